@@ -3,7 +3,7 @@
 //! Each part is a crate; imports run downwards only:
 //!
 //! ```text
-//! cli, mcp, ui ─► client ─► daemon ─► ops ─► fuse, tools ─► change ─► workspace ─► layer, merge ─► git ─► path, attr, sys
+//! cli ─► mcp, ui ─► client ─► render, daemon ─► ops ─► fuse, tools ─► change ─► workspace ─► layer, merge ─► git ─► path, attr, sys
 //! ```
 //!
 //! The library never prints, prompts or ends the process; only [`cli`] does.
@@ -15,13 +15,14 @@ pub use tine_daemon as daemon;
 pub use tine_fuse as fuse;
 pub use tine_git as git;
 pub use tine_layer as layer;
+pub use tine_mcp as mcp;
 pub use tine_merge as merge;
 pub use tine_ops as ops;
 pub use tine_path as path;
+pub use tine_render as render;
 pub use tine_sys as sys;
 pub use tine_tools as tools;
+pub use tine_ui as ui;
 pub use tine_workspace as workspace;
 
 pub mod cli;
-pub mod mcp;
-pub mod ui;

@@ -2,16 +2,19 @@
 
 use serde::Serialize;
 
-use super::context::{Connection, Context};
-use super::hooks::{HookOutput, PostCheckout, post_checkout};
-use super::output::{Cell, FailureBody, Output, Tone, counted, quoted, short_id};
+use super::context::Context;
+use super::output::{Cell, Output, Tone};
 use super::{Exit, SUCCESS};
+use crate::client::Client;
+use crate::client::hooks::{HookOutput, PostCheckout, post_checkout};
 use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::{
     BranchDeleted, BranchInfo, Branches, CreateBranchRequest, SwitchRequest, Switched,
 };
 use crate::path::shell::shell_word;
+use crate::render::failure::FailureBody;
+use crate::render::text::{counted, quoted, short_id};
 use crate::workspace::ForkName;
 
 /// List, make, delete and rename branches, and put forks on others
@@ -371,7 +374,7 @@ fn switch(verb: &Switch, context: &Context) -> Result<Exit, Failure> {
 /// Runs git's `post-checkout`, as `git switch` does, in a fork that is mounted here; the failure where it failed.
 fn after_switch(
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut Client,
     switched: &Switched,
 ) -> Result<Option<Failure>, Failure> {
     let fork = connection.show(&switched.fork)?;
@@ -386,7 +389,7 @@ fn after_switch(
     Ok(failed.map(PostCheckout::failure))
 }
 
-fn ask_to_switch(connection: &mut Connection, verb: &Switch, fork: ForkName) -> Result<Switched, Failure> {
+fn ask_to_switch(connection: &mut Client, verb: &Switch, fork: ForkName) -> Result<Switched, Failure> {
     let request = SwitchRequest {
         fork,
         branch: verb.branch.clone(),

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::context::{Connection, Context};
-use super::output::{Cell, Output, Tone, counted, quoted};
+use super::context::Context;
+use super::output::{Cell, Output, Tone};
 use super::{Exit, SUCCESS};
-use crate::ops::protocol::{AgentTexts, BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown};
+use crate::client::Client;
+use crate::ops::protocol::{BufferAnswer, BufferInfo, BufferMerged, BufferRequest, BufferShown};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
+use crate::render::text::{counted, quoted};
 use crate::tools::BufferConflict;
 use crate::tools::buffers::BufferSide;
 
@@ -255,7 +257,7 @@ fn shown_line(line: &str) -> String {
 }
 
 /// Connects where somebody may have the file open.
-fn connect(context: &Context, file: &Path) -> Result<Connection, Failure> {
+fn connect(context: &Context, file: &Path) -> Result<Client, Failure> {
     context.connect_to_forks()?.ok_or_else(|| {
         let file = quoted(&PathText::from(file.as_os_str().as_encoded_bytes()));
         Failure::new(ErrorCode::NoSuchBuffer, format!("no editor has {file} open"))
@@ -264,26 +266,10 @@ fn connect(context: &Context, file: &Path) -> Result<Connection, Failure> {
 }
 
 fn ask<T>(
-    connection: &mut Connection,
+    connection: &mut Client,
     request: BufferRequest,
     take: impl FnOnce(BufferAnswer) -> Option<T>,
 ) -> Result<T, Failure> {
     let answer = connection.call(&request)?;
     take(answer).ok_or_else(|| Failure::other_answer("a question about buffers"))
-}
-
-/// Tells what a command found of agents in open buffers.
-pub fn note_agent_texts(output: &Output, texts: &AgentTexts) {
-    for path in &texts.brought {
-        output.note(&format!(
-            "{} has now what an agent wrote to its open buffer",
-            quoted(path)
-        ));
-    }
-    for path in &texts.left_out {
-        output.note(&format!(
-            "{} is without what an agent wrote to its open buffer: they exclude each other (`tine buffer merge` settles it)",
-            quoted(path)
-        ));
-    }
 }

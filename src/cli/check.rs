@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::context::{Connection, Context};
-use super::output::{Output, Tone, counted, human_size, one_line};
+use super::context::Context;
+use super::output::{Output, Tone};
 use super::{Exit, SUCCESS};
 use crate::change;
 use crate::client::Client;
@@ -11,6 +11,7 @@ use crate::git::Repository;
 use crate::ops;
 use crate::ops::protocol::SetAsideList;
 use crate::ops::{ExitCode, Failure};
+use crate::render::text::{counted, human_size, one_line};
 use crate::workspace::Store;
 use crate::workspace::store::{CheckOptions, CheckReport, Checked, Depth, Finding};
 
@@ -94,13 +95,13 @@ pub fn checked(repository: &Repository, options: CheckOptions) -> Result<CheckRe
     if !Store::dir_of(repository).exists() {
         return Ok(CheckReport::default());
     }
-    if let Some(client) = Client::connect(repository.common_dir())? {
+    if let Some(mut client) = Client::connect(repository.common_dir())? {
         let request = ops::Check {
             repair: options.repair,
             brief: options.depth == Depth::Places,
             dry_run: options.dry_run,
         };
-        return Connection::over(client).call(&request);
+        return client.call(&request);
     }
     let store = Store::open_as_found(repository)?;
     Ok(change::check::check(&store, repository, options)?)
@@ -110,9 +111,9 @@ pub fn checked(repository: &Repository, options: CheckOptions) -> Result<CheckRe
 fn run_aside(put_back: Option<u64>, context: &Context) -> Result<Exit, Failure> {
     let repository = context.repository()?;
     let report = match Client::connect(repository.common_dir())? {
-        Some(client) => {
+        Some(mut client) => {
             let request = ops::ListSetAside { put_back };
-            Connection::over(client).call(&request)?
+            client.call(&request)?
         }
         None if !Store::dir_of(repository).exists() => SetAsideList {
             put_back: None,

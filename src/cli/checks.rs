@@ -11,14 +11,14 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::check;
-use super::context::{Connection, Context};
-use super::origin::not_permitted;
-use super::output::{counted, human_size};
+use super::context::Context;
 use crate::client::Client;
+use crate::client::origin::not_permitted;
 use crate::fuse::RINGS_PARAMETER;
 use crate::git::{Repository, program};
 use crate::ops::protocol::PROTOCOL_VERSION;
 use crate::ops::{ErrorCode, Failure};
+use crate::render::text::{counted, human_size};
 use crate::sys::{file, namespace, process};
 use crate::workspace::Store;
 use crate::workspace::store::{CheckOptions, Depth};
@@ -328,9 +328,7 @@ fn forks(repository: &Repository, connected: Result<Option<Client>, Failure>) ->
         return Check::ok(NAME, "there are none yet");
     }
     let counted_and_damaged = match connected {
-        Ok(Some(client)) => Connection::over(client)
-            .forks()
-            .map(|(forks, damaged)| (forks.len(), damaged)),
+        Ok(Some(mut client)) => client.forks().map(|(forks, damaged)| (forks.len(), damaged)),
         Ok(None) => Store::open_as_found(repository)
             .map(|store| {
                 let (records, damaged) = store.records();

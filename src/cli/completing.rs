@@ -330,7 +330,7 @@ impl Kind {
 }
 
 fn candidate(value: String, about: String) -> CompletionCandidate {
-    let about = super::output::one_line(&about);
+    let about = crate::render::text::one_line(&about);
     CompletionCandidate::new(value).help((!about.is_empty()).then(|| about.into()))
 }
 

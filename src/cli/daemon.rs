@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::context::{Connection, Context};
-use super::output::{counted, human_size};
+use super::context::Context;
 use super::{Exit, SUCCESS};
 use crate::client::ending::{self, Stopped};
 use crate::client::{Client, silent};
@@ -15,6 +14,7 @@ use crate::git::{CacheFigures, Filling};
 use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::{DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION};
+use crate::render::text::{counted, human_size};
 
 /// Start, stop or look at the daemon that serves the repository's forks
 ///
@@ -119,9 +119,9 @@ pub fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// A connection to the daemon that runs, if one does.
-fn running(context: &Context) -> Result<Option<Connection>, Failure> {
+fn running(context: &Context) -> Result<Option<Client>, Failure> {
     let client = Client::connect(context.repository()?.common_dir())?;
-    Ok(client.map(Connection::over))
+    Ok(client)
 }
 
 /// How long a daemon may take to get its socket, or to end after it is gone, before it is told of.
@@ -160,7 +160,7 @@ fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
 }
 
 /// Who a daemon is and what it holds; one of another version says who it is, and no more.
-fn ask(mut connection: Connection) -> Result<(DaemonInfo, Option<Figures>), Failure> {
+fn ask(mut connection: Client) -> Result<(DaemonInfo, Option<Figures>), Failure> {
     let info = connection.call(&ops::DaemonStatus {})?;
     let figures = match info.protocol == PROTOCOL_VERSION {
         true => Some(connection.call(&ops::ReadFigures {})?),

@@ -4,12 +4,13 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::context::Context;
 use super::list::some_of;
-use super::output::{counted, one_line};
-use super::{Exit, SUCCESS, identity};
+use super::{Exit, SUCCESS};
+use crate::client::identity;
 use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::Deleted;
 use crate::path::shell::shell_word;
+use crate::render::text::{counted, one_line};
 use crate::workspace::store::own_branch;
 
 /// Remove a fork

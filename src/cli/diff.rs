@@ -4,23 +4,23 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 use serde::Serialize;
 
-use super::content::content;
 use super::context::Context;
-use super::failures::lines;
-use super::output::quoted;
 use super::trees::FormArgs;
 use super::{Exit, SUCCESS};
 use crate::change::resolver::Content;
+use crate::client::content::content;
+use crate::client::diff::check_paths;
+use crate::client::diff::git_diff;
+use crate::git::GitError;
 use crate::git::line_counts::{self, NUMSTAT_FLAGS};
-use crate::git::{GitError, program};
 use crate::ops;
+use crate::ops::Failure;
 use crate::ops::protocol::{ChangeLine, Difference, PointInfo};
-use crate::ops::{ErrorCode, Failure};
 use crate::path::text::PathText;
+use crate::render::text::quoted;
 use crate::workspace::ForkName;
 
 /// Show the changes of a fork since its last commit or another point
@@ -104,38 +104,6 @@ pub fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
     let mut git = git_diff(&difference, &place, &flags, &verb.paths);
     context.output.page(&mut git);
     Err(GitError::GitMissing(git.exec()).into())
-}
-
-/// Refuses paths that git does not understand.
-pub fn check_paths(difference: &Difference, place: &Path, paths: &[OsString]) -> Result<(), Failure> {
-    if paths.is_empty() {
-        return Ok(());
-    }
-    // A tree beside itself: git reads the paths and nothing else.
-    let tree = &difference.old_tree;
-    let mut git = program::command(place);
-    git.args(["diff", "--quiet", tree, tree, "--"]).args(paths);
-    let finished = program::finish(&mut git, b"")?;
-    if finished.status.success() {
-        return Ok(());
-    }
-    let failure = Failure::new(ErrorCode::PathRefused, "git does not understand the paths").hint(
-        "name them from the fork's root, or in its mount from where you stand; `.` is everything there",
-    );
-    Err(lines(&finished.stderr).into_iter().fold(failure, Failure::cause))
-}
-
-/// `git diff` in `place` between the sides of `difference`, with the attributes of the fork's own view.
-pub fn git_diff(difference: &Difference, place: &Path, flags: &[&str], paths: &[OsString]) -> Command {
-    let mut command = program::command(place);
-    command
-        .arg(format!("--attr-source={}", difference.view_tree))
-        .arg("diff")
-        .args(flags)
-        .args([&difference.old_tree, &difference.new_tree])
-        .arg("--")
-        .args(paths);
-    command
 }
 
 /// What `tine diff --json` prints: the difference, with more said of each path.

@@ -44,14 +44,14 @@ fn told(checks: &[Check], output: &Output) -> String {
             Verdict::Warn => (Tone::Careful, "warn"),
             Verdict::Fail => (Tone::Bad, "fail"),
         };
-        let detail = super::output::one_line(&check.detail);
+        let detail = crate::render::text::one_line(&check.detail);
         text.push_str(&format!(
             "{} {}: {detail}\n",
             output.paint(tone, word),
             check.name
         ));
         if let Some(hint) = &check.hint {
-            text.push_str(&format!("     hint: {}\n", super::output::one_line(hint)));
+            text.push_str(&format!("     hint: {}\n", crate::render::text::one_line(hint)));
         }
     }
     text

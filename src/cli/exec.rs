@@ -8,13 +8,14 @@ use std::path::Path;
 use std::process::Command;
 
 use super::Exit;
-use super::after_new::after_new;
-use super::cargo_target;
 use super::context::Context;
-use super::hooks::HookOutput;
 use super::new::{self, NewOptions};
-use super::origin::{self, OriginFlags};
+use super::origin::OriginFlags;
 use super::round;
+use crate::client::after_new::after_new;
+use crate::client::cargo_target;
+use crate::client::hooks::HookOutput;
+use crate::client::origin;
 use crate::ops;
 use crate::ops::protocol::ForkInfo;
 use crate::ops::{ErrorCode, Failure};

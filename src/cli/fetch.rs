@@ -3,11 +3,13 @@
 use serde::Serialize;
 
 use super::context::Context;
-use super::output::{Cell, FailureBody, Output, Tone, human_age, human_ago, now_secs, one_line};
+use super::output::{Cell, Output, Tone};
 use super::{Exit, SUCCESS};
 use crate::change::state::{self, State};
 use crate::git::{Head, ObjectId, Repository};
 use crate::ops::Failure;
+use crate::render::failure::FailureBody;
+use crate::render::text::{human_age, human_ago, now_secs, one_line};
 use crate::workspace::ForkName;
 
 /// Fetch the forks that a git remote has

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::origin::AtOrigin;
 use crate::client;
+use crate::client::origin::AtOrigin;
 use crate::git::Repository;
 use crate::ops;
 use crate::ops::monitor::COMMAND;

@@ -1,11 +1,11 @@
 //! `tine gc`: frees what nothing reaches.
 
 use super::context::Context;
-use super::output::human_size;
 use super::{Exit, SUCCESS};
 use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::Collected;
+use crate::render::text::human_size;
 
 /// Free what no fork and no snapshot reaches
 ///

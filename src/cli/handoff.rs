@@ -8,22 +8,25 @@ use std::path::Path;
 
 pub use self::arguments::Handoff;
 use self::arguments::{Action, Apply, Await, Create, Delete, Diff, Import, List, Show};
-pub use self::telling::told_line;
 use self::telling::{told_shown, told_table};
-use super::buffer::note_agent_texts;
-use super::commit::{self, CommitWish, HookOutput};
-use super::context::{Connection, Context};
+use super::context::Context;
 use super::inside::{sent_content, store_dir};
 use super::output::Output;
 use super::sequencing::{carry_out, request};
 use super::trees::Difference;
-use super::{Exit, SUCCESS, identity, pager};
+use super::{Exit, SUCCESS, pager};
 use crate::change::handoff::HandoffState;
+use crate::client;
+use crate::client::commit::note_agent_texts;
+use crate::client::commit::{self, CommitWish};
+use crate::client::hooks::HookOutput;
+use crate::client::identity;
 use crate::ops;
 use crate::ops::protocol::{
     CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, SequenceWish,
 };
-use crate::ops::{ErrorCode, ExitCode, Failure, Signers, work_message};
+use crate::ops::{ErrorCode, ExitCode, Failure, work_message};
+use crate::render::handoffs::told_line;
 
 pub fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
@@ -62,8 +65,8 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         };
         commit::commit_first(context, &mut connection, &request.fork, wish)?;
     }
-    let handoff = make(&mut connection, &request, &signers, !verb.background)?;
-    note_agent_texts(&context.output, &handoff.agent_texts);
+    let handoff = client::handoff::make(&mut connection, &request, &signers, !verb.background)?;
+    note_agent_texts(context, &handoff.agent_texts);
     match context.output.is_json() {
         true => context.output.json(&handoff)?,
         false => context.output.text(&told_line(&handoff))?,
@@ -72,31 +75,6 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         HandoffState::Pending | HandoffState::Ready => SUCCESS,
         HandoffState::Skipped => ExitCode::Nothing.code(),
         HandoffState::Failed => ExitCode::Failure.code(),
-    })
-}
-
-/// Has a handoff made; with `wait` it is no longer pending.
-pub fn make(
-    connection: &mut Connection,
-    request: &CreateHandoff,
-    signers: &Signers,
-    wait: bool,
-) -> Result<HandoffInfo, Failure> {
-    let handoff = connection.call_as(request, signers)?;
-    if !wait || handoff.record.state != HandoffState::Pending {
-        return Ok(handoff);
-    }
-    let request = ops::AwaitHandoffs {
-        ids: vec![handoff.record.id],
-        timeout_secs: None,
-    };
-    let waited = connection.call(&request)?.handoffs;
-    Ok(match waited.into_iter().next() {
-        Some(waited) => HandoffInfo {
-            agent_texts: handoff.agent_texts,
-            ..waited
-        },
-        None => handoff,
     })
 }
 

@@ -4,16 +4,17 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde::Serialize;
 
-use super::context::{Connection, Context};
-use super::output::{
-    Cell, FailureBody, Output, Tone, human_age, human_size, now_secs, one_line, quoted, short_id,
-};
+use super::context::Context;
+use super::output::{Cell, Output, Tone};
 use super::{Exit, SUCCESS};
+use crate::client::Client;
 use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::{ForkInfo, TreeInfo, TreeWord};
 use crate::path::shell::shell_word;
 use crate::path::text::PathText;
+use crate::render::failure::FailureBody;
+use crate::render::text::{human_age, human_size, now_secs, one_line, quoted, short_id};
 use crate::workspace::ForkName;
 
 /// List the forks of the repository
@@ -72,7 +73,7 @@ pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
 const SHOWN_NAMES: usize = 10;
 
 /// Tells what was done to a fork that nobody asked for: where its place went, and what was found there.
-pub fn tell_what_was_done(fork: &ForkInfo, connection: &mut Connection, output: &Output) {
+pub fn tell_what_was_done(fork: &ForkInfo, connection: &mut Client, output: &Output) {
     let name = &fork.name;
     if let Some(note) = &fork.note {
         output.note(&format!("{name}: {}", one_line(note)));
@@ -117,7 +118,7 @@ pub fn some_of(names: &[PathText]) -> String {
 }
 
 /// Tells what was found at the place of a fork, once.
-pub fn tell_strays(fork: &ForkInfo, connection: &mut Connection, output: &Output) {
+pub fn tell_strays(fork: &ForkInfo, connection: &mut Client, output: &Output) {
     let name = &fork.name;
     if !fork.lying.is_empty() {
         output.note(&format!(

@@ -3,11 +3,11 @@
 use std::os::unix::process::CommandExt;
 
 use super::context::Context;
-use super::output::short_id;
 use super::{Exit, SUCCESS};
 use crate::git::{GitError, program};
 use crate::ops;
 use crate::ops::Failure;
+use crate::render::text::short_id;
 
 /// More commits than any fork has.
 const NO_LIMIT: usize = i32::MAX as usize;

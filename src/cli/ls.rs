@@ -8,13 +8,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::context::Context;
-use super::inside::{Inside, mode_text, with_target};
-use super::output::{Cell, human_age, quoted, table};
+use super::inside::Inside;
+use super::output::{Cell, table};
 use super::{Exit, SUCCESS};
 use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::NodeLine;
 use crate::path::text::PathText;
+use crate::render::nodes::{mode_text, with_target};
+use crate::render::text::{human_age, quoted};
 use crate::workspace::ForkName;
 
 /// List a directory of a fork, mounted or not

@@ -9,7 +9,8 @@ use clap_mangen::roff::{Roff, bold, roman};
 use serde::Serialize;
 
 use super::context::Context;
-use super::{Exit, SUCCESS, args, failures, reference};
+use super::{Exit, SUCCESS, args, reference};
+use crate::client::failures;
 use crate::ops::{ErrorCode, Failure};
 
 /// Print a man page, or write all of them

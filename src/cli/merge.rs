@@ -2,25 +2,30 @@
 
 use serde::Serialize;
 
-use super::buffer::note_agent_texts;
-use super::content::content;
-use super::context::{Connection, Context};
-use super::hooks::HookOutput;
-use super::merge_hooks::{self, HookWish};
-use super::output::{Cell, Output, Tone, counted, quoted, short_id, table};
+use super::context::Context;
+use super::output::{Cell, Output, Tone, table};
 use super::resolving::{self, Left, ResolverArgs};
-use super::{Exit, SUCCESS, identity, review};
+use super::{Exit, SUCCESS, review};
 use crate::change::merge::FastForward;
 use crate::change::resolver::{Content, QuestionHunk};
 use crate::change::review::{ConflictRecord, Rejected, ResolutionRecord, VersionRecord};
+use crate::client;
+use crate::client::Client;
+use crate::client::commit::note_agent_texts;
+use crate::client::content::content;
+use crate::client::content::hunks;
+use crate::client::hooks::HookOutput;
+use crate::client::identity;
+use crate::client::merging::HookWish;
 use crate::git::program;
-use crate::merge::{ConflictKind, Level, Strategy, TextHunk, text_of};
+use crate::merge::{ConflictKind, Level, Strategy};
 use crate::ops;
-use crate::ops::protocol::{
-    Merge as Merged, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource,
-};
+use crate::ops::protocol::{Merge as Merged, MergeRequest, MergeStatus, MergedHow, MergedSource};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
+use crate::render::merging::kind_in_words;
+use crate::render::merging::target_name;
+use crate::render::text::{counted, quoted, short_id};
 
 /// Merge forks, snapshots, branches or commits into a fork or branch
 ///
@@ -213,7 +218,7 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// Has the daemon merge; what came of it.
-pub fn ask(verb: &Merge, context: &Context, connection: &mut Connection) -> Result<Merged, Failure> {
+pub fn ask(verb: &Merge, context: &Context, connection: &mut Client) -> Result<Merged, Failure> {
     let here = context.fork_if_here(connection)?;
     let git_dir = context.git_dir()?;
     let signers = identity::signers(context.repository()?.common_dir())?;
@@ -245,7 +250,7 @@ pub fn ask(verb: &Merge, context: &Context, connection: &mut Connection) -> Resu
         output: HookOutput::Shown,
         no_verify: verb.no_verify,
     };
-    let merged = merge_hooks::merged(context, connection, request, &signers, wish)?;
+    let merged = client::merging::merged(context, connection, request, &signers, wish)?;
     for (word, source) in verb.sources.iter().zip(&merged.sources) {
         context.output.note_meaning(word, &source.source);
         if let Some(failure) = &source.not_deleted {
@@ -261,7 +266,7 @@ fn begin_in_mount(
     style: MarkerStyle,
     merged: &Merged,
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut Client,
 ) -> Result<Exit, Failure> {
     let commit = merged
         .sources
@@ -303,7 +308,7 @@ pub fn tell_merge(context: &Context, merged: &Merged) -> Result<Exit, Failure> {
 
 fn tell(context: &Context, merged: &Merged, is_begun: bool) -> Result<Exit, Failure> {
     for source in &merged.sources {
-        note_agent_texts(&context.output, &source.agent_texts);
+        note_agent_texts(context, &source.agent_texts);
     }
     match context.output.is_json() {
         true => context
@@ -321,22 +326,6 @@ pub fn exit_of(status: MergeStatus) -> Exit {
         MergeStatus::NothingToMerge => ExitCode::Nothing.code(),
         MergeStatus::Conflicts | MergeStatus::Reviewed => ExitCode::Refused.code(),
     }
-}
-
-/// What conflicts in a text; nothing of what is no text.
-pub fn hunks(context: &Context, conflict: &ConflictRecord) -> Result<Vec<QuestionHunk>, Failure> {
-    let Some(text) = text_of(context.repository()?, &conflict.conflict()?)? else {
-        return Ok(Vec::new());
-    };
-    let hunk = |hunk: TextHunk<'_>| QuestionHunk {
-        base_line: hunk.base_lines.start,
-        ours_line: hunk.ours_lines.start,
-        theirs_line: hunk.theirs_lines.start,
-        base: hunk.base.to_vec().into(),
-        ours: hunk.ours.to_vec().into(),
-        theirs: hunk.theirs.to_vec().into(),
-    };
-    Ok(text.hunks().into_iter().map(hunk).collect())
 }
 
 /// An answer as JSON, with contents in its conflicts.
@@ -493,15 +482,6 @@ fn way_on(review: u64) -> String {
     format!("; `tine review show {review}` is where to go on\n")
 }
 
-/// How a target is spoken of.
-pub fn target_name(target: &MergeTarget) -> String {
-    match (&target.branch, &target.fork) {
-        (Some(branch), _) => branch.clone(),
-        (None, Some(fork)) => fork.to_string(),
-        (None, None) => "HEAD".to_owned(),
-    }
-}
-
 /// What became of a source, or would where `is_planned`.
 fn told_of(source: &MergedSource, target: &str, is_planned: bool) -> String {
     let from = source
@@ -541,26 +521,4 @@ fn told_of(source: &MergedSource, target: &str, is_planned: bool) -> String {
         (None, None) => {}
     }
     text
-}
-
-/// What happened to the path, on whose side.
-pub fn kind_in_words(conflict: &ConflictRecord) -> String {
-    let by_side = |ours: &str, theirs: &str| match conflict.ours.is_empty() {
-        true => theirs.to_owned(),
-        false => ours.to_owned(),
-    };
-    match conflict.kind {
-        ConflictKind::BothModified => "both modified".to_owned(),
-        ConflictKind::BothAdded => "both added".to_owned(),
-        ConflictKind::ModifyDelete => by_side("modified here, deleted there", "deleted here, modified there"),
-        ConflictKind::RenameRename => "both renamed".to_owned(),
-        ConflictKind::RenameDelete => by_side("renamed here, deleted there", "deleted here, renamed there"),
-        ConflictKind::TypeChanged => "file types differ".to_owned(),
-        ConflictKind::ModeChanged => "executable on one side".to_owned(),
-        ConflictKind::Binary => "both modified, binary".to_owned(),
-        ConflictKind::DirectoryFile => by_side("file here, directory there", "directory here, file there"),
-        ConflictKind::DirectoryRenamed => "in a directory that was renamed".to_owned(),
-        ConflictKind::Submodule => "submodule moved on both sides".to_owned(),
-        ConflictKind::Rejected => "the patch does not fit".to_owned(),
-    }
 }

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use super::context::Context;
-use super::leads;
 use super::list::tell_what_was_done;
 use super::new::MountFlags;
 use super::{Exit, SUCCESS};
+use crate::client::leads;
 use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::SnapshotPolicy;

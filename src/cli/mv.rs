@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use super::context::Context;
-use super::inside::{Inside, shown};
+use super::inside::Inside;
 use super::{Exit, SUCCESS};
 use crate::ops;
 use crate::ops::Failure;
+use crate::render::nodes::shown;
 
 /// Move or rename a path of a fork, mounted or not
 ///

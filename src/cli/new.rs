@@ -4,18 +4,20 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::after_new::after_new;
-use super::buffer::note_agent_texts;
-use super::cargo_target;
-use super::context::{Connection, Context};
+use super::context::Context;
 use super::fetch::{fetch_one, here, sent};
-use super::hooks::HookOutput;
-use super::leads::{self, Lead};
-use super::output::FailureBody;
 use super::{Exit, SUCCESS};
 use crate::change::state;
+use crate::client::Client;
+use crate::client::after_new::after_new;
+use crate::client::cargo_target;
+use crate::client::commit::note_agent_texts;
+use crate::client::hooks::HookOutput;
+use crate::client::leads::{self, Lead};
+use crate::client::place::umask;
 use crate::ops::Failure;
 use crate::ops::protocol::{ForkInfo, NewRequest, RemoteFork};
+use crate::render::failure::FailureBody;
 use crate::workspace::{
     CarryWish, ForkName, MountProfile, MountWishes, SeenAt, SnapshotEvery, UnmountPolicy,
 };
@@ -208,7 +210,7 @@ pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
         (false, false, false) => None,
     };
     let (mut connection, fork) = make(context, name, &verb.options, !verb.no_mount, at_origin)?;
-    note_agent_texts(&context.output, &fork.agent_texts);
+    note_agent_texts(context, &fork.agent_texts);
     context.check_mounted_here(&connection, &fork)?;
     let after = after_new(
         context,
@@ -273,7 +275,7 @@ pub fn make(
     options: &NewOptions,
     mount: bool,
     at_origin: Option<SeenAt>,
-) -> Result<(Connection, ForkInfo), Failure> {
+) -> Result<(Client, ForkInfo), Failure> {
     // What is wrong with the repository is told before anything is started.
     context.repository()?;
     let from_remote = options.from_remote.as_deref();
@@ -369,16 +371,4 @@ fn note_carried(context: &Context, options: &NewOptions, fork: &ForkInfo) {
             held_back.join(", ")
         ));
     }
-}
-
-/// The process's umask; the usual one where the kernel does not tell.
-pub fn umask() -> u16 {
-    // umask(2) tells it only by changing it.
-    std::fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
-            u16::from_str_radix(line.trim(), 8).ok()
-        })
-        .unwrap_or(0o022)
 }

@@ -6,11 +6,12 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::inside::Inside;
-use super::output::{Cell, Tone, human_age};
+use super::output::{Cell, Tone};
 use super::{Exit, SUCCESS};
 use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::OperationLine;
+use crate::render::text::human_age;
 use crate::workspace::{ForkName, OperationState};
 
 /// Look at the operations on a fork

@@ -2,23 +2,22 @@
 //!
 //! A reader that goes away (`tine list | head -1`) is no failure: what was to be done is done by then.
 
-use std::fmt::Write as _;
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::args::Global;
 pub use super::table::{Cell, table};
 use super::{pager, progress, terminal};
-use crate::attr::Timestamp;
 use crate::ops::protocol::PointInfo;
 use crate::ops::transfer::{Arrived, unread};
 use crate::ops::{ErrorCode, Failure};
-use crate::path::text::PathText;
+use crate::render::failure::FailureBody;
+use crate::render::failure::FailureObject;
+use crate::render::text::one_line;
 
 /// When to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -58,58 +57,6 @@ impl Tone {
             Tone::Name => "\x1b[1m",
             Tone::Faint => "\x1b[2m",
         }
-    }
-}
-
-/// A command's failure in JSON.
-#[derive(Serialize)]
-pub struct FailureObject<'a> {
-    error: FailureBody<'a>,
-}
-
-impl<'a> From<&'a Failure> for FailureObject<'a> {
-    fn from(failure: &'a Failure) -> FailureObject<'a> {
-        FailureObject {
-            error: FailureBody::from(failure),
-        }
-    }
-}
-
-/// A failure in JSON.
-#[derive(Serialize, JsonSchema)]
-pub struct FailureBody<'a> {
-    /// Stable, for machines.
-    #[schemars(with = "String")]
-    code: ErrorCode,
-    message: &'a str,
-    /// What lay beneath it, outermost first.
-    causes: &'a [String],
-    /// The paths that it is about, where they are known.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    paths: &'a [PathText],
-    /// What to do next.
-    hint: Option<&'a str>,
-    /// The exit code of a command that fails so.
-    exit: u8,
-}
-
-impl<'a> FailureBody<'a> {
-    /// As a command tells it that ends with `exit`.
-    fn of(failure: &'a Failure, exit: u8) -> FailureBody<'a> {
-        FailureBody {
-            code: failure.code,
-            message: &failure.message,
-            causes: &failure.causes,
-            paths: &failure.paths,
-            hint: failure.hint.as_deref(),
-            exit,
-        }
-    }
-}
-
-impl<'a> From<&'a Failure> for FailureBody<'a> {
-    fn from(failure: &'a Failure) -> FailureBody<'a> {
-        FailureBody::of(failure, failure.exit.code())
     }
 }
 
@@ -347,165 +294,4 @@ fn paint(colors: bool, tone: Tone, text: &str) -> String {
 /// Whether the environment asks for no colour (<https://no-color.org>).
 fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-}
-
-/// `text` on one line: line breaks become spaces, and other control characters, which could steer the terminal, are
-/// escaped.
-pub fn one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for character in text.trim().chars() {
-        match character {
-            '\n' | '\t' => line.push(' '),
-            '\r' => {}
-            c if c.is_control() => {
-                let _ = write!(line, "\\x{:02x}", u32::from(c));
-            }
-            c => line.push(c),
-        }
-    }
-    line
-}
-
-/// A repository path as git prints it: as it is, or in double quotes with C's escapes where it holds control characters,
-/// quotes, backslashes or bytes that are not UTF-8.
-pub fn quoted(path: &PathText) -> String {
-    let bytes = path.to_bytes();
-    let plain = std::str::from_utf8(&bytes)
-        .ok()
-        .filter(|text| !text.chars().any(|c| c.is_control() || c == '"' || c == '\\'));
-    if let Some(plain) = plain {
-        return plain.to_owned();
-    }
-    let mut quoted = String::from("\"");
-    for chunk in bytes.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            match character {
-                '"' => quoted.push_str("\\\""),
-                '\\' => quoted.push_str("\\\\"),
-                '\n' => quoted.push_str("\\n"),
-                '\t' => quoted.push_str("\\t"),
-                '\r' => quoted.push_str("\\r"),
-                '\x07' => quoted.push_str("\\a"),
-                '\x08' => quoted.push_str("\\b"),
-                '\x0b' => quoted.push_str("\\v"),
-                '\x0c' => quoted.push_str("\\f"),
-                c if c.is_control() => push_octal(&mut quoted, c.encode_utf8(&mut [0; 4]).as_bytes()),
-                c => quoted.push(c),
-            }
-        }
-        push_octal(&mut quoted, chunk.invalid());
-    }
-    quoted.push('"');
-    quoted
-}
-
-fn push_octal(text: &mut String, bytes: &[u8]) {
-    for byte in bytes {
-        let _ = write!(text, "\\{byte:03o}");
-    }
-}
-
-/// Bytes as a person reads them: `0 B`, `12.3 KiB`, `4.0 GiB`.
-pub fn human_size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    // 1023.95 would be shown as 1024.0 of the smaller unit.
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS.get(unit).unwrap_or(&"PiB"))
-}
-
-/// Seconds since 1970.
-pub fn now_secs() -> i64 {
-    Timestamp::now().secs
-}
-
-/// How long ago `then_secs` was: `now`, `5m ago`.
-pub fn human_ago(then_secs: i64, now_secs: i64) -> String {
-    match human_age(then_secs, now_secs) {
-        age if age == "now" => age,
-        age => format!("{age} ago"),
-    }
-}
-
-/// The time since `then_secs` (seconds since 1970) as a person reads it: `now`, `5m`, `3h`, `12d`.
-pub fn human_age(then_secs: i64, now_secs: i64) -> String {
-    let seconds = now_secs.saturating_sub(then_secs);
-    match seconds {
-        ..60 => "now".to_owned(),
-        60..3600 => format!("{}m", seconds / 60),
-        3600..86_400 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
-    }
-}
-
-/// The first characters of an object id, as git shows it.
-pub fn short_id(id: &str) -> &str {
-    id.get(..7).unwrap_or(id)
-}
-
-/// `1 change`, `2 changes`.
-pub fn counted(count: usize, one: &str) -> String {
-    match count {
-        1 => format!("1 {one}"),
-        _ => format!("{count} {one}s"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(path: &str) -> PathText {
-        PathText::Text(path.to_owned())
-    }
-
-    #[test]
-    fn paths_are_quoted_as_git_does() {
-        assert_eq!(quoted(&text("src/naïve file.rs")), "src/naïve file.rs");
-        assert_eq!(quoted(&text("a\nb")), r#""a\nb""#);
-        assert_eq!(quoted(&text("say \"hi\"\\")), r#""say \"hi\"\\""#);
-        assert_eq!(quoted(&text("\x1b[31m")), r#""\033[31m""#);
-        let bytes = PathText::Bytes {
-            base64: "Zv9v".to_owned(),
-        };
-        assert_eq!(quoted(&bytes), r#""f\377o""#);
-    }
-
-    #[test]
-    fn a_message_cannot_break_its_line_or_steer_the_terminal() {
-        assert_eq!(one_line("two\nlines\x1b[2J\r\n"), "two lines\\x1b[2J");
-    }
-
-    #[test]
-    fn sizes_and_ages_are_short() {
-        let sizes: Vec<String> = [0, 1023, 1024, 1536, 1024 * 1024 - 1, 5 << 30, u64::MAX]
-            .map(human_size)
-            .into();
-        assert_eq!(
-            sizes,
-            [
-                "0 B",
-                "1023 B",
-                "1.0 KiB",
-                "1.5 KiB",
-                "1.0 MiB",
-                "5.0 GiB",
-                "16384.0 PiB"
-            ]
-        );
-        let ages: Vec<String> = [1000, 940, 0, -99_000, -1_000_000]
-            .map(|then| human_age(then, 1000))
-            .into();
-        assert_eq!(ages, ["now", "1m", "16m", "1d", "11d"]);
-        assert_eq!(human_ago(100, 120), "now");
-        assert_eq!(human_ago(0, 60), "1m ago");
-        assert_eq!(human_age(i64::MIN, i64::MAX), format!("{}d", i64::MAX / 86_400));
-    }
 }

@@ -4,14 +4,17 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::context::{Connection, Context};
-use super::output::{Cell, FailureBody, Output, Tone, counted, table};
+use super::context::Context;
+use super::output::{Cell, Output, Tone, table};
 use super::{Exit, SUCCESS};
 use crate::change::handoff::HandoffState;
+use crate::client::Client;
 use crate::ops;
 use crate::ops::protocol::{ForkInfo, HandoffInfo, ReviewInfo};
 use crate::ops::{ErrorCode, Failure};
 use crate::path::text::host_path;
+use crate::render::failure::FailureBody;
+use crate::render::text::counted;
 use crate::workspace::ForkName;
 
 /// Forks are asked what is uncommitted in them as long as all their layers together are no larger: it may have to be read.
@@ -117,7 +120,7 @@ fn welcomed(failure: Failure) -> Failure {
     }
 }
 
-fn fork_lines(context: &Context, connection: &mut Connection, infos: Vec<ForkInfo>) -> Vec<ForkLine> {
+fn fork_lines(context: &Context, connection: &mut Client, infos: Vec<ForkInfo>) -> Vec<ForkLine> {
     let here = context.here_of(&infos).map(|fork| fork.name.clone());
     let all_bytes: u64 = infos.iter().map(|fork| fork.layer_bytes).sum();
     let mut lines = Vec::new();

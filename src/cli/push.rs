@@ -2,15 +2,17 @@
 
 use serde::Serialize;
 
-use super::buffer::note_agent_texts;
 use super::context::Context;
 use super::fetch::{here, sent};
-use super::output::{Tone, counted, one_line, quoted, short_id};
-use super::{Exit, SUCCESS, identity};
+use super::output::Tone;
+use super::{Exit, SUCCESS};
 use crate::change::state;
+use crate::client::commit::note_agent_texts;
+use crate::client::identity;
 use crate::git::{GitError, ObjectId, Repository};
 use crate::ops::Failure;
 use crate::ops::protocol::{StateMade, StateRequest};
+use crate::render::text::{counted, one_line, quoted, short_id};
 use crate::workspace::ForkName;
 
 /// Send the state of a fork to a git remote
@@ -148,7 +150,7 @@ fn tell(state: &StateMade, changed: bool, context: &Context) -> Result<(), Failu
     if let Some(operation) = &state.operation {
         output.note(&format!("that a {operation} is under way does not travel"));
     }
-    note_agent_texts(output, &state.agent_texts);
+    note_agent_texts(context, &state.agent_texts);
     if output.is_json() {
         return output.json(&Sent { state, changed });
     }

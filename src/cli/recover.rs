@@ -5,17 +5,16 @@ mod arguments;
 pub use self::arguments::Recover;
 use self::arguments::{Action, Purge, Show};
 use super::context::Context;
-use super::new::umask;
-use super::output::{
-    Cell, Output, Tone, counted, human_age, human_ago, human_size, now_secs, one_line, short_id,
-};
+use super::output::{Cell, Output, Tone};
 use super::{Exit, SUCCESS};
 use crate::change::recovery::{RecoverKind, parse_age};
+use crate::client::place::umask;
 use crate::ops;
 use crate::ops::protocol::{
     BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
 };
 use crate::ops::{ErrorCode, ExitCode, Failure};
+use crate::render::text::{counted, human_age, human_ago, human_size, now_secs, one_line, short_id};
 use crate::workspace::ForkName;
 use crate::workspace::store::FSCK;
 

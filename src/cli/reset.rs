@@ -1,9 +1,9 @@
 //! `tine reset`: takes a fork back to HEAD.
 
 use super::context::Context;
-use super::leads;
 use super::restore::told;
 use super::{Exit, SUCCESS};
+use crate::client::leads;
 use crate::ops;
 use crate::ops::Failure;
 

@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-use super::content::{content, object_id};
-use super::context::{Connection, Context};
+use super::context::Context;
 use super::inside::store_dir;
-use super::output::quoted;
 use crate::change::resolver::{
     AnsweredResolution, CommandResolver, ConflictQuestion, Content, DEFAULT_PATIENCE, MergeQuestion,
     QuestionCommit, QuestionResolution, QuestionVersion, Resolver, VerdictKind,
 };
 use crate::change::review::{ConflictRecord, Verdict, VersionRecord};
+use crate::client::Client;
+use crate::client::content::{content, object_id};
 use crate::git::program;
 use crate::merge::MergeSide;
 use crate::ops;
 use crate::ops::protocol::{JudgeRequest, ResolutionWish, ResolveRequest, ReviewShown};
 use crate::ops::transfer::{Outgoing, Transfer};
 use crate::ops::{ErrorCode, Failure};
+use crate::render::text::quoted;
 
 /// How many commits of a side a resolver is told of.
 const MAX_COMMITS: usize = 50;
@@ -54,7 +55,7 @@ pub enum Left {
 pub fn resolve(
     args: &ResolverArgs,
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut Client,
     review: u64,
 ) -> Result<Left, Failure> {
     let Some(command) = &args.resolver else {
@@ -86,7 +87,7 @@ pub fn resolve(
 
 struct Asking<'a> {
     context: &'a Context,
-    connection: &'a mut Connection,
+    connection: &'a mut Client,
     by: &'a str,
     shown: Option<ReviewShown>,
     /// Conflicts that it was asked about.
@@ -120,7 +121,7 @@ impl Asking<'_> {
                 base: self.versions(conflict, MergeSide::Base)?,
                 ours: self.versions(conflict, MergeSide::Ours)?,
                 theirs: self.versions(conflict, MergeSide::Theirs)?,
-                hunks: super::merge::hunks(self.context, conflict)?,
+                hunks: crate::client::content::hunks(self.context, conflict)?,
                 ours_commits: ours_commits.clone(),
                 theirs_commits: theirs_commits.clone(),
                 other_paths: shown

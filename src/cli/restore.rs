@@ -4,12 +4,12 @@ use std::ffi::OsString;
 
 use super::context::Context;
 use super::inside::Inside;
-use super::leads;
-use super::output::short_id;
 use super::sequencing::{ConflictArgs, go_on};
 use super::{Exit, SUCCESS};
+use crate::client::leads;
 use crate::ops::Failure;
 use crate::ops::protocol::{CommitLine, IndexKept, RestoreOutcome, RestoreRequest, Restored, RestoredHow};
+use crate::render::text::short_id;
 
 /// Let a fork, or paths of it, be as they were at a point
 ///

@@ -3,13 +3,15 @@
 use std::ffi::OsString;
 
 use super::context::Context;
-use super::inside::{Inside, shown};
-use super::output::{Output, counted};
+use super::inside::Inside;
+use super::output::Output;
 use super::restore::lacking;
 use super::status::change_text;
 use super::{Exit, SUCCESS};
 use crate::ops::Failure;
 use crate::ops::protocol::{RevertRequest, Reverted};
+use crate::render::nodes::shown;
+use crate::render::text::counted;
 
 /// Take paths of a fork back to what they were, mounted or not
 ///

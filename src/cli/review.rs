@@ -1,17 +1,21 @@
 //! `tine review`: merges with conflicts that are being resolved.
 
-use super::context::{Connection, Context};
-use super::hooks::HookOutput;
-use super::merge::{kind_in_words, tell_merge, with_contents};
-use super::merge_hooks::{self, HookWish};
-use super::output::{Cell, Output, Tone, counted, human_age, now_secs, one_line, quoted, short_id};
+use super::context::Context;
+use super::merge::{tell_merge, with_contents};
+use super::output::{Cell, Output, Tone};
 use super::trees::Difference;
-use super::{Exit, SUCCESS, identity, sequencing};
+use super::{Exit, SUCCESS, sequencing};
 use crate::change::review::ReviewState;
+use crate::client;
+use crate::client::Client;
+use crate::client::hooks::HookOutput;
+use crate::client::merging::HookWish;
 use crate::merge::MergeSide;
 use crate::ops;
-use crate::ops::protocol::{CommitReviewRequest, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
+use crate::ops::protocol::{ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
 use crate::ops::{Failure, Operation};
+use crate::render::merging::kind_in_words;
+use crate::render::text::{counted, human_age, now_secs, one_line, quoted, short_id};
 
 /// Look at merges with conflicts, and commit or abort them
 ///
@@ -163,7 +167,7 @@ pub fn run(verb: &Review, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-fn list(verb: &List, context: &Context, connection: &mut Connection) -> Result<Exit, Failure> {
+fn list(verb: &List, context: &Context, connection: &mut Client) -> Result<Exit, Failure> {
     let Reviews { reviews, damaged } = connection.call(&ops::ListReviews { all: verb.all })?;
     if context.output.is_json() {
         context.output.json(&Reviews { reviews, damaged })?;
@@ -214,7 +218,7 @@ fn stands(review: &ReviewInfo) -> String {
 pub fn show(
     operation: &impl Operation<Answer = ReviewShown>,
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut Client,
 ) -> Result<Exit, Failure> {
     let shown = connection.call(operation)?;
     match context.output.is_json() {
@@ -307,7 +311,7 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
     text
 }
 
-fn diff(verb: &Diff, context: &Context, connection: &mut Connection) -> Result<Exit, Failure> {
+fn diff(verb: &Diff, context: &Context, connection: &mut Client) -> Result<Exit, Failure> {
     let shown = connection.call(&ops::ShowReview { review: verb.review })?;
     let difference = Difference {
         old_tree: &shown.old_tree,
@@ -320,7 +324,7 @@ fn diff(verb: &Diff, context: &Context, connection: &mut Connection) -> Result<E
 /// Merges with a review's resolutions.
 pub fn commit(
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut Client,
     review: u64,
     message: Option<String>,
     dry_run: bool,
@@ -330,45 +334,8 @@ pub fn commit(
         output: HookOutput::Shown,
         no_verify: false,
     };
-    match ask_commit(context, connection, review, message, dry_run, allow_revert, hooks)? {
+    match client::review::commit(context, connection, review, message, dry_run, allow_revert, hooks)? {
         ReviewOutcome::Sequenced(done) => sequencing::tell(context, &done),
         ReviewOutcome::Merge(merged) => tell_merge(context, &merged),
     }
-}
-
-/// Has the daemon commit a review; what came of it, a merge or a sequence.
-pub fn ask_commit(
-    context: &Context,
-    connection: &mut Connection,
-    review: u64,
-    message: Option<String>,
-    dry_run: bool,
-    allow_revert: bool,
-    hooks: HookWish,
-) -> Result<ReviewOutcome, Failure> {
-    let signers = identity::signers(context.repository()?.common_dir())?;
-    let mut request = CommitReviewRequest {
-        review,
-        message,
-        whole_message: None,
-        allow_revert,
-        dry_run,
-    };
-    if dry_run || !merge_hooks::are_there(context)? {
-        return connection.call_as(&request, &signers);
-    }
-    let plan = CommitReviewRequest {
-        dry_run: true,
-        ..request.clone()
-    };
-    // The commits of a sequence are those of others, made again.
-    let ReviewOutcome::Merge(planned) = connection.call_as(&plan, &signers)? else {
-        return connection.call_as(&request, &signers);
-    };
-    let prepared = merge_hooks::prepare(context, connection, &planned, false, hooks)?;
-    request.whole_message = prepared.messages.first().cloned().flatten();
-    Ok(match connection.call_as(&request, &signers)? {
-        ReviewOutcome::Merge(merged) => ReviewOutcome::Merge(Box::new(prepared.noted_in(*merged))),
-        done => done,
-    })
 }

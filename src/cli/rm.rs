@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use serde::Serialize;
 
 use super::context::Context;
-use super::inside::{Inside, shown};
+use super::inside::Inside;
 use super::{Exit, SUCCESS};
 use crate::ops;
 use crate::ops::Failure;
+use crate::render::nodes::shown;
 
 use crate::path::text::PathText;
 use crate::workspace::ForkName;

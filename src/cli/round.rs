@@ -12,11 +12,13 @@ use self::arguments::{Action, Attempt, Clean, Compare, Diff, Finish, Present, Sh
 use self::telling::{
     told_attempt, told_cleaned, told_comparison, told_finished, told_prompt, told_reader, told_session,
 };
-use super::context::{Connection, Context};
-use super::new::umask;
+use super::context::Context;
 use super::trees::become_git_diff;
-use super::{Exit, SUCCESS, identity};
+use super::{Exit, SUCCESS};
 use crate::change::round::Mode;
+use crate::client::Client;
+use crate::client::identity;
+use crate::client::place::umask;
 use crate::ops;
 use crate::ops::protocol::{
     AttemptCounted, AttemptOf, BranchStays, CleanRounds, FinishRound, PresentRound, ResultLine, StartRound,
@@ -64,7 +66,7 @@ struct Rounds<'a> {
 
 impl Rounds<'_> {
     /// Connects for a command that needs a session to be there: where the repository has no store, nothing is started.
-    fn connect(&self) -> Result<Connection, Failure> {
+    fn connect(&self) -> Result<Client, Failure> {
         self.context.connect_to_forks()?.ok_or_else(|| {
             Failure::new(
                 ErrorCode::NoSuchSession,
@@ -162,7 +164,7 @@ impl Rounds<'_> {
     /// What agents have.
     fn results(
         &self,
-        connection: &mut Connection,
+        connection: &mut Client,
         agents: &[ForkName],
         finished: bool,
     ) -> Result<Vec<ResultLine>, Failure> {
@@ -276,7 +278,7 @@ impl Rounds<'_> {
     }
 }
 
-fn count(connection: &mut Connection, of: AttemptOf, budget: Option<u64>) -> Result<AttemptCounted, Failure> {
+fn count(connection: &mut Client, of: AttemptOf, budget: Option<u64>) -> Result<AttemptCounted, Failure> {
     let request = ops::CountAttempt { of, budget };
     connection.call(&request)
 }

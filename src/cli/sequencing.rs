@@ -1,16 +1,20 @@
 //! What updating, making commits again and applying patches have in common: what becomes of conflicts, and what is told.
 
-use super::context::{Connection, Context};
-use super::merge::{LevelArg, StrategyArg, kind_in_words, target_name, with_contents};
-use super::output::{Cell, Output, Tone, counted, quoted, short_id, table};
+use super::context::Context;
+use super::merge::{LevelArg, StrategyArg, with_contents};
+use super::output::{Cell, Output, Tone, table};
 use super::resolving::{self, Left, ResolverArgs};
-use super::{Exit, SUCCESS, identity, review};
+use super::{Exit, SUCCESS, review};
 use crate::change::sequence::DoneHow;
+use crate::client::Client;
+use crate::client::identity;
 use crate::ops;
 use crate::ops::protocol::{
     MergeStatus, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit,
 };
 use crate::ops::{ExitCode, Failure};
+use crate::render::merging::{kind_in_words, target_name};
+use crate::render::text::{counted, quoted, short_id};
 use crate::workspace::ForkName;
 
 // What becomes of conflicts. (A doc comment here would become a verb's help.)
@@ -69,7 +73,7 @@ pub fn request(
 /// Sends it, lets a resolver look at conflicts, and tells what came of it.
 pub fn carry_out(
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut Client,
     request: SequenceRequest,
     resolving: &ResolverArgs,
 ) -> Result<Exit, Failure> {
@@ -81,7 +85,7 @@ pub fn carry_out(
 /// Lets a resolver look at conflicts, and tells what came of it.
 pub fn go_on(
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut Client,
     done: &Sequenced,
     resolving: &ResolverArgs,
 ) -> Result<Exit, Failure> {

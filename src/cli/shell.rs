@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 
 use super::context::Context;
-use super::origin::{self, OriginFlags};
+use super::origin::OriginFlags;
 use super::{Exit, exec};
+use crate::client::origin;
 use crate::ops::Failure;
 
 /// Open a shell in a fork

@@ -1,8 +1,8 @@
 //! `tine snapshot`: marks a point of a fork to come back to.
 
-use super::buffer::note_agent_texts;
 use super::context::Context;
 use super::{Exit, SUCCESS};
+use crate::client::commit::note_agent_texts;
 use crate::ops;
 use crate::ops::Failure;
 
@@ -69,7 +69,7 @@ pub fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
         name,
         message: verb.message.clone(),
     })?;
-    note_agent_texts(&context.output, &snapshot.agent_texts);
+    note_agent_texts(context, &snapshot.agent_texts);
     match context.output.is_json() {
         true => context.output.json(&snapshot)?,
         false => context.output.text(&format!("{}\n", snapshot.name))?,

@@ -1,11 +1,12 @@
 //! `tine snapshots`: the snapshots of a fork.
 
 use super::context::Context;
-use super::output::{Cell, Output, Tone, human_age, now_secs};
+use super::output::{Cell, Output, Tone};
 use super::{Exit, SUCCESS};
 use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::SnapshotInfo;
+use crate::render::text::{human_age, now_secs};
 use crate::workspace::SnapshotReason;
 
 /// List the snapshots of a fork

@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 
 use super::context::Context;
-use super::inside::{Inside, kind_word, mode_text, shown, with_target};
+use super::inside::Inside;
 use super::{Exit, SUCCESS};
 use crate::ops;
 use crate::ops::protocol::{NodeLine, TimeLine};
 use crate::ops::{ErrorCode, Failure};
+use crate::render::nodes::{kind_word, mode_text, shown, with_target};
 
 /// Show what is at a path of a fork, mounted or not
 ///

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::context::{Connection, Context};
+use super::context::Context;
 use super::metrics;
-use super::output::{Cell, Output, Tone, counted, human_size, table};
+use super::output::{Cell, Output, Tone, table};
 use super::{Exit, SUCCESS};
 use crate::client::Client;
 use crate::git::{CacheFigures, CacheUses};
 use crate::ops;
 use crate::ops::protocol::{FileStats, ForkStats, OperationStats, Stats as Told};
 use crate::ops::{ErrorCode, Failure};
+use crate::render::text::{counted, human_size};
 use crate::workspace::ForkName;
 
 /// Show what the mounts were asked, and how fast they answered
@@ -117,7 +118,7 @@ pub const NONE_RUNS: &str = "no daemon runs, and nothing is mounted: any command
 
 /// What the daemon tells; `None` where none runs. A fork that is named must be mounted.
 pub fn ask(context: &Context, fork: Option<&ForkName>, watch: bool) -> Result<Option<Told>, Failure> {
-    let Some(client) = Client::connect(context.repository()?.common_dir())? else {
+    let Some(mut client) = Client::connect(context.repository()?.common_dir())? else {
         return match fork {
             None => Ok(None),
             Some(fork) => Err(Failure::new(
@@ -131,7 +132,7 @@ pub fn ask(context: &Context, fork: Option<&ForkName>, watch: bool) -> Result<Op
         fork: fork.cloned(),
         watch,
     };
-    Connection::over(client).call(&request).map(Some)
+    client.call(&request).map(Some)
 }
 
 fn shown(told: Option<&Told>) -> Shown<'_> {

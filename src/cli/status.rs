@@ -2,10 +2,11 @@
 
 use super::context::Context;
 use super::list::{tell_strays, tell_trees};
-use super::output::{Output, Tone, counted, quoted, short_id};
+use super::output::{Output, Tone};
 use super::{Exit, SUCCESS};
 use crate::ops::Failure;
 use crate::ops::protocol::{ChangeKindText, ChangeLine, Changes, ForkInfo};
+use crate::render::text::{counted, quoted, short_id};
 
 /// Show what changed in a fork since its last commit
 ///

@@ -2,7 +2,8 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::output::{Output, Tone, one_line};
+use super::output::{Output, Tone};
+use crate::render::text::one_line;
 
 /// What stands between two columns.
 const GAP: &str = "  ";

@@ -9,11 +9,12 @@ use crossterm::{cursor, execute, queue};
 use serde::Serialize;
 
 use super::context::Context;
-use super::output::{Cell, Output, Tone, human_size, quoted, table};
+use super::output::{Cell, Output, Tone, table};
 use super::stats::{self, NONE_RUNS, ShownFork, head, operations_table, shown_fork, time};
 use super::{Exit, SUCCESS};
 use crate::ops::protocol::{ForkStats, Stats};
 use crate::ops::{ErrorCode, Failure};
+use crate::render::text::{human_size, quoted};
 use crate::workspace::ForkName;
 
 /// Watch what the mounts are asked at this moment

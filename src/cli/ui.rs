@@ -9,10 +9,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::context::Context;
-use super::hooks::HookOutput;
-use super::merge_hooks::HookWish;
-use super::output::{Color, Output};
-use super::{Exit, SUCCESS, identity, review};
+use super::{Exit, SUCCESS};
 use crate::ops::{ErrorCode, Failure};
 use crate::sys::process;
 use crate::ui::{Place, Server};
@@ -48,20 +45,10 @@ pub fn run(verb: &Ui, context: &Context) -> Result<Exit, Failure> {
     let git_dir = context.git_dir()?;
     // What is wrong with it is told here, and not in the browser.
     drop(context.connect()?);
-    let (dir, cwd) = (common_dir.clone(), context.cwd().to_owned());
     let place = Place {
         common_dir,
         git_dir,
-        signers: Box::new(move || identity::signers(&dir)),
-        commit_review: Box::new(move |review, message| {
-            let context = Context::at(cwd.clone(), Output::new(true, Color::Never));
-            let hooks = HookWish {
-                output: HookOutput::Kept,
-                no_verify: false,
-            };
-            let mut connection = context.connect()?;
-            review::ask_commit(&context, &mut connection, review, message, false, false, hooks)
-        }),
+        cwd: context.cwd().to_owned(),
     };
     let server = Arc::new(Server::bind(verb.port, place)?);
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| {

@@ -3,12 +3,14 @@
 use std::ffi::OsString;
 
 use super::context::Context;
-use super::inside::{Inside, shown};
-use super::output::{Output, quoted};
+use super::inside::Inside;
+use super::output::Output;
 use super::{Exit, SUCCESS};
 use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::{OperationLine, TakenBackLine};
+use crate::render::nodes::shown;
+use crate::render::text::quoted;
 use crate::workspace::{Direction, NoteKind};
 
 /// Take back the last operation on a fork

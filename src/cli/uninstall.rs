@@ -7,11 +7,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::context::{Connection, Context};
-use super::output::{counted, one_line, quoted};
-use super::{Exit, SUCCESS, identity};
+use super::context::Context;
+use super::{Exit, SUCCESS};
 use crate::change::handoff::HandoffState;
 use crate::change::recovery;
+use crate::client::identity;
 use crate::client::{Client, ending};
 use crate::git::Repository;
 use crate::git::traces::OwnRef;
@@ -19,6 +19,7 @@ use crate::ops;
 use crate::ops::protocol::{ForkInfo, Handoffs, Reviews, SessionLine};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
+use crate::render::text::{counted, one_line, quoted};
 use crate::workspace::store::default_mount_root;
 use crate::workspace::{ForkName, Store};
 
@@ -186,7 +187,7 @@ pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// Looks at all that the daemon knows.
-fn look(connection: &mut Connection, repository: &Repository) -> Result<Found, Failure> {
+fn look(connection: &mut Client, repository: &Repository) -> Result<Found, Failure> {
     let (forks, damaged) = connection.forks()?;
     let mut work = Vec::new();
     for fork in &forks {

@@ -1,14 +1,17 @@
 //! `tine unmount`: takes a fork's mount away and does with its layer what is asked for, or what the fork's policy says.
 
-use super::commit::{self, CommitWish, HookOutput};
-use super::context::{Connection, Context};
-use super::handoff::told_line;
-use super::output::short_id;
+use super::context::Context;
 use super::restore::index_kept;
-use super::{Exit, SUCCESS, identity};
+use super::{Exit, SUCCESS};
+use crate::client::Client;
+use crate::client::commit::{self, CommitWish};
+use crate::client::hooks::HookOutput;
+use crate::client::identity;
 use crate::ops;
 use crate::ops::protocol::{Merge, MergeStatus, UnmountAction, Unmounted};
 use crate::ops::{ExitCode, Failure, stays_committed, work_message};
+use crate::render::handoffs::told_line;
+use crate::render::text::short_id;
 use crate::workspace::{ForkName, UnmountPolicy};
 
 /// Unmount a fork and keep, commit, merge or discard its changes
@@ -136,7 +139,7 @@ pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
 fn commit_first(
     verb: &Unmount,
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut Client,
     name: &ForkName,
 ) -> Result<Option<String>, Failure> {
     let info = connection.show(name)?;

@@ -1,13 +1,15 @@
 //! `tine update`: brings a fork up to where the branch is that it came from.
 
-use super::context::{Connection, Context};
-use super::output::{human_size, quoted};
+use super::context::Context;
 use super::sequencing::{ConflictArgs, carry_out, request};
-use super::{Exit, SUCCESS, leads};
+use super::{Exit, SUCCESS};
+use crate::client::Client;
+use crate::client::leads;
 use crate::ops;
 use crate::ops::protocol::SequenceWish;
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::shell::shell_word;
+use crate::render::text::{human_size, quoted};
 use crate::workspace::ForkName;
 
 /// Bring a fork up to date with the branch that it came from
@@ -106,7 +108,7 @@ pub fn run(verb: &Update, context: &Context) -> Result<Exit, Failure> {
 /// Lets the fork show other dependency trees, and makes right what leads elsewhere in them.
 fn take_up(
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut Client,
     fork: ForkName,
     which: CarriedTrees,
 ) -> Result<Exit, Failure> {

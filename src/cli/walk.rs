@@ -3,12 +3,14 @@
 use std::ffi::OsString;
 
 use super::context::Context;
-use super::inside::{Inside, kind_letter, with_target};
+use super::inside::Inside;
 use super::ls::Nodes;
-use super::output::{Cell, quoted, table};
+use super::output::{Cell, table};
 use super::{Exit, SUCCESS};
 use crate::ops;
 use crate::ops::Failure;
+use crate::render::nodes::{kind_letter, with_target};
+use crate::render::text::quoted;
 
 /// List every path beneath a directory of a fork, mounted or not
 ///

@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::context::Context;
-use super::inside::{Inside, sent_content, shown, store_dir};
+use super::inside::{Inside, sent_content, store_dir};
 use super::{Exit, SUCCESS};
 use crate::ops::Failure;
 use crate::ops::protocol::WriteRequest;
+use crate::render::nodes::shown;
 
 /// Write a file of a fork, mounted or not
 ///

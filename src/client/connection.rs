@@ -6,20 +6,22 @@
 use std::io::{self, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
 use super::killed;
+use crate::place::Listener;
 use tine_daemon::launch::{self, Launched};
 use tine_daemon::{journal, socket, wire};
 use tine_git::Repository;
 use tine_ops::failure::{ErrorCode, Failure};
-use tine_ops::protocol::{DaemonInfo, PROTOCOL_VERSION};
-use tine_ops::{DaemonStatus, Operation, Stop, Surroundings};
+use tine_ops::protocol::{Changes, DaemonInfo, ForkInfo, Forks, PROTOCOL_VERSION};
+use tine_ops::{DaemonStatus, ListForks, Operation, ShowFork, Signers, Status, Stop, Surroundings};
 use tine_sys::process;
-use tine_workspace::Store;
+use tine_workspace::{ForkName, Store};
 
 /// How long a daemon that has accepted may take for its first answer: it may be mounting many forks.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -39,7 +41,7 @@ const STOPPED_LOOKS: u32 = 3;
 /// How a client comes to its daemon.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// The program that is started; default: the one that runs.
+    /// The program that is started; default: the one that runs, if it is tine, or else the `tine` that `PATH` leads to.
     pub program: Option<PathBuf>,
     /// How long a start may take.
     pub patience: Duration,
@@ -64,6 +66,8 @@ pub struct Client {
     info: DaemonInfo,
     /// What operations are called from.
     pub from: Surroundings,
+    /// Who is told what takes long.
+    listener: Option<Arc<dyn Listener>>,
     /// The log's length in bytes when the connection was made.
     log_start: u64,
 }
@@ -147,6 +151,7 @@ impl Client {
             store_dir,
             info,
             from,
+            listener: None,
             log_start,
         }))
     }
@@ -154,6 +159,57 @@ impl Client {
     /// The daemon as it introduced itself.
     pub fn info(&self) -> &DaemonInfo {
         &self.info
+    }
+
+    /// Tells `listener` what takes long.
+    #[must_use]
+    pub fn heard_by(self, listener: Arc<dyn Listener>) -> Client {
+        Client {
+            listener: Some(listener),
+            ..self
+        }
+    }
+
+    /// All forks, and what is wrong with those that cannot be read.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn forks(&mut self) -> Result<(Vec<ForkInfo>, Vec<Failure>), Failure> {
+        let Forks { forks, damaged } = self.call(&ListForks {})?;
+        Ok((forks, damaged))
+    }
+
+    /// One fork.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn show(&mut self, fork: &ForkName) -> Result<ForkInfo, Failure> {
+        self.call(&ShowFork { fork: fork.clone() })
+    }
+
+    /// What changed in a fork against HEAD; with `write` also as a tree.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn changes(&mut self, fork: &ForkName, write: bool) -> Result<Changes, Failure> {
+        self.call(&Status {
+            fork: fork.clone(),
+            write,
+        })
+    }
+
+    /// As [`Client::call`], of an operation that makes commits.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn call_as<O: Operation>(&mut self, operation: &O, signers: &Signers) -> Result<O::Answer, Failure> {
+        let Signers { author, committer } = signers.clone();
+        self.from.author = author;
+        self.from.committer = committer;
+        let answer = self.call(operation);
+        self.from.author = None;
+        self.from.committer = None;
+        answer
     }
 
     /// As [`Client::call`] of a client that starts no other daemon; one that says nothing for `timeout` hangs.
@@ -180,17 +236,26 @@ impl Client {
                 &self.info.protocol.to_string(),
             ));
         }
+        log::debug!("asks the daemon: {}", O::NAME);
+        log::trace!("{operation:?}");
+        let asked = Instant::now();
+        let busy = self
+            .listener
+            .as_ref()
+            .and_then(|listener| listener.begins(O::DOING));
         let line = wire::encode_request(&self.from, operation)?;
         let mut exchanged = exchange(&mut self.stream, &self.store_dir, &line);
         if let Some(options) = self.restart.clone() {
             let deadline = Instant::now() + options.patience;
             while matches!(exchanged, Exchange::NotTaken) && Instant::now() < deadline {
-                let from = std::mem::take(&mut self.from);
+                let (from, listener) = (std::mem::take(&mut self.from), self.listener.take());
                 *self = Client::connect_or_start_with(&self.common_dir, &options)?;
-                self.from = from;
+                (self.from, self.listener) = (from, listener);
                 exchanged = exchange(&mut self.stream, &self.store_dir, &line);
             }
         }
+        drop(busy);
+        log::debug!("the daemon took {:?}", asked.elapsed());
         let lost = || unreachable(&self.store_dir, self.log_start);
         let answer = match exchanged {
             Exchange::Answered(response) => response?,

@@ -33,7 +33,7 @@ pub enum Launched {
     StoreLocked(Failure),
 }
 
-/// Starts a daemon for the repository with this common directory from the program `program` (default: this one), and
+/// Starts a daemon for the repository with this common directory from the program `program` (default: tine), and
 /// waits until it listens or has failed, at most until `deadline`.
 pub fn launch(common_dir: &Path, program: Option<&Path>, deadline: Instant) -> Result<Launched, Failure> {
     let store_dir = socket::store_dir(common_dir);
@@ -114,9 +114,15 @@ fn leads_astray(variable: &str) -> bool {
         && (variable == "GIT_CONFIG_PARAMETERS" || !KEPT.iter().any(|prefix| variable.starts_with(prefix)))
 }
 
-/// This program's file; where that was replaced since the start, what runs.
+/// This program's file, if it is tine; where that was replaced since the start, what runs. A program that uses the library has the one that
+/// `PATH` leads to.
 fn this_program() -> PathBuf {
+    let is_tine = |program: &Path| {
+        let name = program.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("tine"))
+    };
     match std::env::current_exe() {
+        Ok(program) if !is_tine(&program) => PathBuf::from("tine"),
         Ok(program) if program.exists() => program,
         _ => PathBuf::from("/proc/self/exe"),
     }

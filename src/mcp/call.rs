@@ -1,7 +1,7 @@
 //! One call under way.
 
-use crate::ops::{ErrorCode, Failure};
-use crate::tools::run::Cancel;
+use tine_ops::{ErrorCode, Failure};
+use tine_tools::run::Cancel;
 
 /// Whether a call is still wanted; shared by the thread that does it and the one that hears the client.
 #[derive(Default)]

@@ -8,9 +8,9 @@ use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTempla
 use super::session::Session;
 use super::tools::files::read_bytes;
 use super::tools::work::{diff_of, status_of};
-use crate::ops::protocol::{ChangeKindText, ForkInfo};
-use crate::ops::{ErrorCode, Failure};
-use crate::path::text::PathText;
+use tine_ops::protocol::{ChangeKindText, ForkInfo};
+use tine_ops::{ErrorCode, Failure};
+use tine_path::text::PathText;
 
 const CHANGESET: &str = "tine://changeset";
 const DIFF: &str = "tine://diff";

@@ -7,7 +7,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
-use crate::cli::output::FailureBody;
+use tine_render::failure::FailureBody;
 
 type Object = Map<String, Value>;
 

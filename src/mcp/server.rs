@@ -24,7 +24,7 @@ use super::call::Call;
 use super::session::Session;
 use super::tool::{self, Prepared};
 use super::{resources, tools};
-use crate::ops::{ErrorCode, Failure};
+use tine_ops::{ErrorCode, Failure};
 
 /// Calls that run at a time; others wait their turn.
 const MAX_CALLS: usize = 32;
@@ -196,7 +196,7 @@ fn cancelled() -> ErrorData {
 
 /// A failure where the protocol knows no better way to tell one.
 fn protocol_error(failure: &Failure) -> ErrorData {
-    let data = serde_json::to_value(crate::cli::output::FailureObject::from(failure)).ok();
+    let data = serde_json::to_value(tine_render::failure::FailureObject::from(failure)).ok();
     let message = failure.to_string();
     match failure.code {
         ErrorCode::NoSuchPath | ErrorCode::NoSuchFork | ErrorCode::NotInFork => {

@@ -8,21 +8,20 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::call::Call;
-use crate::attr::Timestamp;
-use crate::cli::after_new::after_new;
-use crate::cli::context::{Connection, Context};
-use crate::cli::hooks::HookOutput;
-use crate::cli::leads;
-use crate::cli::output::{Color, Output};
-use crate::client::Client;
-use crate::git::Repository;
-use crate::ops;
-use crate::ops::protocol::{ForkInfo, NewRequest, ToolAnswer, ToolOperation, ToolRequest};
-use crate::ops::{ErrorCode, Failure};
-use crate::tools::AgentId;
-use crate::workspace::{CarryWish, ForkName, MountWishes, Store, UnmountPolicy};
+use tine_attr::Timestamp;
+use tine_client::Client;
+use tine_client::after_new::after_new;
+use tine_client::hooks::HookOutput;
+use tine_client::leads;
+use tine_client::place::{Place, Silent};
+use tine_git::Repository;
+use tine_ops as ops;
+use tine_ops::protocol::{ForkInfo, NewRequest, ToolAnswer, ToolOperation, ToolRequest};
+use tine_ops::{ErrorCode, Failure};
+use tine_tools::AgentId;
+use tine_workspace::{ForkName, MountWishes, Store};
 
-/// Connections that are kept while nobody uses them.
+/// Clients that are kept while nobody uses them.
 const MAX_IDLE_CONNECTIONS: usize = 4;
 
 /// How long the end of the session waits for calls that were cancelled.
@@ -49,7 +48,7 @@ pub struct Session {
     /// Locked while it is made; taken before `active`.
     wanted: Mutex<Option<ForkWish>>,
     made: Mutex<Vec<ForkName>>,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<Client>>,
     calls: Mutex<Calls>,
     call_ended: Condvar,
 }
@@ -78,11 +77,11 @@ pub struct MadeFork {
 }
 
 impl Session {
-    /// A session of a server that was started where `context` is.
-    pub fn new(context: &Context, buffers: bool) -> Result<Session, Failure> {
-        let repository = context.repository()?;
+    /// A session of a server that was started where `place` is.
+    pub fn new(place: &Place, buffers: bool) -> Result<Session, Failure> {
+        let repository = place.repository()?;
         Ok(Session {
-            dir: context.cwd().to_owned(),
+            dir: place.cwd().to_owned(),
             common_dir: repository.common_dir().to_owned(),
             store_dir: Store::dir_of(repository),
             buffers,
@@ -105,8 +104,8 @@ impl Session {
     }
 
     /// What a command has that runs where the server was started. What such a command would note is told nobody.
-    pub fn context(&self) -> Context {
-        Context::at(self.dir.clone(), Output::new(true, Color::Never))
+    pub fn place(&self) -> Place {
+        Place::at(self.dir.clone(), Arc::new(Silent))
     }
 
     /// The fork that is active.
@@ -180,23 +179,14 @@ impl Session {
 
     fn make(&self, wish: &ForkWish) -> Result<MadeFork, Failure> {
         let git_dir = self.git_dir()?;
-        let umask = crate::cli::new::umask();
+        let umask = tine_client::place::umask();
         let make = |fork: ForkName| {
             let request = NewRequest {
-                fork,
-                git_dir: git_dir.clone(),
                 from: wish.from.clone(),
                 from_fork: wish.from_fork.clone(),
-                from_remote: None,
                 branch: wish.branch.clone(),
-                detached: false,
-                dir: None,
-                mount: true,
-                wishes: MountWishes::default(),
-                on_unmount: UnmountPolicy::default(),
-                snapshot_every: None,
                 umask,
-                carry: CarryWish::default(),
+                ..NewRequest::of(fork, git_dir.clone())
             };
             self.with(|connection| connection.call(&request))
         };
@@ -220,10 +210,10 @@ impl Session {
         };
         self.made.lock().push(info.name.clone());
         *self.active.lock() = Some(info.name.clone());
-        let context = self.context();
+        let place = self.place();
         let after =
-            self.with(|connection| Ok(after_new(&context, connection, &info, true, HookOutput::Kept)))?;
-        let notes = leads::notes(&context, &info, &after.leads);
+            self.with(|connection| Ok(after_new(&place, connection, &info, true, HookOutput::Kept)))?;
+        let notes = leads::notes(&place, &info, &after.leads);
         let mut notes = notes.unwrap_or_else(|failure| vec![told(&failure)]);
         notes.extend(after.failed.iter().map(told));
         Ok(MadeFork { info, notes })
@@ -238,11 +228,11 @@ impl Session {
                 return Ok(Repository::git_dir_at(&info.mount_dir)?);
             }
         }
-        self.context().git_dir()
+        self.place().git_dir()
     }
 
     /// Asks the daemon over a connection that nobody else uses meanwhile.
-    pub fn with<T>(&self, ask: impl FnOnce(&mut Connection) -> Result<T, Failure>) -> Result<T, Failure> {
+    pub fn with<T>(&self, ask: impl FnOnce(&mut Client) -> Result<T, Failure>) -> Result<T, Failure> {
         self.with_named(String::new(), ask)
     }
 
@@ -250,14 +240,14 @@ impl Session {
     pub fn with_named<T>(
         &self,
         command: String,
-        ask: impl FnOnce(&mut Connection) -> Result<T, Failure>,
+        ask: impl FnOnce(&mut Client) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let kept = self.idle.lock().pop();
         let mut connection = match kept {
             Some(connection) => connection,
-            None => Connection::over(Client::connect_or_start(&self.common_dir)?),
+            None => Client::connect_or_start(&self.common_dir)?,
         };
-        connection.name_command(command);
+        connection.from.command = command;
         let answer = ask(&mut connection);
         // What has failed may have lost its place in the conversation.
         if answer.is_ok() {

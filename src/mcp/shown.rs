@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cli::output::{counted, quoted, short_id};
-use crate::ops::protocol::{ChangeKindText, ChangeLine, ForkInfo};
-use crate::path::text::PathText;
+use tine_ops::protocol::{ChangeKindText, ChangeLine, ForkInfo};
+use tine_path::text::PathText;
+use tine_render::text::{counted, quoted, short_id};
 
 /// Paths that one answer names at most.
 const MAX_PATHS: usize = 500;

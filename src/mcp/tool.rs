@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::call::Call;
 use super::schema;
 use super::session::Session;
-use crate::cli::output::FailureObject;
-use crate::ops::{ErrorCode, Failure};
+use tine_ops::{ErrorCode, Failure};
+use tine_render::failure::FailureObject;
 
 /// Bytes of text that one answer holds at most; what is longer is told in pages, or where the rest is.
 pub const MAX_TEXT: usize = 48 << 10;

@@ -4,11 +4,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::sides::{Sides, SidesOptions, sides};
-use crate::change::review::{ConflictRecord, VersionRecord};
-use crate::git::{ObjectId, Repository, TreeEntryKind};
-use crate::merge::{MarkerOptions, Style, TextHunk, is_binary, text_of};
-use crate::ops::protocol::ChangeLine;
-use crate::ops::{ErrorCode, Failure};
+use tine_change::review::{ConflictRecord, VersionRecord};
+use tine_git::{ObjectId, Repository, TreeEntryKind};
+use tine_merge::{MarkerOptions, Style, TextHunk, is_binary, text_of};
+use tine_ops::protocol::ChangeLine;
+use tine_ops::{ErrorCode, Failure};
 
 /// A file longer than this is not shown, in bytes.
 const SHOWN_MAX: u64 = 4 << 20;

@@ -109,7 +109,7 @@ impl Reply {
     /// Sends it with these headers beside its own, and ends the connection.
     pub fn send(&self, stream: &mut TcpStream, headers: &[(&str, &str)]) -> io::Result<()> {
         let mut text = format!(
-            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n",
+            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nClient: close\r\n",
             self.status,
             reason(self.status),
             self.media_type,

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::io::Read;
 use std::path::Path;
 
-use crate::ops::Failure;
+use tine_ops::Failure;
 
 const KEY_BYTES: usize = 32;
 

@@ -1,6 +1,7 @@
 //! What the page may ask, and what is asked of the daemon for it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -9,18 +10,20 @@ use serde_json::{Value, json};
 use super::contents::{self, document};
 use super::sides::SidesOptions;
 use super::watch;
-use crate::client::Client;
-use crate::git::Repository;
-use crate::merge::{Level, MergeSide, Strategy};
-use crate::ops;
-use crate::ops::protocol::{
-    Forks, ResolutionWish, ResolveRequest, ReviewOutcome, ReviewShown, ReviewWish, SequenceRequest,
-    SequenceWish,
+use tine_client::hooks::HookOutput;
+use tine_client::merging::HookWish;
+use tine_client::place as caller;
+use tine_client::{self as client, Client, identity};
+use tine_git::Repository;
+use tine_merge::{Level, MergeSide, Strategy};
+use tine_ops as ops;
+use tine_ops::protocol::{
+    Forks, ResolutionWish, ResolveRequest, ReviewShown, ReviewWish, SequenceRequest, SequenceWish,
 };
-use crate::ops::transfer::Outgoing;
-use crate::ops::{ErrorCode, Failure, Signers, Surroundings};
-use crate::path::text::PathText;
-use crate::workspace::{ForkName, Store};
+use tine_ops::transfer::Outgoing;
+use tine_ops::{ErrorCode, Failure, Surroundings};
+use tine_path::text::PathText;
+use tine_workspace::{ForkName, Store};
 
 /// How operations that the page asks for are written down.
 const COMMAND: &str = "tine ui";
@@ -39,13 +42,9 @@ pub struct Place {
     pub common_dir: PathBuf,
     /// Where revisions are understood: the private git directory of a worktree.
     pub git_dir: PathBuf,
-    /// Author and committer of what is committed.
-    pub signers: Box<dyn Fn() -> Result<Signers, Failure> + Send + Sync>,
-    pub commit_review: CommitReview,
+    /// Where the page was opened: hooks and identities are found from there.
+    pub cwd: PathBuf,
 }
-
-/// Commits the review of that number with a message, if there is one; hooks run as with `tine review commit`.
-pub type CommitReview = Box<dyn Fn(u64, Option<String>) -> Result<ReviewOutcome, Failure> + Send + Sync>;
 
 impl Place {
     /// The daemon, if it runs. A page that is merely open starts none.
@@ -407,7 +406,21 @@ fn abort(place: &Place, asked: &Asked) -> Result<Value, Failure> {
 fn commit(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     let OfReview { review, message } = asked.body()?;
     let message = message.filter(|message| !message.trim().is_empty());
-    document(&(place.commit_review)(review, message)?)
+    let hooks = HookWish {
+        output: HookOutput::Kept,
+        no_verify: false,
+    };
+    let caller = caller::Place::at(place.cwd.clone(), Arc::new(caller::Silent));
+    let mut client = caller.connect()?;
+    document(&client::review::commit(
+        &caller,
+        &mut client,
+        review,
+        message,
+        false,
+        false,
+        hooks,
+    )?)
 }
 
 #[derive(Debug, Deserialize)]
@@ -421,7 +434,7 @@ struct Apply {
 /// Applies a handoff; conflicts become a review.
 fn apply(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     let Apply { handoff, into } = asked.body()?;
-    let signers = (place.signers)()?;
+    let signers = identity::signers(&place.common_dir)?;
     let request = SequenceRequest {
         into: into.filter(|into| !into.trim().is_empty()),
         wish: SequenceWish::Mailbox {

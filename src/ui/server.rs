@@ -14,7 +14,7 @@ use super::http::{Head, Reply};
 use super::key::Key;
 use super::routes::{Asked, Manner, Place};
 use super::{assets, contents, routes};
-use crate::ops::{ErrorCode, ExitCode, Failure};
+use tine_ops::{ErrorCode, ExitCode, Failure};
 
 /// A request's body may be so long, in bytes.
 const BODY_MAX: usize = 64 << 20;

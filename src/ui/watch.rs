@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::routes::Place;
-use crate::client::Client;
-use crate::ops::Failure;
-use crate::ops::{self, Operation};
+use tine_client::Client;
+use tine_ops::Failure;
+use tine_ops::{self as ops, Operation};
 
 /// How long a page waits for one answer.
 const PATIENCE: Duration = Duration::from_secs(20);

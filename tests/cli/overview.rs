@@ -137,12 +137,12 @@ fn the_log_tells_what_is_done_where_it_is_asked_for() {
     ] {
         let said = said(flags, filter);
         assert!(
-            said.contains("asks the daemon: Branches"),
+            said.contains("asks the daemon: branches"),
             "{flags:?} {filter:?}: {said}"
         );
         assert!(!said.contains("Branches {"), "{flags:?} {filter:?}: {said}");
     }
-    assert!(said(&["-vv"], None).contains("Branches { all: false }"));
-    assert!(said(&[], Some("tine=trace")).contains("Branches { all: false }"));
+    assert!(said(&["-vv"], None).contains("ListBranches { all: false }"));
+    assert!(said(&[], Some("tine=trace")).contains("ListBranches { all: false }"));
     assert_eq!(said(&["-vv"], Some("off")), "", "the variable has the last word");
 }

@@ -15,11 +15,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::super::context::Context;
-use super::super::output::FailureBody;
 use super::super::{Exit, SUCCESS};
 use crate::client::Client;
 use crate::ops::protocol::{BufferAnswer, BufferRequest};
 use crate::ops::{ErrorCode, Failure};
+use crate::render::failure::FailureBody;
 use crate::tools::buffers::BufferEvent;
 
 /// How long one question for events takes at most.

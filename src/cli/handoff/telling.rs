@@ -1,8 +1,10 @@
 //! Handoffs in words.
 
 use crate::change::handoff::{HandoffRecord, HandoffState};
-use crate::cli::output::{Cell, Output, Tone, counted, human_age, human_size, now_secs, one_line, short_id};
+use crate::cli::output::{Cell, Output, Tone};
 use crate::ops::protocol::{HandoffInfo, HandoffShown};
+use crate::render::handoffs::{size, stands, told_line, whose};
+use crate::render::text::{human_age, now_secs, one_line, short_id};
 
 /// Handoffs as a table.
 pub fn told_table(handoffs: &[HandoffInfo], output: &Output) -> String {
@@ -19,24 +21,6 @@ pub fn told_table(handoffs: &[HandoffInfo], output: &Output) -> String {
         })
         .collect();
     output.table(&rows)
-}
-
-/// A handoff in a line.
-pub fn told_line(handoff: &HandoffInfo) -> String {
-    let record = &handoff.record;
-    let mut line = format!("handoff {}: {}: {}", record.id, whose(record), stands(record));
-    let size = size(record);
-    if !size.is_empty() {
-        line.push_str(&format!(", {size}"));
-    }
-    if let Some(reason) = &record.reason {
-        line.push_str(&format!(" ({})", one_line(reason)));
-    }
-    line.push('\n');
-    if let Some(rest) = left_out(record) {
-        line.push_str(&format!("{rest}\n"));
-    }
-    line
 }
 
 /// A handoff with its commits.
@@ -68,27 +52,6 @@ pub fn told_shown(shown: &HandoffShown, output: &Output) -> String {
     text
 }
 
-/// Whose work it is, and who is to have it.
-fn whose(record: &HandoffRecord) -> String {
-    let fork = match (&record.fork, &record.imported_from) {
-        (Some(fork), _) => fork.to_string(),
-        (None, Some(file)) => one_line(file),
-        (None, None) => String::new(),
-    };
-    match &record.to {
-        Some(to) => format!("{fork} to {to}"),
-        None => fork,
-    }
-}
-
-fn stands(record: &HandoffRecord) -> String {
-    match (&record.applied_to, record.applied_secs) {
-        (Some(to), _) => format!("applied to {to}"),
-        (None, Some(_)) => "applied".to_owned(),
-        (None, None) => record.state.word().to_owned(),
-    }
-}
-
 fn tone(record: &HandoffRecord) -> Tone {
     match record.state {
         HandoffState::Ready => Tone::Good,
@@ -96,27 +59,4 @@ fn tone(record: &HandoffRecord) -> Tone {
         HandoffState::Pending => Tone::Careful,
         HandoffState::Skipped => Tone::Faint,
     }
-}
-
-fn size(record: &HandoffRecord) -> String {
-    match record.state {
-        HandoffState::Ready => format!(
-            "{}, {}",
-            counted(usize::try_from(record.commits).unwrap_or(usize::MAX), "commit"),
-            human_size(record.mailbox_bytes)
-        ),
-        _ => String::new(),
-    }
-}
-
-/// What is no part of it.
-fn left_out(record: &HandoffRecord) -> Option<String> {
-    let merges = usize::try_from(record.merges).unwrap_or(usize::MAX);
-    let merges = (merges > 0).then(|| format!("{} left out", counted(merges, "merge")));
-    let uncommitted = record.uncommitted.then(|| {
-        "the fork has uncommitted changes, which are no part of it (`--include-uncommitted` commits them)"
-            .to_owned()
-    });
-    let parts: Vec<String> = merges.into_iter().chain(uncommitted).collect();
-    (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -4,11 +4,13 @@ use serde::Serialize;
 
 use super::Rounds;
 use super::arguments::Merge;
-use crate::cli::context::{Connection, Context};
-use crate::cli::hooks::HookOutput;
-use crate::cli::merge_hooks::HookWish;
+use crate::cli::context::Context;
 use crate::cli::resolving::{self, Left};
-use crate::cli::{Exit, merge as merging, review};
+use crate::cli::{Exit, merge as merging};
+use crate::client;
+use crate::client::Client;
+use crate::client::hooks::HookOutput;
+use crate::client::merging::HookWish;
 use crate::ops::protocol::Merge as Merged;
 use crate::ops::protocol::ReviewOutcome;
 use crate::ops::{ErrorCode, ExitCode, Failure};
@@ -74,7 +76,7 @@ fn worse(exit: Exit, next: Exit) -> Exit {
 fn resolved(
     verb: &Merge,
     context: &Context,
-    connection: &mut Connection,
+    connection: &mut Client,
     review: u64,
 ) -> Result<Option<Merged>, Failure> {
     let left = resolving::resolve(&verb.resolving, context, connection, review)?;
@@ -85,7 +87,7 @@ fn resolved(
         output: HookOutput::Shown,
         no_verify: false,
     };
-    match review::ask_commit(context, connection, review, None, false, verb.allow_revert, hooks)? {
+    match client::review::commit(context, connection, review, None, false, verb.allow_revert, hooks)? {
         ReviewOutcome::Merge(merged) => Ok(Some(*merged)),
         ReviewOutcome::Sequenced(_) => {
             Err(Failure::new(ErrorCode::Internal, "a merge became something else"))

@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::change::{recovery, round};
-use crate::cli::context::{Connection, Context};
-use crate::cli::failures;
+use crate::cli::context::Context;
+use crate::client::Client;
 use crate::client::ending;
+use crate::client::failures;
 use crate::git::{Repository, program};
 
 use crate::ops;
@@ -84,11 +85,7 @@ fn home(directory: &Path) -> Result<PathBuf, Failure> {
 
 impl Place {
     /// Takes the directory's files in where no session of that name works on them yet.
-    pub fn take_in_unless_begun(
-        &self,
-        connection: &mut Connection,
-        session: &ForkName,
-    ) -> Result<(), Failure> {
+    pub fn take_in_unless_begun(&self, connection: &mut Client, session: &ForkName) -> Result<(), Failure> {
         let request = ops::ShowRound {
             session: session.clone(),
         };
@@ -103,7 +100,7 @@ impl Place {
     }
 
     /// Removes all of it where no session, fork, archive or entry of `tine recover` is left; whether that was done.
-    pub fn remove_if_unused(&self, mut connection: Connection) -> Result<bool, Failure> {
+    pub fn remove_if_unused(&self, mut connection: Client) -> Result<bool, Failure> {
         let store = Store::dir_of(&self.repository);
         let rounds = round::session_dir(&store, &ForkName::parse("x")?);
         let is_used = rounds.parent().is_some_and(holds_anything)

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use crate::change::round::SeatState;
-use crate::cli::output::{Cell, Output, Tone, counted, one_line, quoted, short_id};
+use crate::cli::output::{Cell, Output, Tone};
 use crate::ops::protocol::{
     AttemptCounted, ReaderShown, RoundCompared, RoundFinished, RoundsCleaned, SeatShown, SessionShown,
     WorkShown,
 };
 use crate::path::shell::shell_word;
+use crate::render::text::{counted, one_line, quoted, short_id};
 
 /// The books.
 pub fn told_session(shown: &SessionShown, output: &Output) -> String {

@@ -10,12 +10,13 @@ use serde::Serialize;
 use super::{Caller, in_buffer};
 use crate::change::resolver::Content;
 use crate::cli::Exit;
-use crate::cli::failures;
-use crate::cli::inside::{sent_content, shown, store_dir};
-use crate::cli::output::counted;
+use crate::cli::inside::{sent_content, store_dir};
+use crate::client::failures;
 use crate::ops::protocol::{Route, ToolAnswer, ToolOperation};
 use crate::ops::{ErrorCode, Failure};
 use crate::path::text::PathText;
+use crate::render::nodes::shown;
+use crate::render::text::counted;
 use crate::tools::TextEdit;
 
 /// Print a file as an agent sees it

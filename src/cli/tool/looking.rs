@@ -8,13 +8,13 @@ use serde::Serialize;
 
 use super::Caller;
 use crate::cli::Exit;
-use crate::cli::inside::{kind_letter, shown, with_target};
-use crate::cli::output::{counted, one_line, quoted};
 use crate::ops::Failure;
 use crate::ops::protocol::{
     FoundLine, NodeLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation,
 };
 use crate::path::text::PathText;
+use crate::render::nodes::{kind_letter, shown, with_target};
+use crate::render::text::{counted, one_line, quoted};
 
 /// List a directory, or with --deep all beneath it
 ///

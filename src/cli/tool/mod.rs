@@ -9,8 +9,9 @@ use serde::Serialize;
 use self::files::{Delete, Edit, Move, Read, Write};
 use self::looking::{List, Search, Where};
 use self::running::Run;
-use super::context::{Connection, Context};
+use super::context::Context;
 use super::{Exit, SUCCESS};
+use crate::client::Client;
 use crate::ops::protocol::{Route, ToolAnswer, ToolOperation, ToolRequest};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::tools::AgentId;
@@ -88,7 +89,7 @@ pub fn run(verb: &Tool, context: &Context) -> Result<Exit, Failure> {
 struct Caller<'a> {
     context: &'a Context,
     /// `None` where the repository has no store: nothing is active, and nothing is started.
-    connection: Option<Connection>,
+    connection: Option<Client>,
     fork: Option<ForkName>,
     has_buffers: bool,
     agent: AgentId,

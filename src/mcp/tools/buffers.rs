@@ -7,11 +7,11 @@ use super::super::call::Call;
 use super::super::session::Session;
 use super::super::tool::{Hints, Told, Tool};
 use super::{command, text_path, unexpected};
-use crate::cli::output::{counted, quoted};
-use crate::ops::Failure;
-use crate::ops::protocol::{ToolAnswer, ToolOperation};
-use crate::path::text::PathText;
-use crate::tools::BufferConflict;
+use tine_ops::Failure;
+use tine_ops::protocol::{ToolAnswer, ToolOperation};
+use tine_path::text::PathText;
+use tine_render::text::{counted, quoted};
+use tine_tools::BufferConflict;
 
 /// Merge what you wrote to a file that is open in a person's editor into what the person has there.
 ///

@@ -7,12 +7,12 @@ use super::super::call::Call;
 use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
 use super::{command, text_path, unexpected};
-use crate::cli::output::{counted, human_size, quoted};
-use crate::ops::protocol::{Route, ToolAnswer, ToolOperation};
-use crate::ops::transfer::{Outgoing, Transfer};
-use crate::ops::{ErrorCode, Failure};
-use crate::path::text::PathText;
-use crate::tools::TextEdit;
+use tine_ops::protocol::{Route, ToolAnswer, ToolOperation};
+use tine_ops::transfer::{Outgoing, Transfer};
+use tine_ops::{ErrorCode, Failure};
+use tine_path::text::PathText;
+use tine_render::text::{counted, human_size, quoted};
+use tine_tools::TextEdit;
 
 /// Lines that one read returns where nothing is said of it.
 const DEFAULT_LINES: u64 = 2000;

@@ -8,11 +8,11 @@ use super::super::session::{ForkWish, Session};
 use super::super::shown::ForkShown;
 use super::super::tool::{Hints, Told, Tool};
 use super::unexpected;
-use crate::cli::output::quoted;
-use crate::ops::protocol::{ToolAnswer, ToolOperation};
-use crate::ops::{ErrorCode, Failure};
-use crate::path::text::PathText;
-use crate::workspace::ForkName;
+use tine_ops::protocol::{ToolAnswer, ToolOperation};
+use tine_ops::{ErrorCode, Failure};
+use tine_path::text::PathText;
+use tine_render::text::quoted;
+use tine_workspace::ForkName;
 
 /// Tell where you stand: the active fork, its branch, its root directory, and which files a person has open in an editor.
 ///

@@ -8,16 +8,14 @@ use super::super::session::Session;
 use super::super::tool::{Hints, Told, Tool};
 use super::command;
 use super::merging::{ConflictShown, conflicts_shown, conflicts_text, way_on};
-use crate::cli::output::{counted, one_line, quoted, short_id};
-use crate::merge::{Level, Strategy};
-use crate::ops;
-use crate::ops::Failure;
-use crate::ops::protocol::{
-    RestoreOutcome, RestoreRequest, RestoredHow, ReviewWish, Sequenced, SnapshotInfo,
-};
-use crate::path::RepoPath;
-use crate::path::text::PathText;
-use crate::workspace::{Direction, ForkName, NoteKind, OperationState};
+use tine_merge::{Level, Strategy};
+use tine_ops as ops;
+use tine_ops::Failure;
+use tine_ops::protocol::{RestoreOutcome, RestoreRequest, RestoredHow, ReviewWish, Sequenced, SnapshotInfo};
+use tine_path::RepoPath;
+use tine_path::text::PathText;
+use tine_render::text::{counted, one_line, quoted, short_id};
+use tine_workspace::{Direction, ForkName, NoteKind, OperationState};
 
 /// Commits and operations that one answer tells where nothing is said of it, and at most.
 const DEFAULT_LIMIT: usize = 20;
@@ -221,7 +219,7 @@ impl Tool for Restore {
 
 /// Conflicts of a restore, which are in a review.
 fn in_conflict(session: &Session, to: &str, done: Sequenced) -> Result<Told<RestoredShown>, Failure> {
-    let conflicts = conflicts_shown(&session.context(), &done.conflicts)?;
+    let conflicts = conflicts_shown(&session.place(), &done.conflicts)?;
     let text = format!(
         "HEAD has commits of others by now that {to} lacks, and {}:{}{}",
         counted(done.conflicts.len(), "conflict"),

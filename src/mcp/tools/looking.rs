@@ -7,11 +7,11 @@ use super::super::call::Call;
 use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool};
 use super::{command, text_path, unexpected};
-use crate::cli::inside::{kind_letter, shown as shown_path};
-use crate::cli::output::{counted, quoted};
-use crate::ops::Failure;
-use crate::ops::protocol::{NodeKind, SearchRequest, ToolAnswer, ToolOperation};
-use crate::path::text::PathText;
+use tine_ops::Failure;
+use tine_ops::protocol::{NodeKind, SearchRequest, ToolAnswer, ToolOperation};
+use tine_path::text::PathText;
+use tine_render::nodes::{kind_letter, shown as shown_path};
+use tine_render::text::{counted, quoted};
 
 /// Entries of a directory that one answer names at most.
 const MAX_ENTRIES: usize = 1000;

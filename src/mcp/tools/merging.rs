@@ -8,21 +8,23 @@ use super::super::session::Session;
 use super::super::shown::ChangedPaths;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
 use super::command;
-use crate::change::resolver::Content;
-use crate::change::review::{ConflictRecord, ResolvedHow, VersionRecord};
-use crate::cli::content::content;
-use crate::cli::context::Context;
-use crate::cli::hooks::HookOutput;
-use crate::cli::identity;
-use crate::cli::merge::{hunks, kind_in_words, target_name};
-use crate::cli::merge_hooks::{self, HookWish};
-use crate::cli::output::{counted, one_line, quoted, short_id};
-use crate::merge::{ConflictKind, Level, Strategy};
-use crate::ops::Failure;
-use crate::ops::protocol::{
+use tine_change::resolver::Content;
+use tine_change::review::{ConflictRecord, ResolvedHow, VersionRecord};
+use tine_client as client;
+use tine_client::content::content;
+use tine_client::content::hunks;
+use tine_client::hooks::HookOutput;
+use tine_client::identity;
+use tine_client::merging::HookWish;
+use tine_client::place::Place;
+use tine_merge::{ConflictKind, Level, Strategy};
+use tine_ops::Failure;
+use tine_ops::protocol::{
     Merge as Merged, MergeRequest, MergeStatus, ReviewWish, SequenceRequest, SequenceWish, Sequenced,
 };
-use crate::path::text::PathText;
+use tine_path::text::PathText;
+use tine_render::merging::{kind_in_words, target_name};
+use tine_render::text::{counted, one_line, quoted, short_id};
 
 /// Bytes of one side of a conflict that an answer holds at most, and of all sides together.
 const MAX_SIDE: usize = 16 << 10;
@@ -166,19 +168,16 @@ struct ResolutionShown {
 }
 
 /// Conflicts with their contents, as far as one answer holds them.
-pub fn conflicts_shown(
-    context: &Context,
-    conflicts: &[ConflictRecord],
-) -> Result<Vec<ConflictShown>, Failure> {
+pub fn conflicts_shown(place: &Place, conflicts: &[ConflictRecord]) -> Result<Vec<ConflictShown>, Failure> {
     let mut room = 2 * MAX_TEXT;
     let shown = conflicts.iter().take(MAX_CONFLICTS);
     shown
-        .map(|conflict| conflict_shown(context, conflict, &mut room))
+        .map(|conflict| conflict_shown(place, conflict, &mut room))
         .collect()
 }
 
 fn conflict_shown(
-    context: &Context,
+    place: &Place,
     conflict: &ConflictRecord,
     room: &mut usize,
 ) -> Result<ConflictShown, Failure> {
@@ -188,7 +187,7 @@ fn conflict_shown(
         (text, is_cut)
     };
     let mut hunks_shown = Vec::new();
-    for hunk in hunks(context, conflict)? {
+    for hunk in hunks(place, conflict)? {
         let mut text = |content: Content| match content {
             Content::Text(text) => fit(text).0,
             Content::Base64(_) => String::new(),
@@ -206,7 +205,7 @@ fn conflict_shown(
         let mut shown = Vec::new();
         for version in versions {
             let mode = version.kind.mode_text();
-            let (size, text) = match content(context, Some(&mode), Some(&version.id))? {
+            let (size, text) = match content(place, Some(&mode), Some(&version.id))? {
                 Some(Content::Text(text)) => (Some(text.len()), Some(fit(text))),
                 Some(Content::Base64(text)) => (Some(text.len() / 4 * 3), None),
                 None => (None, None),
@@ -277,9 +276,9 @@ pub fn way_on(review: Option<u64>) -> String {
 }
 
 /// A merge, told.
-pub fn told(context: &Context, merged: Merged) -> Result<Told<MergeShown>, Failure> {
+pub fn told(place: &Place, merged: Merged) -> Result<Told<MergeShown>, Failure> {
     let target = target_name(&merged.target);
-    let conflicts = conflicts_shown(context, &merged.conflicts)?;
+    let conflicts = conflicts_shown(place, &merged.conflicts)?;
     let would = if merged.dry_run { "would be " } else { "" };
     let sources: Vec<&str> = merged
         .sources
@@ -336,7 +335,7 @@ impl Tool for Merge {
     }
 
     fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
-        let context = session.context();
+        let place = session.place();
         let signers = identity::signers(session.common_dir())?;
         let (source, here) = match self.source {
             Some(source) => (source, session.active()),
@@ -360,9 +359,9 @@ impl Tool for Merge {
             no_verify: false,
         };
         let merged = session.with_named(command(Self::NAME, &source), |connection| {
-            merge_hooks::merged(&context, connection, request.clone(), &signers, wish)
+            client::merging::merged(&place, connection, request.clone(), &signers, wish)
         })?;
-        told(&context, merged)
+        told(&place, merged)
     }
 }
 
@@ -387,12 +386,12 @@ pub struct Update {
 }
 
 /// An update, told.
-pub fn told_update(context: &Context, done: Sequenced) -> Result<Told<MergeShown>, Failure> {
+pub fn told_update(place: &Place, done: Sequenced) -> Result<Told<MergeShown>, Failure> {
     let target = match &done.target.fork {
         Some(fork) => fork.to_string(),
         None => target_name(&done.target),
     };
-    let conflicts = conflicts_shown(context, &done.conflicts)?;
+    let conflicts = conflicts_shown(place, &done.conflicts)?;
     let mut text = match done.status {
         MergeStatus::NothingToMerge => format!("nothing to do: {target} has all of it"),
         MergeStatus::Merged => format!(
@@ -436,7 +435,7 @@ impl Tool for Update {
     }
 
     fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
-        let context = session.context();
+        let place = session.place();
         let signers = identity::signers(session.common_dir())?;
         let fork = session.fork()?;
         let command = command(Self::NAME, self.from.as_deref().unwrap_or_default());
@@ -461,6 +460,6 @@ impl Tool for Update {
         call.check()?;
         let command = command.trim().to_owned();
         let done = session.with_named(command, |connection| connection.call_as(&request, &signers))?;
-        told_update(&context, done)
+        told_update(&place, done)
     }
 }

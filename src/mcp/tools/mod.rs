@@ -13,8 +13,8 @@ pub mod work;
 use std::sync::LazyLock;
 
 use super::tool::Entry;
-use crate::ops::Failure;
-use crate::path::text::PathText;
+use tine_ops::Failure;
+use tine_path::text::PathText;
 
 static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     vec![

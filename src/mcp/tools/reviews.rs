@@ -9,15 +9,15 @@ use super::super::shown::ChangedPaths;
 use super::super::tool::{Hints, Told, Tool};
 use super::files::outgoing;
 use super::merging::{ConflictShown, MergeShown, conflicts_shown, conflicts_text, told, told_update};
-use crate::change::review::ReviewState;
-use crate::cli::hooks::HookOutput;
-use crate::cli::merge_hooks::HookWish;
-use crate::cli::review;
-use crate::merge::MergeSide;
-use crate::ops;
-use crate::ops::protocol::{ResolutionWish, ResolveRequest, ReviewInfo, ReviewOutcome, ReviewShown};
-use crate::ops::{ErrorCode, Failure, Operation};
-use crate::path::RepoPath;
+use tine_change::review::ReviewState;
+use tine_client as client;
+use tine_client::hooks::HookOutput;
+use tine_client::merging::HookWish;
+use tine_merge::MergeSide;
+use tine_ops as ops;
+use tine_ops::protocol::{ResolutionWish, ResolveRequest, ReviewInfo, ReviewOutcome, ReviewShown};
+use tine_ops::{ErrorCode, Failure, Operation};
+use tine_path::RepoPath;
 
 /// Who resolved, in the merge commit's trailers.
 const BY: &str = "mcp";
@@ -89,7 +89,7 @@ impl ReviewLine {
 }
 
 fn shown(session: &Session, shown: &ReviewShown) -> Result<Told<ReviewsShown>, Failure> {
-    let conflicts = conflicts_shown(&session.context(), &shown.info.record.conflicts)?;
+    let conflicts = conflicts_shown(&session.place(), &shown.info.record.conflicts)?;
     let line = ReviewLine::of(&shown.info);
     let text = format!("{}{}", line.text(), conflicts_text(&conflicts));
     let answer = ReviewsShown {
@@ -250,7 +250,7 @@ impl Tool for CommitReview {
     }
 
     fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
-        let context = session.context();
+        let place = session.place();
         call.check()?;
         let hooks = HookWish {
             output: HookOutput::Kept,
@@ -259,8 +259,8 @@ impl Tool for CommitReview {
         let message = &self.message;
         let answer = session.with(|connection| {
             let (review, message) = (self.review, message.clone());
-            review::ask_commit(
-                &context,
+            client::review::commit(
+                &place,
                 connection,
                 review,
                 message,
@@ -270,8 +270,8 @@ impl Tool for CommitReview {
             )
         })?;
         match answer {
-            ReviewOutcome::Merge(merged) => told(&context, *merged),
-            ReviewOutcome::Sequenced(done) => told_update(&context, *done),
+            ReviewOutcome::Merge(merged) => told(&place, *merged),
+            ReviewOutcome::Sequenced(done) => told_update(&place, *done),
         }
     }
 }

@@ -12,15 +12,15 @@ use super::super::call::{Call, cancelled};
 use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool};
 use super::unexpected;
-use crate::cli::after_new::THIS_PROGRAM;
-use crate::cli::cargo_target;
-use crate::cli::origin;
-use crate::cli::output::one_line;
-use crate::ops::Failure;
-use crate::ops::protocol::{ToolAnswer, ToolOperation};
-use crate::path::RepoPath;
-use crate::path::text::PathText;
-use crate::tools::run::{RunCommand, RunEnd, RunOutput, RunSpec, run};
+use tine_client::after_new::THIS_PROGRAM;
+use tine_client::cargo_target;
+use tine_client::origin;
+use tine_ops::Failure;
+use tine_ops::protocol::{ToolAnswer, ToolOperation};
+use tine_path::RepoPath;
+use tine_path::text::PathText;
+use tine_render::text::one_line;
+use tine_tools::run::{RunCommand, RunEnd, RunOutput, RunSpec, run};
 
 /// How long a command may take where nothing is said of it.
 const DEFAULT_TIMEOUT_SECS: u64 = 600;
@@ -73,7 +73,7 @@ impl Tool for Run {
     fn call(self, session: &Session, call: &Call) -> Result<Told<RunShown>, Failure> {
         // A command needs the fork as a directory.
         let info = session.mount(session.fork()?)?;
-        let origin = origin::by_default(&session.context(), &info)?;
+        let origin = origin::by_default(&session.place(), &info)?;
         let fork = info.name;
         let asked = session.route_in(Some(fork.clone()), ToolOperation::Context, "mcp run".to_owned())?;
         let ToolAnswer::Context(context) = asked else {
@@ -87,7 +87,7 @@ impl Tool for Run {
         let env = context.environment.iter();
         let own_target = match origin {
             Some(_) => None,
-            None => cargo_target::variable(&session.context(), &host_path(root)),
+            None => cargo_target::variable(&session.place(), &host_path(root)),
         };
         let own_target = own_target.map(|(name, dir)| (OsString::from(name), dir));
         let spec = RunSpec {

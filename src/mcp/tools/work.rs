@@ -11,17 +11,19 @@ use super::super::call::Call;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
-use crate::change::handoff::HandoffState;
-use crate::cli::commit::{self, CommitWish, HookOutput};
-use crate::cli::diff::{check_paths, git_diff};
-use crate::cli::handoff::{make as make_handoff, told_line};
-use crate::cli::identity;
-use crate::cli::output::{counted, one_line, short_id};
-use crate::git::{GitError, program};
-use crate::ops;
-use crate::ops::protocol::{CreateHandoff, Difference};
-use crate::ops::{Failure, work_message};
-use crate::path::text::PathText;
+use tine_change::handoff::HandoffState;
+use tine_client::commit::{self, CommitWish};
+use tine_client::diff::{check_paths, git_diff};
+use tine_client::handoff::make as make_handoff;
+use tine_client::hooks::HookOutput;
+use tine_client::identity;
+use tine_git::{GitError, program};
+use tine_ops as ops;
+use tine_ops::protocol::{CreateHandoff, Difference};
+use tine_ops::{Failure, work_message};
+use tine_path::text::PathText;
+use tine_render::handoffs::told_line;
+use tine_render::text::{counted, one_line, short_id};
 
 /// Tell what is uncommitted in the active fork, as `git add -A` would take it: ignored files are left out.
 #[derive(Deserialize, JsonSchema)]
@@ -235,7 +237,7 @@ impl Tool for Commit {
 
     fn call(self, session: &Session, call: &Call) -> Result<Told<CommitMade>, Failure> {
         let fork = session.fork()?;
-        let context = session.context();
+        let place = session.place();
         let wish = CommitWish {
             message: self.message,
             author: self.author.as_deref(),
@@ -245,7 +247,7 @@ impl Tool for Commit {
         };
         let made = session.with(|connection| {
             let fork = connection.show(&fork)?;
-            commit::make(&context, connection, &fork, wish, &|| call.check())
+            commit::make(&place, connection, &fork, wish, &|| call.check())
         })?;
         let committed = made.committed;
         let shown = CommitMade {
@@ -335,7 +337,7 @@ impl Tool for Handoff {
             allow_revert: self.allow_revert,
             message: self.message,
         };
-        let context = session.context();
+        let place = session.place();
         let info = session.with(|connection| {
             if request.include_uncommitted {
                 let wish = CommitWish {
@@ -348,7 +350,7 @@ impl Tool for Handoff {
                     allow_revert: request.allow_revert,
                     hook_output: HookOutput::Kept,
                 };
-                commit::commit_first(&context, connection, &request.fork, wish)?;
+                commit::commit_first(&place, connection, &request.fork, wish)?;
             }
             make_handoff(connection, &request, &signers, true)
         })?;

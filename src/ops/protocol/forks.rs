@@ -35,6 +35,9 @@ pub struct RestoreRequest {
     pub review: ReviewWish,
 }
 
+/// Of a caller who does not say.
+const USUAL_UMASK: u16 = 0o022;
+
 /// `tine new`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NewRequest {
@@ -66,6 +69,28 @@ pub struct NewRequest {
     pub umask: u16,
     #[serde(default)]
     pub carry: CarryWish,
+}
+
+impl NewRequest {
+    /// A fork of HEAD of the worktree with `git_dir`, mounted at its usual place, where nothing else is said.
+    pub fn of(fork: ForkName, git_dir: PathBuf) -> NewRequest {
+        NewRequest {
+            fork,
+            git_dir,
+            from: None,
+            from_fork: None,
+            from_remote: None,
+            branch: None,
+            detached: false,
+            dir: None,
+            mount: true,
+            wishes: MountWishes::default(),
+            on_unmount: UnmountPolicy::default(),
+            snapshot_every: None,
+            umask: USUAL_UMASK,
+            carry: CarryWish::default(),
+        }
+    }
 }
 
 /// What becomes of a fork's policy on snapshots.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::failures::lines;
-use crate::git::caller::commit_time;
-use crate::git::{CallerConfig, Identity, Role, program};
-use crate::ops::{ErrorCode, Failure, Signers};
+use crate::failures::lines;
+use tine_git::caller::commit_time;
+use tine_git::{CallerConfig, Identity, Role, program};
+use tine_ops::{ErrorCode, Failure, Signers};
 
 /// The committer as git knows it in `dir`, whose configuration is `config`: from the caller's environment, then from the
 /// configuration. The time is now, or what `GIT_COMMITTER_DATE` says.

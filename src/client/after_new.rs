@@ -6,13 +6,14 @@
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
 
-use super::context::{Connection, Context};
-use super::failures::lines;
-use super::hooks::{HookOutput, MAX_LINES_KEPT, post_checkout};
-use super::leads::{self, Lead};
-use crate::ops::protocol::ForkInfo;
-use crate::ops::{ErrorCode, Failure};
-use crate::workspace::ForkName;
+use crate::Client;
+use crate::failures::lines;
+use crate::hooks::{HookOutput, MAX_LINES_KEPT, post_checkout};
+use crate::leads::{self, Lead};
+use crate::place::Place;
+use tine_ops::protocol::ForkInfo;
+use tine_ops::{ErrorCode, Failure};
+use tine_workspace::ForkName;
 
 /// The configuration variable of the setup command, `tine.setup`.
 const SETUP_KEY: (&str, &str) = ("tine", "setup");
@@ -39,23 +40,23 @@ impl AfterNew {
 
 /// Takes the steps for `fork`. Of one that is not mounted, or not seen by this process, there are none. Blocks until they have ended.
 pub fn after_new(
-    context: &Context,
-    connection: &mut Connection,
+    place: &Place,
+    connection: &mut Client,
     fork: &ForkInfo,
     is_set_up: bool,
     output: HookOutput,
 ) -> AfterNew {
     let mut after = AfterNew::default();
-    if !fork.mounted || context.check_mounted_here(connection, fork).is_err() {
+    if !fork.mounted || place.check_mounted_here(connection, fork).is_err() {
         return after;
     }
-    match leads::make_right(context, connection, fork) {
+    match leads::make_right(place, connection, fork) {
         Ok(leads) => after.leads = leads,
         Err(failure) => log::warn!("{}: {failure}", fork.name),
     }
     // As `git worktree add` has it there is no hook on a branch without a commit.
     if let Some(head) = &fork.head_commit {
-        let ended = context.repository().and_then(|repository| {
+        let ended = place.repository().and_then(|repository| {
             post_checkout(&fork.mount_dir, repository.common_dir(), None, head, output)
         });
         match ended {
@@ -72,7 +73,7 @@ pub fn after_new(
     }
     if is_set_up
         && after.failed.is_empty()
-        && let Err(failure) = set_up(context, &fork.name, output)
+        && let Err(failure) = set_up(place, &fork.name, output)
     {
         let exit = failure.exit.code();
         after.fail(failure, exit);
@@ -81,9 +82,9 @@ pub fn after_new(
 }
 
 /// Runs the setup command that the user's configuration names, in the fork.
-fn set_up(context: &Context, fork: &ForkName, output: HookOutput) -> Result<(), Failure> {
+fn set_up(place: &Place, fork: &ForkName, output: HookOutput) -> Result<(), Failure> {
     let (section, name) = SETUP_KEY;
-    let Some(line) = context.repository()?.setting_of_user(section, name)? else {
+    let Some(line) = place.repository()?.setting_of_user(section, name)? else {
         return Ok(());
     };
     if line.iter().all(u8::is_ascii_whitespace) {
@@ -94,7 +95,7 @@ fn set_up(context: &Context, fork: &ForkName, output: HookOutput) -> Result<(), 
     let mut command = Command::new(THIS_PROGRAM);
     command
         .arg("-C")
-        .arg(context.cwd())
+        .arg(place.cwd())
         .args(["exec", fork.as_str(), "--", "sh", "-c"])
         .arg(line)
         .stdin(Stdio::null());

@@ -22,17 +22,18 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::context::{Connection, Context};
-use super::origin::SeenPlaces;
-use super::output::{counted, quoted};
-use crate::attr::FileKind;
-use crate::ops::Failure;
-use crate::ops::protocol::ForkInfo;
-use crate::path::text::PathText;
-use crate::path::{EntryName, RepoPath, normalized};
-use crate::sys::beneath::{self, Access};
-use crate::workspace::store::default_mount_root;
-use crate::workspace::{ForkName, SeenAt};
+use crate::Client;
+use crate::origin::SeenPlaces;
+use crate::place::Place;
+use tine_attr::FileKind;
+use tine_ops::Failure;
+use tine_ops::protocol::ForkInfo;
+use tine_path::text::PathText;
+use tine_path::{EntryName, RepoPath, normalized};
+use tine_render::text::{counted, quoted};
+use tine_sys::beneath::{self, Access};
+use tine_workspace::store::default_mount_root;
+use tine_workspace::{ForkName, SeenAt};
 
 /// Directories and files that are looked at in one fork at most.
 const MAX_LOOKS: u32 = 4_000;
@@ -69,11 +70,7 @@ pub struct Lead {
 }
 
 /// Finds what leads out of a fork that was just made, and makes right what can be.
-pub fn make_right(
-    context: &Context,
-    connection: &mut Connection,
-    fork: &ForkInfo,
-) -> Result<Vec<Lead>, Failure> {
+pub fn make_right(place: &Place, connection: &mut Client, fork: &ForkInfo) -> Result<Vec<Lead>, Failure> {
     let carried: Vec<RepoPath> = fork
         .carry
         .iter()
@@ -85,11 +82,11 @@ pub fn make_right(
     }
     let mut roots: Vec<PathBuf> = fork.carry.iter().map(|carry| carry.from.clone()).collect();
     let ancestors = match fork.parent.is_some() {
-        true => ancestors(connection, fork, context)?,
+        true => ancestors(connection, fork, place)?,
         false => Vec::new(),
     };
     if fork.parent.is_some() {
-        roots.extend(context.repository()?.main_checkout().map(Path::to_owned));
+        roots.extend(place.repository()?.main_checkout().map(Path::to_owned));
         roots.extend(ancestors);
     }
     roots.sort();
@@ -124,29 +121,25 @@ pub fn make_right(
 }
 
 /// Looks again in a fork of which other files are seen now: it was mounted, or went back. What was made right before went with its layer.
-pub fn again(context: &Context, connection: &mut Connection, fork: &ForkName) {
+pub fn again(place: &Place, connection: &mut Client, fork: &ForkName) {
     let found = connection.show(fork).and_then(|fork| {
-        let is_seen = fork.mounted && context.check_mounted_here(connection, &fork).is_ok();
+        let is_seen = fork.mounted && place.check_mounted_here(connection, &fork).is_ok();
         let found = match is_seen {
-            true => make_right(context, connection, &fork)?,
+            true => make_right(place, connection, &fork)?,
             false => Vec::new(),
         };
-        notes(context, &fork, &found)
+        notes(place, &fork, &found)
     });
     match found {
-        Ok(notes) => notes.iter().for_each(|note| context.output.note(note)),
+        Ok(notes) => notes.iter().for_each(|note| place.note(note)),
         Err(failure) => log::warn!("{fork}: {failure}"),
     }
 }
 
 /// The places of the forks that `fork` began as, the nearest first. One that is gone had the usual place.
-fn ancestors(
-    connection: &mut Connection,
-    fork: &ForkInfo,
-    context: &Context,
-) -> Result<Vec<PathBuf>, Failure> {
+fn ancestors(connection: &mut Client, fork: &ForkInfo, place: &Place) -> Result<Vec<PathBuf>, Failure> {
     let (forks, _) = connection.forks()?;
-    let usual = default_mount_root(context.repository()?.checkout_dir());
+    let usual = default_mount_root(place.repository()?.checkout_dir());
     let mut places = Vec::new();
     let mut next = fork.parent.clone();
     while let Some(parent) = next.take().filter(|_| places.len() < MAX_ANCESTORS) {
@@ -547,10 +540,10 @@ fn replaced(text: &[u8], root: &[u8], to: &[u8]) -> Option<(Vec<u8>, Vec<Vec<u8>
 }
 
 /// Notes that say what was found, and what to do about it.
-pub fn notes(context: &Context, fork: &ForkInfo, found: &[Lead]) -> Result<Vec<String>, Failure> {
+pub fn notes(place: &Place, fork: &ForkInfo, found: &[Lead]) -> Result<Vec<String>, Failure> {
     match found.is_empty() {
         true => Ok(Vec::new()),
-        false => Ok(notes_at(&SeenPlaces::of(context, fork)?, &fork.name, found)),
+        false => Ok(notes_at(&SeenPlaces::of(place, fork)?, &fork.name, found)),
     }
 }
 

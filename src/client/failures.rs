@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use crate::ops::{ErrorCode, Failure};
+use tine_ops::{ErrorCode, Failure};
 
 /// A failing system call on something that the caller named: what is missing there is the caller's mistake.
 pub fn named(action: &str, path: &Path, error: &std::io::Error) -> Failure {
     let failure = Failure::io(action, path, error);
     match error.kind() {
         std::io::ErrorKind::NotFound => Failure {
-            exit: crate::ops::ExitCode::NotFound,
+            exit: tine_ops::ExitCode::NotFound,
             ..failure.hint("name one that is there")
         },
         _ => failure,

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::context::Context;
+use crate::place::Place;
 
 /// Says what becomes of a shared directory: `own` or `shared`.
 const CONFIG_KEY: &str = "tine.cargoTargetDir";
@@ -58,15 +58,15 @@ fn target_dir_in(text: &str) -> Option<PathBuf> {
 }
 
 /// What a command in the fork, whose root is seen at `root`, has in its environment for cargo.
-pub fn variable(context: &Context, root: &Path) -> Option<(&'static str, OsString)> {
-    let is_own = setting(context).as_deref() == Some("own") && root.join("Cargo.toml").is_file();
+pub fn variable(place: &Place, root: &Path) -> Option<(&'static str, OsString)> {
+    let is_own = setting(place).as_deref() == Some("own") && root.join("Cargo.toml").is_file();
     is_own.then(|| (VARIABLE, root.join("target").into_os_string()))
 }
 
 /// The note about a shared directory, where nothing is set.
-pub fn note(context: &Context, root: &Path) -> Option<String> {
+pub fn note(place: &Place, root: &Path) -> Option<String> {
     let dir = shared(root)?;
-    if setting(context).is_some() {
+    if setting(place).is_some() {
         return None;
     }
     Some(format!(
@@ -75,8 +75,8 @@ pub fn note(context: &Context, root: &Path) -> Option<String> {
     ))
 }
 
-fn setting(context: &Context) -> Option<String> {
-    context.repository().ok()?.config_string(CONFIG_KEY)
+fn setting(place: &Place) -> Option<String> {
+    place.repository().ok()?.config_string(CONFIG_KEY)
 }
 
 #[cfg(test)]

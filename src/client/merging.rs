@@ -6,14 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use super::commit::{self, CommitWish};
-use super::context::{Connection, Context};
-use super::hooks::{HookOutput, Hooks, MERGE_HOOKS, may_run};
-use super::identity;
-use crate::git::{CallerConfig, ObjectId};
-use crate::ops::protocol::{Merge, MergeRequest, MergeStatus, MergedHow, MergedSource, ReviewWish};
-use crate::ops::{Failure, Signers, stays_committed, work_message};
-use crate::workspace::ForkName;
+use crate::Client;
+use crate::commit::{self, CommitWish};
+use crate::hooks::{HookOutput, Hooks, MERGE_HOOKS, may_run};
+use crate::identity;
+use crate::place::Place;
+use tine_git::{CallerConfig, ObjectId};
+use tine_ops::protocol::{Merge, MergeRequest, MergeStatus, MergedHow, MergedSource, ReviewWish};
+use tine_ops::{Failure, Signers, stays_committed, work_message};
+use tine_workspace::ForkName;
 
 /// How hooks run.
 #[derive(Debug, Clone, Copy)]
@@ -34,13 +35,13 @@ pub struct Prepared {
 
 /// Has the daemon merge, with hooks.
 pub fn merged(
-    context: &Context,
-    connection: &mut Connection,
+    place: &Place,
+    connection: &mut Client,
     mut request: MergeRequest,
     signers: &Signers,
     wish: HookWish,
 ) -> Result<Merge, Failure> {
-    if !request.dry_run && are_there(context)? {
+    if !request.dry_run && are_there(place)? {
         let plan = MergeRequest {
             dry_run: true,
             review: ReviewWish::Never,
@@ -50,7 +51,7 @@ pub fn merged(
         // What is looked at first is merged later.
         if request.review != ReviewWish::Always {
             let planned = connection.call_as(&plan, signers)?;
-            let prepared = prepare(context, connection, &planned, request.markers, wish)?;
+            let prepared = prepare(place, connection, &planned, request.markers, wish)?;
             request.messages.clone_from(&prepared.messages);
             let merged = connection.call_as(&request, signers);
             return match merged {
@@ -63,22 +64,22 @@ pub fn merged(
 }
 
 /// Whether the repository may have any of the hooks.
-pub fn are_there(context: &Context) -> Result<bool, Failure> {
-    let dir = context.repository()?.common_dir();
+pub fn are_there(place: &Place) -> Result<bool, Failure> {
+    let dir = place.repository()?.common_dir();
     Ok(may_run(CallerConfig::of(dir).as_ref()))
 }
 
 /// Runs the hooks for what was planned, and commits what is uncommitted in its sources.
 pub fn prepare(
-    context: &Context,
-    connection: &mut Connection,
+    place: &Place,
+    connection: &mut Client,
     planned: &Merge,
     with_markers: bool,
     wish: HookWish,
 ) -> Result<Prepared, Failure> {
     let mut prepared = Prepared::default();
     for source in &planned.sources {
-        let message = message_of(context, connection, planned, source, wish)?;
+        let message = message_of(place, connection, planned, source, wish)?;
         prepared.messages.push(message);
     }
     let is_for_git = with_markers && planned.status == MergeStatus::Conflicts;
@@ -104,9 +105,9 @@ pub fn prepare(
             allow_revert: true,
             hook_output: wish.output,
         };
-        let made = commit::make(context, connection, &info, commit_wish, &|| Ok(()))?;
+        let made = commit::make(place, connection, &info, commit_wish, &|| Ok(()))?;
         if made.hooks_skipped && !wish.no_verify {
-            context.output.note(&format!(
+            place.note(&format!(
                 "the hooks are skipped for {fork}: it is not mounted, and they need a checkout"
             ));
         }
@@ -119,8 +120,8 @@ pub fn prepare(
 
 /// The message of a source's merge commit as the target's hooks leave it; `None` where there is no such commit, or no hook.
 fn message_of(
-    context: &Context,
-    connection: &mut Connection,
+    place: &Place,
+    connection: &mut Client,
     planned: &Merge,
     source: &MergedSource,
     wish: HookWish,
@@ -144,8 +145,8 @@ fn message_of(
     if hooks.is_empty() {
         return Ok(None);
     }
-    let repository = context.repository()?;
-    let commit_id = super::content::object_id(commit)?;
+    let repository = place.repository()?;
+    let commit_id = crate::content::object_id(commit)?;
     let tree_id: ObjectId = repository.commit_info(commit_id)?.tree_id;
     hooks.give_index(&tree_id.to_string())?;
     let message = repository.commit_message(commit_id)?;

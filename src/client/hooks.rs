@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::failures::{git_failed, lines};
-use crate::git::{CallerConfig, CommitTime, Identity, program};
-use crate::ops::{ErrorCode, Failure};
+use crate::failures::{git_failed, lines};
+use tine_git::{CallerConfig, CommitTime, Identity, program};
+use tine_ops::{ErrorCode, Failure};
 
 /// The hooks around a commit, in the order in which they run.
 pub const COMMIT_HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];

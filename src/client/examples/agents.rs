@@ -1,0 +1,75 @@
+//! Runs one shell command in several forks at once, commits what it changed in each, and prints what came of it.
+//!
+//! ```sh
+//! cargo run -p tine-client --example agents -- path/to/repository 'date > now.txt' one two three
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
+use std::sync::Arc;
+use std::thread;
+
+use tine_client::ForkName;
+use tine_client::commit::{self, CommitWish};
+use tine_client::hooks::HookOutput;
+use tine_client::ops::protocol::NewRequest;
+use tine_client::ops::{ErrorCode, Failure};
+use tine_client::place::{Place, Silent};
+
+/// Makes the fork, runs the command in its mount, and commits; the commit.
+fn work(repository: &Path, name: &str, command: &str) -> Result<String, Failure> {
+    let place = Place::find(repository, Arc::new(Silent))?;
+    let mut client = place.connect()?;
+    let fork = client.call(&NewRequest::of(ForkName::parse(name)?, place.git_dir()?))?;
+    let status = Command::new("sh")
+        .args(["-c", command])
+        .current_dir(&fork.mount_dir)
+        .status()
+        .map_err(|error| Failure::io("run a shell in", &fork.mount_dir, &error))?;
+    if !status.success() {
+        return Err(Failure::new(
+            ErrorCode::Io,
+            format!("the command in {name} ended with {status}"),
+        ));
+    }
+    let wish = CommitWish {
+        message: format!("Work of {name}"),
+        author: None,
+        no_verify: false,
+        allow_revert: false,
+        hook_output: HookOutput::Kept,
+    };
+    let made = commit::make(&place, &mut client, &fork, wish, &|| Ok(()))?;
+    Ok(made.committed.commit)
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [repository, command, names @ ..] = words.as_slice() else {
+        eprintln!("usage: agents REPOSITORY COMMAND NAME…");
+        exit(2);
+    };
+    let repository = PathBuf::from(repository);
+    let failed = thread::scope(|scope| {
+        let agents: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let repository = &repository;
+                (name, scope.spawn(move || work(repository, name, command)))
+            })
+            .collect();
+        let mut failed = false;
+        for (name, agent) in agents {
+            match agent.join() {
+                Ok(Ok(commit)) => println!("{name}\t{commit}"),
+                Ok(Err(failure)) => {
+                    eprintln!("{name}\t{failure}");
+                    failed = true;
+                }
+                Err(_) => failed = true,
+            }
+        }
+        failed
+    });
+    exit(i32::from(failed));
+}

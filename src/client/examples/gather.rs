@@ -1,0 +1,61 @@
+//! Merges forks into a branch, one after another. What conflicts becomes a review, and the next fork is merged all the same.
+//!
+//! ```sh
+//! cargo run -p tine-client --example gather -- path/to/repository main one two three
+//! ```
+
+use std::path::PathBuf;
+use std::process::exit;
+use std::sync::Arc;
+
+use tine_client::hooks::HookOutput;
+use tine_client::identity;
+use tine_client::merging::{self, HookWish};
+use tine_client::ops::Failure;
+use tine_client::ops::protocol::{MergeRequest, MergeStatus, ReviewWish};
+use tine_client::place::{Place, Silent};
+
+fn gather(repository: PathBuf, into: &str, forks: &[String]) -> Result<bool, Failure> {
+    let place = Place::find(&repository, Arc::new(Silent))?;
+    let mut client = place.connect()?;
+    let signers = identity::signers(place.repository()?.common_dir())?;
+    let hooks = HookWish {
+        output: HookOutput::Kept,
+        no_verify: false,
+    };
+    let mut all_merged = true;
+    for fork in forks {
+        let request = MergeRequest {
+            into: Some(format!("branch:{into}")),
+            review: ReviewWish::OnConflict,
+            with_uncommitted: true,
+            ..MergeRequest::of(format!("fork:{fork}"), place.git_dir()?)
+        };
+        let merged = merging::merged(&place, &mut client, request, &signers, hooks)?;
+        match (merged.status, merged.review) {
+            (MergeStatus::Merged, _) => println!("{fork}\t{}", merged.after.unwrap_or_default()),
+            (MergeStatus::NothingToMerge, _) => println!("{fork}\tnothing to merge"),
+            (_, review) => {
+                all_merged = false;
+                let review = review.map_or_else(String::new, |review| format!(": review {review}"));
+                println!("{fork}\tconflicts{review}");
+            }
+        }
+    }
+    Ok(all_merged)
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [repository, into, forks @ ..] = words.as_slice() else {
+        eprintln!("usage: gather REPOSITORY BRANCH FORK…");
+        exit(2);
+    };
+    match gather(PathBuf::from(repository), into, forks) {
+        Ok(all_merged) => exit(if all_merged { 0 } else { 3 }),
+        Err(failure) => {
+            eprintln!("{failure}");
+            exit(1);
+        }
+    }
+}

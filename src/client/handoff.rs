@@ -1,0 +1,31 @@
+//! Handing over.
+
+use crate::Client;
+use tine_change::handoff::HandoffState;
+use tine_ops::protocol::{CreateHandoff, HandoffInfo};
+use tine_ops::{self as ops, Failure, Signers};
+
+/// Has a handoff made; with `wait` it is no longer pending.
+pub fn make(
+    connection: &mut Client,
+    request: &CreateHandoff,
+    signers: &Signers,
+    wait: bool,
+) -> Result<HandoffInfo, Failure> {
+    let handoff = connection.call_as(request, signers)?;
+    if !wait || handoff.record.state != HandoffState::Pending {
+        return Ok(handoff);
+    }
+    let request = ops::AwaitHandoffs {
+        ids: vec![handoff.record.id],
+        timeout_secs: None,
+    };
+    let waited = connection.call(&request)?.handoffs;
+    Ok(match waited.into_iter().next() {
+        Some(waited) => HandoffInfo {
+            agent_texts: handoff.agent_texts,
+            ..waited
+        },
+        None => handoff,
+    })
+}

@@ -1,0 +1,256 @@
+//! Where a command runs: its directory, the repository around it, the daemon, and the fork it means.
+
+use std::any::Any;
+use std::cell::OnceCell;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::Client;
+use crate::origin::AtOrigin;
+use tine_fuse as fuse;
+use tine_git::Repository;
+use tine_ops::protocol::ForkInfo;
+use tine_ops::{ErrorCode, Failure};
+use tine_path::shell::shell_word;
+use tine_sys::file::fs_figures;
+use tine_sys::namespace::mount_namespace_of;
+use tine_tools::path::beneath;
+use tine_workspace::{ForkName, Store};
+
+/// Hears what calls have to say beside their answers.
+pub trait Listener: Send + Sync {
+    /// A remark for whoever asked, in a sentence.
+    fn note(&self, _text: &str) {}
+
+    /// Something begins that may take long, as `committing`; it is over when what this gives is dropped.
+    fn begins(&self, _what: &'static str) -> Option<Box<dyn Any>> {
+        None
+    }
+}
+
+/// Hears nothing.
+pub struct Silent;
+
+impl Listener for Silent {}
+
+/// The place that a command runs at.
+pub struct Place {
+    listener: Arc<dyn Listener>,
+    /// Absolute and free of symlinks, as the kernel knows it.
+    cwd: PathBuf,
+    repository: OnceCell<Repository>,
+}
+
+impl Place {
+    /// In `dir`, wherever in a checkout that is.
+    ///
+    /// # Errors
+    /// `not-found` where there is no such directory. Whether a repository is around it is found out when it is needed.
+    pub fn find(dir: &Path, listener: Arc<dyn Listener>) -> Result<Place, Failure> {
+        let dir = dir
+            .canonicalize()
+            .map_err(|error| crate::failures::named("look in", dir, &error))?;
+        Ok(Place::at(dir, listener))
+    }
+
+    /// As if a command ran in `dir`, which is absolute and free of symlinks.
+    pub fn at(dir: PathBuf, listener: Arc<dyn Listener>) -> Place {
+        Place {
+            listener,
+            cwd: dir,
+            repository: OnceCell::new(),
+        }
+    }
+
+    /// As if the command ran in another directory, which is absolute and free of symlinks.
+    pub fn in_dir(&self, dir: PathBuf) -> Place {
+        Place::at(dir, self.listener.clone())
+    }
+
+    /// Tells whoever asked.
+    pub fn note(&self, text: &str) {
+        self.listener.note(text);
+    }
+
+    /// The directory the command runs in.
+    pub fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
+    /// The repository around the current directory.
+    pub fn repository(&self) -> Result<&Repository, Failure> {
+        if let Some(repository) = self.repository.get() {
+            return Ok(repository);
+        }
+        self.check_mount_is_alive()?;
+        let found = Repository::discover(&self.cwd)?;
+        Ok(self.repository.get_or_init(|| found))
+    }
+
+    /// A directory whose daemon is gone answers nothing: say so, and not that it is no repository. `stat` would not do: the
+    /// kernel may still know its answer.
+    fn check_mount_is_alive(&self) -> Result<(), Failure> {
+        if !fuse::has_lost_daemon(|| fs_figures(&self.cwd).map(|_| ())) {
+            return Ok(());
+        }
+        Err(Failure::new(
+            ErrorCode::MountFailed,
+            format!("the mount at {} has lost its daemon", self.cwd.display()),
+        )
+        .hint(
+            "leave it with `cd`, run `tine list` in the main checkout, which mounts it again, and come back",
+        ))
+    }
+
+    /// Refuses where a mounted fork is not to be seen by this command: what is written to its directory goes elsewhere.
+    pub fn check_mounted_here(&self, connection: &Client, fork: &ForkInfo) -> Result<(), Failure> {
+        if !fork.mounted || self.at_origin().is_some() || fuse::is_seen_at(&fork.mount_dir) {
+            return Ok(());
+        }
+        // In the daemon's own namespace it is there no longer: the daemon has ended since, or somebody unmounted it.
+        let theirs = connection.info().mount_namespace;
+        if theirs.is_none() || theirs == mount_namespace_of(Path::new("/proc/self")) {
+            return Ok(());
+        }
+        let (name, dir) = (&fork.name, fork.mount_dir.display());
+        Err(Failure::new(
+            ErrorCode::NotMounted,
+            format!("{name} is mounted at {dir} in the mount namespace of the daemon, and not in this one"),
+        )
+        .hint("work where the daemon was started; or `tine daemon stop`, and the next command here starts one that mounts here"))
+    }
+
+    /// How a command that `tine exec --at-origin` runs stands.
+    fn at_origin(&self) -> Option<AtOrigin> {
+        AtOrigin::of(self.repository.get()?.common_dir())
+    }
+
+    /// The private git directory of the worktree that the command runs in, as the daemon knows it.
+    pub fn git_dir(&self) -> Result<PathBuf, Failure> {
+        let git_dir = Repository::git_dir_at(&self.cwd)?;
+        let common_dir = self.repository()?.common_dir();
+        Ok(match (self.at_origin(), git_dir.strip_prefix(common_dir)) {
+            (Some(at_origin), Ok(rest)) => at_origin.common_dir.join(rest),
+            _ => git_dir,
+        })
+    }
+
+    /// `dir` as the daemon must get it: absolute.
+    pub fn absolute(&self, dir: &Path) -> PathBuf {
+        self.cwd.join(dir)
+    }
+
+    /// Connects to the repository's daemon, which is started where none runs.
+    pub fn connect(&self) -> Result<Client, Failure> {
+        let common_dir = self.repository()?.common_dir().to_owned();
+        let starting = self.listener.begins("waiting for the daemon");
+        let client = match self.at_origin() {
+            None => Client::connect_or_start(&common_dir)?,
+            Some(_) => Client::connect(&common_dir)?.ok_or_else(|| {
+                Failure::new(ErrorCode::DaemonUnreachable, "the daemon has ended")
+                    .cause("what runs with --at-origin starts none: its mounts would be seen by nobody else")
+                    .hint("any tine command outside starts it; then run this one again")
+            })?,
+        };
+        drop(starting);
+        let mut client = client.heard_by(self.listener.clone());
+        client.from.command = command_line();
+        Ok(client)
+    }
+
+    /// Connects for a command that needs a fork to be there: where the repository has no store, nothing is started.
+    pub fn connect_to_forks(&self) -> Result<Option<Client>, Failure> {
+        if !Store::dir_of(self.repository()?).exists() {
+            return Ok(None);
+        }
+        self.connect().map(Some)
+    }
+
+    /// Connects, and says which fork is meant: `name`, or the one whose mount the command runs in.
+    pub fn connect_to_fork(&self, name: Option<&str>) -> Result<(Client, ForkName), Failure> {
+        let name = name.map(ForkName::parse).transpose()?;
+        let Some(mut connection) = self.connect_to_forks()? else {
+            return Err(match name {
+                Some(name) => no_such_fork(&name),
+                None => not_in_fork(),
+            });
+        };
+        let fork = match name {
+            Some(name) => name,
+            None => self.fork_here(&mut connection)?,
+        };
+        Ok((connection, fork))
+    }
+
+    /// The fork in whose mount the command runs.
+    fn fork_here(&self, connection: &mut Client) -> Result<ForkName, Failure> {
+        self.fork_if_here(connection)?.ok_or_else(not_in_fork)
+    }
+
+    /// The fork in whose mount the command runs, if it does.
+    pub fn fork_if_here(&self, connection: &mut Client) -> Result<Option<ForkName>, Failure> {
+        let (forks, _) = connection.forks()?;
+        Ok(self.here_of(&forks).map(|fork| fork.name.clone()))
+    }
+
+    /// The one of all `forks` in whose mount the command runs.
+    pub fn here_of<'a>(&self, forks: &'a [ForkInfo]) -> Option<&'a ForkInfo> {
+        forks
+            .iter()
+            .filter(|fork| fork.mounted && self.is_beneath(&fork.mount_dir))
+            .max_by_key(|fork| fork.mount_dir.as_os_str().len())
+    }
+
+    /// Whether the command runs in `mount_dir` or beneath it.
+    pub fn is_beneath(&self, mount_dir: &Path) -> bool {
+        let cwd = match self.at_origin() {
+            Some(at_origin) => at_origin.outside(&self.cwd),
+            None => self.cwd.clone(),
+        };
+        beneath(mount_dir, &cwd).is_some()
+    }
+
+    /// Steps out of the current directory, so that this process does not keep a mount busy.
+    pub fn step_out(&self) {
+        // Where even the root cannot be entered the unmount tells what is in its way.
+        let _ = std::env::set_current_dir("/");
+    }
+}
+
+fn no_such_fork(name: &ForkName) -> Failure {
+    Failure::new(ErrorCode::NoSuchFork, format!("there is no fork called {name}")).hint(format!(
+        "`tine list` shows the forks, `tine new {name}` makes this one"
+    ))
+}
+
+fn not_in_fork() -> Failure {
+    Failure::new(
+        ErrorCode::NotInFork,
+        "no fork is named, and this is not inside the mount of one",
+    )
+    .hint("give its NAME (`tine list` shows them), or go into its mount first")
+}
+
+/// How this process was called, as a shell would take it.
+fn command_line() -> String {
+    let words = std::env::args_os()
+        .skip(1)
+        .map(|word| shell_word(word.as_bytes()));
+    std::iter::once("tine".to_owned())
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The process's umask; the usual one where the kernel does not tell.
+pub fn umask() -> u16 {
+    // umask(2) tells it only by changing it.
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| {
+            let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+            u16::from_str_radix(line.trim(), 8).ok()
+        })
+        .unwrap_or(0o022)
+}
