@@ -8,10 +8,11 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use super::output::Color;
 use super::{
     apply, branch, buffer, cat, check, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec,
-    fetch, gc, handoff, list, log, ls, man, mcp, merge, mount, mv, new, op, path, push, recover, reset,
-    resolve, restore, revert, review, rm, round, shell, snapshot, snapshots, stat, stats, status, tool, top,
-    tree, ui, undo, uninstall, unmount, update, walk, write,
+    fetch, handoff, list, log, ls, man, mcp, merge, mount, new, op, path, push, recover, resolve, restore,
+    revert, review, round, shell, snapshot, stat, stats, status, tool, top, tree, ui, uninstall, unmount,
+    update, walk, write,
 };
+use crate::ops;
 
 const MAIN_JOB: &str = "\
 Example:
@@ -117,11 +118,11 @@ pub enum Verb {
     Log(log::Log),
     #[command(aliases = ["snap"])]
     Snapshot(snapshot::Snapshot),
-    Snapshots(snapshots::Snapshots),
+    Snapshots(ops::ListSnapshots),
     Restore(restore::Restore),
-    Reset(reset::Reset),
+    Reset(ops::Reset),
     Recover(recover::Recover),
-    Gc(gc::Gc),
+    Gc(ops::Collect),
     Check(check::Check),
     Ls(ls::Ls),
     Walk(walk::Walk),
@@ -129,10 +130,10 @@ pub enum Verb {
     Cat(cat::Cat),
     Write(write::Write),
     #[command(aliases = ["move", "rename"])]
-    Mv(mv::Mv),
-    Rm(rm::Rm),
-    Undo(undo::Undo),
-    Redo(undo::Redo),
+    Mv(ops::Move),
+    Rm(ops::Remove),
+    Undo(ops::Undo),
+    Redo(ops::Redo),
     Op(op::Op),
     #[command(aliases = ["tools"])]
     Tool(tool::Tool),

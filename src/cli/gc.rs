@@ -2,25 +2,13 @@
 
 use super::context::Context;
 use super::{Exit, SUCCESS};
-use crate::ops;
-use crate::ops::Failure;
 use crate::ops::protocol::Collected;
+use crate::ops::{Collect, Failure};
 use crate::render::text::human_size;
 
-/// Free what no fork and no snapshot reaches
-///
-/// Snapshots that tine took by itself are let go of after 30 days, and what `tine recover` lists by its own rules. The daemon does the
-/// same now and then.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine gc
-  tine gc --json")]
-pub struct Gc {}
-
-pub fn run(_: &Gc, context: &Context) -> Result<Exit, Failure> {
+pub fn run(verb: &Collect, context: &Context) -> Result<Exit, Failure> {
     let collected = match context.connect_to_forks()? {
-        Some(mut connection) => connection.call(&ops::Collect {})?,
+        Some(mut connection) => connection.call(verb)?,
         None => Collected {
             layers: 0,
             snapshots: 0,

@@ -73,6 +73,7 @@ mod rm;
 mod round;
 mod sequencing;
 mod shell;
+mod shown;
 mod snapshot;
 mod snapshots;
 mod stat;
@@ -179,10 +180,10 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Buffer(verb) => buffer::run(verb, &context),
         Verb::Log(verb) => log::run(verb, &context),
         Verb::Snapshot(verb) => snapshot::run(verb, &context),
-        Verb::Snapshots(verb) => snapshots::run(verb, &context),
+        Verb::Snapshots(verb) => shown::run(verb, &context),
         Verb::Restore(verb) => restore::run(verb, &context),
         Verb::Recover(verb) => recover::run(verb, &context),
-        Verb::Reset(verb) => reset::run(verb, &context),
+        Verb::Reset(verb) => shown::run(verb, &context),
         Verb::Gc(verb) => gc::run(verb, &context),
         Verb::Check(verb) => check::run(verb, &context),
         Verb::Ls(verb) => ls::run(verb, &context),
@@ -190,10 +191,10 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Stat(verb) => stat::run(verb, &context),
         Verb::Cat(verb) => cat::run(verb, &context),
         Verb::Write(verb) => write::run(verb, &context),
-        Verb::Mv(verb) => mv::run(verb, &context),
-        Verb::Rm(verb) => rm::run(verb, &context),
-        Verb::Undo(verb) => undo::undo(verb, &context),
-        Verb::Redo(verb) => undo::redo(verb, &context),
+        Verb::Mv(verb) => shown::run(verb, &context),
+        Verb::Rm(verb) => shown::run(verb, &context),
+        Verb::Undo(verb) => shown::run(verb, &context),
+        Verb::Redo(verb) => shown::run(verb, &context),
         Verb::Op(verb) => op::run(verb, &context),
         Verb::Tool(verb) => tool::run(verb, &context),
         Verb::Ui(verb) => ui::run(verb, &context),

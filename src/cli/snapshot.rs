@@ -1,12 +1,14 @@
 //! `tine snapshot`: marks a point of a fork to come back to.
 
 use super::context::Context;
+use super::shown::{self, Shown};
 use super::{Exit, SUCCESS};
+use crate::client::Client;
 use crate::client::commit::note_agent_texts;
 use crate::ops;
 use crate::ops::Failure;
 
-use crate::workspace::ForkName;
+use crate::ops::protocol::SnapshotInfo;
 
 /// Mark a point of a fork to come back to
 ///
@@ -21,17 +23,8 @@ Examples:
   tine new other --from-fork fix-parser@regex
   tine snapshot fix-parser regex --delete --force    let it go")]
 pub struct Snapshot {
-    /// The fork
-    #[arg(value_name = "FORK")]
-    pub fork: String,
-
-    /// The snapshot's name: letters, digits, '.', '_' and '-' [default: snapshot-NUMBER]
-    #[arg(value_name = "NAME")]
-    pub name: Option<String>,
-
-    /// What to remember about it
-    #[arg(short, long, value_name = "TEXT")]
-    pub message: Option<String>,
+    #[command(flatten)]
+    pub take: ops::TakeSnapshot,
 
     /// Forget the snapshot NAME, and free what nothing else reaches
     #[arg(long, requires = "name", conflicts_with = "message")]
@@ -43,36 +36,34 @@ pub struct Snapshot {
 }
 
 pub fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
-    let (mut connection, fork) = context.connect_to_fork(Some(&verb.fork))?;
-    let name = verb.name.as_deref().map(ForkName::parse).transpose()?;
-    if let (true, Some(name)) = (verb.delete, &name) {
-        let request = ops::DeleteSnapshot {
-            fork: fork.clone(),
-            name: name.clone(),
-            force: verb.force,
-        };
-        let recover = connection.call(&request)?.recover;
-        let way_back = match recover {
-            Some(id) => format!("; `tine recover {id} NAME` brings it back as a fork"),
-            None => String::new(),
-        };
-        match context.output.is_json() {
-            true => context
-                .output
-                .json(&serde_json::json!({"fork": fork, "deleted": name, "recover": recover}))?,
-            false => context.output.note(&format!("deleted {fork}@{name}{way_back}")),
-        }
-        return Ok(SUCCESS);
-    }
-    let snapshot = connection.call(&ops::TakeSnapshot {
-        fork,
-        name,
-        message: verb.message.clone(),
-    })?;
-    note_agent_texts(context, &snapshot.agent_texts);
+    let (true, Some(fork), Some(name)) = (verb.delete, &verb.take.fork, &verb.take.name) else {
+        return shown::run(&verb.take, context);
+    };
+    let delete = ops::DeleteSnapshot {
+        fork: fork.clone(),
+        name: name.clone(),
+        force: verb.force,
+    };
+    let recover = context.connect_for(&verb.take)?.call(&delete)?.recover;
+    let way_back = match recover {
+        Some(id) => format!("; `tine recover {id} NAME` brings it back as a fork"),
+        None => String::new(),
+    };
     match context.output.is_json() {
-        true => context.output.json(&snapshot)?,
-        false => context.output.text(&format!("{}\n", snapshot.name))?,
+        true => context
+            .output
+            .json(&serde_json::json!({"fork": fork, "deleted": name, "recover": recover}))?,
+        false => context.output.note(&format!("deleted {fork}@{name}{way_back}")),
     }
     Ok(SUCCESS)
+}
+
+impl Shown for ops::TakeSnapshot {
+    fn after(snapshot: &SnapshotInfo, context: &Context, _client: &mut Client) {
+        note_agent_texts(context, &snapshot.agent_texts);
+    }
+
+    fn show(snapshot: &SnapshotInfo, context: &Context) -> Result<(), Failure> {
+        context.output.text(&format!("{}\n", snapshot.name))
+    }
 }

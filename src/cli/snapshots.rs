@@ -2,42 +2,24 @@
 
 use super::context::Context;
 use super::output::{Cell, Output, Tone};
-use super::{Exit, SUCCESS};
-use crate::ops;
-use crate::ops::Failure;
-use crate::ops::protocol::SnapshotInfo;
+use super::shown::Shown;
+use crate::ops::protocol::{SnapshotInfo, Snapshots};
+use crate::ops::{Failure, ListSnapshots};
 use crate::render::text::{human_age, now_secs};
 use crate::workspace::SnapshotReason;
 
-/// List the snapshots of a fork
-///
-/// The oldest comes first. Those that tine took by itself, before something was thrown away, say so; `tine gc` lets these go
-/// after 30 days.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine snapshots fix-parser
-  tine snapshots fix-parser --json | jq -r '.snapshots[].name'")]
-pub struct Snapshots {
-    /// The fork [default: the one this runs in]
-    #[arg(value_name = "FORK")]
-    pub fork: Option<String>,
-}
-
-pub fn run(verb: &Snapshots, context: &Context) -> Result<Exit, Failure> {
-    let (mut connection, fork) = context.connect_to_fork(verb.fork.as_deref())?;
-    let listed = connection.call(&ops::ListSnapshots { fork: fork.clone() })?;
-    let output = &context.output;
-    if output.is_json() {
-        output.json(&listed)?;
-    } else if listed.snapshots.is_empty() {
-        output.note(&format!(
-            "{fork} has no snapshots: `tine snapshot {fork}` takes one"
-        ));
-    } else {
-        output.long(&output.table(&rows(&listed.snapshots, output)))?;
+impl Shown for ListSnapshots {
+    fn show(listed: &Snapshots, context: &Context) -> Result<(), Failure> {
+        let output = &context.output;
+        if listed.snapshots.is_empty() {
+            let fork = &listed.fork;
+            output.note(&format!(
+                "{fork} has no snapshots: `tine snapshot {fork}` takes one"
+            ));
+            return Ok(());
+        }
+        output.long(&output.table(&rows(&listed.snapshots, output)))
     }
-    Ok(SUCCESS)
 }
 
 fn rows(snapshots: &[SnapshotInfo], output: &Output) -> Vec<Vec<Cell>> {

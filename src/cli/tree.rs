@@ -82,7 +82,7 @@ pub fn run(tree: &Tree, context: &Context) -> Result<Exit, Failure> {
     let mut snapshots = BTreeMap::new();
     for fork in &forks {
         let request = ops::ListSnapshots {
-            fork: fork.name.clone(),
+            fork: Some(fork.name.clone()),
         };
         snapshots.insert(fork.name.clone(), connection.call(&request)?.snapshots);
     }

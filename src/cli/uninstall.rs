@@ -201,7 +201,9 @@ fn look(connection: &mut Client, repository: &Repository) -> Result<Found, Failu
             )),
             Err(failure) => work.push(format!("{name} is damaged: {failure}")),
         }
-        let snapshots = match connection.call(&ops::ListSnapshots { fork: name.clone() }) {
+        let snapshots = match connection.call(&ops::ListSnapshots {
+            fork: Some(name.clone()),
+        }) {
             Ok(listed) => listed.snapshots,
             Err(failure) => {
                 work.push(format!("the snapshots of {name} cannot be read: {failure}"));

@@ -1,5 +1,6 @@
 //! What clap refuses, turned into a [`Failure`] with a hint that fits, and what must be known before it has parsed.
 
+use std::error::Error;
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -7,6 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::args;
 use super::output::Color;
 use crate::ops::{ErrorCode, Failure};
+use crate::workspace::StoreError;
 
 /// Flags that people bring from git and other tools, and what says the same here: verb, flag, hint.
 pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
@@ -208,6 +210,15 @@ pub fn color_of(words: &[OsString]) -> Color {
 
 /// What clap refused of `words`, in our own words.
 pub fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
+    if let Some(StoreError::InvalidName { name, reason }) =
+        error.source().and_then(|error| error.downcast_ref())
+    {
+        return StoreError::InvalidName {
+            name: name.clone(),
+            reason,
+        }
+        .into();
+    }
     let rendered = error.render().to_string();
     let verb = verb_of(words);
     let help = match verb.as_str() {

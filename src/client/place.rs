@@ -11,7 +11,7 @@ use crate::origin::AtOrigin;
 use tine_fuse as fuse;
 use tine_git::Repository;
 use tine_ops::protocol::ForkInfo;
-use tine_ops::{ErrorCode, Failure};
+use tine_ops::{ErrorCode, Failure, Operation};
 use tine_path::shell::shell_word;
 use tine_sys::file::fs_figures;
 use tine_sys::namespace::mount_namespace_of;
@@ -156,6 +156,7 @@ impl Place {
         drop(starting);
         let mut client = client.heard_by(self.listener.clone());
         client.from.command = command_line();
+        client.from.dir = Some(self.outside());
         Ok(client)
     }
 
@@ -172,8 +173,8 @@ impl Place {
         let name = name.map(ForkName::parse).transpose()?;
         let Some(mut connection) = self.connect_to_forks()? else {
             return Err(match name {
-                Some(name) => no_such_fork(&name),
-                None => not_in_fork(),
+                Some(name) => Failure::no_such_fork(&name),
+                None => Failure::not_in_fork(),
             });
         };
         let fork = match name {
@@ -185,7 +186,7 @@ impl Place {
 
     /// The fork in whose mount the command runs.
     fn fork_here(&self, connection: &mut Client) -> Result<ForkName, Failure> {
-        self.fork_if_here(connection)?.ok_or_else(not_in_fork)
+        self.fork_if_here(connection)?.ok_or_else(Failure::not_in_fork)
     }
 
     /// The fork in whose mount the command runs, if it does.
@@ -204,11 +205,31 @@ impl Place {
 
     /// Whether the command runs in `mount_dir` or beneath it.
     pub fn is_beneath(&self, mount_dir: &Path) -> bool {
-        let cwd = match self.at_origin() {
+        beneath(mount_dir, &self.outside()).is_some()
+    }
+
+    /// The directory, as the daemon knows it.
+    fn outside(&self) -> PathBuf {
+        match self.at_origin() {
             Some(at_origin) => at_origin.outside(&self.cwd),
             None => self.cwd.clone(),
-        };
-        beneath(mount_dir, &cwd).is_some()
+        }
+    }
+
+    /// Connects for an operation: where the repository has no store, nothing is started for one that is about a fork.
+    ///
+    /// # Errors
+    /// `no-such-fork` or `not-in-fork` where there is no store; others where the daemon cannot be reached.
+    pub fn connect_for<O: Operation + Clone>(&self, operation: &O) -> Result<Client, Failure> {
+        if let Some(fork) = operation.clone().fork()
+            && !Store::dir_of(self.repository()?).exists()
+        {
+            return Err(match fork {
+                Some(name) => Failure::no_such_fork(name),
+                None => Failure::not_in_fork(),
+            });
+        }
+        self.connect()
     }
 
     /// Steps out of the current directory, so that this process does not keep a mount busy.
@@ -216,20 +237,6 @@ impl Place {
         // Where even the root cannot be entered the unmount tells what is in its way.
         let _ = std::env::set_current_dir("/");
     }
-}
-
-fn no_such_fork(name: &ForkName) -> Failure {
-    Failure::new(ErrorCode::NoSuchFork, format!("there is no fork called {name}")).hint(format!(
-        "`tine list` shows the forks, `tine new {name}` makes this one"
-    ))
-}
-
-fn not_in_fork() -> Failure {
-    Failure::new(
-        ErrorCode::NotInFork,
-        "no fork is named, and this is not inside the mount of one",
-    )
-    .hint("give its NAME (`tine list` shows them), or go into its mount first")
 }
 
 /// How this process was called, as a shell would take it.

@@ -17,7 +17,7 @@ use tine_client::place::{Place, Silent};
 use tine_git::Repository;
 use tine_ops as ops;
 use tine_ops::protocol::{ForkInfo, NewRequest, ToolAnswer, ToolOperation, ToolRequest};
-use tine_ops::{ErrorCode, Failure};
+use tine_ops::{ErrorCode, Failure, Operation};
 use tine_tools::AgentId;
 use tine_workspace::{ForkName, MountWishes, Store};
 
@@ -257,6 +257,14 @@ impl Session {
             }
         }
         answer
+    }
+
+    /// Calls an operation on the active fork, which is made if it is wanted; the log of operations has `command`.
+    pub fn call<O: Operation>(&self, mut operation: O, command: String) -> Result<O::Answer, Failure> {
+        if let Some(fork) = operation.fork() {
+            *fork = Some(self.fork()?);
+        }
+        self.with_named(command, |connection| connection.call(&operation))
     }
 
     /// Has the router do something in the active fork, which is made if it is wanted, or in an open buffer.

@@ -188,7 +188,19 @@ impl Entry {
 
     /// The tool with `arguments`.
     pub fn prepare(&self, arguments: JsonObject) -> Result<Box<dyn Prepared>, Failure> {
-        (self.prepare)(arguments).map_err(|error| {
+        let known = self
+            .line
+            .input_schema
+            .get("properties")
+            .and_then(Value::as_object);
+        let is_known = |name: &String| known.is_some_and(|known| known.contains_key(name));
+        // What a model is not told of is not its own to set.
+        let unknown = arguments.keys().find(|name| !is_known(name)).cloned();
+        let prepared = (self.prepare)(arguments).and_then(|prepared| match unknown {
+            Some(name) => Err(serde::de::Error::custom(format!("unknown field `{name}`"))),
+            None => Ok(prepared),
+        });
+        prepared.map_err(|error| {
             let properties = self
                 .line
                 .input_schema

@@ -13,6 +13,7 @@ use tine_path::RepoPath;
 use tine_path::shell::shell_word;
 use tine_path::text::PathText;
 use tine_sys::file::NotAFile;
+use tine_workspace::ForkName;
 
 /// Exit codes; `docs/errors.md` lists them. A command run by `tine exec` gives its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -339,6 +340,22 @@ impl Failure {
             format!("the daemon answered {asked} with something else"),
         )
         .hint("the daemon may be of another version: `tine daemon stop` ends it, and the next command starts this one")
+    }
+
+    /// There is no fork of that name.
+    pub fn no_such_fork(name: &ForkName) -> Failure {
+        Failure::new(ErrorCode::NoSuchFork, format!("there is no fork called {name}")).hint(format!(
+            "`tine list` shows the forks, `tine new {name}` makes this one"
+        ))
+    }
+
+    /// No fork is named, and the caller is in none.
+    pub fn not_in_fork() -> Failure {
+        Failure::new(
+            ErrorCode::NotInFork,
+            "no fork is named, and this is not inside the mount of one",
+        )
+        .hint("give its NAME (`tine list` shows them), or go into its mount first")
     }
 
     /// What arrived is no such request, or none at all.

@@ -25,9 +25,9 @@ pub use handlers::{
     AbortReview, AwaitHandoffs, Check, Collect, Commit, CompareRound, CountAttempt, DaemonStatus, Delete,
     DeleteBranches, DeleteHandoff, DeleteSnapshot, Diff, ListBranches, ListEntries, ListForks, ListHandoffs,
     ListOperations, ListRecover, ListReviews, ListSessions, ListSetAside, ListSnapshots, Log, Mount, Move,
-    NoteToldStrays, Purge, ReadFigures, ReadFiles, ReadResults, ReadStats, RefreshReview, Remove,
+    NoteToldStrays, Purge, ReadFigures, ReadFiles, ReadResults, ReadStats, Redo, RefreshReview, Remove,
     RenameBranch, Reset, ShowFork, ShowHandoff, ShowRecover, ShowReview, ShowRound, ShowRoundTo, Stat,
-    Status, Stop, TakeBack, TakeSnapshot, TakeUpTrees, Unmount,
+    Status, Stop, TakeSnapshot, TakeUpTrees, Undo, Unmount,
 };
 pub use monitor::AskChanged;
 pub use operation::{Call, Entry, Operation, Surroundings};

@@ -1,8 +1,12 @@
 //! What an operation is: what is asked, what is answered, and what is done.
 
+use std::ffi::OsStr;
 use std::fmt::Debug;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -12,8 +16,11 @@ use crate::handlers::Editor;
 use crate::policy::Signers;
 use crate::slots::Daemon;
 use tine_git::Identity;
+use tine_path::RepoPath;
+use tine_path::text::{PathText, optional_host_path};
 use tine_sys::process::PeerCredentials;
-use tine_workspace::{By, Caller};
+use tine_tools::path::beneath;
+use tine_workspace::{By, Caller, ForkName};
 
 /// A command line longer than this is not kept whole.
 const COMMAND_MAX: usize = 1024;
@@ -29,7 +36,13 @@ pub trait Operation: Debug + Serialize + DeserializeOwned {
     /// Whether a program of another version may ask for it, so that a newer one can always end an older daemon. Fields of such an operation
     /// are never renamed.
     const FOR_EVERY_VERSION: bool = false;
+    /// As `--json`, MCP and the library give it.
     type Answer: Debug + Serialize + DeserializeOwned;
+
+    /// The fork that it is about; `None` within: that in which the caller is.
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        None
+    }
 
     /// Whether it must succeed on a full disk, because it frees space or leads to what does.
     fn frees_space(&self) -> bool {
@@ -49,6 +62,9 @@ pub struct Surroundings {
     /// The command line as it was typed, for the log of operations.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
+    /// The directory in which the caller is, as the daemon knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_host_path")]
+    pub dir: Option<PathBuf>,
     /// Who makes commits; where nobody is named, git's configuration decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<Identity>,
@@ -66,6 +82,50 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// The fork that is named, or in whose mount the caller is.
+    ///
+    /// # Errors
+    /// `not-in-fork` where it is in none.
+    pub(crate) fn fork(&self, named: Option<ForkName>) -> Result<ForkName, Failure> {
+        if let Some(fork) = named {
+            return Ok(fork);
+        }
+        let here = self.from.dir.as_deref().and_then(|dir| self.daemon.fork_at(dir));
+        here.ok_or_else(Failure::not_in_fork)
+    }
+
+    /// The path from the fork's root that `path` means: that, or an absolute one in its mount.
+    ///
+    /// # Errors
+    /// `path-refused` where it is outside; others where it is no path.
+    pub(crate) fn path(&self, fork: &ForkName, path: &PathText) -> Result<RepoPath, Failure> {
+        let bytes = path.to_bytes();
+        if bytes.is_empty() {
+            return Err(Failure::new(ErrorCode::Usage, "a path is empty")
+                .hint("`.` is the fork's root, everything else is named from there"));
+        }
+        if bytes[0] != b'/' {
+            return Ok(RepoPath::parse(&bytes)?);
+        }
+        let mount_dir = self.daemon.store.record(fork)?.mount_dir;
+        let path = Path::new(OsStr::from_bytes(&bytes));
+        let beneath = beneath(&mount_dir, path).ok_or_else(|| {
+            Failure::new(
+                ErrorCode::PathRefused,
+                format!("{} is not in {fork}", path.display()),
+            )
+            .hint(format!(
+                "name it from the fork's root, or beneath {}",
+                mount_dir.display()
+            ))
+        })?;
+        Ok(RepoPath::parse(beneath.as_os_str().as_bytes())?)
+    }
+
+    pub(crate) fn paths(&self, fork: &ForkName, paths: &[PathText]) -> Result<Vec<RepoPath>, Failure> {
+        paths.iter().map(|path| self.path(fork, path)).collect()
+    }
+
     /// Whom what is done is written down to.
     pub(crate) fn by(&self) -> By<'_> {
         let command = &self.from.command;
@@ -130,4 +190,9 @@ impl Entry {
 
 fn parse<O: Operation>(arguments: &RawValue) -> Result<O, Failure> {
     serde_json::from_str(arguments.get()).map_err(Failure::not_understood)
+}
+
+/// How the command line takes a path of a fork: any bytes.
+pub(crate) fn path_parser() -> impl TypedValueParser<Value = PathText> {
+    OsStringValueParser::new().map(|path| PathText::from(path.as_bytes()))
 }

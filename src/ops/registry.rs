@@ -81,7 +81,8 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<Move>(),
     Entry::of::<Remove>(),
     Entry::of::<ListOperations>(),
-    Entry::of::<TakeBack>(),
+    Entry::of::<Undo>(),
+    Entry::of::<Redo>(),
     Entry::of::<AskChanged>(),
 ];
 

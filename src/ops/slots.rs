@@ -31,6 +31,7 @@ use tine_git::{GitError, Head, ObjectId, Repository};
 use tine_sys::asker;
 use tine_sys::ranked::{Rank, RankedGuard, RankedMutex};
 use tine_tools::Buffers;
+use tine_tools::path::beneath;
 use tine_workspace::store::{Lease, LeaseKey};
 use tine_workspace::{
     Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason, Store,
@@ -201,6 +202,16 @@ impl Daemon {
     /// The slot of `name`, where somebody asked for the fork before.
     pub fn known_slot(&self, name: &ForkName) -> Option<Arc<Slot>> {
         self.slots.lock().get(name).cloned()
+    }
+
+    /// The fork in whose mount `dir` is, if it is in one.
+    pub fn fork_at(&self, dir: &Path) -> Option<ForkName> {
+        let mounted = self.slots().into_iter().filter_map(|slot| {
+            let mount_dir = slot.mount_dir().filter(|_| slot.is_mounted())?;
+            beneath(&mount_dir, dir)?;
+            Some((mount_dir.as_os_str().len(), slot.name.clone()))
+        });
+        Some(mounted.max()?.1)
     }
 
     /// All slots, by name.

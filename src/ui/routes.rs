@@ -183,7 +183,7 @@ fn forks(place: &Place, _: &Asked) -> Result<Value, Failure> {
     let mut snapshots = serde_json::Map::new();
     for fork in &forks {
         let of_fork = client.call(&ops::ListSnapshots {
-            fork: fork.name.clone(),
+            fork: Some(fork.name.clone()),
         });
         // One that was deleted meanwhile has none.
         if let Ok(of_fork) = of_fork {
@@ -453,6 +453,7 @@ fn apply(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     };
     let mut client = place.act()?;
     client.from = Surroundings {
+        dir: None,
         command: COMMAND.to_owned(),
         author: signers.author,
         committer: signers.committer,

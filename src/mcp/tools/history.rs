@@ -10,12 +10,15 @@ use super::command;
 use super::merging::{ConflictShown, conflicts_shown, conflicts_text, way_on};
 use tine_merge::{Level, Strategy};
 use tine_ops as ops;
-use tine_ops::Failure;
-use tine_ops::protocol::{RestoreOutcome, RestoreRequest, RestoredHow, ReviewWish, Sequenced, SnapshotInfo};
+use tine_ops::protocol::{
+    RestoreOutcome, RestoreRequest, RestoredHow, ReviewWish, Sequenced, SnapshotInfo, Snapshots,
+    TakenBackLine,
+};
+use tine_ops::{Failure, ListSnapshots, Operation, Redo, TakeSnapshot, Undo};
 use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_render::text::{counted, one_line, quoted, short_id};
-use tine_workspace::{Direction, ForkName, NoteKind, OperationState};
+use tine_workspace::{NoteKind, OperationState};
 
 /// Commits and operations that one answer tells where nothing is said of it, and at most.
 const DEFAULT_LIMIT: usize = 20;
@@ -26,94 +29,38 @@ fn path_of(path: &str) -> Result<PathText, Failure> {
     Ok((&RepoPath::parse(path)?).into())
 }
 
-/// Mark the active fork as it is now, ignored files and all, to come back to with `restore`.
-///
-/// It costs next to nothing: take one before anything risky.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Snapshot {
-    /// Letters, digits, '.', '_' and '-'. Default: one with the time in it.
-    name: Option<String>,
-    /// What it is for, in words.
-    message: Option<String>,
-}
-
-/// A snapshot.
-#[derive(Serialize, JsonSchema)]
-pub struct SnapshotShown {
-    fork: String,
-    /// What `restore` takes.
-    name: String,
-    /// Seconds since 1970.
-    created_secs: i64,
-    message: Option<String>,
-    /// Where HEAD was.
-    head_commit: Option<String>,
-}
-
-impl SnapshotShown {
-    fn of(info: SnapshotInfo) -> SnapshotShown {
-        SnapshotShown {
-            fork: info.fork.to_string(),
-            name: info.name.to_string(),
-            created_secs: info.created_secs,
-            message: info.message,
-            head_commit: info.head_commit,
-        }
-    }
-}
-
-impl Tool for Snapshot {
+impl Tool for TakeSnapshot {
     const NAME: &'static str = "snapshot";
     const TITLE: &'static str = "Take a snapshot";
     const HINTS: Hints = Hints::ADDS;
-    type Answer = SnapshotShown;
+    type Answer = SnapshotInfo;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<SnapshotShown>, Failure> {
-        let request = ops::TakeSnapshot {
-            fork: session.fork()?,
-            name: self.name.as_deref().map(ForkName::parse).transpose()?,
-            message: self.message,
-        };
-        let shown = SnapshotShown::of(session.with(|connection| connection.call(&request))?);
-        let text = format!("snapshot {}; `restore` to {0} comes back here", shown.name);
-        Ok(Told::new(shown, text))
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<SnapshotInfo>, Failure> {
+        let snapshot = session.call(self, String::new())?;
+        let text = format!("snapshot {}; `restore` to {0} comes back here", snapshot.name);
+        Ok(Told::new(snapshot, text))
     }
-}
-
-/// List the snapshots of the active fork, the oldest first.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ListSnapshots {}
-
-/// Snapshots.
-#[derive(Serialize, JsonSchema)]
-pub struct SnapshotsShown {
-    snapshots: Vec<SnapshotShown>,
 }
 
 impl Tool for ListSnapshots {
     const NAME: &'static str = "list_snapshots";
     const TITLE: &'static str = "List snapshots";
     const HINTS: Hints = Hints::LOOKS;
-    type Answer = SnapshotsShown;
+    type Answer = Snapshots;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<SnapshotsShown>, Failure> {
-        let fork = session.fork()?;
-        let snapshots =
-            session.with(|connection| connection.call(&ops::ListSnapshots { fork: fork.clone() }))?;
-        let snapshots: Vec<SnapshotShown> = snapshots.snapshots.into_iter().map(SnapshotShown::of).collect();
-        let lines = snapshots.iter().map(|snapshot| {
+    fn call(self, session: &Session, _call: &Call) -> Result<Told<Snapshots>, Failure> {
+        let listed = session.call(self, String::new())?;
+        let lines = listed.snapshots.iter().map(|snapshot| {
             let message = snapshot.message.as_deref().unwrap_or_default();
             format!("{} {}", snapshot.name, one_line(message))
                 .trim()
                 .to_owned()
         });
-        let text = match snapshots.is_empty() {
-            true => format!("{fork} has no snapshots"),
+        let text = match listed.snapshots.is_empty() {
+            true => format!("{} has no snapshots", listed.fork),
             false => lines.collect::<Vec<_>>().join("\n"),
         };
-        Ok(Told::new(SnapshotsShown { snapshots }, text))
+        Ok(Told::new(listed, text))
     }
 }
 
@@ -238,25 +185,6 @@ fn in_conflict(session: &Session, to: &str, done: Sequenced) -> Result<Told<Rest
     Ok(Told::new(shown, text))
 }
 
-/// Take back the last operation on the active fork's files (an edit, a write, a move, a restore, an update …), or with a path the
-/// last one that touched that.
-///
-/// What commands that you ran wrote by themselves is no operation: `snapshot` and `restore` are for that.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Undo {
-    /// Take back only what was done to this path, from the fork's root.
-    path: Option<String>,
-}
-
-/// Do again what `undo` took back last.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Redo {
-    /// Do again only what was done to this path, from the fork's root.
-    path: Option<String>,
-}
-
 /// What was taken back, or done again.
 #[derive(Serialize, JsonSchema)]
 pub struct TakenBackShown {
@@ -284,7 +212,8 @@ impl Tool for Undo {
     type Answer = TakenBackShown;
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<TakenBackShown>, Failure> {
-        take_back(session, Direction::Undo, self.path.as_deref())
+        let path = self.path.clone();
+        take_back(session, self, <Undo as Tool>::NAME, path.as_ref(), "took back")
     }
 }
 
@@ -295,26 +224,20 @@ impl Tool for Redo {
     type Answer = TakenBackShown;
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<TakenBackShown>, Failure> {
-        take_back(session, Direction::Redo, self.path.as_deref())
+        let path = self.path.clone();
+        take_back(session, self, <Redo as Tool>::NAME, path.as_ref(), "did again")
     }
 }
 
 fn take_back(
     session: &Session,
-    direction: Direction,
-    path: Option<&str>,
+    operation: impl Operation<Answer = TakenBackLine>,
+    name: &str,
+    path: Option<&PathText>,
+    did: &str,
 ) -> Result<Told<TakenBackShown>, Failure> {
-    let (name, did) = match direction {
-        Direction::Undo => (Undo::NAME, "took back"),
-        Direction::Redo => (Redo::NAME, "did again"),
-    };
-    let request = ops::TakeBack {
-        fork: session.fork()?,
-        direction,
-        path: path.map(path_of).transpose()?,
-    };
-    let command = command(name, path.unwrap_or_default()).trim().to_owned();
-    let taken = session.with_named(command, |connection| connection.call(&request))?;
+    let path = path.map(quoted).unwrap_or_default();
+    let taken = session.call(operation, command(name, &path).trim().to_owned())?;
     let notes: Vec<NoteShown> = taken
         .notes
         .into_iter()
@@ -401,8 +324,8 @@ impl Tool for Log {
             };
             let commits = connection.call(&request)?.commits;
             let request = ops::ListOperations {
-                fork: fork.clone(),
-                limit,
+                fork: Some(fork.clone()),
+                max_count: limit,
             };
             let operations = connection.call(&request)?.operations;
             Ok((commits, operations))

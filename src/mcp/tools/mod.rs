@@ -13,6 +13,7 @@ pub mod work;
 use std::sync::LazyLock;
 
 use super::tool::Entry;
+use tine_ops as ops;
 use tine_ops::Failure;
 use tine_path::text::PathText;
 
@@ -35,11 +36,11 @@ static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         Entry::of::<work::Diff>(),
         Entry::of::<work::Commit>(),
         Entry::of::<history::Log>(),
-        Entry::of::<history::Snapshot>(),
-        Entry::of::<history::ListSnapshots>(),
+        Entry::of::<ops::TakeSnapshot>(),
+        Entry::of::<ops::ListSnapshots>(),
         Entry::of::<history::Restore>(),
-        Entry::of::<history::Undo>(),
-        Entry::of::<history::Redo>(),
+        Entry::of::<ops::Undo>(),
+        Entry::of::<ops::Redo>(),
         Entry::of::<merging::Merge>(),
         Entry::of::<merging::Update>(),
         Entry::of::<reviews::ShowReview>(),

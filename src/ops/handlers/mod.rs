@@ -33,7 +33,7 @@ pub use lifecycle::{Insistence, end_if_displaced, stop};
 pub use merging::merge;
 pub use mounting::recover;
 pub use mounting::{Mount, Unmount};
-pub use operations::{ListOperations, TakeBack};
+pub use operations::{ListOperations, Redo, Undo};
 pub use paths::{ListEntries, Move, ReadFiles, Remove, Stat};
 pub use recovery::{ListRecover, Purge, ShowRecover};
 pub use reviews::{AbortReview, ListReviews, RefreshReview, ShowReview};

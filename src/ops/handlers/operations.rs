@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::paths::{looking, parse};
+use super::paths::looking;
 use super::{branches, snapshots};
 use crate::failure::{ErrorCode, Failure};
-use crate::operation::{self, Call};
+use crate::operation::{self, Call, path_parser};
 use crate::protocol::{NoteLine, OperationLine, Operations, TakenBackLine};
 use crate::slots::{Daemon, Turn};
 use tine_attr::Timestamp;
@@ -25,43 +26,113 @@ use tine_workspace::{
     OperationState, TakenBack, Undoes,
 };
 
-/// The newest operations, the newest first.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Show what commands did to the files of a fork
+///
+/// One line an operation, the newest first: its number, its age, how it stands, the command. `done` can be taken back with
+/// `tine undo`; `out of reach` is what is too long ago (the newest 500 operations are kept, up to 256 MiB), or was done
+/// before the fork went back to another state.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine op log fix-parser
+  tine op log fix-parser -n 1 --json")]
 pub struct ListOperations {
-    pub fork: ForkName,
-    pub limit: usize,
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// Show at most COUNT operations
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
+    pub max_count: usize,
 }
 
 impl operation::Operation for ListOperations {
     const NAME: &'static str = "operations";
     type Answer = Operations;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn run(self, call: &Call<'_>) -> Result<Operations, Failure> {
-        list(call.daemon, &self.fork, self.limit)
+        list(call.daemon, &call.fork(self.fork)?, self.max_count)
     }
 }
 
-/// Takes the newest operation back, or its changes at and beneath a path; or does again what was taken back.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct TakeBack {
-    pub fork: ForkName,
-    pub direction: Direction,
+/// Take back the last operation on a fork
+///
+/// Operations are what tine's commands do to files: write, mv, rm. Each undo takes the newest one back that is not taken
+/// back yet, with PATH the newest that touched it, and of that what is at or beneath PATH. What programs did in the mount
+/// is no operation; where it is in the way it is kept, and `tine redo` brings it back. `tine op log` shows what there is.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[command(after_long_help = "\
+Examples:
+  tine undo fix-parser
+  tine undo fix-parser src/main.rs")]
+pub struct Undo {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// Take back what was done to PATH alone
+    #[arg(value_name = "PATH", value_parser = path_parser())]
+    #[schemars(with = "Option<String>")]
+    #[serde(default)]
     pub path: Option<PathText>,
 }
 
-impl operation::Operation for TakeBack {
-    const NAME: &'static str = "take-back";
+impl operation::Operation for Undo {
+    const NAME: &'static str = "undo";
     const DOING: &'static str = "taking back";
     type Answer = TakenBackLine;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn run(self, call: &Call<'_>) -> Result<TakenBackLine, Failure> {
-        take_back(
-            call.daemon,
-            call.by(),
-            &self.fork,
-            self.direction,
-            self.path.as_ref(),
-        )
+        take_back(call, self.fork, Direction::Undo, self.path.as_ref())
+    }
+}
+
+/// Do again what was taken back last on a fork
+///
+/// As long as nothing else was done since by a command; with PATH nothing else to that.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[command(after_long_help = "\
+Examples:
+  tine redo fix-parser
+  tine redo fix-parser src/main.rs")]
+pub struct Redo {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// Do again what was taken back of PATH alone
+    #[arg(value_name = "PATH", value_parser = path_parser())]
+    #[schemars(with = "Option<String>")]
+    #[serde(default)]
+    pub path: Option<PathText>,
+}
+
+impl operation::Operation for Redo {
+    const NAME: &'static str = "redo";
+    const DOING: &'static str = "taking back";
+    type Answer = TakenBackLine;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<TakenBackLine, Failure> {
+        take_back(call, self.fork, Direction::Redo, self.path.as_ref())
     }
 }
 
@@ -72,6 +143,7 @@ pub fn list(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Result<Opera
     looking(daemon, name, |workspace| {
         let operations = workspace.operations(limit)?;
         Ok(Operations {
+            fork: name.clone(),
             operations: operations
                 .iter()
                 .map(|(operation, state)| operation_line(operation, *state))
@@ -80,14 +152,14 @@ pub fn list(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Result<Opera
     })
 }
 
-pub fn take_back(
-    daemon: &Arc<Daemon>,
-    by: By<'_>,
-    name: &ForkName,
+fn take_back(
+    call: &Call<'_>,
+    fork: Option<ForkName>,
     direction: Direction,
     path: Option<&PathText>,
 ) -> Result<TakenBackLine, Failure> {
-    let path = path.map(parse).transpose()?;
+    let (daemon, by, name) = (call.daemon, call.by(), &call.fork(fork)?);
+    let path = path.map(|path| call.path(name, path)).transpose()?;
     let path = path.as_ref();
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::buffers::with_agent_texts_at;
 use crate::failure::Failure;
-use crate::operation::{Call, Operation};
+use crate::operation::{Call, Operation, path_parser};
 use crate::protocol::{
     Contents, FileLine, MovedLine, NodeKind, NodeLine, Nodes, Removed, WriteRequest, WrittenLine,
 };
@@ -77,14 +77,31 @@ impl Operation for WriteRequest {
     }
 }
 
-/// Moves what is at a path, into a directory that is there.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Move or rename a path of a fork, mounted or not
+///
+/// One step, whatever is beneath. It goes into DST where that is a directory. An existing file is replaced with --force
+/// only, a directory never. Modes, times and inode numbers stay.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine mv fix-parser src/old.rs src/new.rs
+  tine mv fix-parser src/lexer lib/")]
 pub struct Move {
-    pub fork: ForkName,
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// From the fork's root, or absolute in its mount
+    #[arg(value_name = "SRC", value_parser = path_parser())]
     pub from: PathText,
+
+    /// The new path, or a directory to move into
+    #[arg(value_name = "DST", value_parser = path_parser())]
     pub to: PathText,
-    /// `to` must be a directory.
-    pub into: bool,
+
+    /// Replace a file that is there
+    #[arg(short, long)]
     pub force: bool,
 }
 
@@ -92,27 +109,42 @@ impl Operation for Move {
     const NAME: &'static str = "move";
     type Answer = MovedLine;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn run(self, call: &Call<'_>) -> Result<MovedLine, Failure> {
+        let fork = call.fork(self.fork)?;
         let options = MoveOptions {
             force: self.force,
-            into: self.into,
+            into: self.to.to_bytes().ends_with(b"/"),
             parents: false,
         };
-        rename(
-            call.daemon,
-            call.by(),
-            &self.fork,
-            (&self.from, &self.to),
-            options,
-        )
+        let (from, to) = (call.path(&fork, &self.from)?, call.path(&fork, &self.to)?);
+        rename(call.daemon, call.by(), &fork, (&from, &to), options)
     }
 }
 
-/// Removes all of these, or nothing.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Remove paths of a fork, mounted or not
+///
+/// All of them in one step, or nothing. A directory goes with all beneath it, with -r only; a symlink goes itself.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine rm fix-parser src/old.rs notes.md
+  tine rm -r fix-parser target")]
 pub struct Remove {
-    pub fork: ForkName,
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// From the fork's root, or absolute in its mount
+    #[arg(value_name = "PATH", required = true, value_parser = path_parser())]
     pub paths: Vec<PathText>,
+
+    /// Remove directories, with all beneath them
+    #[arg(short, long)]
     pub recursive: bool,
 }
 
@@ -121,12 +153,18 @@ impl Operation for Remove {
     const DOING: &'static str = "removing";
     type Answer = Removed;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn frees_space(&self) -> bool {
         true
     }
 
     fn run(self, call: &Call<'_>) -> Result<Removed, Failure> {
-        remove(call.daemon, call.by(), &self.fork, &self.paths, self.recursive)
+        let fork = call.fork(self.fork)?;
+        let paths = call.paths(&fork, &self.paths)?;
+        remove(call.daemon, call.by(), fork, &paths, self.recursive)
     }
 }
 
@@ -195,12 +233,11 @@ pub fn rename(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     name: &ForkName,
-    (from, to): (&PathText, &PathText),
+    (from, to): (&RepoPath, &RepoPath),
     options: MoveOptions,
 ) -> Result<MovedLine, Failure> {
-    let (from, to) = (parse(from)?, parse(to)?);
     changing_at(daemon, name, &[from.clone(), to.clone()], |workspace| {
-        let moved = workspace.move_path(by, &from, &to, options)?;
+        let moved = workspace.move_path(by, from, to, options)?;
         Ok(MovedLine {
             fork: name.clone(),
             from: (&moved.from).into(),
@@ -213,16 +250,16 @@ pub fn rename(
 pub fn remove(
     daemon: &Arc<Daemon>,
     by: By<'_>,
-    name: &ForkName,
-    paths: &[PathText],
+    fork: ForkName,
+    paths: &[RepoPath],
     recursive: bool,
 ) -> Result<Removed, Failure> {
-    let paths = parse_all(paths)?;
-    changing_at(daemon, name, &paths, |workspace| {
-        let removed = workspace.remove_paths(by, &paths, recursive)?;
-        Ok(Removed {
-            paths: removed.iter().map(Into::into).collect(),
-        })
+    let removed = changing_at(daemon, &fork, paths, |workspace| {
+        Ok(workspace.remove_paths(by, paths, recursive)?)
+    })?;
+    Ok(Removed {
+        fork,
+        removed: removed.iter().map(Into::into).collect(),
     })
 }
 

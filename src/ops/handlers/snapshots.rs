@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::buffers::with_agent_texts;
@@ -18,11 +19,28 @@ use tine_workspace::{
     By, Fork, ForkName, ForkPoint, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord,
 };
 
-/// Freezes what the fork has under a name.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Mark a point of a fork to come back to
+///
+/// All that the fork has at this moment is kept, uncommitted and ignored files included, while programs go on working in it.
+/// It costs milliseconds and no disk, however much has changed. The name is all that is printed on standard output.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct TakeSnapshot {
-    pub fork: ForkName,
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// The snapshot's name: letters, digits, '.', '_' and '-' [default: snapshot-NUMBER]
+    #[arg(value_name = "NAME")]
+    #[schemars(with = "Option<String>")]
+    #[serde(default)]
     pub name: Option<ForkName>,
+
+    /// What to remember about it
+    #[arg(short, long, value_name = "TEXT")]
+    #[serde(default)]
     pub message: Option<String>,
 }
 
@@ -31,23 +49,43 @@ impl Operation for TakeSnapshot {
     const DOING: &'static str = "taking the snapshot";
     type Answer = SnapshotInfo;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn run(self, call: &Call<'_>) -> Result<SnapshotInfo, Failure> {
-        take(call.daemon, &self.fork, self.name, self.message)
+        take(call.daemon, &call.fork(self.fork)?, self.name, self.message)
     }
 }
 
-/// The fork's snapshots, the oldest first.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// List the snapshots of a fork
+///
+/// The oldest comes first. Those that tine took by itself, before something was thrown away, say so; `tine gc` lets these go
+/// after 30 days.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[command(after_long_help = "\
+Examples:
+  tine snapshots fix-parser
+  tine snapshots fix-parser --json | jq -r '.snapshots[].name'")]
 pub struct ListSnapshots {
-    pub fork: ForkName,
+    /// The fork [default: the one this runs in]
+    #[arg(value_name = "FORK")]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
 }
 
 impl Operation for ListSnapshots {
     const NAME: &'static str = "snapshots";
     type Answer = Snapshots;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn run(self, call: &Call<'_>) -> Result<Snapshots, Failure> {
-        list(call.daemon, &self.fork)
+        list(call.daemon, &call.fork(self.fork)?)
     }
 }
 
@@ -74,10 +112,20 @@ impl Operation for DeleteSnapshot {
     }
 }
 
-/// Takes the fork back to HEAD.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Take a fork back to HEAD, with nothing changed
+///
+/// Uncommitted changes and ignored files go, and a merge, cherry-pick or revert that is under way is forgotten; commits stay.
+/// Programs in the mount see it at once. What the fork was becomes a snapshot first, which is named.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine reset fix-parser
+  tine restore fix-parser before-reset-1          take that back again")]
 pub struct Reset {
-    pub fork: ForkName,
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
 }
 
 impl Operation for Reset {
@@ -85,17 +133,28 @@ impl Operation for Reset {
     const DOING: &'static str = "resetting";
     type Answer = Restored;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn frees_space(&self) -> bool {
         true
     }
 
     fn run(self, call: &Call<'_>) -> Result<Restored, Failure> {
-        reset(call.daemon, call.by(), &self.fork)
+        reset(call.daemon, call.by(), &call.fork(self.fork)?)
     }
 }
 
-/// Frees what nothing reaches.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Free what no fork and no snapshot reaches
+///
+/// Snapshots that tine took by itself are let go of after 30 days, and what `tine recover` lists by its own rules. The daemon does the
+/// same now and then.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine gc
+  tine gc --json")]
 pub struct Collect {}
 
 impl Operation for Collect {
@@ -138,6 +197,7 @@ pub fn take(
 pub fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Result<Snapshots, Failure> {
     let snapshots = daemon.store.snapshots(fork)?;
     Ok(Snapshots {
+        fork: fork.clone(),
         snapshots: snapshots
             .iter()
             .map(|snapshot| report::snapshot_info(fork, snapshot))

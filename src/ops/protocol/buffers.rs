@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::BufferMerged;
@@ -124,7 +125,7 @@ pub struct BufferInfo {
 }
 
 /// What a command found of agents in open buffers, before it took the files. Paths are from the fork's root.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentTexts {
     /// Files that have now what agents wrote.
     pub brought: Vec<PathText>,

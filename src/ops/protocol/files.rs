@@ -140,11 +140,13 @@ pub struct Contents {
 /// What was removed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Removed {
-    pub paths: Vec<PathText>,
+    pub fork: ForkName,
+    pub removed: Vec<PathText>,
 }
 
 /// Operations, the newest first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Operations {
+    pub fork: ForkName,
     pub operations: Vec<OperationLine>,
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{AgentTexts, CommitLine, HandoffInfo, Merge, RemoteFork, ReviewWish, Sequenced};
@@ -282,14 +283,21 @@ pub struct Unmounted {
 }
 
 /// One snapshot.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotInfo {
+    #[schemars(with = "String")]
     pub fork: ForkName,
+    /// What `restore` takes.
+    #[schemars(with = "String")]
     pub name: ForkName,
+    /// Seconds since 1970.
     pub created_secs: i64,
     pub message: Option<String>,
+    /// `asked`, or why it was taken by itself.
+    #[schemars(with = "String")]
     pub reason: SnapshotReason,
     pub base_commit: Option<String>,
+    /// Where HEAD was.
     pub head_commit: Option<String>,
     pub branch: Option<String>,
     /// The view as a git tree, once somebody asked for it.
@@ -391,8 +399,10 @@ pub struct Forks {
 }
 
 /// The snapshots of a fork.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Snapshots {
+    #[schemars(with = "String")]
+    pub fork: ForkName,
     pub snapshots: Vec<SnapshotInfo>,
 }
 

@@ -1,0 +1,27 @@
+//! Operations as they are: the line that was typed is called, and the answer shown.
+
+use super::context::Context;
+use super::{Exit, SUCCESS};
+use crate::client::Client;
+use crate::ops::{Failure, Operation};
+
+/// An operation whose type is a verb's arguments.
+pub trait Shown: Operation + Clone {
+    /// What the caller's process does when it is done, whatever is shown of it.
+    fn after(_answer: &Self::Answer, _context: &Context, _client: &mut Client) {}
+
+    /// Tells a person.
+    fn show(answer: &Self::Answer, context: &Context) -> Result<(), Failure>;
+}
+
+/// Calls it and shows the answer: in JSON just as it is.
+pub fn run<O: Shown>(verb: &O, context: &Context) -> Result<Exit, Failure> {
+    let mut client = context.connect_for(verb)?;
+    let answer = client.call(verb)?;
+    O::after(&answer, context, &mut client);
+    match context.output.is_json() {
+        true => context.output.json(&answer)?,
+        false => O::show(&answer, context)?,
+    }
+    Ok(SUCCESS)
+}
