@@ -7,7 +7,7 @@ use crate::ops::{Failure, Move};
 use crate::render::nodes::shown;
 
 impl Shown for Move {
-    fn show(moved: &MovedLine, context: &Context) -> Result<(), Failure> {
+    fn show(&self, moved: &MovedLine, context: &Context) -> Result<(), Failure> {
         let back = match moved.replaced {
             true => format!("; `tine undo {}` brings back what was there", moved.fork),
             false => String::new(),

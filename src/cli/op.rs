@@ -32,7 +32,7 @@ pub fn run(verb: &Op, context: &Context) -> Result<Exit, Failure> {
 }
 
 impl Shown for ListOperations {
-    fn show(listed: &Operations, context: &Context) -> Result<(), Failure> {
+    fn show(&self, listed: &Operations, context: &Context) -> Result<(), Failure> {
         let (operations, output) = (&listed.operations, &context.output);
         if operations.is_empty() {
             output.note("no command has changed a file yet");

@@ -8,11 +8,11 @@ use crate::ops::protocol::Restored;
 use crate::ops::{Failure, Reset};
 
 impl Shown for Reset {
-    fn after(restored: &Restored, context: &Context, client: &mut Client) {
+    fn after(&self, restored: &Restored, context: &Context, client: &mut Client) {
         leads::again(context, client, &restored.fork);
     }
 
-    fn show(restored: &Restored, context: &Context) -> Result<(), Failure> {
+    fn show(&self, restored: &Restored, context: &Context) -> Result<(), Failure> {
         context.output.text(&told(restored, "is at HEAD, unchanged"))
     }
 }

@@ -7,7 +7,7 @@ use crate::ops::{Failure, Remove};
 use crate::render::nodes::shown;
 
 impl Shown for Remove {
-    fn show(answer: &Removed, context: &Context) -> Result<(), Failure> {
+    fn show(&self, answer: &Removed, context: &Context) -> Result<(), Failure> {
         let Removed { fork, removed } = answer;
         let lines = removed.iter().map(|path| format!("removed {}\n", shown(path)));
         let back = format!(

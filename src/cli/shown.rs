@@ -8,20 +8,25 @@ use crate::ops::{Failure, Operation};
 /// An operation whose type is a verb's arguments.
 pub trait Shown: Operation + Clone {
     /// What the caller's process does when it is done, whatever is shown of it.
-    fn after(_answer: &Self::Answer, _context: &Context, _client: &mut Client) {}
+    fn after(&self, _answer: &Self::Answer, _context: &Context, _client: &mut Client) {}
 
     /// Tells a person.
-    fn show(answer: &Self::Answer, context: &Context) -> Result<(), Failure>;
+    fn show(&self, answer: &Self::Answer, context: &Context) -> Result<(), Failure>;
+
+    /// How the command ends.
+    fn exit(_answer: &Self::Answer) -> Exit {
+        SUCCESS
+    }
 }
 
 /// Calls it and shows the answer: in JSON just as it is.
 pub fn run<O: Shown>(verb: &O, context: &Context) -> Result<Exit, Failure> {
     let mut client = context.connect_for(verb)?;
     let answer = client.call(verb)?;
-    O::after(&answer, context, &mut client);
+    verb.after(&answer, context, &mut client);
     match context.output.is_json() {
         true => context.output.json(&answer)?,
-        false => O::show(&answer, context)?,
+        false => verb.show(&answer, context)?,
     }
-    Ok(SUCCESS)
+    Ok(O::exit(&answer))
 }

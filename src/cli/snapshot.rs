@@ -59,11 +59,11 @@ pub fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
 }
 
 impl Shown for ops::TakeSnapshot {
-    fn after(snapshot: &SnapshotInfo, context: &Context, _client: &mut Client) {
+    fn after(&self, snapshot: &SnapshotInfo, context: &Context, _client: &mut Client) {
         note_agent_texts(context, &snapshot.agent_texts);
     }
 
-    fn show(snapshot: &SnapshotInfo, context: &Context) -> Result<(), Failure> {
+    fn show(&self, snapshot: &SnapshotInfo, context: &Context) -> Result<(), Failure> {
         context.output.text(&format!("{}\n", snapshot.name))
     }
 }

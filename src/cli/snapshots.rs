@@ -9,7 +9,7 @@ use crate::render::text::{human_age, now_secs};
 use crate::workspace::SnapshotReason;
 
 impl Shown for ListSnapshots {
-    fn show(listed: &Snapshots, context: &Context) -> Result<(), Failure> {
+    fn show(&self, listed: &Snapshots, context: &Context) -> Result<(), Failure> {
         let output = &context.output;
         if listed.snapshots.is_empty() {
             let fork = &listed.fork;

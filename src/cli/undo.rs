@@ -10,13 +10,13 @@ use crate::render::text::quoted;
 use crate::workspace::NoteKind;
 
 impl Shown for Undo {
-    fn show(taken: &TakenBackLine, context: &Context) -> Result<(), Failure> {
+    fn show(&self, taken: &TakenBackLine, context: &Context) -> Result<(), Failure> {
         tell(taken, "took back", &context.output)
     }
 }
 
 impl Shown for Redo {
-    fn show(taken: &TakenBackLine, context: &Context) -> Result<(), Failure> {
+    fn show(&self, taken: &TakenBackLine, context: &Context) -> Result<(), Failure> {
         tell(taken, "did again", &context.output)
     }
 }
