@@ -7,11 +7,11 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    apply, branch, buffer, cat, check, cherry_pick, commit, completions, daemon, delete, diff, doctor, exec,
-    fetch, handoff, list, log, ls, man, mcp, merge, mount, new, op, path, push, recover, resolve, restore,
-    revert, review, round, shell, snapshot, stat, stats, status, tool, top, tree, ui, uninstall, unmount,
-    update, walk, write,
+    apply, branch, buffer, cat, check, cherry_pick, completions, daemon, diff, doctor, exec, fetch, handoff,
+    list, log, ls, man, mcp, merge, mount, new, op, path, push, recover, resolve, restore, review, round,
+    shell, snapshot, stat, stats, status, tool, top, tree, ui, uninstall, unmount, update, walk, write,
 };
+use crate::client;
 use crate::ops;
 
 const MAIN_JOB: &str = "\
@@ -88,7 +88,7 @@ pub enum Verb {
     #[command(aliases = ["umount"])]
     Unmount(unmount::Unmount),
     #[command(aliases = ["remove", "del"])]
-    Delete(delete::Delete),
+    Delete(ops::Delete),
     #[command(aliases = ["run"])]
     Exec(exec::Exec),
     #[command(aliases = ["sh"])]
@@ -97,9 +97,9 @@ pub enum Verb {
     #[command(aliases = ["st"])]
     Status(status::Status),
     Diff(diff::Diff),
-    Revert(revert::Revert),
+    Revert(ops::Revert),
     #[command(aliases = ["ci"])]
-    Commit(commit::Commit),
+    Commit(client::commit::Commit),
     Branch(branch::Branch),
     Merge(merge::Merge),
     #[command(aliases = ["pull"])]

@@ -5,60 +5,27 @@ use std::path::Path;
 use super::context::Context;
 use super::output::Tone;
 use super::{Exit, SUCCESS};
-use crate::client;
-use crate::client::commit::CommitWish;
 use crate::client::commit::note_agent_texts;
 use crate::client::commit::note_skipped;
+use crate::client::commit::{self, Commit};
 pub use crate::client::hooks::HookOutput;
 use crate::git::program;
 use crate::ops::Failure;
 use crate::ops::protocol::Committed;
 use crate::render::text::{counted, one_line, quoted, short_id};
 
-/// Commit what changed in a fork
-///
-/// Everything that `git add -A` would take is committed to the branch the fork is on, and the worktree's index follows. It
-/// costs as much as there are changes, however large the tree is. Hooks run as with `git commit`, where the fork is
-/// mounted.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine commit fix-parser -m 'Fix the parser'
-  tine commit -m 'Fix the parser' -m 'It forgot the last line.'     inside the fork's mount
-  tine commit try -m wip --author 'Ada <ada@example.org>' --no-verify")]
-pub struct Commit {
-    /// The fork [default: the one whose mount this is]
-    #[arg(value_name = "NAME")]
-    pub name: Option<String>,
-
-    /// The commit's message; given again, another paragraph of it
-    #[arg(short, long, value_name = "MSG", required = true)]
-    pub message: Vec<String>,
-
-    /// The author, if it is not you: 'Name <address>', or a part of an earlier author's
-    #[arg(long, value_name = "AUTHOR")]
-    pub author: Option<String>,
-
-    /// Skip the hooks pre-commit and commit-msg
-    #[arg(long)]
-    pub no_verify: bool,
-
-    /// Commit also what takes commits of others back, after `tine restore --exact`
-    #[arg(long)]
-    pub allow_revert: bool,
-}
-
 pub fn run(verb: &Commit, context: &Context) -> Result<Exit, Failure> {
-    let wish = CommitWish {
-        message: verb.message.join("\n\n"),
-        author: verb.author.as_deref(),
-        no_verify: verb.no_verify,
-        allow_revert: verb.allow_revert,
-        hook_output: HookOutput::Shown,
-    };
-    let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
+    verb.check()?;
+    let (mut connection, name) = context.connect_to(verb.operation.fork.as_ref())?;
     let fork = connection.show(&name)?;
-    let made = client::commit::make(context, &mut connection, &fork, wish, &|| Ok(()))?;
+    let made = commit::make(
+        context,
+        &mut connection,
+        &fork,
+        verb.clone(),
+        HookOutput::Shown,
+        &|| Ok(()),
+    )?;
     if made.hooks_skipped && !verb.no_verify {
         note_skipped(context);
     }

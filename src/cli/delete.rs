@@ -6,46 +6,19 @@ use super::context::Context;
 use super::list::some_of;
 use super::{Exit, SUCCESS};
 use crate::client::identity;
-use crate::ops;
-use crate::ops::Failure;
 use crate::ops::protocol::Deleted;
+use crate::ops::{Delete, Failure};
 use crate::path::shell::shell_word;
 use crate::render::text::{counted, one_line};
 use crate::workspace::store::own_branch;
 
-/// Remove a fork
-///
-/// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed with --force only; `tine
-/// recover` brings them back, and its snapshots. So is one in which submodules were cloned (`git submodule update --init`): their
-/// repositories go with it. What programs put into its mount place while it was not mounted stays there, and is named. Files that git
-/// ignores go without --force and do not come back, as with `git worktree remove`. Where something cannot be kept by itself, as in a
-/// damaged layer, the fork is set aside as it is, and `tine check --put-back` brings it back.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine delete fix-parser
-  tine delete try --force")]
-pub struct Delete {
-    /// The fork
-    #[arg(value_name = "NAME")]
-    pub name: String,
-
-    /// Remove it even if it has uncommitted changes or programs use its mount
-    #[arg(short, long)]
-    pub force: bool,
-}
-
 pub fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
-    let (mut connection, name) = context.connect_to_fork(Some(&verb.name))?;
+    let (mut connection, name) = context.connect_to(verb.fork.as_ref())?;
     let signers = identity::signers_if_any(context.repository()?.common_dir());
     // One that is not whole can be deleted, but not shown.
     let branch = connection.show(&name).ok().and_then(|fork| fork.branch);
     context.step_out();
-    let request = ops::Delete {
-        fork: name,
-        force: verb.force,
-    };
-    let deleted = connection.call_as(&request, &signers)?;
+    let deleted = connection.call_as(verb, &signers)?;
     match context.output.is_json() {
         true => context.output.json(&deleted)?,
         false => context.output.text(&told(&deleted, branch.as_deref()))?,

@@ -18,7 +18,7 @@ use super::{Exit, SUCCESS, pager};
 use crate::change::handoff::HandoffState;
 use crate::client;
 use crate::client::commit::note_agent_texts;
-use crate::client::commit::{self, CommitWish};
+use crate::client::commit::{self, Commit};
 use crate::client::hooks::HookOutput;
 use crate::client::identity;
 use crate::ops;
@@ -53,17 +53,15 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
     };
     if verb.include_uncommitted {
-        let wish = CommitWish {
-            message: request
+        let mut wish = Commit::of(
+            request
                 .message
                 .clone()
                 .unwrap_or_else(|| work_message(&request.fork)),
-            author: None,
-            no_verify: verb.no_verify,
-            allow_revert: verb.allow_revert,
-            hook_output: HookOutput::Shown,
-        };
-        commit::commit_first(context, &mut connection, &request.fork, wish)?;
+        );
+        wish.no_verify = verb.no_verify;
+        wish.operation.allow_revert = verb.allow_revert;
+        commit::commit_first(context, &mut connection, &request.fork, wish, HookOutput::Shown)?;
     }
     let handoff = client::handoff::make(&mut connection, &request, &signers, !verb.background)?;
     note_agent_texts(context, &handoff.agent_texts);

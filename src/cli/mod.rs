@@ -164,7 +164,7 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Shell(verb) => shell::run(verb, &context),
         Verb::Status(verb) => status::run(verb, &context),
         Verb::Diff(verb) => diff::run(verb, &context),
-        Verb::Revert(verb) => revert::run(verb, &context),
+        Verb::Revert(verb) => shown::run(verb, &context),
         Verb::Commit(verb) => commit::run(verb, &context),
         Verb::Branch(verb) => branch::run(verb, &context),
         Verb::Merge(verb) => merge::run(verb, &context),

@@ -145,7 +145,7 @@ pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
         let damaged = found.damaged.iter().map(|name| (name, None));
         for (name, mount_dir) in shown.chain(damaged) {
             let request = ops::Delete {
-                fork: name.clone(),
+                fork: Some(name.clone()),
                 force: verb.force,
             };
             let deleted = connection.call_as(&request, &signers)?;

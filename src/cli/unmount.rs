@@ -4,7 +4,7 @@ use super::context::Context;
 use super::restore::index_kept;
 use super::{Exit, SUCCESS};
 use crate::client::Client;
-use crate::client::commit::{self, CommitWish};
+use crate::client::commit::{self, Commit};
 use crate::client::hooks::HookOutput;
 use crate::client::identity;
 use crate::ops;
@@ -165,15 +165,11 @@ fn commit_first(
             | UnmountPolicy::Handoff { .. } => return Ok(None),
         },
     };
-    let wish = CommitWish {
-        message,
-        author: None,
-        no_verify: verb.no_verify,
-        // A merge is looked at as a whole.
-        allow_revert: is_merged || verb.allow_revert,
-        hook_output: HookOutput::Shown,
-    };
-    commit::commit_first(context, connection, name, wish)
+    let mut wish = Commit::of(message);
+    wish.no_verify = verb.no_verify;
+    // A merge is looked at as a whole.
+    wish.operation.allow_revert = is_merged || verb.allow_revert;
+    commit::commit_first(context, connection, name, wish, HookOutput::Shown)
 }
 
 /// What came of it, with the commit that was made before.

@@ -1,5 +1,8 @@
 //! Committing as `git commit` does: with hooks and identities.
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use crate::hooks::{COMMIT_HOOKS, HookOutput, Hooks};
 use crate::place::Place;
 use crate::{Client, identity, merging};
@@ -9,19 +12,50 @@ use tine_ops::{self as ops, ErrorCode, Failure, Signers};
 use tine_render::text::quoted;
 use tine_workspace::ForkName;
 
-/// What is to be committed, and how.
-pub struct CommitWish<'a> {
-    pub message: String,
-    /// As `--author` takes it.
-    pub author: Option<&'a str>,
+/// [`ops::Commit`], with what the caller's process does for it.
+#[derive(Debug, Clone, clap::Args, Deserialize, JsonSchema)]
+#[command(after_long_help = "\
+Examples:
+  tine commit fix-parser -m 'Fix the parser'
+  tine commit -m 'Fix the parser' -m 'It forgot the last line.'     inside the fork's mount
+  tine commit try -m wip --author 'Ada <ada@example.org>' --no-verify")]
+pub struct Commit {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub operation: ops::Commit,
+
+    /// The author, if it is not you: 'Name <address>', or a part of an earlier author's
+    #[arg(long, value_name = "AUTHOR")]
+    #[serde(default)]
+    pub author: Option<String>,
+
+    /// Skip the hooks pre-commit and commit-msg
+    #[arg(long)]
+    #[serde(default)]
     pub no_verify: bool,
-    pub allow_revert: bool,
-    pub hook_output: HookOutput,
 }
 
-impl CommitWish<'_> {
-    fn check(&self) -> Result<(), Failure> {
-        match self.message.trim().is_empty() {
+impl Commit {
+    /// Everything with this message, where nothing else is said.
+    pub fn of(message: String) -> Commit {
+        Commit {
+            operation: ops::Commit {
+                fork: None,
+                message: vec![message],
+                allow_revert: false,
+            },
+            author: None,
+            no_verify: false,
+        }
+    }
+
+    /// Refuses an empty message.
+    ///
+    /// # Errors
+    /// `empty-message`.
+    pub fn check(&self) -> Result<(), Failure> {
+        let is_empty = |paragraph: &String| paragraph.trim().is_empty();
+        match self.operation.message.iter().all(is_empty) {
             true => Err(
                 Failure::new(ErrorCode::EmptyMessage, "the commit message is empty")
                     .hint("say what was done: `tine commit -m MESSAGE`"),
@@ -43,10 +77,11 @@ pub fn make(
     place: &Place,
     connection: &mut Client,
     fork: &ForkInfo,
-    wish: CommitWish<'_>,
+    commit: Commit,
+    output: HookOutput,
     go_on: &dyn Fn() -> Result<(), Failure>,
 ) -> Result<Made, Failure> {
-    wish.check()?;
+    commit.check()?;
     let common_dir = place.repository()?.common_dir();
     // Where the fork is mounted git finds its own configuration and hooks there.
     let dir = if fork.mounted {
@@ -56,26 +91,23 @@ pub fn make(
     };
     let config = CallerConfig::of(dir);
     let committer = identity::committer(dir, config.as_ref())?;
-    let author = identity::author(dir, config.as_ref(), wish.author)?;
+    let author = identity::author(dir, config.as_ref(), commit.author.as_deref())?;
 
-    let hooks = Hooks::find(dir, config.as_ref(), &author, wish.hook_output, &COMMIT_HOOKS)?;
+    let hooks = Hooks::find(dir, config.as_ref(), &author, output, &COMMIT_HOOKS)?;
     let hooks_skipped = !hooks.is_empty() && !fork.mounted;
     let hooks = prepare_hooks(connection, fork, hooks)?;
-    let message = match &hooks {
-        Some(hooks) => {
-            if !wish.no_verify {
-                hooks.pre_commit()?;
-            }
-            hooks.message(wish.message, !wish.no_verify)?
+    let mut message = commit.operation.message.join("\n\n");
+    if let Some(hooks) = &hooks {
+        if !commit.no_verify {
+            hooks.pre_commit()?;
         }
-        None => wish.message,
-    };
+        message = hooks.message(message, !commit.no_verify)?;
+    }
     go_on()?;
-    let allow_revert = wish.allow_revert;
     let request = ops::Commit {
-        fork: fork.name.clone(),
-        message,
-        allow_revert,
+        fork: Some(fork.name.clone()),
+        message: vec![message],
+        ..commit.operation
     };
     let signers = Signers {
         author: Some(author),
@@ -97,16 +129,17 @@ pub fn commit_first(
     place: &Place,
     connection: &mut Client,
     fork: &ForkName,
-    wish: CommitWish<'_>,
+    commit: Commit,
+    output: HookOutput,
 ) -> Result<Option<String>, Failure> {
-    let no_verify = wish.no_verify;
+    let no_verify = commit.no_verify;
     let changes = connection.changes(fork, false)?;
     let is_clean = changes.changes.is_empty() && changes.in_buffers.is_empty();
     if is_clean || !merging::are_there(place)? {
         return Ok(None);
     }
     let info = connection.show(fork)?;
-    let made = match make(place, connection, &info, wish, &|| Ok(())) {
+    let made = match make(place, connection, &info, commit, output, &|| Ok(())) {
         // It is in buffers, and fits no file.
         Err(failure) if failure.code == ErrorCode::NothingToCommit => return Ok(None),
         made => made?,

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::Client;
-use crate::commit::{self, CommitWish};
+use crate::commit::{self, Commit};
 use crate::hooks::{HookOutput, Hooks, MERGE_HOOKS, may_run};
 use crate::identity;
 use crate::place::Place;
@@ -97,15 +97,11 @@ pub fn prepare(
             continue;
         }
         let info = connection.show(&fork)?;
-        let commit_wish = CommitWish {
-            message: work_message(&fork),
-            author: None,
-            no_verify: wish.no_verify,
-            // The plan of the merge is refused before, where that is not wanted.
-            allow_revert: true,
-            hook_output: wish.output,
-        };
-        let made = commit::make(place, connection, &info, commit_wish, &|| Ok(()))?;
+        let mut commit_wish = Commit::of(work_message(&fork));
+        commit_wish.no_verify = wish.no_verify;
+        // The plan of the merge is refused before, where that is not wanted.
+        commit_wish.operation.allow_revert = true;
+        let made = commit::make(place, connection, &info, commit_wish, wish.output, &|| Ok(()))?;
         if made.hooks_skipped && !wish.no_verify {
             place.note(&format!(
                 "the hooks are skipped for {fork}: it is not mounted, and they need a checkout"

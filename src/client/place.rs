@@ -168,17 +168,27 @@ impl Place {
         self.connect().map(Some)
     }
 
-    /// Connects, and says which fork is meant: `name`, or the one whose mount the command runs in.
+    /// As [`Place::connect_to`], of a name that was typed.
+    ///
+    /// # Errors
+    /// As [`Place::connect_to`]; `invalid-fork-name`.
     pub fn connect_to_fork(&self, name: Option<&str>) -> Result<(Client, ForkName), Failure> {
-        let name = name.map(ForkName::parse).transpose()?;
+        self.connect_to(name.map(ForkName::parse).transpose()?.as_ref())
+    }
+
+    /// Connects, and says which fork is meant: `name`, or the one whose mount the command runs in.
+    ///
+    /// # Errors
+    /// `no-such-fork` or `not-in-fork`; others where the daemon cannot be reached.
+    pub fn connect_to(&self, name: Option<&ForkName>) -> Result<(Client, ForkName), Failure> {
         let Some(mut connection) = self.connect_to_forks()? else {
             return Err(match name {
-                Some(name) => Failure::no_such_fork(&name),
+                Some(name) => Failure::no_such_fork(name),
                 None => Failure::not_in_fork(),
             });
         };
         let fork = match name {
-            Some(name) => name,
+            Some(name) => name.clone(),
             None => self.fork_here(&mut connection)?,
         };
         Ok((connection, fork))

@@ -26,8 +26,8 @@ pub use handlers::{
     DeleteBranches, DeleteHandoff, DeleteSnapshot, Diff, ListBranches, ListEntries, ListForks, ListHandoffs,
     ListOperations, ListRecover, ListReviews, ListSessions, ListSetAside, ListSnapshots, Log, Mount, Move,
     NoteToldStrays, Purge, ReadFigures, ReadFiles, ReadResults, ReadStats, Redo, RefreshReview, Remove,
-    RenameBranch, Reset, ShowFork, ShowHandoff, ShowRecover, ShowReview, ShowRound, ShowRoundTo, Stat,
-    Status, Stop, TakeSnapshot, TakeUpTrees, Undo, Unmount,
+    RenameBranch, Reset, Revert, ShowFork, ShowHandoff, ShowRecover, ShowReview, ShowRound, ShowRoundTo,
+    Stat, Status, Stop, TakeSnapshot, TakeUpTrees, Undo, Unmount,
 };
 pub use monitor::AskChanged;
 pub use operation::{Call, Entry, Operation, Surroundings};

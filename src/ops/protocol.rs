@@ -62,7 +62,7 @@ pub use self::tools::{
 };
 pub use self::work::{
     ChangeKindText, ChangeLine, ChangedSince, Changes, CommitLine, Commits, Committed, Difference, PointInfo,
-    PointKind, RevertRequest, Reverted,
+    PointKind, Reverted,
 };
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 2;

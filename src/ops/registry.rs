@@ -6,8 +6,7 @@ use crate::operation::Entry;
 use crate::protocol::{
     BringBack, BufferRequest, CleanRounds, CommitReviewRequest, CreateBranchRequest, CreateHandoff,
     FinishRound, ImportHandoff, JudgeRequest, MergeRequest, NewRequest, PresentRound, ResolveRequest,
-    RestoreRequest, RevertRequest, SequenceRequest, StartRound, StateRequest, SwitchRequest, ToolRequest,
-    WriteRequest,
+    RestoreRequest, SequenceRequest, StartRound, StateRequest, SwitchRequest, ToolRequest, WriteRequest,
 };
 
 /// All operations, one line each.
@@ -31,7 +30,7 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<Reset>(),
     Entry::of::<Collect>(),
     Entry::of::<RestoreRequest>(),
-    Entry::of::<RevertRequest>(),
+    Entry::of::<Revert>(),
     Entry::of::<ListRecover>(),
     Entry::of::<ShowRecover>(),
     Entry::of::<BringBack>(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 
 use tine_client::ForkName;
-use tine_client::commit::{self, CommitWish};
+use tine_client::commit::{self, Commit};
 use tine_client::hooks::HookOutput;
 use tine_client::ops::protocol::NewRequest;
 use tine_client::ops::{ErrorCode, Failure};
@@ -32,14 +32,8 @@ fn work(repository: &Path, name: &str, command: &str) -> Result<String, Failure>
             format!("the command in {name} ended with {status}"),
         ));
     }
-    let wish = CommitWish {
-        message: format!("Work of {name}"),
-        author: None,
-        no_verify: false,
-        allow_revert: false,
-        hook_output: HookOutput::Kept,
-    };
-    let made = commit::make(&place, &mut client, &fork, wish, &|| Ok(()))?;
+    let wish = Commit::of(format!("Work of {name}"));
+    let made = commit::make(&place, &mut client, &fork, wish, HookOutput::Kept, &|| Ok(()))?;
     Ok(made.committed.commit)
 }
 

@@ -13,6 +13,7 @@ pub mod work;
 use std::sync::LazyLock;
 
 use super::tool::Entry;
+use tine_client::commit::Commit;
 use tine_ops as ops;
 use tine_ops::Failure;
 use tine_path::text::PathText;
@@ -34,7 +35,7 @@ static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         Entry::of::<buffers::MergeBuffer>(),
         Entry::of::<work::Status>(),
         Entry::of::<work::Diff>(),
-        Entry::of::<work::Commit>(),
+        Entry::of::<Commit>(),
         Entry::of::<history::Log>(),
         Entry::of::<ops::TakeSnapshot>(),
         Entry::of::<ops::ListSnapshots>(),

@@ -12,7 +12,7 @@ use super::super::session::Session;
 use super::super::shown::ChangedPaths;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
 use tine_change::handoff::HandoffState;
-use tine_client::commit::{self, CommitWish};
+use tine_client::commit::{self, Commit};
 use tine_client::diff::{check_paths, git_diff};
 use tine_client::handoff::make as make_handoff;
 use tine_client::hooks::HookOutput;
@@ -194,22 +194,6 @@ impl Tool for Diff {
     }
 }
 
-/// Commit everything that is uncommitted in the active fork to its branch, as `git add -A && git commit` would, hooks and all.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Commit {
-    /// The commit's message: a short first line in the imperative; then, after an empty line, why.
-    message: String,
-    /// The author, if not whom git is configured for: `Name <address>`.
-    author: Option<String>,
-    /// Skip the hooks pre-commit and commit-msg.
-    #[serde(default)]
-    no_verify: bool,
-    /// Commit also what takes commits of others back, after `restore` with `exact`.
-    #[serde(default)]
-    allow_revert: bool,
-}
-
 /// A commit that was made.
 #[derive(Serialize, JsonSchema)]
 pub struct CommitMade {
@@ -238,16 +222,11 @@ impl Tool for Commit {
     fn call(self, session: &Session, call: &Call) -> Result<Told<CommitMade>, Failure> {
         let fork = session.fork()?;
         let place = session.place();
-        let wish = CommitWish {
-            message: self.message,
-            author: self.author.as_deref(),
-            no_verify: self.no_verify,
-            allow_revert: self.allow_revert,
-            hook_output: HookOutput::Kept,
-        };
         let made = session.with(|connection| {
             let fork = connection.show(&fork)?;
-            commit::make(&place, connection, &fork, wish, &|| call.check())
+            commit::make(&place, connection, &fork, self, HookOutput::Kept, &|| {
+                call.check()
+            })
         })?;
         let committed = made.committed;
         let shown = CommitMade {
@@ -340,17 +319,14 @@ impl Tool for Handoff {
         let place = session.place();
         let info = session.with(|connection| {
             if request.include_uncommitted {
-                let wish = CommitWish {
-                    message: request
+                let mut wish = Commit::of(
+                    request
                         .message
                         .clone()
                         .unwrap_or_else(|| work_message(&request.fork)),
-                    author: None,
-                    no_verify: false,
-                    allow_revert: request.allow_revert,
-                    hook_output: HookOutput::Kept,
-                };
-                commit::commit_first(&place, connection, &request.fork, wish)?;
+                );
+                wish.operation.allow_revert = request.allow_revert;
+                commit::commit_first(&place, connection, &request.fork, wish, HookOutput::Kept)?;
             }
             make_handoff(connection, &request, &signers, true)
         })?;

@@ -88,11 +88,25 @@ impl Operation for NoteToldStrays {
     }
 }
 
-/// Unmounts and removes the fork. Refused without `force` where changes are uncommitted.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Remove a fork
+///
+/// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed with --force only; `tine
+/// recover` brings them back, and its snapshots. So is one in which submodules were cloned (`git submodule update --init`): their
+/// repositories go with it. What programs put into its mount place while it was not mounted stays there, and is named. Files that git
+/// ignores go without --force and do not come back, as with `git worktree remove`. Where something cannot be kept by itself, as in a
+/// damaged layer, the fork is set aside as it is, and `tine check --put-back` brings it back.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine delete fix-parser
+  tine delete try --force")]
 pub struct Delete {
-    pub fork: ForkName,
-    /// What is uncommitted becomes an entry of `tine recover`.
+    /// The fork
+    #[arg(value_name = "NAME", required = true)]
+    pub fork: Option<ForkName>,
+
+    /// Remove it even if it has uncommitted changes or programs use its mount
+    #[arg(short, long)]
     pub force: bool,
 }
 
@@ -101,18 +115,17 @@ impl Operation for Delete {
     const DOING: &'static str = "deleting the fork";
     type Answer = Deleted;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn frees_space(&self) -> bool {
         true
     }
 
     fn run(self, call: &Call<'_>) -> Result<Deleted, Failure> {
-        delete(
-            call.daemon,
-            &self.fork,
-            self.force,
-            call.from.committer.clone(),
-            None,
-        )
+        let fork = call.fork(self.fork)?;
+        delete(call.daemon, &fork, self.force, call.from.committer.clone(), None)
     }
 }
 

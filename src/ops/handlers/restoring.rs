@@ -6,15 +6,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::sequencing::{Asked, carry_out};
 use super::snapshots::{record_switch, restore_in};
 use crate::failure::{ErrorCode, Failure};
-use crate::operation::{Call, Operation};
+use crate::operation::{Call, Operation, path_parser};
 use crate::points::{self, ResolvedPoint};
 use crate::policy::Signers;
 use crate::protocol::{
-    CommitLine, IndexKept, MergeStatus, RestoreOutcome, RestoreRequest, Restored, RestoredHow, RevertRequest,
-    Reverted,
+    CommitLine, IndexKept, MergeStatus, RestoreOutcome, RestoreRequest, Restored, RestoredHow, Reverted,
 };
 use crate::report;
 use crate::slots::{Daemon, Turn};
@@ -41,17 +42,61 @@ impl Operation for RestoreRequest {
     }
 }
 
-impl Operation for RevertRequest {
+/// Take paths of a fork back to what they were, mounted or not
+///
+/// Each path, with all beneath it, becomes what it is at the fork point: what changed is put back, what was removed comes
+/// again, what was added goes. --to names another point: a snapshot, another fork, or a revision. All in one step, or nothing.
+/// Ignored files are no part of it; where one is in the way of something, that is told and nothing changes without --force.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine revert fix-parser src/lexer.rs docs
+  tine revert fix-parser . --dry-run             what would be taken back
+  tine revert fix-parser src --to HEAD           to the fork's last commit
+  tine revert fix-parser Cargo.lock --to fork:other")]
+pub struct Revert {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    pub fork: Option<ForkName>,
+
+    /// From the fork's root, or absolute in its mount; `.` is everything
+    #[arg(value_name = "PATH", required = true, value_parser = path_parser())]
+    pub paths: Vec<PathText>,
+
+    /// Take them back to a snapshot, fork or revision [default: pristine]
+    #[arg(long, value_name = "POINT")]
+    pub to: Option<String>,
+
+    /// Let go what is in the way and in no changeset
+    #[arg(short, long)]
+    pub force: bool,
+
+    /// Show what would be done, and change nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+
+    /// Take them exactly as they are there, also where HEAD has commits of others by now that they lack
+    #[arg(long)]
+    pub exact: bool,
+}
+
+impl Operation for Revert {
     const NAME: &'static str = "revert";
     const DOING: &'static str = "taking back";
     type Answer = Reverted;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
 
     fn frees_space(&self) -> bool {
         true
     }
 
     fn run(self, call: &Call<'_>) -> Result<Reverted, Failure> {
-        revert(call.daemon, call.by(), &self)
+        let fork = call.fork(self.fork.clone())?;
+        let paths = call.paths(&fork, &self.paths)?;
+        revert(call.daemon, call.by(), &fork, &paths, &self)
     }
 }
 
@@ -365,9 +410,13 @@ fn tree_on_head(
     .hint("`--exact` takes it as it was there; `tine restore` with `--path` and `--review` keeps the conflicts for resolving"))
 }
 
-pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Result<Reverted, Failure> {
-    let name = &request.fork;
-    let paths = paths_of(&request.paths)?;
+fn revert(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    name: &ForkName,
+    paths: &[RepoPath],
+    request: &Revert,
+) -> Result<Reverted, Failure> {
     if paths.is_empty() {
         return Err(Failure::new(ErrorCode::Usage, "no path is named").hint(format!(
             "`.` is everything; `tine status {name}` shows what changed"
@@ -393,12 +442,12 @@ pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Resu
             let head = repository.head_of(git_dir)?.commit_id();
             let head_tree = repository.tree_of(head)?;
             RevertTo {
-                tree_id: tree_on_head(&repository, &point, &since, head_tree, &paths)?,
+                tree_id: tree_on_head(&repository, &point, &since, head_tree, paths)?,
                 commit_id: None,
             }
         }
         since => {
-            lacks = lacking(&turn, &repository, git_dir, &point.point, since, &paths)?;
+            lacks = lacking(&turn, &repository, git_dir, &point.point, since, paths)?;
             RevertTo {
                 tree_id: point.tree_id,
                 commit_id: point.commit_id,
@@ -407,7 +456,7 @@ pub fn revert(daemon: &Arc<Daemon>, by: By<'_>, request: &RevertRequest) -> Resu
     };
     let noted = lacks.as_ref().filter(|_| !request.dry_run);
     let outcome = going_back(&turn, &repository, noted, || {
-        Ok(reverting(&repository, name, &fork, by, to, &paths, options)?)
+        Ok(reverting(&repository, name, &fork, by, to, paths, options)?)
     })?;
     // What no mount keeps open is on the disk before this returns.
     if !turn.is_mounted() {

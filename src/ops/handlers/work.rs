@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::buffers::{in_buffers_only, with_agent_texts};
@@ -59,14 +60,42 @@ impl Operation for Diff {
     }
 }
 
-/// Commits what changed in a fork.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Commit what changed in a fork
+///
+/// Everything that `git add -A` would take is committed to the branch the fork is on, and the worktree's index follows. It
+/// costs as much as there are changes, however large the tree is. Hooks run as with `git commit`, where the fork is
+/// mounted.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
 pub struct Commit {
-    pub fork: ForkName,
-    pub message: String,
-    /// Also where it takes commits of others back.
+    /// The fork [default: the one whose mount this is]
+    #[arg(value_name = "NAME")]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// The commit's message; given again, another paragraph of it
+    #[arg(short, long, value_name = "MSG", required = true)]
+    #[schemars(with = "String")]
+    #[serde(with = "paragraphs")]
+    pub message: Vec<String>,
+
+    /// Commit also what takes commits of others back, after `tine restore --exact`
+    #[arg(long)]
     #[serde(default)]
     pub allow_revert: bool,
+}
+
+/// A message in JSON: one text.
+mod paragraphs {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(paragraphs: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&paragraphs.join("\n\n"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+        Ok(vec![String::deserialize(deserializer)?])
+    }
 }
 
 impl Operation for Commit {
@@ -74,14 +103,13 @@ impl Operation for Commit {
     const DOING: &'static str = "committing";
     type Answer = Committed;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn run(self, call: &Call<'_>) -> Result<Committed, Failure> {
-        commit(
-            call.daemon,
-            &self.fork,
-            self.message,
-            call.signers(),
-            self.allow_revert,
-        )
+        let (fork, message) = (call.fork(self.fork)?, self.message.join("\n\n"));
+        commit(call.daemon, &fork, message, call.signers(), self.allow_revert)
     }
 }
 

@@ -8,22 +8,6 @@ use tine_change::ChangeKind;
 use tine_path::text::PathText;
 use tine_workspace::ForkName;
 
-/// `tine revert`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RevertRequest {
-    pub fork: ForkName,
-    pub paths: Vec<PathText>,
-    pub to: Option<String>,
-    /// What is in the way and in no changeset goes.
-    #[serde(default)]
-    pub force: bool,
-    #[serde(default)]
-    pub dry_run: bool,
-    /// Where HEAD has commits of others by now that the point lacks: its very files all the same.
-    #[serde(default)]
-    pub exact: bool,
-}
-
 /// The changes of a fork against HEAD.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Changes {
