@@ -69,15 +69,15 @@ pub struct Sequence {
 }
 
 /// What becomes of a commit that would change nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Emptied {
-    /// It is an error.
+    /// Nothing is done
     #[default]
     Stop,
-    /// It is left out.
+    /// What became empty is left out
     Drop,
-    /// It is made.
+    /// They are made
     Keep,
 }
 

@@ -38,7 +38,7 @@ pub struct CherryPick {
 
     /// What becomes of commits that would change nothing
     #[arg(long, value_enum, value_name = "HOW", default_value = "stop")]
-    pub empty: EmptyArg,
+    pub empty: Emptied,
 
     /// Show what would come of it, and change nothing
     #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
@@ -48,28 +48,13 @@ pub struct CherryPick {
     pub conflicts: ConflictArgs,
 }
 
-/// [`Emptied`] on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum EmptyArg {
-    /// Nothing is done
-    Stop,
-    /// What became empty is left out
-    Drop,
-    /// They are made
-    Keep,
-}
-
 pub fn run(verb: &CherryPick, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(Some(&verb.fork))?;
     let wish = SequenceWish::CherryPick {
         commits: verb.commits.clone(),
         mainline: verb.mainline,
         says_origin: verb.says_origin,
-        emptied: match verb.empty {
-            EmptyArg::Stop => Emptied::Stop,
-            EmptyArg::Drop => Emptied::Drop,
-            EmptyArg::Keep => Emptied::Keep,
-        },
+        emptied: verb.empty,
     };
     let request = request(context, Some(&name), wish, &verb.conflicts, verb.dry_run)?;
     carry_out(context, &mut connection, request, &verb.conflicts.resolving)

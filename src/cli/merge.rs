@@ -68,11 +68,11 @@ pub struct Merge {
 
     /// Merge lines and follow renames, or only whole files
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "text")]
-    pub level: LevelArg,
+    pub level: Level,
 
     /// What becomes of conflicts
     #[arg(long, value_enum, value_name = "HOW", default_value = "abort")]
-    pub strategy: StrategyArg,
+    pub strategy: Strategy,
 
     /// Make a merge commit even where the target could simply move
     #[arg(long, group = "ff")]
@@ -126,46 +126,6 @@ pub struct Merge {
     /// Merge histories that have nothing in common
     #[arg(long)]
     pub allow_unrelated: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum LevelArg {
-    /// Inside files, line by line
-    Text,
-    /// Whole files
-    Path,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum StrategyArg {
-    /// Nothing is changed
-    Abort,
-    /// What the target has
-    Ours,
-    /// What the source has
-    Theirs,
-    /// The lines of both
-    Union,
-}
-
-impl From<LevelArg> for Level {
-    fn from(level: LevelArg) -> Level {
-        match level {
-            LevelArg::Text => Level::Text,
-            LevelArg::Path => Level::Path,
-        }
-    }
-}
-
-impl From<StrategyArg> for Strategy {
-    fn from(strategy: StrategyArg) -> Strategy {
-        match strategy {
-            StrategyArg::Abort => Strategy::Abort,
-            StrategyArg::Ours => Strategy::Ours,
-            StrategyArg::Theirs => Strategy::Theirs,
-            StrategyArg::Union => Strategy::Union,
-        }
-    }
 }
 
 /// What conflicts in files look like (`merge.conflictStyle`).
@@ -228,8 +188,8 @@ pub fn ask(verb: &Merge, context: &Context, connection: &mut Client) -> Result<M
         here,
         git_dir,
         base: verb.base.clone(),
-        level: verb.level.into(),
-        strategy: verb.strategy.into(),
+        level: verb.level,
+        strategy: verb.strategy,
         fast_forward: match (verb.no_ff || verb.resolving.semantic, verb.ff_only) {
             (true, _) => FastForward::Never,
             (_, true) => FastForward::Only,

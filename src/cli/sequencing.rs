@@ -1,7 +1,7 @@
 //! What updating, making commits again and applying patches have in common: what becomes of conflicts, and what is told.
 
 use super::context::Context;
-use super::merge::{LevelArg, StrategyArg, with_contents};
+use super::merge::with_contents;
 use super::output::{Cell, Output, Tone, table};
 use super::resolving::{self, Left, ResolverArgs};
 use super::{Exit, SUCCESS, review};
@@ -12,7 +12,7 @@ use crate::ops;
 use crate::ops::protocol::{
     MergeStatus, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit,
 };
-use crate::ops::{ExitCode, Failure};
+use crate::ops::{ConflictChoices, ExitCode, Failure};
 use crate::render::merging::{kind_in_words, target_name};
 use crate::render::text::{counted, quoted, short_id};
 use crate::workspace::ForkName;
@@ -20,25 +20,8 @@ use crate::workspace::ForkName;
 // What becomes of conflicts. (A doc comment here would become a verb's help.)
 #[derive(Debug, Clone, clap::Args)]
 pub struct ConflictArgs {
-    /// Merge lines and follow renames, or only whole files
-    #[arg(
-        long,
-        value_enum,
-        value_name = "LEVEL",
-        default_value = "text",
-        help_heading = "Conflicts"
-    )]
-    pub level: LevelArg,
-
-    /// What becomes of conflicts: `ours` is what the fork has, `theirs` what comes
-    #[arg(
-        long,
-        value_enum,
-        value_name = "HOW",
-        default_value = "abort",
-        help_heading = "Conflicts"
-    )]
-    pub strategy: StrategyArg,
+    #[command(flatten)]
+    pub choices: ConflictChoices,
 
     /// Keep conflicts as a review, to be resolved one by one
     #[arg(long, help_heading = "Conflicts")]
@@ -60,8 +43,8 @@ pub fn request(
         into: fork.map(|fork| format!("fork:{fork}")),
         wish,
         git_dir: context.git_dir()?,
-        level: conflicts.level.into(),
-        strategy: conflicts.strategy.into(),
+        level: conflicts.choices.level,
+        strategy: conflicts.choices.strategy,
         allow_unrelated: false,
         dry_run,
         review: conflicts.resolving.review_wish(conflicts.review),

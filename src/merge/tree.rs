@@ -23,26 +23,31 @@ pub struct MergeInput {
 }
 
 /// How closely changes are looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// As `git merge` does: renames are followed, texts merged.
+    /// Inside files, line by line
+    // As `git merge` does: renames are followed, texts merged.
     #[default]
     Text,
-    /// Whole files at their paths: what both sides changed is a conflict.
+    /// Whole files
+    // At their paths: what both sides changed is a conflict.
     Path,
 }
 
 /// What becomes of conflicts. Changes that do not exclude each other stay in any case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// They stay open.
+    /// Nothing is changed
     #[default]
     Abort,
+    /// What the target has
     Ours,
+    /// What the source has
     Theirs,
-    /// Both sides' lines, ours first; what is no text stays open where there is nothing in between.
+    /// The lines of both
+    // Ours first; what is no text stays open where there is nothing in between.
     Union,
 }
 

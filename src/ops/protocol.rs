@@ -33,8 +33,8 @@ pub use self::files::{
 };
 pub use self::forks::{
     CarryInfo, Collected, Deleted, ForkInfo, Forks, IndexKept, LeftInPlace, NewRequest, RestoreOutcome,
-    RestoreRequest, Restored, RestoredHow, SnapshotDeleted, SnapshotInfo, SnapshotPolicy, Snapshots, Stray,
-    TreeInfo, TreeTakenUp, TreeWord, TreesTakenUp, UnmountAction, Unmounted,
+    Restored, RestoredHow, SnapshotDeleted, SnapshotInfo, SnapshotPolicy, Snapshots, Stray, TreeInfo,
+    TreeTakenUp, TreeWord, TreesTakenUp, UnmountAction, Unmounted,
 };
 pub use self::handoff::{
     CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, PatchLine,

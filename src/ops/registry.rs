@@ -6,7 +6,7 @@ use crate::operation::Entry;
 use crate::protocol::{
     BringBack, BufferRequest, CleanRounds, CommitReviewRequest, CreateBranchRequest, CreateHandoff,
     FinishRound, ImportHandoff, JudgeRequest, MergeRequest, NewRequest, PresentRound, ResolveRequest,
-    RestoreRequest, SequenceRequest, StartRound, StateRequest, SwitchRequest, ToolRequest, WriteRequest,
+    SequenceRequest, StartRound, StateRequest, SwitchRequest, ToolRequest, WriteRequest,
 };
 
 /// All operations, one line each.
@@ -29,7 +29,7 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<DeleteSnapshot>(),
     Entry::of::<Reset>(),
     Entry::of::<Collect>(),
-    Entry::of::<RestoreRequest>(),
+    Entry::of::<Restore>(),
     Entry::of::<Revert>(),
     Entry::of::<ListRecover>(),
     Entry::of::<ShowRecover>(),

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::cli::merge::{LevelArg, StrategyArg};
 use crate::cli::resolving::ResolverArgs;
 use crate::cli::trees::FormArgs;
+use crate::merge::{Level, Strategy};
 use crate::workspace::ForkName;
 
 /// Have several agents work in rounds, and keep the books
@@ -209,11 +209,11 @@ pub struct Merge {
 
     /// Merge lines and follow renames, or only whole files
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "text")]
-    pub level: LevelArg,
+    pub level: Level,
 
     /// What becomes of conflicts
     #[arg(long, value_enum, value_name = "HOW", default_value = "abort")]
-    pub strategy: StrategyArg,
+    pub strategy: Strategy,
 
     /// Make merge commits even where the target could simply move
     #[arg(long)]

@@ -8,13 +8,11 @@ use super::super::session::Session;
 use super::super::tool::{Hints, Told, Tool};
 use super::command;
 use super::merging::{ConflictShown, conflicts_shown, conflicts_text, way_on};
-use tine_merge::{Level, Strategy};
 use tine_ops as ops;
 use tine_ops::protocol::{
-    RestoreOutcome, RestoreRequest, RestoredHow, ReviewWish, Sequenced, SnapshotInfo, Snapshots,
-    TakenBackLine,
+    RestoreOutcome, RestoredHow, ReviewWish, Sequenced, SnapshotInfo, Snapshots, TakenBackLine,
 };
-use tine_ops::{Failure, ListSnapshots, Operation, Redo, TakeSnapshot, Undo};
+use tine_ops::{Failure, ListSnapshots, Operation, Redo, Restore, TakeSnapshot, Undo};
 use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_render::text::{counted, one_line, quoted, short_id};
@@ -23,11 +21,6 @@ use tine_workspace::{NoteKind, OperationState};
 /// Commits and operations that one answer tells where nothing is said of it, and at most.
 const DEFAULT_LIMIT: usize = 20;
 const MAX_LIMIT: usize = 500;
-
-/// A path that a call names, from the fork's root.
-fn path_of(path: &str) -> Result<PathText, Failure> {
-    Ok((&RepoPath::parse(path)?).into())
-}
 
 impl Tool for TakeSnapshot {
     const NAME: &'static str = "snapshot";
@@ -64,27 +57,6 @@ impl Tool for ListSnapshots {
     }
 }
 
-/// Let the active fork, or some paths of it, be as at a snapshot or another point.
-///
-/// Commits and HEAD stay; only files change. What the fork was becomes a snapshot first, named in `before`: restoring to that takes
-/// this back.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Restore {
-    /// A snapshot of the fork, `pristine` (its fork point), another fork, or a revision such as `HEAD` or `main`.
-    to: String,
-    /// Only these paths, from the fork's root, and what is beneath them. Default: everything.
-    #[serde(default)]
-    paths: Vec<String>,
-    /// Let go of ignored files that are in the way.
-    #[serde(default)]
-    force: bool,
-    /// Where HEAD has commits of others by now that the point lacks: take its very files all the same. Default: what the point had of
-    /// its own is merged onto HEAD.
-    #[serde(default)]
-    exact: bool,
-}
-
 /// What was restored.
 #[derive(Serialize, JsonSchema)]
 pub struct RestoredShown {
@@ -111,20 +83,12 @@ impl Tool for Restore {
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<RestoredShown>, Failure> {
         let to = self.to.clone();
-        let paths: Result<Vec<PathText>, Failure> = self.paths.iter().map(|path| path_of(path)).collect();
-        let request = RestoreRequest {
-            fork: session.fork()?,
-            to: self.to.clone(),
-            paths: paths?,
-            force: self.force,
-            exact: self.exact,
-            level: Level::default(),
-            strategy: Strategy::default(),
+        let command = command(<Restore as Tool>::NAME, &to);
+        let operation = Restore {
             review: ReviewWish::OnConflict,
+            ..self
         };
-        let restored = match session.with_named(command(Self::NAME, &self.to), |connection| {
-            connection.call(&request)
-        })? {
+        let restored = match session.call(operation, command)? {
             RestoreOutcome::Restored(restored) => restored,
             RestoreOutcome::Sequenced(done) => return in_conflict(session, &to, *done),
         };

@@ -39,7 +39,7 @@ static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         Entry::of::<history::Log>(),
         Entry::of::<ops::TakeSnapshot>(),
         Entry::of::<ops::ListSnapshots>(),
-        Entry::of::<history::Restore>(),
+        Entry::of::<ops::Restore>(),
         Entry::of::<ops::Undo>(),
         Entry::of::<ops::Redo>(),
         Entry::of::<merging::Merge>(),

@@ -36,7 +36,7 @@ pub use mounting::{Mount, Unmount};
 pub use operations::{ListOperations, Redo, Undo};
 pub use paths::{ListEntries, Move, ReadFiles, Remove, Stat};
 pub use recovery::{ListRecover, Purge, ShowRecover};
-pub use restoring::Revert;
+pub use restoring::{ConflictChoices, Restore, Revert};
 pub use reviews::{AbortReview, ListReviews, RefreshReview, ShowReview};
 pub use rounds::{CompareRound, CountAttempt, ListSessions, ReadResults, ShowRound, ShowRoundTo};
 pub use snapshots::reset_to_head;

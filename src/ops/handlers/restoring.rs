@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::sequencing::{Asked, carry_out};
@@ -15,7 +16,7 @@ use crate::operation::{Call, Operation, path_parser};
 use crate::points::{self, ResolvedPoint};
 use crate::policy::Signers;
 use crate::protocol::{
-    CommitLine, IndexKept, MergeStatus, RestoreOutcome, RestoreRequest, Restored, RestoredHow, Reverted,
+    CommitLine, IndexKept, MergeStatus, RestoreOutcome, Restored, RestoredHow, Reverted, ReviewWish,
 };
 use crate::report;
 use crate::slots::{Daemon, Turn};
@@ -25,20 +26,112 @@ use tine_change::revert::without_nested;
 use tine_change::sequence::Wish;
 use tine_change::{FoundPoint, Point, RevertOptions, RevertTo, revert as reverting};
 use tine_git::{ObjectId, Repository};
-use tine_merge::{MergeInput, MergeOptions, merge};
+use tine_merge::{Level, MergeInput, MergeOptions, Strategy, merge};
 use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_sys::pause;
 use tine_workspace::store::Shelf;
 use tine_workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
 
-impl Operation for RestoreRequest {
+/// Let a fork, or paths of it, be as they were at a point
+///
+/// Of a snapshot, and of its fork point, a fork gets everything back as it was, ignored files included. A file that changes gets the
+/// present time, an ignored one the time that it had. Of another fork or a revision it gets what git takes; ignored files stay. Programs in the mount see it at once, and what they have open stays
+/// as they opened it. HEAD and the index are left alone. What the fork was becomes a snapshot first, which is named.
+///
+/// Where HEAD has commits of others by now that the point lacks (an update, a merge), what the point had of its own is merged onto
+/// HEAD, so that nobody's work is taken back. Conflicts change nothing. --exact takes the files as they were, and says which commits'
+/// work they lack.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
+pub struct Restore {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// Where to: a snapshot or its tree id, `pristine` (its fork point), another fork, or any revision of the repository
+    #[arg(value_name = "POINT")]
+    pub to: String,
+
+    /// Restore only this path, and what is beneath, in so far as git takes it; may be given several times
+    #[arg(long = "path", value_name = "PATH", value_parser = path_parser())]
+    #[schemars(with = "Vec<String>")]
+    #[serde(default)]
+    pub paths: Vec<PathText>,
+
+    /// Let go what is in the way and git ignores, where not all is restored from a snapshot
+    #[arg(short, long)]
+    #[serde(default)]
+    pub force: bool,
+
+    /// Take the files exactly as they are there, also where HEAD has commits of others by now that they lack
+    #[arg(long)]
+    #[serde(default)]
+    pub exact: bool,
+
+    #[command(flatten)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub choices: ConflictChoices,
+
+    #[arg(skip)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub review: ReviewWish,
+}
+
+/// How what conflicts is merged.
+#[derive(Debug, Clone, Copy, Default, clap::Args, Serialize, Deserialize)]
+pub struct ConflictChoices {
+    /// Merge lines and follow renames, or only whole files
+    #[arg(
+        long,
+        value_enum,
+        value_name = "LEVEL",
+        default_value = "text",
+        help_heading = "Conflicts"
+    )]
+    #[serde(default)]
+    pub level: Level,
+
+    /// What becomes of conflicts: `ours` is what the fork has, `theirs` what comes
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        default_value = "abort",
+        help_heading = "Conflicts"
+    )]
+    #[serde(default)]
+    pub strategy: Strategy,
+}
+
+/// A [`Restore`], with what its caller means.
+struct Wanted<'a> {
+    fork: ForkName,
+    paths: Vec<RepoPath>,
+    operation: &'a Restore,
+}
+
+impl Operation for Restore {
     const NAME: &'static str = "restore";
     const DOING: &'static str = "restoring";
     type Answer = RestoreOutcome;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn run(self, call: &Call<'_>) -> Result<RestoreOutcome, Failure> {
-        restore(call.daemon, call.by(), &self)
+        let fork = call.fork(self.fork.clone())?;
+        let paths = call.paths(&fork, &self.paths)?;
+        let wanted = Wanted {
+            fork,
+            paths,
+            operation: &self,
+        };
+        restore(call.daemon, call.by(), &wanted)
     }
 }
 
@@ -164,14 +257,10 @@ fn lacking(
     })
 }
 
-pub fn restore(
-    daemon: &Arc<Daemon>,
-    by: By<'_>,
-    request: &RestoreRequest,
-) -> Result<RestoreOutcome, Failure> {
+fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &Wanted<'_>) -> Result<RestoreOutcome, Failure> {
     let name = &request.fork;
     let repository = daemon.repository_now()?;
-    let found = find(daemon, name, &request.to)?;
+    let found = find(daemon, name, &request.operation.to)?;
     let is_whole = request.paths.is_empty() && matches!(found.point, Point::Snapshot(_) | Point::Pristine);
     let point = match is_whole {
         // With all that git ignores.
@@ -193,7 +282,7 @@ fn restore_whole(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     repository: &Repository,
-    request: &RestoreRequest,
+    request: &Wanted<'_>,
     found: &FoundPoint,
 ) -> Result<Option<Restored>, Failure> {
     let name = &request.fork;
@@ -201,7 +290,7 @@ fn restore_whole(
     let turn = daemon.turn(&slot)?;
     let open = turn.open_existing()?;
     let since = since(&turn, repository, open.worktree.git_dir(), &found.point)?;
-    if since.is_some() && !request.exact {
+    if since.is_some() && !request.operation.exact {
         return Ok(None);
     }
     let since = lacking(
@@ -234,11 +323,11 @@ fn restore_tree(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     repository: &Repository,
-    request: &RestoreRequest,
+    request: &Wanted<'_>,
     point: &ResolvedPoint,
 ) -> Result<Result<Restored, Since>, Failure> {
     let name = &request.fork;
-    let mut paths = paths_of(&request.paths)?;
+    let mut paths = request.paths.clone();
     if paths.is_empty() {
         paths.push(RepoPath::root());
     }
@@ -247,7 +336,7 @@ fn restore_tree(
         commit_id: point.commit_id,
     };
     let options = RevertOptions {
-        force: request.force,
+        force: request.operation.force,
         dry_run: false,
     };
     let slot = daemon.slot(name);
@@ -255,7 +344,7 @@ fn restore_tree(
     let fork = turn.open_existing()?;
     turn.settle(repository, &fork)?;
     let since = match since(&turn, repository, fork.worktree.git_dir(), &point.point)? {
-        Some(since) if !request.exact => return Ok(Err(since)),
+        Some(since) if !request.operation.exact => return Ok(Err(since)),
         since => lacking(
             &turn,
             repository,
@@ -286,7 +375,7 @@ fn restore_tree(
 fn bring_onto_head(
     daemon: &Arc<Daemon>,
     by: By<'_>,
-    request: &RestoreRequest,
+    request: &Wanted<'_>,
     point: &ResolvedPoint,
     since: &Since,
 ) -> Result<RestoreOutcome, Failure> {
@@ -297,18 +386,18 @@ fn bring_onto_head(
             point: point.point.to_string(),
             base_tree: since.base_tree.to_string(),
             view_tree: point.tree_id.to_string(),
-            paths: request.paths.clone(),
+            paths: request.paths.iter().map(Into::into).collect(),
         },
         git_dir: daemon.repository.common_dir().to_owned(),
         merge: MergeOptions {
-            level: request.level,
-            strategy: request.strategy,
+            level: request.operation.choices.level,
+            strategy: request.operation.choices.strategy,
             ..MergeOptions::default()
         },
         allow_unrelated: false,
         message: None,
         dry_run: false,
-        review: request.review,
+        review: request.operation.review,
         allow_revert: false,
     };
     let done = carry_out(daemon, by, &asked, &Signers::default(), None).map_err(|failure| match failure.code {
@@ -375,11 +464,6 @@ fn left_out(repository: &Repository, since: Option<Since>) -> Result<Vec<CommitL
     let commit_ids = since.into_iter().flat_map(|since| since.left_out);
     let line = |id| Ok(report::commit_line(id, &repository.commit_info(id)?));
     commit_ids.map(line).collect()
-}
-
-fn paths_of(paths: &[PathText]) -> Result<Vec<RepoPath>, Failure> {
-    let paths = paths.iter().map(|path| RepoPath::parse(path.to_bytes()));
-    Ok(without_nested(paths.collect::<Result<_, _>>()?))
 }
 
 /// The tree that the paths are to come from: the point's, or its own work on the fork's HEAD, where that has commits of others by now.

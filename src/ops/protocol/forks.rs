@@ -5,36 +5,12 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AgentTexts, CommitLine, HandoffInfo, Merge, RemoteFork, ReviewWish, Sequenced};
+use super::{AgentTexts, CommitLine, HandoffInfo, Merge, RemoteFork, Sequenced};
 use crate::failure::Failure;
-use tine_merge::{Level, Strategy};
 use tine_path::text::{PathText, host_path, optional_host_path};
 use tine_workspace::{
     CarryWish, ForkName, MountSettings, MountWishes, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
 };
-
-/// `tine restore`: lets a fork, or paths of it, be as they are at a point. What the fork was becomes a snapshot first.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RestoreRequest {
-    pub fork: ForkName,
-    pub to: String,
-    /// None: everything.
-    #[serde(default)]
-    pub paths: Vec<PathText>,
-    /// What is in the way and in no changeset goes.
-    #[serde(default)]
-    pub force: bool,
-    /// Where HEAD has commits of others by now that the point lacks: its very tree all the same.
-    #[serde(default)]
-    pub exact: bool,
-    /// How the point's own work is merged with what HEAD has.
-    #[serde(default)]
-    pub level: Level,
-    #[serde(default)]
-    pub strategy: Strategy,
-    #[serde(default)]
-    pub review: ReviewWish,
-}
 
 /// Of a caller who does not say.
 const USUAL_UMASK: u16 = 0o022;
