@@ -9,8 +9,9 @@ use crate::ops::protocol::{CommitLine, IndexKept, RestoreOutcome, Restored, Rest
 use crate::ops::{self, Failure};
 use crate::render::text::short_id;
 
-/// [`ops::Restore`], and who resolves conflicts.
+// The operation, whose help this has, and who resolves conflicts.
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 #[command(after_long_help = "\
 Examples:
   tine restore fix-parser tried-regex

@@ -10,10 +10,7 @@ use crate::ops::Failure;
 
 use crate::ops::protocol::SnapshotInfo;
 
-/// Mark a point of a fork to come back to
-///
-/// All that the fork has at this moment is kept, uncommitted and ignored files included, while programs go on working in it.
-/// It costs milliseconds and no disk, however much has changed. The name is all that is printed on standard output.
+// The operation, whose help this has, or the deletion of what it made.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

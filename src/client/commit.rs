@@ -12,8 +12,13 @@ use tine_ops::{self as ops, ErrorCode, Failure, Signers};
 use tine_render::text::quoted;
 use tine_workspace::ForkName;
 
-/// [`ops::Commit`], with what the caller's process does for it.
+/// Commit what changed in a fork
+///
+/// Everything that `git add -A` would take is committed to the branch the fork is on, and the worktree's index follows. It
+/// costs as much as there are changes, however large the tree is. Hooks run as with `git commit`, where the fork is
+/// mounted.
 #[derive(Debug, Clone, clap::Args, Deserialize, JsonSchema)]
+#[group(skip)]
 #[command(after_long_help = "\
 Examples:
   tine commit fix-parser -m 'Fix the parser'

@@ -13,7 +13,6 @@ use tine_ops::protocol::{
     RestoreOutcome, RestoredHow, ReviewWish, Sequenced, SnapshotInfo, Snapshots, TakenBackLine,
 };
 use tine_ops::{Failure, ListSnapshots, Operation, Redo, Restore, TakeSnapshot, Undo};
-use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_render::text::{counted, one_line, quoted, short_id};
 use tine_workspace::{NoteKind, OperationState};

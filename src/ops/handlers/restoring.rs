@@ -22,7 +22,6 @@ use crate::report;
 use crate::slots::{Daemon, Turn};
 use tine_change::fork_point::fork_point;
 use tine_change::going_back::{GoneBack, Since, Then, at_paths};
-use tine_change::revert::without_nested;
 use tine_change::sequence::Wish;
 use tine_change::{FoundPoint, Point, RevertOptions, RevertTo, revert as reverting};
 use tine_git::{ObjectId, Repository};

@@ -60,11 +60,7 @@ impl Operation for Diff {
     }
 }
 
-/// Commit what changed in a fork
-///
-/// Everything that `git add -A` would take is committed to the branch the fork is on, and the worktree's index follows. It
-/// costs as much as there are changes, however large the tree is. Hooks run as with `git commit`, where the fork is
-/// mounted.
+/// Commits what changed in a fork; hooks are the caller's.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
 pub struct Commit {
     /// The fork [default: the one whose mount this is]
