@@ -500,8 +500,8 @@ mod tests {
         assert_eq!(kind("new", "from_remote"), Some(Kind::RemoteFork));
         assert_eq!(kind("delete", "name"), Some(Kind::Fork));
         assert_eq!(kind("snapshot", "name"), Some(Kind::Snapshot));
-        assert_eq!(kind("branch delete", "names"), Some(Kind::Branch));
-        assert_eq!(kind("branch create", "name"), None);
+        assert_eq!(kind("branch delete", "branches"), Some(Kind::Branch));
+        assert_eq!(kind("branch create", "branch"), None);
         assert_eq!(kind("round", "session"), Some(Kind::Session));
         assert_eq!(kind("round present", "winner"), Some(Kind::Agent));
         assert_eq!(kind("round present", "label"), None);

@@ -7,12 +7,13 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 pub use self::arguments::Handoff;
-use self::arguments::{Action, Apply, Await, Create, Delete, Diff, Import, List, Show};
+use self::arguments::{Action, Apply, Create, Diff, Import, Show};
 use self::telling::{told_shown, told_table};
 use super::context::Context;
 use super::inside::{sent_content, store_dir};
 use super::output::Output;
 use super::sequencing::{carry_out, request};
+use super::shown::{self, Shown};
 use super::trees::Difference;
 use super::{Exit, SUCCESS, pager};
 use crate::change::handoff::HandoffState;
@@ -21,22 +22,21 @@ use crate::client::commit::note_agent_texts;
 use crate::client::commit::{self, Commit};
 use crate::client::hooks::HookOutput;
 use crate::client::identity;
-use crate::ops;
 use crate::ops::protocol::{
-    CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, SequenceWish,
+    CreateHandoff, HandoffDeleted, HandoffInfo, Handoffs, ImportHandoff, SequenceWish,
 };
-use crate::ops::{ErrorCode, ExitCode, Failure, work_message};
+use crate::ops::{AwaitHandoffs, DeleteHandoff, ErrorCode, ExitCode, Failure, ListHandoffs, work_message};
 use crate::render::handoffs::told_line;
 
 pub fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
         Action::Create(verb) => create(verb, context),
-        Action::List(verb) => list(verb, context),
+        Action::List(verb) => shown::run(verb, context),
         Action::Show(verb) => show(verb, context),
         Action::Diff(verb) => diff(verb, context),
         Action::Apply(verb) => apply(verb, context),
-        Action::Await(verb) => wait(verb, context),
-        Action::Delete(verb) => delete(verb, context),
+        Action::Await(verb) => shown::run(verb, context),
+        Action::Delete(verb) => shown::run(verb, context),
         Action::Import(verb) => import(verb, context),
     }
 }
@@ -89,21 +89,19 @@ fn apply(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
     carry_out(context, &mut connection, request, &verb.conflicts.resolving)
 }
 
-fn list(verb: &List, context: &Context) -> Result<Exit, Failure> {
-    let Handoffs { handoffs, damaged } = context.connect()?.call(&ops::ListHandoffs { all: verb.all })?;
-    if context.output.is_json() {
-        context.output.json(&Handoffs { handoffs, damaged })?;
-        return Ok(SUCCESS);
+impl Shown for ListHandoffs {
+    fn show(&self, listed: &Handoffs, context: &Context) -> Result<(), Failure> {
+        for failure in &listed.damaged {
+            context.output.trouble(failure);
+        }
+        context
+            .output
+            .long(&told_table(&listed.handoffs, &context.output))
     }
-    for failure in &damaged {
-        context.output.trouble(failure);
-    }
-    context.output.long(&told_table(&handoffs, &context.output))?;
-    Ok(SUCCESS)
 }
 
 fn show(verb: &Show, context: &Context) -> Result<Exit, Failure> {
-    let (shown, output) = (ask_shown(context, verb.id)?, &context.output);
+    let (shown, output) = (context.connect()?.call(&verb.handoff)?, &context.output);
     let mailbox = match verb.path || verb.patch {
         true => Some(mailbox_of(&shown.info)?),
         false => None,
@@ -149,9 +147,9 @@ fn print_file(path: &Path, output: &Output) -> Result<(), Failure> {
 }
 
 fn diff(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
-    let shown = ask_shown(context, verb.id)?;
+    let shown = context.connect()?.call(&verb.handoff)?;
     let (Some(old_tree), Some(new_tree)) = (&shown.old_tree, &shown.new_tree) else {
-        let id = verb.id;
+        let id = verb.handoff.id;
         mailbox_of(&shown.info)?;
         return Err(Failure::new(
             ErrorCode::HandoffState,
@@ -167,37 +165,25 @@ fn diff(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
     difference.show(context, verb.form.flags())
 }
 
-fn wait(verb: &Await, context: &Context) -> Result<Exit, Failure> {
-    let request = ops::AwaitHandoffs {
-        ids: verb.ids.clone(),
-        timeout_secs: verb.timeout,
-    };
-    let Handoffs { handoffs, damaged } = context.connect()?.call(&request)?;
-    let is_failed = |handoff: &HandoffInfo| handoff.record.state == HandoffState::Failed;
-    let exit = match handoffs.iter().any(is_failed) {
-        true => ExitCode::Failure.code(),
-        false => SUCCESS,
-    };
-    match context.output.is_json() {
-        true => context.output.json(&Handoffs { handoffs, damaged })?,
-        false => context
-            .output
-            .text(&handoffs.iter().map(told_line).collect::<String>())?,
+impl Shown for AwaitHandoffs {
+    fn show(&self, awaited: &Handoffs, context: &Context) -> Result<(), Failure> {
+        let lines = awaited.handoffs.iter().map(told_line);
+        context.output.text(&lines.collect::<String>())
     }
-    Ok(exit)
+
+    fn exit(awaited: &Handoffs) -> Exit {
+        let is_failed = |handoff: &HandoffInfo| handoff.record.state == HandoffState::Failed;
+        match awaited.handoffs.iter().any(is_failed) {
+            true => ExitCode::Failure.code(),
+            false => SUCCESS,
+        }
+    }
 }
 
-fn delete(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
-    let request = ops::DeleteHandoff {
-        id: verb.id,
-        force: verb.force,
-    };
-    let deleted = context.connect()?.call(&request)?;
-    match context.output.is_json() {
-        true => context.output.json(&deleted)?,
-        false => context.output.text(&told_deleted(&deleted))?,
+impl Shown for DeleteHandoff {
+    fn show(&self, deleted: &HandoffDeleted, context: &Context) -> Result<(), Failure> {
+        context.output.text(&told_deleted(deleted))
     }
-    Ok(SUCCESS)
 }
 
 fn told_deleted(deleted: &HandoffDeleted) -> String {
@@ -227,8 +213,4 @@ fn import(verb: &Import, context: &Context) -> Result<Exit, Failure> {
         false => context.output.text(&told_line(&handoff))?,
     }
     Ok(SUCCESS)
-}
-
-fn ask_shown(context: &Context, id: u64) -> Result<HandoffShown, Failure> {
-    context.connect()?.call(&ops::ShowHandoff { id })
 }

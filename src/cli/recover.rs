@@ -2,42 +2,39 @@
 
 mod arguments;
 
+use self::arguments::Action;
 pub use self::arguments::Recover;
-use self::arguments::{Action, Purge, Show};
 use super::context::Context;
 use super::output::{Cell, Output, Tone};
+use super::shown::{self, Shown};
 use super::{Exit, SUCCESS};
-use crate::change::recovery::{RecoverKind, parse_age};
+use crate::change::recovery::RecoverKind;
 use crate::client::place::umask;
-use crate::ops;
 use crate::ops::protocol::{
     BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
 };
-use crate::ops::{ErrorCode, ExitCode, Failure};
+use crate::ops::{ExitCode, Failure, ListRecover, Purge, ShowRecover};
 use crate::render::text::{counted, human_age, human_ago, human_size, now_secs, one_line, short_id};
 use crate::workspace::ForkName;
 use crate::workspace::store::FSCK;
 
 pub fn run(verb: &Recover, context: &Context) -> Result<Exit, Failure> {
     match (&verb.action, verb.id) {
-        (Some(Action::List(_)), _) | (None, None) => list(context),
-        (Some(Action::Show(verb)), _) => show(verb, context),
-        (Some(Action::Purge(verb)), _) => purge(verb, context),
+        (Some(Action::List(verb)), _) => shown::run(verb, context),
+        (Some(Action::Show(verb)), _) => shown::run(verb, context),
+        (Some(Action::Purge(verb)), _) => shown::run(verb, context),
+        (None, None) => shown::run(&ListRecover {}, context),
         (None, Some(id)) => bring_back(verb, id, context),
     }
 }
 
-fn list(context: &Context) -> Result<Exit, Failure> {
-    let list = context.connect()?.call(&ops::ListRecover {})?;
-    if context.output.is_json() {
-        context.output.json(&list)?;
-        return Ok(SUCCESS);
+impl Shown for ListRecover {
+    fn show(&self, list: &RecoverList, context: &Context) -> Result<(), Failure> {
+        for failure in &list.damaged {
+            context.output.trouble(failure);
+        }
+        context.output.long(&told_list(list, &context.output))
     }
-    for failure in &list.damaged {
-        context.output.trouble(failure);
-    }
-    context.output.long(&told_list(&list, &context.output))?;
-    Ok(SUCCESS)
 }
 
 fn told_list(list: &RecoverList, output: &Output) -> String {
@@ -162,13 +159,10 @@ fn what_elsewhere(line: &ElsewhereLine) -> String {
     }
 }
 
-fn show(verb: &Show, context: &Context) -> Result<Exit, Failure> {
-    let line = context.connect()?.call(&ops::ShowRecover { id: verb.id })?;
-    match context.output.is_json() {
-        true => context.output.json(&line)?,
-        false => context.output.long(&told(&line, &context.output))?,
+impl Shown for ShowRecover {
+    fn show(&self, line: &RecoverLine, context: &Context) -> Result<(), Failure> {
+        context.output.long(&told(line, &context.output))
     }
-    Ok(SUCCESS)
 }
 
 fn told(line: &RecoverLine, output: &Output) -> String {
@@ -256,33 +250,20 @@ fn tell_back(brought: &BroughtBack, context: &Context) -> Result<(), Failure> {
     Ok(())
 }
 
-fn purge(verb: &Purge, context: &Context) -> Result<Exit, Failure> {
-    let older_than_secs = match &verb.older_than {
-        Some(word) => Some(parse_age(word).flatten().ok_or_else(|| {
-            Failure::new(ErrorCode::Usage, format!("{word:?} is not a time"))
-                .hint("a number with `s`, `m`, `h`, `d` or `w`: `tine recover purge --older-than 30d`")
-        })?),
-        None => None,
-    };
-    let request = ops::Purge {
-        ids: verb.ids.clone(),
-        older_than_secs,
-        all: verb.all,
-    };
-    let purged = context.connect()?.call(&request)?;
-    match context.output.is_json() {
-        true => context.output.json(&purged)?,
-        false => {
-            for failure in &purged.stays {
-                context.output.trouble(failure);
-            }
-            context.output.text(&told_purged(&purged))?;
+impl Shown for Purge {
+    fn show(&self, purged: &Purged, context: &Context) -> Result<(), Failure> {
+        for failure in &purged.stays {
+            context.output.trouble(failure);
+        }
+        context.output.text(&told_purged(purged))
+    }
+
+    fn exit(purged: &Purged) -> Exit {
+        match purged.stays.is_empty() {
+            true => SUCCESS,
+            false => ExitCode::Failure.code(),
         }
     }
-    Ok(match purged.stays.is_empty() {
-        true => SUCCESS,
-        false => ExitCode::Failure.code(),
-    })
 }
 
 fn told_purged(purged: &Purged) -> String {

@@ -3,6 +3,7 @@
 use super::context::Context;
 use super::merge::{tell_merge, with_contents};
 use super::output::{Cell, Output, Tone};
+use super::shown::{self, Shown};
 use super::trees::Difference;
 use super::{Exit, SUCCESS, sequencing};
 use crate::change::review::ReviewState;
@@ -11,9 +12,8 @@ use crate::client::Client;
 use crate::client::hooks::HookOutput;
 use crate::client::merging::HookWish;
 use crate::merge::MergeSide;
-use crate::ops;
 use crate::ops::protocol::{ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
-use crate::ops::{Failure, Operation};
+use crate::ops::{AbortReview, Failure, ListReviews, Operation, RefreshReview, ShowReview};
 use crate::render::merging::kind_in_words;
 use crate::render::text::{counted, human_age, now_secs, one_line, quoted, short_id};
 
@@ -36,36 +36,12 @@ pub struct Review {
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Action {
-    List(List),
-    Show(Show),
+    List(ListReviews),
+    Show(ShowReview),
     Diff(Diff),
     Commit(Commit),
-    Refresh(Refresh),
-    Abort(Abort),
-}
-
-/// List reviews
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Example:
-  tine review list --all")]
-pub struct List {
-    /// Those too that are committed or aborted
-    #[arg(short, long)]
-    pub all: bool,
-}
-
-/// Show a review: its conflicts, and how they are resolved
-///
-/// With --json it has the contents of all three sides.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Example:
-  tine review show 3 --json")]
-pub struct Show {
-    /// Its number
-    #[arg(value_name = "REVIEW")]
-    pub review: u64,
+    Refresh(RefreshReview),
+    Abort(AbortReview),
 }
 
 /// Show what a review would change in the target
@@ -111,53 +87,18 @@ pub struct Commit {
     pub allow_revert: bool,
 }
 
-/// Plan a review again, of both sides as they are now
-///
-/// Resolutions stay where the conflict is still the same. One that was aborted is taken up again.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Example:
-  tine review refresh 3")]
-pub struct Refresh {
-    /// Its number
-    #[arg(value_name = "REVIEW")]
-    pub review: u64,
-}
-
-/// Let a review go
-///
-/// Neither side was changed by it. `tine review show` still shows it, `tine review refresh` takes it up again.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Example:
-  tine review abort 3")]
-pub struct Abort {
-    /// Its number
-    #[arg(value_name = "REVIEW")]
-    pub review: u64,
-}
-
 pub fn run(verb: &Review, context: &Context) -> Result<Exit, Failure> {
-    let mut connection = context.connect()?;
     match &verb.action {
-        Action::List(verb) => list(verb, context, &mut connection),
-        Action::Show(verb) => show(&ops::ShowReview { review: verb.review }, context, &mut connection),
-        Action::Refresh(verb) => show(
-            &ops::RefreshReview { review: verb.review },
-            context,
-            &mut connection,
-        ),
-        Action::Abort(verb) => show(
-            &ops::AbortReview { review: verb.review },
-            context,
-            &mut connection,
-        ),
-        Action::Diff(verb) => diff(verb, context, &mut connection),
+        Action::List(verb) => shown::run(verb, context),
+        Action::Show(verb) => show(verb, context, &mut context.connect()?),
+        Action::Refresh(verb) => show(verb, context, &mut context.connect()?),
+        Action::Abort(verb) => show(verb, context, &mut context.connect()?),
+        Action::Diff(verb) => diff(verb, context, &mut context.connect()?),
         Action::Commit(verb) => {
             let message = (!verb.message.is_empty()).then(|| verb.message.join("\n\n"));
             commit(
                 context,
-                &mut connection,
+                &mut context.connect()?,
                 verb.review,
                 message,
                 verb.dry_run,
@@ -167,31 +108,28 @@ pub fn run(verb: &Review, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-fn list(verb: &List, context: &Context, connection: &mut Client) -> Result<Exit, Failure> {
-    let Reviews { reviews, damaged } = connection.call(&ops::ListReviews { all: verb.all })?;
-    if context.output.is_json() {
-        context.output.json(&Reviews { reviews, damaged })?;
-        return Ok(SUCCESS);
+impl Shown for ListReviews {
+    fn show(&self, listed: &Reviews, context: &Context) -> Result<(), Failure> {
+        for failure in &listed.damaged {
+            context.output.trouble(failure);
+        }
+        let rows: Vec<Vec<Cell>> = listed
+            .reviews
+            .iter()
+            .map(|review| {
+                vec![
+                    Cell::new(review.record.id.to_string()).right(),
+                    Cell::new(format!(
+                        "{} into {}",
+                        review.record.merge.source, review.record.merge.into
+                    )),
+                    Cell::new(stands(review)),
+                    Cell::new(human_age(review.record.created_secs, now_secs())),
+                ]
+            })
+            .collect();
+        context.output.long(&context.output.table(&rows))
     }
-    for failure in &damaged {
-        context.output.trouble(failure);
-    }
-    let rows: Vec<Vec<Cell>> = reviews
-        .iter()
-        .map(|review| {
-            vec![
-                Cell::new(review.record.id.to_string()).right(),
-                Cell::new(format!(
-                    "{} into {}",
-                    review.record.merge.source, review.record.merge.into
-                )),
-                Cell::new(stands(review)),
-                Cell::new(human_age(review.record.created_secs, now_secs())),
-            ]
-        })
-        .collect();
-    context.output.long(&context.output.table(&rows))?;
-    Ok(SUCCESS)
 }
 
 /// How the review stands, in a few words.
@@ -312,7 +250,7 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
 }
 
 fn diff(verb: &Diff, context: &Context, connection: &mut Client) -> Result<Exit, Failure> {
-    let shown = connection.call(&ops::ShowReview { review: verb.review })?;
+    let shown = connection.call(&ShowReview { review: verb.review })?;
     let difference = Difference {
         old_tree: &shown.old_tree,
         new_tree: &shown.new_tree,

@@ -210,9 +210,11 @@ pub fn color_of(words: &[OsString]) -> Color {
 
 /// What clap refused of `words`, in our own words.
 pub fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
-    if let Some(StoreError::InvalidName { name, reason }) =
-        error.source().and_then(|error| error.downcast_ref())
-    {
+    let source = error.source();
+    if let Some(failure) = source.and_then(|error| error.downcast_ref::<Failure>()) {
+        return failure.clone();
+    }
+    if let Some(StoreError::InvalidName { name, reason }) = source.and_then(|error| error.downcast_ref()) {
         return StoreError::InvalidName {
             name: name.clone(),
             reason,

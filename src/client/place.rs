@@ -157,6 +157,7 @@ impl Place {
         let mut client = client.heard_by(self.listener.clone());
         client.from.command = command_line();
         client.from.dir = Some(self.outside());
+        client.from.git_dir = self.git_dir().ok();
         Ok(client)
     }
 

@@ -23,11 +23,12 @@ pub mod transfer;
 pub use failure::{ErrorCode, ExitCode, Failure};
 pub use handlers::{
     AbortReview, AwaitHandoffs, Check, Collect, Commit, CompareRound, ConflictChoices, CountAttempt,
-    DaemonStatus, Delete, DeleteBranches, DeleteHandoff, DeleteSnapshot, Diff, ListBranches, ListEntries,
-    ListForks, ListHandoffs, ListOperations, ListRecover, ListReviews, ListSessions, ListSetAside,
-    ListSnapshots, Log, Mount, Move, NoteToldStrays, Purge, ReadFigures, ReadFiles, ReadResults, ReadStats,
-    Redo, RefreshReview, Remove, RenameBranch, Reset, Restore, Revert, ShowFork, ShowHandoff, ShowRecover,
-    ShowReview, ShowRound, ShowRoundTo, Stat, Status, Stop, TakeSnapshot, TakeUpTrees, Undo, Unmount,
+    CreateBranch, DaemonStatus, Delete, DeleteBranches, DeleteHandoff, DeleteSnapshot, Diff, ListBranches,
+    ListEntries, ListForks, ListHandoffs, ListOperations, ListRecover, ListReviews, ListSessions,
+    ListSetAside, ListSnapshots, Log, Mount, Move, NoteToldStrays, Purge, ReadFigures, ReadFiles,
+    ReadResults, ReadStats, Redo, RefreshReview, Remove, RenameBranch, Reset, Restore, Revert, ShowFork,
+    ShowHandoff, ShowRecover, ShowReview, ShowRound, ShowRoundTo, Stat, Status, Stop, SwitchBranch,
+    TakeSnapshot, TakeUpTrees, Undo, Unmount,
 };
 pub use monitor::AskChanged;
 pub use operation::{Call, Entry, Operation, Surroundings};

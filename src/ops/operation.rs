@@ -15,7 +15,7 @@ use crate::failure::{ErrorCode, Failure};
 use crate::handlers::Editor;
 use crate::policy::Signers;
 use crate::slots::Daemon;
-use tine_git::Identity;
+use tine_git::{GitError, Identity};
 use tine_path::RepoPath;
 use tine_path::text::{PathText, optional_host_path};
 use tine_sys::process::PeerCredentials;
@@ -65,6 +65,9 @@ pub struct Surroundings {
     /// The directory in which the caller is, as the daemon knows it.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_host_path")]
     pub dir: Option<PathBuf>,
+    /// The private git directory of the worktree that the caller is in: revisions are understood there where no fork is meant.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_host_path")]
+    pub git_dir: Option<PathBuf>,
     /// Who makes commits; where nobody is named, git's configuration decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<Identity>,
@@ -87,11 +90,24 @@ impl Call<'_> {
     /// # Errors
     /// `not-in-fork` where it is in none.
     pub(crate) fn fork(&self, named: Option<ForkName>) -> Result<ForkName, Failure> {
-        if let Some(fork) = named {
-            return Ok(fork);
-        }
-        let here = self.from.dir.as_deref().and_then(|dir| self.daemon.fork_at(dir));
-        here.ok_or_else(Failure::not_in_fork)
+        self.fork_if_any(named).ok_or_else(Failure::not_in_fork)
+    }
+
+    /// The fork that is named, or in whose mount the caller is, if it is in one.
+    pub(crate) fn fork_if_any(&self, named: Option<ForkName>) -> Option<ForkName> {
+        named.or_else(|| self.daemon.fork_at(self.from.dir.as_deref()?))
+    }
+
+    /// The private git directory of the worktree that the caller is in.
+    ///
+    /// # Errors
+    /// `not-a-repository` where it is in none.
+    pub(crate) fn git_dir(&self) -> Result<&Path, Failure> {
+        let from = self.from;
+        from.git_dir.as_deref().ok_or_else(|| {
+            let dir = from.dir.as_deref().unwrap_or(Path::new("."));
+            GitError::NotARepository(dir.to_owned()).into()
+        })
     }
 
     /// The path from the fork's root that `path` means: that, or an absolute one in its mount.

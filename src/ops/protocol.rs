@@ -23,8 +23,7 @@ mod tools;
 mod work;
 
 pub use self::branches::{
-    BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, BranchesDeleted, CreateBranchRequest,
-    SwitchRequest, Switched,
+    BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, BranchesDeleted, Switched,
 };
 pub use self::buffers::{AgentTexts, BufferAnswer, BufferInfo, BufferRequest, BufferShown};
 pub use self::files::{

@@ -4,9 +4,9 @@ use crate::handlers::*;
 use crate::monitor::AskChanged;
 use crate::operation::Entry;
 use crate::protocol::{
-    BringBack, BufferRequest, CleanRounds, CommitReviewRequest, CreateBranchRequest, CreateHandoff,
-    FinishRound, ImportHandoff, JudgeRequest, MergeRequest, NewRequest, PresentRound, ResolveRequest,
-    SequenceRequest, StartRound, StateRequest, SwitchRequest, ToolRequest, WriteRequest,
+    BringBack, BufferRequest, CleanRounds, CommitReviewRequest, CreateHandoff, FinishRound, ImportHandoff,
+    JudgeRequest, MergeRequest, NewRequest, PresentRound, ResolveRequest, SequenceRequest, StartRound,
+    StateRequest, ToolRequest, WriteRequest,
 };
 
 /// All operations, one line each.
@@ -44,10 +44,10 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<MergeRequest>(),
     Entry::of::<SequenceRequest>(),
     Entry::of::<ListBranches>(),
-    Entry::of::<CreateBranchRequest>(),
+    Entry::of::<CreateBranch>(),
     Entry::of::<DeleteBranches>(),
     Entry::of::<RenameBranch>(),
-    Entry::of::<SwitchRequest>(),
+    Entry::of::<SwitchBranch>(),
     Entry::of::<ListReviews>(),
     Entry::of::<ShowReview>(),
     Entry::of::<ResolveRequest>(),

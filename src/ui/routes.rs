@@ -453,10 +453,10 @@ fn apply(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     };
     let mut client = place.act()?;
     client.from = Surroundings {
-        dir: None,
         command: COMMAND.to_owned(),
         author: signers.author,
         committer: signers.committer,
+        ..Surroundings::default()
     };
     document(&client.call(&request)?)
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::cli::sequencing::ConflictArgs;
 use crate::cli::trees::FormArgs;
+use crate::ops::{AwaitHandoffs, DeleteHandoff, ListHandoffs, ShowHandoff};
 
 /// Hand finished work over as a file that outlives its fork
 ///
@@ -26,14 +27,14 @@ pub struct Handoff {
 pub enum Action {
     Create(Create),
     #[command(aliases = ["ls"])]
-    List(List),
+    List(ListHandoffs),
     Show(Show),
     Diff(Diff),
     #[command(aliases = ["wait"])]
-    Await(Await),
+    Await(AwaitHandoffs),
     Apply(Apply),
     #[command(aliases = ["remove", "rm"])]
-    Delete(Delete),
+    Delete(DeleteHandoff),
     Import(Import),
 }
 
@@ -121,19 +122,6 @@ pub struct Create {
     pub background: bool,
 }
 
-/// List handoffs
-///
-/// Those that wait to be applied, that are being made, or that failed.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Example:
-  tine handoff list --all")]
-pub struct List {
-    /// Those too that are applied, or were skipped
-    #[arg(short, long)]
-    pub all: bool,
-}
-
 /// Show a handoff: how it stands, and its commits
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -142,9 +130,8 @@ Examples:
   git am --keep \"$(tine handoff show 3 --path)\"
   tine handoff show 3 --patch | less")]
 pub struct Show {
-    /// Its number
-    #[arg(value_name = "ID")]
-    pub id: u64,
+    #[command(flatten)]
+    pub handoff: ShowHandoff,
 
     /// Print only where its mailbox is
     #[arg(long, conflicts_with = "patch")]
@@ -161,47 +148,11 @@ pub struct Show {
 Example:
   tine handoff diff 3 --stat")]
 pub struct Diff {
-    /// Its number
-    #[arg(value_name = "ID")]
-    pub id: u64,
+    #[command(flatten)]
+    pub handoff: ShowHandoff,
 
     #[command(flatten)]
     pub form: FormArgs,
-}
-
-/// Wait until handoffs are made
-///
-/// Tells all of them. The exit code is 1 where one failed, and 8 where one is still being made when the time is up.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine handoff await 3
-  tine handoff await 3 4 5 --timeout 2m --json")]
-pub struct Await {
-    /// Their numbers
-    #[arg(value_name = "ID", required = true)]
-    pub ids: Vec<u64>,
-
-    /// How long, in seconds, or as 30s, 5m, 2h
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
-    pub timeout: Option<u64>,
-}
-
-/// Delete a handoff
-///
-/// One that was not applied, and whose commits no branch or tag has, is deleted with --force only.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Example:
-  tine handoff delete 3")]
-pub struct Delete {
-    /// Its number
-    #[arg(value_name = "ID")]
-    pub id: u64,
-
-    /// Delete it even if nothing else has its work
-    #[arg(short, long)]
-    pub force: bool,
 }
 
 /// Take a mailbox of patches from elsewhere as a handoff
@@ -220,44 +171,4 @@ pub struct Import {
     /// The fork or branch that is to apply it
     #[arg(long, value_name = "PARENT")]
     pub to: Option<String>,
-}
-
-fn seconds(word: &str) -> Result<u64, String> {
-    let (number, unit) = match word.strip_suffix(['s', 'm', 'h']) {
-        Some(number) => (number, word.as_bytes().last().copied()),
-        None => (word, None),
-    };
-    let factor = match unit {
-        Some(b'm') => 60,
-        Some(b'h') => 3600,
-        _ => 1,
-    };
-    let seconds: Option<u64> = number.parse().ok();
-    seconds
-        .and_then(|seconds| seconds.checked_mul(factor))
-        .ok_or_else(|| format!("{word:?} is no time: `30`, `30s`, `5m` and `2h` are"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::seconds;
-
-    #[test]
-    fn times_are_seconds_minutes_or_hours() {
-        assert_eq!(
-            ["0", "30", "30s", "5m", "2h"].map(|word| seconds(word).unwrap()),
-            [0, 30, 30, 300, 7200]
-        );
-        for wrong in [
-            "",
-            "s",
-            "-1",
-            "1d",
-            "1.5",
-            "99999999999999999999",
-            "9999999999999999999h",
-        ] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
-        }
-    }
 }

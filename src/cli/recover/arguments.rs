@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::ops::{ListRecover, Purge, ShowRecover};
+
 /// Bring back what was deleted or discarded
 ///
 /// Without an ID it lists everything that a command dropped: forks deleted with uncommitted changes or snapshots, branches,
@@ -52,55 +54,7 @@ pub struct Recover {
 #[derive(Debug, clap::Subcommand)]
 pub enum Action {
     #[command(aliases = ["ls"])]
-    List(List),
-    Show(Show),
+    List(ListRecover),
+    Show(ShowRecover),
     Purge(Purge),
-}
-
-/// List what can be brought back
-///
-/// As `tine recover` does without arguments.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine recover list
-  tine recover list --json")]
-pub struct List {}
-
-/// Show one entry
-///
-/// When and by what it was dropped, its HEAD, its snapshots, and until when it can be brought back.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Example:
-  tine recover show 5")]
-pub struct Show {
-    /// Its number
-    #[arg(value_name = "ID")]
-    pub id: u64,
-}
-
-/// Let go of entries for good
-///
-/// They cannot be brought back then. It removes refs and writes nothing else, so it works on a full disk. git frees the room of what
-/// nothing else reaches: by itself after two weeks, or at once with `git gc --prune=now` (on a full disk: `git prune`).
-#[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("which").required(true).multiple(true)))]
-#[command(after_long_help = "\
-Examples:
-  tine recover purge 5 6
-  tine recover purge --older-than 30d
-  tine recover purge --all")]
-pub struct Purge {
-    /// Their numbers
-    #[arg(value_name = "ID", group = "which")]
-    pub ids: Vec<u64>,
-
-    /// All that are at least so old: 12h, 30d, 8w
-    #[arg(long, value_name = "AGE", group = "which")]
-    pub older_than: Option<String>,
-
-    /// All of them
-    #[arg(long, group = "which")]
-    pub all: bool,
 }

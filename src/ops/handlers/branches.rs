@@ -9,8 +9,7 @@ use super::turns::{slots_of, turns_of};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::protocol::{
-    BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, BranchesDeleted, CreateBranchRequest,
-    SwitchRequest, Switched,
+    BranchCreated, BranchDeleted, BranchInfo, BranchRenamed, Branches, BranchesDeleted, Switched,
 };
 use crate::slots::{Daemon, Turn};
 use crate::{handoffs, report};
@@ -25,10 +24,19 @@ use tine_path::shell::shell_word;
 use tine_workspace::store::{Lease, LeaseKey, Shelf};
 use tine_workspace::{By, ForkName, SnapshotReason, SwitchMove};
 
-/// Branches of forks, or all.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// List the branches of forks
+///
+/// One line a branch: its name, its commit, who has it checked out, which fork it was made for, how many commits it is ahead of and
+/// behind what it came from, and what its commit is about.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine branch list
+  tine branch list --all --json | jq -r '.branches[] | select(.checkout == null) | .name'")]
 pub struct ListBranches {
-    /// Also those that no fork has.
+    /// All local branches, those too that no fork has to do with
+    #[arg(short, long)]
+    #[serde(default)]
     pub all: bool,
 }
 
@@ -41,19 +49,63 @@ impl Operation for ListBranches {
     }
 }
 
-impl Operation for CreateBranchRequest {
+/// Make a branch
+///
+/// It is checked out nowhere: `tine branch switch` puts a fork on it. A branch begins at a commit: of a fork or a snapshot that
+/// has uncommitted changes it gets HEAD, and a note says so.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine branch create topic
+  tine branch create topic --at origin/topic
+  tine branch create before --at fix-parser@before")]
+pub struct CreateBranch {
+    /// Its name
+    #[arg(value_name = "NAME")]
+    pub branch: String,
+
+    /// Where it begins: FORK, FORK@SNAPSHOT or a revision [default: HEAD of the fork, else of where this runs]
+    #[arg(long, value_name = "POINT")]
+    #[serde(default)]
+    pub at: Option<String>,
+
+    /// The fork that is spoken of [default: the one whose mount this is, if any]
+    #[arg(long, value_name = "FORK")]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+}
+
+impl Operation for CreateBranch {
     const NAME: &'static str = "create-branch";
     type Answer = BranchCreated;
 
+    // Where none is named there need not be one.
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork).filter(|fork| fork.is_some())
+    }
+
     fn run(self, call: &Call<'_>) -> Result<BranchCreated, Failure> {
-        create(call.daemon, &self)
+        create(call, self)
     }
 }
 
-/// Deletes all of these branches, or none.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Delete branches
+///
+/// All of them, or none. Refused where one is checked out, and where it has commits that no other branch, no tag and no remote branch
+/// has; with --force these are kept under refs/tine/.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine branch delete topic
+  tine branch delete try-1 try-2 --force")]
 pub struct DeleteBranches {
+    /// The branches
+    #[arg(value_name = "NAME", required = true)]
     pub branches: Vec<String>,
+
+    /// Delete it even if nothing else has its commits
+    #[arg(short, long)]
+    #[serde(default)]
     pub force: bool,
 }
 
@@ -66,10 +118,21 @@ impl Operation for DeleteBranches {
     }
 }
 
-/// Gives a branch another name.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Rename a branch
+///
+/// Its reflog and its settings go with it. Whoever is on it stays on it, forks as well as checkouts of git's, and forks that came
+/// from it go on to be merged into it.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine branch rename tine/fix-parser parser")]
 pub struct RenameBranch {
+    /// The branch
+    #[arg(value_name = "OLD")]
     pub from: String,
+
+    /// What it is to be called
+    #[arg(value_name = "NEW")]
     pub to: String,
 }
 
@@ -82,13 +145,55 @@ impl Operation for RenameBranch {
     }
 }
 
-impl Operation for SwitchRequest {
+/// Put a fork on another branch
+///
+/// As `git switch` does, mounted or not: files that differ follow, uncommitted changes stay. Where these are in the way nothing is
+/// changed, unless --merge can merge both. What the fork was becomes a snapshot first, and `tine undo` takes the switch back.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine branch switch fix-parser main
+  tine branch switch fix-parser second-try --create
+  tine branch switch fix-parser topic --create --at origin/topic
+  tine branch switch fix-parser -")]
+pub struct SwitchBranch {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// The branch; `-` is the one that it was on before
+    #[arg(value_name = "BRANCH")]
+    pub branch: String,
+
+    /// Make the branch
+    #[arg(short, long)]
+    #[serde(default)]
+    pub create: bool,
+
+    /// Where it begins: FORK, FORK@SNAPSHOT, or a revision [default: the fork's HEAD]
+    #[arg(long, value_name = "POINT", requires = "create")]
+    #[serde(default)]
+    pub at: Option<String>,
+
+    /// Merge uncommitted changes that are in the way with what the branch has
+    #[arg(short, long)]
+    #[serde(default)]
+    pub merge: bool,
+}
+
+impl Operation for SwitchBranch {
     const NAME: &'static str = "switch-branch";
     const DOING: &'static str = "switching";
     type Answer = Switched;
 
-    fn run(self, call: &Call<'_>) -> Result<Switched, Failure> {
-        switch(call.daemon, call.by(), &self)
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(mut self, call: &Call<'_>) -> Result<Switched, Failure> {
+        let fork = call.fork(self.fork.take())?;
+        switch(call.daemon, call.by(), &fork, &self)
     }
 }
 
@@ -138,16 +243,17 @@ pub fn list(daemon: &Arc<Daemon>, all: bool) -> Result<Branches, Failure> {
     })
 }
 
-pub fn create(daemon: &Arc<Daemon>, request: &CreateBranchRequest) -> Result<BranchCreated, Failure> {
+fn create(call: &Call<'_>, request: CreateBranch) -> Result<BranchCreated, Failure> {
+    let (daemon, branch) = (call.daemon, &request.branch);
     let repository = daemon.repository_now()?;
-    let branch = &request.branch;
-    let spoken_of = request.fork.as_ref();
+    let spoken_of = call.fork_if_any(request.fork);
+    let spoken_of = spoken_of.as_ref();
     let found = match (&request.at, spoken_of) {
         (Some(word), Some(fork)) => Point::find(&daemon.store, fork, word)?,
-        (Some(word), None) => Point::find_anywhere(&daemon.store, &request.git_dir, word)?,
+        (Some(word), None) => Point::find_anywhere(&daemon.store, call.git_dir()?, word)?,
         (None, Some(fork)) => head_of_fork(daemon, fork)?,
         (None, None) => {
-            let (tree_id, commit_id) = repository.resolve_tree(&request.git_dir, "HEAD")?;
+            let (tree_id, commit_id) = repository.resolve_tree(call.git_dir()?, "HEAD")?;
             FoundPoint {
                 point: Point::Revision("HEAD".to_owned()),
                 tree: PointTree::Known { tree_id, commit_id },
@@ -164,7 +270,7 @@ pub fn create(daemon: &Arc<Daemon>, request: &CreateBranchRequest) -> Result<Bra
     let start = Start::at(&daemon.store, &repository, spoken_of, found)?;
     let git_dir = match spoken_of {
         Some(fork) => daemon.store.worktree_of(fork)?.git_dir().to_owned(),
-        None => request.git_dir.clone(),
+        None => call.git_dir()?.to_owned(),
     };
     repository
         .begin_branch(&git_dir, branch, &start.revision())
@@ -276,8 +382,12 @@ fn rename_in_documents(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<(),
     Ok(())
 }
 
-pub fn switch(daemon: &Arc<Daemon>, by: By<'_>, request: &SwitchRequest) -> Result<Switched, Failure> {
-    let fork = &request.fork;
+fn switch(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    fork: &ForkName,
+    request: &SwitchBranch,
+) -> Result<Switched, Failure> {
     let repository = daemon.repository_now()?;
     daemon.store.record(fork)?;
     let found = match (request.create, &request.at) {
@@ -543,7 +653,7 @@ fn no_branch_to_go_to(fork: &ForkName, branch: &str, failure: Failure) -> Failur
     ))
 }
 
-fn in_the_way(request: &SwitchRequest, failure: Failure) -> Failure {
+fn in_the_way(request: &SwitchBranch, failure: Failure) -> Failure {
     match (failure.code, request.merge) {
         (ErrorCode::LocalChanges, false) => failure.hint(
             "commit them (`tine commit -m MESSAGE`), take them back (`tine revert`), or merge them with what the branch has (`--merge`); nothing \

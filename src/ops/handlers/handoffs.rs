@@ -39,9 +39,17 @@ impl Operation for CreateHandoff {
     }
 }
 
-/// Handoffs that are still of interest, or all.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// List handoffs
+///
+/// Those that wait to be applied, that are being made, or that failed.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine handoff list --all")]
 pub struct ListHandoffs {
+    /// Those too that are applied, or were skipped
+    #[arg(short, long)]
+    #[serde(default)]
     pub all: bool,
 }
 
@@ -54,9 +62,11 @@ impl Operation for ListHandoffs {
     }
 }
 
-/// A handoff with what is in it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Shows how a handoff stands, and its commits.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 pub struct ShowHandoff {
+    /// Its number
+    #[arg(value_name = "ID")]
     pub id: u64,
 }
 
@@ -69,10 +79,22 @@ impl Operation for ShowHandoff {
     }
 }
 
-/// These handoffs, in this order, when none of them is pending.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Wait until handoffs are made
+///
+/// Tells all of them. The exit code is 1 where one failed, and 8 where one is still being made when the time is up.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine handoff await 3
+  tine handoff await 3 4 5 --timeout 2m --json")]
 pub struct AwaitHandoffs {
+    /// Their numbers
+    #[arg(value_name = "ID", required = true)]
     pub ids: Vec<u64>,
+
+    /// How long, in seconds, or as 30s, 5m, 2h
+    #[arg(long = "timeout", value_name = "TIME", value_parser = seconds)]
+    #[serde(default)]
     pub timeout_secs: Option<u64>,
 }
 
@@ -86,10 +108,21 @@ impl Operation for AwaitHandoffs {
     }
 }
 
-/// Deletes a handoff.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Delete a handoff
+///
+/// One that was not applied, and whose commits no branch or tag has, is deleted with --force only.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine handoff delete 3")]
 pub struct DeleteHandoff {
+    /// Its number
+    #[arg(value_name = "ID")]
     pub id: u64,
+
+    /// Delete it even if nothing else has its work
+    #[arg(short, long)]
+    #[serde(default)]
     pub force: bool,
 }
 
@@ -111,7 +144,6 @@ impl Operation for ImportHandoff {
     }
 }
 
-/// Answers a request about handoffs.
 /// Writes down what is handed over, and lets its mailbox be made.
 fn create(daemon: &Arc<Daemon>, request: CreateHandoff, signers: &Signers) -> Result<HandoffInfo, Failure> {
     let record = daemon.store.record(&request.fork)?;
@@ -419,5 +451,46 @@ pub fn info(daemon: &Daemon, record: HandoffRecord) -> HandoffInfo {
         agent_texts: AgentTexts::default(),
         mailbox: (record.state == HandoffState::Ready).then(|| record.mailbox(&daemon.store)),
         record,
+    }
+}
+
+/// A time on the command line, in seconds.
+fn seconds(word: &str) -> Result<u64, String> {
+    let (number, unit) = match word.strip_suffix(['s', 'm', 'h']) {
+        Some(number) => (number, word.as_bytes().last().copied()),
+        None => (word, None),
+    };
+    let factor = match unit {
+        Some(b'm') => 60,
+        Some(b'h') => 3600,
+        _ => 1,
+    };
+    let seconds: Option<u64> = number.parse().ok();
+    seconds
+        .and_then(|seconds| seconds.checked_mul(factor))
+        .ok_or_else(|| format!("{word:?} is no time: `30`, `30s`, `5m` and `2h` are"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn times_are_seconds_minutes_or_hours() {
+        assert_eq!(
+            ["0", "30", "30s", "5m", "2h"].map(|word| seconds(word).unwrap()),
+            [0, 30, 30, 300, 7200]
+        );
+        for wrong in [
+            "",
+            "s",
+            "-1",
+            "1d",
+            "1.5",
+            "99999999999999999999",
+            "9999999999999999999h",
+        ] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -23,7 +23,7 @@ mod trees;
 mod turns;
 mod work;
 
-pub use branches::{DeleteBranches, ListBranches, RenameBranch};
+pub use branches::{CreateBranch, DeleteBranches, ListBranches, RenameBranch, SwitchBranch};
 pub use buffers::Editor;
 pub use forks::{Delete, ListForks, NoteToldStrays, ShowFork};
 pub use handoffs::{AwaitHandoffs, DeleteHandoff, ListHandoffs, ShowHandoff};

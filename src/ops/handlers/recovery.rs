@@ -21,8 +21,14 @@ use tine_sys::process::PeerCredentials;
 use tine_workspace::store::Shelf;
 use tine_workspace::{CarryWish, ForkName, MountWishes, SnapshotReason, TakeUp, UnmountPolicy};
 
-/// What commands dropped.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// List what can be brought back
+///
+/// As `tine recover` does without arguments.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine recover list
+  tine recover list --json")]
 pub struct ListRecover {}
 
 impl Operation for ListRecover {
@@ -35,9 +41,16 @@ impl Operation for ListRecover {
     }
 }
 
-/// One entry of what commands dropped.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Show one entry
+///
+/// When and by what it was dropped, its HEAD, its snapshots, and until when it can be brought back.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine recover show 5")]
 pub struct ShowRecover {
+    /// Its number
+    #[arg(value_name = "ID")]
     pub id: u64,
 }
 
@@ -61,12 +74,31 @@ impl Operation for BringBack {
     }
 }
 
-/// Lets go of these entries; all of them, or none.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Let go of entries for good
+///
+/// They cannot be brought back then. It removes refs and writes nothing else, so it works on a full disk. git frees the room of what
+/// nothing else reaches: by itself after two weeks, or at once with `git gc --prune=now` (on a full disk: `git prune`).
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(group(clap::ArgGroup::new("which").required(true).multiple(true)))]
+#[command(after_long_help = "\
+Examples:
+  tine recover purge 5 6
+  tine recover purge --older-than 30d
+  tine recover purge --all")]
 pub struct Purge {
+    /// Their numbers
+    #[arg(value_name = "ID", group = "which")]
+    #[serde(default)]
     pub ids: Vec<u64>,
-    /// Also those that are at least so old.
+
+    /// All that are at least so old: 12h, 30d, 8w
+    #[arg(long = "older-than", value_name = "AGE", group = "which", value_parser = age_secs)]
+    #[serde(default)]
     pub older_than_secs: Option<u64>,
+
+    /// All of them
+    #[arg(long, group = "which")]
+    #[serde(default)]
     pub all: bool,
 }
 
@@ -477,4 +509,12 @@ fn purge(daemon: &Daemon, ids: &[u64], older_than_secs: Option<u64>, all: bool) 
 
 fn stuck(id: u64, error: GitError) -> Failure {
     Failure::from(error).context(format!("the entry {id} stays"))
+}
+
+/// An age on the command line, in seconds.
+fn age_secs(word: &str) -> Result<u64, Failure> {
+    recovery::parse_age(word).flatten().ok_or_else(|| {
+        Failure::new(ErrorCode::Usage, format!("{word:?} is not a time"))
+            .hint("a number with `s`, `m`, `h`, `d` or `w`: `tine recover purge --older-than 30d`")
+    })
 }

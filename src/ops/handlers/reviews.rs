@@ -32,10 +32,15 @@ use tine_path::shell::shell_word;
 use tine_workspace::By;
 use tine_workspace::store::Shelf;
 
-/// Open reviews, or all.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// List reviews
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine review list --all")]
 pub struct ListReviews {
-    /// Closed ones, too.
+    /// Those too that are committed or aborted
+    #[arg(short, long)]
+    #[serde(default)]
     pub all: bool,
 }
 
@@ -48,9 +53,16 @@ impl Operation for ListReviews {
     }
 }
 
-/// A review with what it would change.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Show a review: its conflicts, and how they are resolved
+///
+/// With --json it has the contents of all three sides.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine review show 3 --json")]
 pub struct ShowReview {
+    /// Its number
+    #[arg(value_name = "REVIEW")]
     pub review: u64,
 }
 
@@ -81,9 +93,16 @@ impl Operation for JudgeRequest {
     }
 }
 
-/// Plans a review again, of the sides as they are now.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Plan a review again, of both sides as they are now
+///
+/// Resolutions stay where the conflict is still the same. One that was aborted is taken up again.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine review refresh 3")]
 pub struct RefreshReview {
+    /// Its number
+    #[arg(value_name = "REVIEW")]
     pub review: u64,
 }
 
@@ -97,9 +116,16 @@ impl Operation for RefreshReview {
     }
 }
 
-/// Lets a review go.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Let a review go
+///
+/// Neither side was changed by it. `tine review show` still shows it, `tine review refresh` takes it up again.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine review abort 3")]
 pub struct AbortReview {
+    /// Its number
+    #[arg(value_name = "REVIEW")]
     pub review: u64,
 }
 

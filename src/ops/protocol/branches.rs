@@ -1,4 +1,4 @@
-//! What is asked and answered about branches.
+//! What is answered about branches.
 
 use std::path::PathBuf;
 
@@ -6,33 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ChangeLine;
 use crate::failure::Failure;
-use tine_path::text::{PathText, host_path, optional_host_path};
+use tine_path::text::{PathText, optional_host_path};
 use tine_workspace::ForkName;
-
-/// `tine branch create`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct CreateBranchRequest {
-    pub branch: String,
-    /// A point; default: HEAD of `fork`, else of the worktree.
-    pub at: Option<String>,
-    /// The fork that is spoken of.
-    pub fork: Option<ForkName>,
-    /// The private git directory of the worktree that the caller stands in: revisions are understood there where no fork is spoken of.
-    #[serde(with = "host_path")]
-    pub git_dir: PathBuf,
-}
-
-/// `tine branch switch`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SwitchRequest {
-    pub fork: ForkName,
-    /// `-` is the one before.
-    pub branch: String,
-    pub create: bool,
-    /// Where it is to begin; default: the fork's HEAD.
-    pub at: Option<String>,
-    pub merge: bool,
-}
 
 /// One branch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
