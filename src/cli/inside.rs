@@ -1,4 +1,4 @@
-//! Paths of a fork on the command line, and what is there in words.
+//! Paths of a fork on the command line.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use super::context::Context;
 use crate::client::Client;
 use crate::client::failures;
-use crate::ops::protocol::{NodeLine, Nodes};
 use crate::ops::transfer::{Outgoing, Transfer};
-use crate::ops::{ErrorCode, Failure, Operation};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::RepoPath;
 use crate::path::text::PathText;
 use crate::tools::path::beneath;
@@ -74,10 +73,6 @@ impl Inside {
         let beneath = beneath.ok_or_else(refused)?;
         self.mount_dir = Some(mount_dir);
         Ok(beneath)
-    }
-
-    pub fn nodes(&mut self, operation: &impl Operation<Answer = Nodes>) -> Result<Vec<NodeLine>, Failure> {
-        Ok(self.connection.call(operation)?.nodes)
     }
 }
 

@@ -27,7 +27,7 @@ pub use handlers::{
     ListOperations, ListRecover, ListReviews, ListSessions, ListSetAside, ListSnapshots, Log, Mount, Move,
     NoteToldStrays, Purge, ReadFigures, ReadFiles, ReadResults, ReadStats, Redo, RefreshReview, Remove,
     RenameBranch, Reset, ShowFork, ShowHandoff, ShowRecover, ShowReview, ShowRound, ShowRoundTo, Stat,
-    Status, Stop, TakeSnapshot, TakeUpTrees, Undo, Unmount,
+    Status, Stop, TakeSnapshot, TakeUpTrees, Undo, Unmount, Walk,
 };
 pub use monitor::AskChanged;
 pub use operation::{Call, Entry, Operation, Surroundings};

@@ -76,6 +76,7 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<BufferRequest>(),
     Entry::of::<Stat>(),
     Entry::of::<ListEntries>(),
+    Entry::of::<Walk>(),
     Entry::of::<ReadFiles>(),
     Entry::of::<WriteRequest>(),
     Entry::of::<Move>(),

@@ -34,7 +34,7 @@ pub use merging::merge;
 pub use mounting::recover;
 pub use mounting::{Mount, Unmount};
 pub use operations::{ListOperations, Redo, Undo};
-pub use paths::{ListEntries, Move, ReadFiles, Remove, Stat};
+pub use paths::{ListEntries, Move, ReadFiles, Remove, Stat, Walk};
 pub use recovery::{ListRecover, Purge, ShowRecover};
 pub use reviews::{AbortReview, ListReviews, RefreshReview, ShowReview};
 pub use rounds::{CompareRound, CountAttempt, ListSessions, ReadResults, ShowRound, ShowRoundTo};
