@@ -22,12 +22,13 @@ pub mod transfer;
 
 pub use failure::{ErrorCode, ExitCode, Failure};
 pub use handlers::{
-    AbortReview, AwaitHandoffs, Check, Collect, Commit, CompareRound, CountAttempt, DaemonStatus, Delete,
-    DeleteBranches, DeleteHandoff, DeleteSnapshot, Diff, ListBranches, ListEntries, ListForks, ListHandoffs,
-    ListOperations, ListRecover, ListReviews, ListSessions, ListSetAside, ListSnapshots, Log, Mount, Move,
-    NoteToldStrays, Purge, ReadFigures, ReadFiles, ReadResults, ReadStats, Redo, RefreshReview, Remove,
-    RenameBranch, Reset, ShowFork, ShowHandoff, ShowRecover, ShowReview, ShowRound, ShowRoundTo, Stat,
-    Status, Stop, TakeSnapshot, TakeUpTrees, Undo, Unmount, Walk,
+    AbortReview, AwaitHandoffs, Check, CleanRounds, Collect, Commit, CompareRound, CountAttempt,
+    CountAttemptIn, DaemonStatus, Delete, DeleteBranches, DeleteHandoff, DeleteSnapshot, Diff, FinishRound,
+    ListBranches, ListEntries, ListForks, ListHandoffs, ListOperations, ListRecover, ListReviews,
+    ListSessions, ListSetAside, ListSnapshots, Log, Mount, Move, NoteToldStrays, PresentRound, Purge,
+    ReadFigures, ReadFiles, ReadResults, ReadStats, Redo, RefreshReview, Remove, RenameBranch, Reset,
+    ShowFork, ShowHandoff, ShowRecover, ShowReview, ShowRound, ShowRoundTo, StartRound, Stat, Status, Stop,
+    TakeSnapshot, TakeUpTrees, Undo, Unmount, Walk,
 };
 pub use monitor::AskChanged;
 pub use operation::{Call, Entry, Operation, Surroundings};

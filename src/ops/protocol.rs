@@ -50,10 +50,9 @@ pub use self::reviewing::{
     ReviewShown, Reviews,
 };
 pub use self::rounds::{
-    AgentShown, ArchiveShown, AttemptCounted, AttemptOf, BranchStays, CleanRounds, DirectoryWritten,
-    FinishRound, FinishedSeat, OtherShown, PairCompared, PresentRound, ReaderShown, ResultLine, Results,
-    RoundCompared, RoundFinished, RoundPresented, RoundsCleaned, SeatCleaned, SeatShown, SessionLine,
-    SessionShown, Sessions, StartRound, WorkShown,
+    AgentShown, ArchiveShown, AttemptCounted, BranchStays, DirectoryWritten, FinishedSeat, OtherShown,
+    PairCompared, ReaderShown, ResultLine, Results, RoundCompared, RoundFinished, RoundPresented,
+    RoundsCleaned, SeatCleaned, SeatShown, SessionLine, SessionShown, Sessions, WorkShown,
 };
 pub use self::sequencing::{SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
 pub use self::stats::{FileStats, ForkStats, OperationStats, Stats};

@@ -4,10 +4,9 @@ use crate::handlers::*;
 use crate::monitor::AskChanged;
 use crate::operation::Entry;
 use crate::protocol::{
-    BringBack, BufferRequest, CleanRounds, CommitReviewRequest, CreateBranchRequest, CreateHandoff,
-    FinishRound, ImportHandoff, JudgeRequest, MergeRequest, NewRequest, PresentRound, ResolveRequest,
-    RestoreRequest, RevertRequest, SequenceRequest, StartRound, StateRequest, SwitchRequest, ToolRequest,
-    WriteRequest,
+    BringBack, BufferRequest, CommitReviewRequest, CreateBranchRequest, CreateHandoff, ImportHandoff,
+    JudgeRequest, MergeRequest, NewRequest, ResolveRequest, RestoreRequest, RevertRequest, SequenceRequest,
+    StateRequest, SwitchRequest, ToolRequest, WriteRequest,
 };
 
 /// All operations, one line each.
@@ -71,6 +70,7 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<CompareRound>(),
     Entry::of::<PresentRound>(),
     Entry::of::<CountAttempt>(),
+    Entry::of::<CountAttemptIn>(),
     Entry::of::<CleanRounds>(),
     Entry::of::<ToolRequest>(),
     Entry::of::<BufferRequest>(),
