@@ -40,7 +40,7 @@ pub use self::handoff::{
     CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, PatchLine,
 };
 pub use self::merging::{Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish};
-pub use self::process::{DaemonInfo, Done, Figures, MountFigures, SetAsideList};
+pub use self::process::{DaemonInfo, Done, Figures, MountFigures, SetAsideList, StoreChecked};
 pub use self::recovery::{
     BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
 };
