@@ -7,9 +7,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    apply, branch, buffer, cat, check, cherry_pick, completions, daemon, diff, doctor, exec, fetch, handoff,
-    list, log, ls, man, mcp, merge, mount, new, op, path, push, recover, resolve, restore, review, round,
-    shell, snapshot, stat, stats, status, tool, top, tree, ui, uninstall, unmount, update, walk, write,
+    apply, branch, buffer, check, cherry_pick, completions, daemon, diff, doctor, exec, fetch, handoff, list,
+    log, ls, man, mcp, merge, mount, new, op, path, push, recover, resolve, restore, review, round, shell,
+    snapshot, stats, status, tool, top, tree, ui, uninstall, unmount, update, write,
 };
 use crate::client;
 use crate::ops;
@@ -125,9 +125,9 @@ pub enum Verb {
     Gc(ops::Collect),
     Check(check::Check),
     Ls(ls::Ls),
-    Walk(walk::Walk),
-    Stat(stat::Stat),
-    Cat(cat::Cat),
+    Walk(ops::Walk),
+    Stat(ops::Stat),
+    Cat(ops::ReadFiles),
     Write(write::Write),
     #[command(aliases = ["move", "rename"])]
     Mv(ops::Move),

@@ -1,7 +1,5 @@
 //! `tine check`: whether the store is whole.
 
-use serde::Serialize;
-
 use super::context::Context;
 use super::output::{Output, Tone};
 use super::{Exit, SUCCESS};
@@ -9,11 +7,11 @@ use crate::change;
 use crate::client::Client;
 use crate::git::Repository;
 use crate::ops;
-use crate::ops::protocol::SetAsideList;
+use crate::ops::protocol::{SetAsideList, StoreChecked};
 use crate::ops::{ExitCode, Failure};
 use crate::render::text::{counted, human_size, one_line};
 use crate::workspace::Store;
-use crate::workspace::store::{CheckOptions, CheckReport, Checked, Depth, Finding};
+use crate::workspace::store::{CheckReport, Checked, Finding};
 
 /// Check that everything the forks need is there and whole
 ///
@@ -33,14 +31,11 @@ Examples:
   tine check --repair
   tine check --put-back 1
   tine check --json | jq -r '.findings[] | .kind + \" \" + .what'")]
+// The operation's own group of arguments has the same name.
+#[group(skip)]
 pub struct Check {
-    /// Put right what can be
-    #[arg(long)]
-    pub repair: bool,
-
-    /// Say what --repair would do, and do nothing
-    #[arg(short = 'n', long, requires = "repair")]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub check: ops::Check,
 
     /// List what repairs moved aside
     #[arg(long, conflicts_with_all = ["repair", "put_back"])]
@@ -51,38 +46,18 @@ pub struct Check {
     pub put_back: Option<u64>,
 }
 
-#[derive(Serialize)]
-struct Report<'a> {
-    ok: bool,
-    #[serde(flatten)]
-    report: &'a CheckReport,
-}
-
-pub fn run(check: &Check, context: &Context) -> Result<Exit, Failure> {
-    if check.set_aside || check.put_back.is_some() {
-        return run_aside(check.put_back, context);
+pub fn run(verb: &Check, context: &Context) -> Result<Exit, Failure> {
+    if verb.set_aside || verb.put_back.is_some() {
+        return run_aside(verb.put_back, context);
     }
-    let options = CheckOptions {
-        depth: Depth::Bytes,
-        repair: check.repair,
-        dry_run: check.dry_run,
-    };
     let busy = context.output.busy("checking");
-    let report = checked(context.repository()?, options)?;
+    let checked = checked(context.repository()?, &verb.check)?;
     drop(busy);
-    let left = report
-        .findings
-        .iter()
-        .filter(|finding| finding.repaired.is_none());
-    let left = left.count();
     match context.output.is_json() {
-        true => context.output.json(&Report {
-            ok: left == 0,
-            report: &report,
-        })?,
-        false => context.output.text(&told(&report, left, &context.output))?,
+        true => context.output.json(&checked)?,
+        false => context.output.text(&told(&checked.report, &context.output))?,
     }
-    Ok(if left == 0 {
+    Ok(if checked.ok {
         SUCCESS
     } else {
         ExitCode::Failure.code()
@@ -91,20 +66,15 @@ pub fn run(check: &Check, context: &Context) -> Result<Exit, Failure> {
 
 /// By the daemon, which knows what is being written; without one by this process, so that nothing is mounted or cleared away
 /// before it was seen.
-pub fn checked(repository: &Repository, options: CheckOptions) -> Result<CheckReport, Failure> {
+pub fn checked(repository: &Repository, check: &ops::Check) -> Result<StoreChecked, Failure> {
     if !Store::dir_of(repository).exists() {
-        return Ok(CheckReport::default());
+        return Ok(CheckReport::default().into());
     }
     if let Some(mut client) = Client::connect(repository.common_dir())? {
-        let request = ops::Check {
-            repair: options.repair,
-            brief: options.depth == Depth::Places,
-            dry_run: options.dry_run,
-        };
-        return client.call(&request);
+        return client.call(check);
     }
     let store = Store::open_as_found(repository)?;
-    Ok(change::check::check(&store, repository, options)?)
+    Ok(change::check::check(&store, repository, check.options())?.into())
 }
 
 /// Lists what repairs moved aside; with a number, that is put back first.
@@ -151,7 +121,12 @@ fn run_aside(put_back: Option<u64>, context: &Context) -> Result<Exit, Failure> 
     Ok(SUCCESS)
 }
 
-fn told(report: &CheckReport, left: usize, output: &Output) -> String {
+fn told(report: &CheckReport, output: &Output) -> String {
+    let left = report
+        .findings
+        .iter()
+        .filter(|finding| finding.repaired.is_none())
+        .count();
     let mut text: String = report
         .findings
         .iter()

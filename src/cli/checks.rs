@@ -16,12 +16,12 @@ use crate::client::Client;
 use crate::client::origin::not_permitted;
 use crate::fuse::RINGS_PARAMETER;
 use crate::git::{Repository, program};
+use crate::ops;
 use crate::ops::protocol::PROTOCOL_VERSION;
 use crate::ops::{ErrorCode, Failure};
 use crate::render::text::{counted, human_size};
 use crate::sys::{file, namespace, process};
 use crate::workspace::Store;
-use crate::workspace::store::{CheckOptions, Depth};
 
 /// The oldest kernel whose FUSE has what the mounts rely on (directories opened without a round trip).
 const OLDEST_KERNEL: (u32, u32) = (5, 1);
@@ -358,19 +358,19 @@ fn forks(repository: &Repository, connected: Result<Option<Client>, Failure>) ->
 /// Looks in brief whether the store has all that its records name.
 fn health(repository: &Repository) -> Check {
     const NAME: &str = "health";
-    let options = CheckOptions {
-        depth: Depth::Places,
+    let asked = ops::Check {
         repair: false,
         dry_run: false,
+        brief: true,
     };
-    match check::checked(repository, options) {
-        Ok(report) => match report.findings.as_slice() {
+    match check::checked(repository, &asked) {
+        Ok(checked) => match checked.report.findings.as_slice() {
             [] => Check::ok(
                 NAME,
                 "all that the forks need is there (`tine check` reads every byte of it)",
             ),
             [first, ..] => {
-                let found = counted(report.findings.len(), "thing");
+                let found = counted(checked.report.findings.len(), "thing");
                 let detail = format!(
                     "{found} to look after, among them {} {}: {}",
                     first.kind.word(),

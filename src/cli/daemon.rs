@@ -12,8 +12,8 @@ use crate::client::{Client, silent};
 use crate::daemon::server;
 use crate::git::{CacheFigures, Filling};
 use crate::ops;
-use crate::ops::Failure;
 use crate::ops::protocol::{DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION};
+use crate::ops::{Failure, Stop};
 use crate::render::text::{counted, human_size};
 
 /// Start, stop or look at the daemon that serves the repository's forks
@@ -45,20 +45,6 @@ pub enum Action {
 Example:
   tine daemon start")]
 pub struct Start {}
-
-/// Unmount every fork and end the daemon
-///
-/// The forks and their changes stay; the next command starts the daemon again, which mounts what was mounted.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine daemon stop
-  tine daemon stop --force     even while programs use a mount, or if it hangs")]
-pub struct Stop {
-    /// Detach mounts that are in use; kill a daemon that does not answer
-    #[arg(short, long)]
-    pub force: bool,
-}
 
 /// Show whether a daemon runs, and what it serves
 #[derive(Debug, clap::Args)]

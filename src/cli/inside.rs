@@ -1,4 +1,4 @@
-//! Paths of a fork on the command line, and what is there in words.
+//! Paths of a fork on the command line.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use super::context::Context;
 use crate::client::Client;
 use crate::client::failures;
-use crate::ops::protocol::{NodeLine, Nodes};
 use crate::ops::transfer::{Outgoing, Transfer};
-use crate::ops::{ErrorCode, Failure, Operation};
+use crate::ops::{ErrorCode, Failure};
 use crate::path::RepoPath;
 use crate::path::text::PathText;
 use crate::tools::path::beneath;
@@ -48,13 +47,6 @@ impl Inside {
         Ok((&RepoPath::parse(beneath.as_os_str().as_bytes())?).into())
     }
 
-    pub fn paths<'p>(
-        &mut self,
-        paths: impl IntoIterator<Item = &'p OsStr>,
-    ) -> Result<Vec<PathText>, Failure> {
-        paths.into_iter().map(|path| self.path(path)).collect()
-    }
-
     fn beneath_mount(&mut self, path: &Path) -> Result<PathBuf, Failure> {
         let mount_dir = match &self.mount_dir {
             Some(dir) => dir.clone(),
@@ -74,10 +66,6 @@ impl Inside {
         let beneath = beneath.ok_or_else(refused)?;
         self.mount_dir = Some(mount_dir);
         Ok(beneath)
-    }
-
-    pub fn nodes(&mut self, operation: &impl Operation<Answer = Nodes>) -> Result<Vec<NodeLine>, Failure> {
-        Ok(self.connection.call(operation)?.nodes)
     }
 }
 

@@ -1,74 +1,38 @@
 //! `tine ls`: what a directory of a fork holds.
 
-use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use serde::Serialize;
 
 use super::context::Context;
-use super::inside::Inside;
 use super::output::{Cell, table};
 use super::{Exit, SUCCESS};
-use crate::ops;
-use crate::ops::Failure;
 use crate::ops::protocol::NodeLine;
+use crate::ops::{Failure, ListEntries};
 use crate::path::text::PathText;
 use crate::render::nodes::{mode_text, with_target};
-use crate::render::text::{human_age, quoted};
-use crate::workspace::ForkName;
+use crate::render::text::{human_age, now_secs, quoted};
 
-/// List a directory of a fork, mounted or not
-///
-/// One name a line, sorted by bytes; a file is listed itself. Symlinks are followed within the fork. The fork's own .git
-/// is left out.
+// The help is that of the operation: a doc comment here would take its place.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine ls fix-parser src
-  tine ls fix-parser -l
-  tine ls fix-parser --json | jq -r '.nodes[].path'")]
 pub struct Ls {
-    /// The fork
-    #[arg(value_name = "FORK")]
-    pub fork: String,
-
-    /// From the fork's root, or absolute in its mount
-    #[arg(value_name = "PATH", default_value = ".")]
-    pub path: OsString,
+    #[command(flatten)]
+    pub list: ListEntries,
 
     /// Show mode, size and age, and where symlinks lead
     #[arg(short, long)]
     pub long: bool,
 }
 
-/// Paths of a fork.
-#[derive(Serialize)]
-pub struct Nodes {
-    pub fork: ForkName,
-    pub nodes: Vec<NodeLine>,
-}
-
 pub fn run(verb: &Ls, context: &Context) -> Result<Exit, Failure> {
-    let mut inside = Inside::new(context, &verb.fork)?;
-    let path = inside.path(&verb.path)?;
-    let fork = inside.fork.clone();
-    let deep = false;
-    let nodes = inside.nodes(&ops::ListEntries {
-        fork: fork.clone(),
-        path,
-        deep,
-    })?;
+    let listed = context.connect_for(&verb.list)?.call(&verb.list)?;
     let output = &context.output;
     if output.is_json() {
-        output.json(&Nodes { fork, nodes })?;
+        output.json(&listed)?;
         return Ok(SUCCESS);
     }
-    let now_secs = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
-    let rows: Vec<Vec<Cell>> = nodes
+    let now_secs = now_secs();
+    let rows: Vec<Vec<Cell>> = listed
+        .nodes
         .iter()
         .map(|node| match verb.long {
             false => vec![Cell::new(name(node))],
@@ -83,7 +47,6 @@ pub fn run(verb: &Ls, context: &Context) -> Result<Exit, Failure> {
     output.text(&table(&rows))?;
     Ok(SUCCESS)
 }
-
 /// The last name of the path.
 fn name(node: &NodeLine) -> String {
     let path = node.path.to_bytes();

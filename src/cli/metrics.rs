@@ -14,7 +14,7 @@ use super::context::Context;
 use super::{Exit, stats};
 use crate::fuse::latency_bound_secs;
 use crate::ops::protocol::{ForkStats, OperationStats, Stats};
-use crate::ops::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure, ReadStats};
 use crate::ui::http::{Head, Reply};
 
 /// The content type that scrapers expect.
@@ -177,7 +177,7 @@ fn escaped(value: &str) -> String {
 }
 
 /// Serves the text at `address` until the process is ended.
-pub fn serve(address: &str, context: &Context) -> Result<Exit, Failure> {
+pub fn serve(address: &str, read: &ReadStats, context: &Context) -> Result<Exit, Failure> {
     context.repository()?;
     let address = loopback(address)?;
     let failed = |error: std::io::Error| {
@@ -200,7 +200,7 @@ pub fn serve(address: &str, context: &Context) -> Result<Exit, Failure> {
     for (mut stream, head) in asked {
         let (status, text) = match (head.method.as_str(), head.target.as_str()) {
             _ if !is_named_loopback(&head) => (403, "this machine alone is served\n".to_owned()),
-            ("GET", PATH) => match stats::ask(context, None, false) {
+            ("GET", PATH) => match stats::ask(context, read) {
                 Ok(stats) => (200, text(stats.as_ref())),
                 Err(failure) => (503, format!("{failure}\n")),
             },

@@ -8,22 +8,25 @@ mod telling;
 use serde::Serialize;
 
 pub use self::arguments::Round;
-use self::arguments::{Action, Attempt, Clean, Compare, Diff, Finish, Present, Show, Start};
+use self::arguments::{Action, Diff, Show};
 use self::telling::{
     told_attempt, told_cleaned, told_comparison, told_finished, told_prompt, told_reader, told_session,
 };
 use super::context::Context;
+use super::shown::{self, Shown};
 use super::trees::become_git_diff;
 use super::{Exit, SUCCESS};
-use crate::change::round::Mode;
 use crate::client::Client;
 use crate::client::identity;
 use crate::client::place::umask;
 use crate::ops;
 use crate::ops::protocol::{
-    AttemptCounted, AttemptOf, BranchStays, CleanRounds, FinishRound, PresentRound, ResultLine, StartRound,
+    AttemptCounted, BranchStays, ResultLine, RoundCompared, RoundFinished, RoundPresented,
 };
-use crate::ops::{ErrorCode, Failure};
+use crate::ops::{
+    CleanRounds, CompareRound, CountAttempt, CountAttemptIn, ErrorCode, Failure, FinishRound, PresentRound,
+    StartRound,
+};
 use crate::workspace::ForkName;
 
 pub fn run(verb: &Round, context: &Context) -> Result<Exit, Failure> {
@@ -48,10 +51,16 @@ pub fn run(verb: &Round, context: &Context) -> Result<Exit, Failure> {
         Action::Finish(verb) => round.finish(verb),
         Action::Show(verb) => round.show(verb),
         Action::Diff(verb) => round.diff(verb),
-        Action::Compare(verb) => round.compare(verb),
+        Action::Compare(verb) => round.call(&CompareRound {
+            session: round.named(),
+            ..verb.clone()
+        }),
         Action::Present(verb) => round.present(verb),
         Action::Merge(verb) => merging::merge(verb, &round),
-        Action::Attempt(verb) => round.attempt(verb),
+        Action::Attempt(verb) => round.call(&CountAttempt {
+            session: round.named(),
+            ..verb.clone()
+        }),
         Action::Clean(verb) => round.clean(verb),
     }
 }
@@ -76,7 +85,16 @@ impl Rounds<'_> {
         })
     }
 
-    fn start(&self, verb: &Start) -> Result<Exit, Failure> {
+    /// The session as operations name it.
+    fn named(&self) -> Option<ForkName> {
+        Some(self.session.clone())
+    }
+
+    fn call<O: Shown>(&self, verb: &O) -> Result<Exit, Failure> {
+        shown::call(verb, &mut self.connect()?, self.context)
+    }
+
+    fn start(&self, verb: &StartRound) -> Result<Exit, Failure> {
         let context = self.context;
         context.repository()?;
         let mut connection = context.connect()?;
@@ -84,18 +102,11 @@ impl Rounds<'_> {
             place.take_in_unless_begun(&mut connection, self.session)?;
         }
         let request = StartRound {
-            session: self.session.clone(),
-            round: verb.round,
-            agents: verb.agents.clone(),
-            labels: verb.labels.clone(),
-            from: verb.from.clone(),
-            from_agent: verb.from_agent.clone(),
+            session: self.named(),
             git_dir: context.git_dir()?,
-            mode: verb.no_branch.then_some(Mode::Layers),
             directory: self.place.map(|place| place.directory.clone()),
-            scratch: verb.scratch.clone(),
-            budget: verb.budget,
             umask: umask(),
+            ..verb.clone()
         };
         let shown = connection.call(&request)?;
         match context.output.is_json() {
@@ -111,24 +122,18 @@ impl Rounds<'_> {
         Ok(SUCCESS)
     }
 
-    fn finish(&self, verb: &Finish) -> Result<Exit, Failure> {
+    fn finish(&self, verb: &FinishRound) -> Result<Exit, Failure> {
         let context = self.context;
         let mut connection = self.connect()?;
         // A mount in which this process stands would be in use.
         context.step_out();
         let signers = identity::signers_if_any(context.repository()?.common_dir());
-        let request = FinishRound {
-            session: self.session.clone(),
-            agent: verb.agent.clone(),
-            label: verb.label.clone(),
-            force: verb.force,
+        let verb = FinishRound {
+            session: self.named(),
+            ..verb.clone()
         };
-        let finished = connection.call_as(&request, &signers)?;
-        match context.output.is_json() {
-            true => context.output.json(&finished)?,
-            false => context.output.text(&told_finished(&finished))?,
-        }
-        Ok(SUCCESS)
+        let finished = connection.call_as(&verb, &signers)?;
+        shown::tell(&verb, &finished, &mut connection, context)
     }
 
     fn show(&self, verb: &Show) -> Result<Exit, Failure> {
@@ -202,61 +207,26 @@ impl Rounds<'_> {
         become_git_diff(context, (&a.work.tree, &b.work.tree), verb.form.flags())
     }
 
-    fn compare(&self, verb: &Compare) -> Result<Exit, Failure> {
-        let output = &self.context.output;
-        let request = ops::CompareRound {
-            session: self.session.clone(),
-            agents: verb.agents.clone(),
-        };
-        let compared = self.connect()?.call(&request)?;
-        match output.is_json() {
-            true => output.json(&compared)?,
-            false => output.text(&told_comparison(&compared, output))?,
-        }
-        Ok(SUCCESS)
-    }
-
-    fn present(&self, verb: &Present) -> Result<Exit, Failure> {
+    fn present(&self, verb: &PresentRound) -> Result<Exit, Failure> {
         let context = self.context;
         let mut connection = self.connect()?;
-        let request = PresentRound {
-            session: self.session.clone(),
-            winner: verb.winner.clone(),
-            label: verb.label.clone(),
+        let verb = PresentRound {
+            session: self.named(),
             git_dir: context.git_dir()?,
             umask: umask(),
+            ..verb.clone()
         };
-        let presented = connection.call(&request)?;
-        match context.output.is_json() {
-            true => context.output.json(&presented)?,
-            false => context.output.path(&presented.fork.mount_dir)?,
-        }
-        Ok(SUCCESS)
+        shown::call(&verb, &mut connection, context)
     }
 
-    fn attempt(&self, verb: &Attempt) -> Result<Exit, Failure> {
-        let output = &self.context.output;
-        let of = AttemptOf::Agent {
-            session: self.session.clone(),
-            agent: verb.agent.clone(),
-        };
-        let counted = count(&mut self.connect()?, of, verb.budget)?;
-        match output.is_json() {
-            true => output.json(&counted)?,
-            false => output.text(&format!("{}\n", told_attempt(&counted)))?,
-        }
-        Ok(SUCCESS)
-    }
-
-    fn clean(&self, verb: &Clean) -> Result<Exit, Failure> {
+    fn clean(&self, verb: &CleanRounds) -> Result<Exit, Failure> {
         let output = &self.context.output;
         let mut connection = self.connect()?;
         self.context.repository()?;
         self.context.step_out();
         let request = CleanRounds {
-            session: self.session.clone(),
-            force: verb.force,
-            archives: verb.archives,
+            session: self.named(),
+            ..verb.clone()
         };
         let mut cleaned = connection.call(&request)?;
         if let Some(place) = self.place
@@ -278,15 +248,34 @@ impl Rounds<'_> {
     }
 }
 
-fn count(connection: &mut Client, of: AttemptOf, budget: Option<u64>) -> Result<AttemptCounted, Failure> {
-    let request = ops::CountAttempt { of, budget };
-    connection.call(&request)
+impl Shown for FinishRound {
+    fn show(&self, finished: &RoundFinished, context: &Context) -> Result<(), Failure> {
+        context.output.text(&told_finished(finished))
+    }
+}
+
+impl Shown for CompareRound {
+    fn show(&self, compared: &RoundCompared, context: &Context) -> Result<(), Failure> {
+        let output = &context.output;
+        output.text(&told_comparison(compared, output))
+    }
+}
+
+impl Shown for PresentRound {
+    fn show(&self, presented: &RoundPresented, context: &Context) -> Result<(), Failure> {
+        context.output.path(&presented.fork.mount_dir)
+    }
+}
+
+impl Shown for CountAttempt {
+    fn show(&self, counted: &AttemptCounted, context: &Context) -> Result<(), Failure> {
+        context.output.text(&format!("{}\n", told_attempt(counted)))
+    }
 }
 
 /// Counts an attempt of the agent whose fork it is, before a command is run there.
 pub fn count_attempt(context: &Context, fork: &ForkName) -> Result<(), Failure> {
-    let of = AttemptOf::Fork { fork: fork.clone() };
-    let counted = count(&mut context.connect()?, of, None)?;
+    let counted = context.connect()?.call(&CountAttemptIn { fork: fork.clone() })?;
     if !context.output.is_json() {
         context.output.note(&told_attempt(&counted));
     }

@@ -21,12 +21,26 @@ pub trait Shown: Operation + Clone {
 
 /// Calls it and shows the answer: in JSON just as it is.
 pub fn run<O: Shown>(verb: &O, context: &Context) -> Result<Exit, Failure> {
-    let mut client = context.connect_for(verb)?;
+    call(verb, &mut context.connect_for(verb)?, context)
+}
+
+/// The same, of a client that is there already.
+pub fn call<O: Shown>(verb: &O, client: &mut Client, context: &Context) -> Result<Exit, Failure> {
     let answer = client.call(verb)?;
-    verb.after(&answer, context, &mut client);
+    tell(verb, &answer, client, context)
+}
+
+/// Shows the answer to what was called.
+pub fn tell<O: Shown>(
+    verb: &O,
+    answer: &O::Answer,
+    client: &mut Client,
+    context: &Context,
+) -> Result<Exit, Failure> {
+    verb.after(answer, context, client);
     match context.output.is_json() {
-        true => context.output.json(&answer)?,
-        false => verb.show(&answer, context)?,
+        true => context.output.json(answer)?,
+        false => verb.show(answer, context)?,
     }
-    Ok(O::exit(&answer))
+    Ok(O::exit(answer))
 }

@@ -10,9 +10,8 @@ use super::output::{Cell, Output, Tone, table};
 use super::{Exit, SUCCESS};
 use crate::client::Client;
 use crate::git::{CacheFigures, CacheUses};
-use crate::ops;
 use crate::ops::protocol::{FileStats, ForkStats, OperationStats, Stats as Told};
-use crate::ops::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure, ReadStats};
 use crate::render::text::{counted, human_size};
 use crate::workspace::ForkName;
 
@@ -31,9 +30,8 @@ Examples:
   tine stats --prometheus
   tine stats --serve 127.0.0.1:9464")]
 pub struct Stats {
-    /// The fork [default: all that are mounted]
-    #[arg(value_name = "FORK")]
-    pub fork: Option<String>,
+    #[command(flatten)]
+    pub read: ReadStats,
 
     /// Print the text format of Prometheus
     #[arg(long, conflicts_with = "serve")]
@@ -89,7 +87,7 @@ pub struct ShownOperation<'a> {
 
 pub fn run(verb: &Stats, context: &Context) -> Result<Exit, Failure> {
     if let Some(address) = &verb.serve {
-        return metrics::serve(address, context);
+        return metrics::serve(address, &verb.read, context);
     }
     if verb.prometheus && context.output.is_json() {
         return Err(Failure::new(
@@ -98,8 +96,7 @@ pub fn run(verb: &Stats, context: &Context) -> Result<Exit, Failure> {
         )
         .hint("leave one of them out"));
     }
-    let fork = verb.fork.as_deref().map(ForkName::parse).transpose()?;
-    let told = ask(context, fork.as_ref(), false)?;
+    let told = ask(context, &verb.read)?;
     if verb.prometheus {
         context.output.text(&metrics::text(told.as_ref()))?;
     } else if context.output.is_json() {
@@ -117,9 +114,9 @@ pub fn run(verb: &Stats, context: &Context) -> Result<Exit, Failure> {
 pub const NONE_RUNS: &str = "no daemon runs, and nothing is mounted: any command that needs it starts it";
 
 /// What the daemon tells; `None` where none runs. A fork that is named must be mounted.
-pub fn ask(context: &Context, fork: Option<&ForkName>, watch: bool) -> Result<Option<Told>, Failure> {
+pub fn ask(context: &Context, read: &ReadStats) -> Result<Option<Told>, Failure> {
     let Some(mut client) = Client::connect(context.repository()?.common_dir())? else {
-        return match fork {
+        return match &read.fork {
             None => Ok(None),
             Some(fork) => Err(Failure::new(
                 ErrorCode::NotMounted,
@@ -128,11 +125,7 @@ pub fn ask(context: &Context, fork: Option<&ForkName>, watch: bool) -> Result<Op
             .hint("`tine list` starts the daemon, which mounts what was mounted, and shows the forks")),
         };
     };
-    let request = ops::ReadStats {
-        fork: fork.cloned(),
-        watch,
-    };
-    client.call(&request).map(Some)
+    client.call(read).map(Some)
 }
 
 fn shown(told: Option<&Told>) -> Shown<'_> {

@@ -13,7 +13,7 @@ use super::output::{Cell, Output, Tone, table};
 use super::stats::{self, NONE_RUNS, ShownFork, head, operations_table, shown_fork, time};
 use super::{Exit, SUCCESS};
 use crate::ops::protocol::{ForkStats, Stats};
-use crate::ops::{ErrorCode, Failure};
+use crate::ops::{ErrorCode, Failure, ReadStats};
 use crate::render::text::{human_size, quoted};
 use crate::workspace::ForkName;
 
@@ -31,9 +31,8 @@ Examples:
   tine top fix-parser --interval 5
   tine top --once --sort written")]
 pub struct Top {
-    /// The fork [default: all that are mounted]
-    #[arg(value_name = "FORK")]
-    pub fork: Option<String>,
+    #[command(flatten)]
+    pub read: ReadStats,
 
     /// Print one table and end
     #[arg(long)]
@@ -100,8 +99,11 @@ struct Shown<'a> {
 }
 
 pub fn run(top: &Top, context: &Context) -> Result<Exit, Failure> {
-    let fork = top.fork.as_deref().map(ForkName::parse).transpose()?;
-    let look = || stats::ask(context, fork.as_ref(), true);
+    let read = ReadStats {
+        watch: true,
+        ..top.read.clone()
+    };
+    let look = || stats::ask(context, &read);
     let Some(first) = look()? else {
         match context.output.is_json() {
             true => context.output.json(&Shown {

@@ -22,13 +22,14 @@ pub mod transfer;
 
 pub use failure::{ErrorCode, ExitCode, Failure};
 pub use handlers::{
-    AbortReview, AwaitHandoffs, Check, Collect, Commit, CompareRound, ConflictChoices, CountAttempt,
-    CreateBranch, DaemonStatus, Delete, DeleteBranches, DeleteHandoff, DeleteSnapshot, Diff, ListBranches,
-    ListEntries, ListForks, ListHandoffs, ListOperations, ListRecover, ListReviews, ListSessions,
-    ListSetAside, ListSnapshots, Log, Mount, Move, NoteToldStrays, Purge, ReadFigures, ReadFiles,
-    ReadResults, ReadStats, Redo, RefreshReview, Remove, RenameBranch, Reset, Restore, Revert, ShowFork,
-    ShowHandoff, ShowRecover, ShowReview, ShowRound, ShowRoundTo, Stat, Status, Stop, SwitchBranch,
-    TakeSnapshot, TakeUpTrees, Undo, Unmount,
+    AbortReview, AwaitHandoffs, Check, CleanRounds, Collect, Commit, CompareRound, ConflictChoices,
+    CountAttempt, CountAttemptIn, CreateBranch, DaemonStatus, Delete, DeleteBranches, DeleteHandoff,
+    DeleteSnapshot, Diff, FinishRound, ListBranches, ListEntries, ListForks, ListHandoffs, ListOperations,
+    ListRecover, ListReviews, ListSessions, ListSetAside, ListSnapshots, Log, Mount, Move, NoteToldStrays,
+    PresentRound, Purge, ReadFigures, ReadFiles, ReadResults, ReadStats, Redo, RefreshReview, Remove,
+    RenameBranch, Reset, Restore, Revert, ShowFork, ShowHandoff, ShowRecover, ShowReview, ShowRound,
+    ShowRoundTo, StartRound, Stat, Status, Stop, SwitchBranch, TakeSnapshot, TakeUpTrees, Undo, Unmount,
+    Walk,
 };
 pub use monitor::AskChanged;
 pub use operation::{Call, Entry, Operation, Surroundings};

@@ -39,7 +39,7 @@ pub use self::handoff::{
     CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, PatchLine,
 };
 pub use self::merging::{Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish};
-pub use self::process::{DaemonInfo, Done, Figures, MountFigures, SetAsideList};
+pub use self::process::{DaemonInfo, Done, Figures, MountFigures, SetAsideList, StoreChecked};
 pub use self::recovery::{
     BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
 };
@@ -49,10 +49,9 @@ pub use self::reviewing::{
     ReviewShown, Reviews,
 };
 pub use self::rounds::{
-    AgentShown, ArchiveShown, AttemptCounted, AttemptOf, BranchStays, CleanRounds, DirectoryWritten,
-    FinishRound, FinishedSeat, OtherShown, PairCompared, PresentRound, ReaderShown, ResultLine, Results,
-    RoundCompared, RoundFinished, RoundPresented, RoundsCleaned, SeatCleaned, SeatShown, SessionLine,
-    SessionShown, Sessions, StartRound, WorkShown,
+    AgentShown, ArchiveShown, AttemptCounted, BranchStays, DirectoryWritten, FinishedSeat, OtherShown,
+    PairCompared, ReaderShown, ResultLine, Results, RoundCompared, RoundFinished, RoundPresented,
+    RoundsCleaned, SeatCleaned, SeatShown, SessionLine, SessionShown, Sessions, WorkShown,
 };
 pub use self::sequencing::{SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
 pub use self::stats::{FileStats, ForkStats, OperationStats, Stats};

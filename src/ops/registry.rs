@@ -4,9 +4,8 @@ use crate::handlers::*;
 use crate::monitor::AskChanged;
 use crate::operation::Entry;
 use crate::protocol::{
-    BringBack, BufferRequest, CleanRounds, CommitReviewRequest, CreateHandoff, FinishRound, ImportHandoff,
-    JudgeRequest, MergeRequest, NewRequest, PresentRound, ResolveRequest, SequenceRequest, StartRound,
-    StateRequest, ToolRequest, WriteRequest,
+    BringBack, BufferRequest, CommitReviewRequest, CreateHandoff, ImportHandoff, JudgeRequest, MergeRequest,
+    NewRequest, ResolveRequest, SequenceRequest, StateRequest, ToolRequest, WriteRequest,
 };
 
 /// All operations, one line each.
@@ -70,11 +69,13 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<CompareRound>(),
     Entry::of::<PresentRound>(),
     Entry::of::<CountAttempt>(),
+    Entry::of::<CountAttemptIn>(),
     Entry::of::<CleanRounds>(),
     Entry::of::<ToolRequest>(),
     Entry::of::<BufferRequest>(),
     Entry::of::<Stat>(),
     Entry::of::<ListEntries>(),
+    Entry::of::<Walk>(),
     Entry::of::<ReadFiles>(),
     Entry::of::<WriteRequest>(),
     Entry::of::<Move>(),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::cli::resolving::ResolverArgs;
 use crate::cli::trees::FormArgs;
 use crate::merge::{Level, Strategy};
+use crate::ops::{CleanRounds, CompareRound, CountAttempt, FinishRound, PresentRound, StartRound};
 use crate::workspace::ForkName;
 
 /// Have several agents work in rounds, and keep the books
@@ -36,85 +37,16 @@ pub struct Round {
 
 #[derive(Debug, clap::Subcommand)]
 pub enum Action {
-    Start(Start),
-    Finish(Finish),
+    Start(StartRound),
+    Finish(FinishRound),
     Show(Show),
     Diff(Diff),
-    Compare(Compare),
-    Present(Present),
+    Compare(CompareRound),
+    Present(PresentRound),
     Merge(Merge),
-    Attempt(Attempt),
+    Attempt(CountAttempt),
     #[command(aliases = ["end"])]
-    Clean(Clean),
-}
-
-/// Begin a round: a fresh fork on a fresh branch for each agent
-///
-/// Everybody must have finished the round before. Each agent's branch of that stays for the others to read, and the one of the round
-/// before that goes. Interrupted, the same command does the rest.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine round start --agents planner,coder,tester
-  tine round start --from-agent coder             the next round, from what coder has finished
-  tine round start --round 2                      the same, given twice, is one round
-  tine round start --agents a,b --no-branch       layers alone, nothing in refs
-  tine round start --agents a,b --no-git notes    a directory without git")]
-pub struct Start {
-    /// The agents, in their order [default: those of the round before]
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
-    pub agents: Vec<ForkName>,
-
-    /// What others are to know them by, one for each agent [default: the branch's suffix]
-    #[arg(long, value_name = "X,Y", value_delimiter = ',')]
-    pub labels: Vec<ForkName>,
-
-    /// The revision to begin at [default: HEAD]
-    #[arg(long, value_name = "REV")]
-    pub from: Option<String>,
-
-    /// Begin at what an agent has finished
-    #[arg(long, value_name = "A", conflicts_with = "from")]
-    pub from_agent: Option<ForkName>,
-
-    /// The number of the round: where it is under way already it is told, and no other is begun
-    #[arg(long, value_name = "N")]
-    pub round: Option<u64>,
-
-    /// No branches: HEAD is detached, `finish` commits nothing
-    #[arg(long)]
-    pub no_branch: bool,
-
-    /// The name of the scratch directory in each fork [default: .scratch]
-    #[arg(long, value_name = "NAME")]
-    pub scratch: Option<String>,
-
-    /// How many verification attempts each agent may make in a round
-    #[arg(long, value_name = "N")]
-    pub budget: Option<u64>,
-}
-
-/// Finish the round of an agent, or of all
-///
-/// The fork is unmounted, its scratch directory archived. What is uncommitted becomes the commit `[round N] auto-commit`, the branch stays. Repeated, it does what is left. Without git the
-/// result goes back to the directory: the presenter's, else what was merged, else the only agent's.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine round finish
-  tine round finish --agent coder --label alpha")]
-pub struct Finish {
-    /// The agent, or the presenter [default: all]
-    #[arg(long, value_name = "A")]
-    pub agent: Option<ForkName>,
-
-    /// What others are to know it by [default: the branch's suffix]
-    #[arg(long, value_name = "LABEL", requires = "agent")]
-    pub label: Option<ForkName>,
-
-    /// Cut off programs that use the forks
-    #[arg(long)]
-    pub force: bool,
+    Clean(CleanRounds),
 }
 
 /// Show the books, or what one agent may know
@@ -154,38 +86,6 @@ pub struct Diff {
 
     #[command(flatten)]
     pub form: FormArgs,
-}
-
-/// Set all agents' work against each other: sizes, overlaps, conflicts
-///
-/// What is not committed counts. Nothing is changed.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine round compare
-  tine round compare --agents planner,coder --json")]
-pub struct Compare {
-    /// Only these
-    #[arg(long, value_name = "A,B", value_delimiter = ',')]
-    pub agents: Vec<ForkName>,
-}
-
-/// Make a fork of the winner's work, under a name of its own
-///
-/// The fork and its branch (tine/NAME) bear the label; its path is printed. It goes with the session.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  cd \"$(tine round present --winner coder)\"
-  tine round present --winner coder --label release")]
-pub struct Present {
-    /// Whose work it is
-    #[arg(long, value_name = "A")]
-    pub winner: ForkName,
-
-    /// The fork's name
-    #[arg(long, value_name = "NAME", default_value = "presenter")]
-    pub label: ForkName,
 }
 
 /// Merge the work of several agents, one after another
@@ -241,41 +141,4 @@ pub struct Merge {
 
     #[command(flatten)]
     pub resolving: ResolverArgs,
-}
-
-/// Count a verification attempt of an agent
-///
-/// Past the budget it is refused, with exit code 9. Each round counts anew; the budget stays until another is named. `tine exec
-/// --attempt` counts before it runs a command.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine round attempt --agent coder --budget 3
-  tine exec \"$TINE_FORK\" --attempt -- make test")]
-pub struct Attempt {
-    /// The agent
-    #[arg(long, value_name = "A")]
-    pub agent: ForkName,
-
-    /// How many it may make in a round
-    #[arg(long, value_name = "N")]
-    pub budget: Option<u64>,
-}
-
-/// End a session: its forks and branches go
-///
-/// What is merged nowhere, or not committed, is named, and nothing is changed; --force lets it go. Archived scratch stays.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine round clean
-  tine round clean --force --archives")]
-pub struct Clean {
-    /// Let go of what is merged nowhere, and cut off programs that use the forks
-    #[arg(long)]
-    pub force: bool,
-
-    /// Remove archived scratch, too
-    #[arg(long)]
-    pub archives: bool,
 }

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
-use crate::protocol::{DaemonInfo, Done, Figures, MountFigures, PROTOCOL_VERSION, SetAsideList};
+use crate::protocol::{
+    DaemonInfo, Done, Figures, MountFigures, PROTOCOL_VERSION, SetAsideList, StoreChecked,
+};
 use crate::room;
 use crate::slots::{Daemon, Slot, busy};
 use parking_lot::Mutex;
@@ -45,10 +47,17 @@ impl Operation for ReadFigures {
     }
 }
 
-/// Unmounts everything and ends.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Unmount every fork and end the daemon
+///
+/// The forks and their changes stay; the next command starts the daemon again, which mounts what was mounted.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine daemon stop
+  tine daemon stop --force     even while programs use a mount, or if it hangs")]
 pub struct Stop {
-    /// Also where programs use a mount.
+    /// Detach mounts that are in use; kill a daemon that does not answer
+    #[arg(short, long)]
     pub force: bool,
 }
 
@@ -71,32 +80,46 @@ impl Operation for Stop {
     }
 }
 
-/// Looks whether the store is whole, and with `repair` puts right what can be.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Check that everything the forks need is there and whole
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 pub struct Check {
+    /// Put right what can be
+    #[arg(long)]
+    #[serde(default)]
     pub repair: bool,
-    /// Without reading the bytes of files.
-    pub brief: bool,
-    /// A repair only says what it would do.
+
+    /// Say what --repair would do, and do nothing
+    #[arg(short = 'n', long, requires = "repair")]
     #[serde(default)]
     pub dry_run: bool,
+
+    /// Without reading the bytes of files.
+    #[arg(skip)]
+    #[serde(default)]
+    pub brief: bool,
 }
 
-impl Operation for Check {
-    const NAME: &'static str = "check";
-    const DOING: &'static str = "checking";
-    type Answer = CheckReport;
-
-    fn run(self, call: &Call<'_>) -> Result<CheckReport, Failure> {
-        let options = CheckOptions {
+impl Check {
+    /// As the store is asked for it.
+    pub fn options(&self) -> CheckOptions {
+        CheckOptions {
             depth: match self.brief {
                 true => Depth::Places,
                 false => Depth::Bytes,
             },
             repair: self.repair,
             dry_run: self.dry_run,
-        };
-        check(call.daemon, options)
+        }
+    }
+}
+
+impl Operation for Check {
+    const NAME: &'static str = "check";
+    const DOING: &'static str = "checking";
+    type Answer = StoreChecked;
+
+    fn run(self, call: &Call<'_>) -> Result<StoreChecked, Failure> {
+        check(call.daemon, self.options()).map(Into::into)
     }
 }
 

@@ -34,11 +34,14 @@ pub use merging::merge;
 pub use mounting::recover;
 pub use mounting::{Mount, Unmount};
 pub use operations::{ListOperations, Redo, Undo};
-pub use paths::{ListEntries, Move, ReadFiles, Remove, Stat};
+pub use paths::{ListEntries, Move, ReadFiles, Remove, Stat, Walk};
 pub use recovery::{ListRecover, Purge, ShowRecover};
 pub use restoring::{ConflictChoices, Restore, Revert};
 pub use reviews::{AbortReview, ListReviews, RefreshReview, ShowReview};
-pub use rounds::{CompareRound, CountAttempt, ListSessions, ReadResults, ShowRound, ShowRoundTo};
+pub use rounds::{
+    CleanRounds, CompareRound, CountAttempt, CountAttemptIn, FinishRound, ListSessions, PresentRound,
+    ReadResults, ShowRound, ShowRoundTo, StartRound,
+};
 pub use snapshots::reset_to_head;
 pub use snapshots::{Collect, DeleteSnapshot, ListSnapshots, Reset, TakeSnapshot};
 pub use stats::ReadStats;

@@ -15,46 +15,130 @@ use crate::transfer::Outgoing;
 use tine_attr::FileKind;
 use tine_path::RepoPath;
 use tine_path::text::PathText;
-use tine_workspace::{By, ForkName, Last, MoveOptions, PathNode, PutOptions, Workspace};
+use tine_workspace::{By, ForkName, Last, MoveOptions, OperationError, PathNode, PutOptions, Workspace};
 
-/// What is at a path; a symlink is not followed at its end.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Show what is at a path of a fork, mounted or not
+///
+/// Kind, size, mode, owner, inode number and times, as stat(2) tells them in the mount. A symlink is shown itself.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine stat fix-parser src/main.rs
+  tine stat fix-parser src/main.rs --json | jq .size")]
 pub struct Stat {
-    pub fork: ForkName,
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// From the fork's root, or absolute in its mount
+    #[arg(value_name = "PATH", value_parser = path_parser())]
     pub path: PathText,
 }
 
 impl Operation for Stat {
     const NAME: &'static str = "stat";
-    type Answer = Nodes;
+    type Answer = NodeLine;
 
-    fn run(self, call: &Call<'_>) -> Result<Nodes, Failure> {
-        stat(call.daemon, &self.fork, &self.path)
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<NodeLine, Failure> {
+        let fork = call.fork(self.fork)?;
+        let path = call.path(&fork, &self.path)?;
+        looking(call.daemon, &fork, |workspace| {
+            Ok(node_line(workspace.look_at(&path, Last::Keep)?))
+        })
     }
 }
 
-/// What a directory holds; of anything else itself.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// List a directory of a fork, mounted or not
+///
+/// One name a line, sorted by bytes; a file is listed itself. Symlinks are followed within the fork. The fork's own .git
+/// is left out.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine ls fix-parser src
+  tine ls fix-parser -l
+  tine ls fix-parser --json | jq -r '.nodes[].path'")]
 pub struct ListEntries {
-    pub fork: ForkName,
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// From the fork's root, or absolute in its mount
+    #[arg(value_name = "PATH", default_value = ".", value_parser = path_parser())]
+    #[serde(default = "root")]
     pub path: PathText,
-    /// All beneath.
-    pub deep: bool,
 }
 
 impl Operation for ListEntries {
     const NAME: &'static str = "entries";
     type Answer = Nodes;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn run(self, call: &Call<'_>) -> Result<Nodes, Failure> {
-        entries(call.daemon, &self.fork, &self.path, self.deep)
+        nodes(call, self.fork, &self.path, Workspace::list_at)
     }
 }
 
-/// The contents of regular files.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// List every path beneath a directory of a fork, mounted or not
+///
+/// One line a path, sorted by bytes: its kind as `ls -l` has it (- file, d directory, l symlink), its size, the path from
+/// the fork's root. Symlinks are not followed beneath PATH. The fork's own .git is left out; what git ignores is not.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine walk fix-parser
+  tine walk fix-parser src --json | jq -r '.nodes[] | select(.kind == \"file\") | .path'")]
+pub struct Walk {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// From the fork's root, or absolute in its mount
+    #[arg(value_name = "PATH", default_value = ".", value_parser = path_parser())]
+    #[serde(default = "root")]
+    pub path: PathText,
+}
+
+impl Operation for Walk {
+    const NAME: &'static str = "walk";
+    type Answer = Nodes;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Nodes, Failure> {
+        nodes(call, self.fork, &self.path, Workspace::walk_at)
+    }
+}
+
+/// Print files of a fork, mounted or not
+///
+/// Byte for byte, one after the other, as the mount would show them; nothing is printed if one of them cannot be read.
+/// Symlinks are followed within the fork. With --json a content is {"text": …} or, where it is not UTF-8, {"base64": …}.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine cat fix-parser src/main.rs
+  tine cat fix-parser logo.png > logo.png")]
 pub struct ReadFiles {
-    pub fork: ForkName,
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// From the fork's root, or absolute in its mount
+    #[arg(value_name = "PATH", required = true, value_parser = path_parser())]
     pub paths: Vec<PathText>,
 }
 
@@ -62,8 +146,14 @@ impl Operation for ReadFiles {
     const NAME: &'static str = "read";
     type Answer = Contents;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn run(self, call: &Call<'_>) -> Result<Contents, Failure> {
-        read(call.daemon, &self.fork, &self.paths)
+        let fork = call.fork(self.fork)?;
+        let paths = call.paths(&fork, &self.paths)?;
+        read(call.daemon, fork, &paths)
     }
 }
 
@@ -168,45 +258,43 @@ impl Operation for Remove {
     }
 }
 
-pub fn stat(daemon: &Arc<Daemon>, name: &ForkName, path: &PathText) -> Result<Nodes, Failure> {
-    let path = parse(path)?;
-    looking(daemon, name, |workspace| {
-        let node = workspace.look_at(&path, Last::Keep)?;
-        Ok(Nodes {
-            nodes: vec![node_line(node)],
-        })
+/// The path that is meant where none is named.
+fn root() -> PathText {
+    PathText::from(&b"."[..])
+}
+
+fn nodes(
+    call: &Call<'_>,
+    named: Option<ForkName>,
+    path: &PathText,
+    list: impl FnOnce(&Workspace, &RepoPath) -> Result<Vec<PathNode>, OperationError>,
+) -> Result<Nodes, Failure> {
+    let fork = call.fork(named)?;
+    let path = call.path(&fork, path)?;
+    let nodes = looking(call.daemon, &fork, |workspace| Ok(list(workspace, &path)?))?;
+    Ok(Nodes {
+        fork,
+        nodes: nodes.into_iter().map(node_line).collect(),
     })
 }
 
-pub fn entries(daemon: &Arc<Daemon>, name: &ForkName, path: &PathText, deep: bool) -> Result<Nodes, Failure> {
-    let path = parse(path)?;
-    looking(daemon, name, |workspace| {
-        let nodes = match deep {
-            true => workspace.walk_at(&path)?,
-            false => workspace.list_at(&path)?,
-        };
-        Ok(Nodes {
-            nodes: nodes.into_iter().map(node_line).collect(),
-        })
-    })
-}
-
-pub fn read(daemon: &Arc<Daemon>, name: &ForkName, paths: &[PathText]) -> Result<Contents, Failure> {
-    let paths = parse_all(paths)?;
-    looking(daemon, name, |workspace| {
-        let mut contents = Outgoing::new(daemon.store.dir());
-        let mut files = Vec::with_capacity(paths.len());
-        for path in &paths {
+fn read(daemon: &Arc<Daemon>, fork: ForkName, paths: &[RepoPath]) -> Result<Contents, Failure> {
+    let mut contents = Outgoing::new(daemon.store.dir());
+    let mut files = Vec::with_capacity(paths.len());
+    looking(daemon, &fork, |workspace| {
+        for path in paths {
             let size = workspace.read_at(path, &mut |piece| contents.add(piece))?;
             files.push(FileLine {
                 path: path.into(),
                 size,
             });
         }
-        Ok(Contents {
-            files,
-            contents: contents.finish(),
-        })
+        Ok(())
+    })?;
+    Ok(Contents {
+        fork,
+        files,
+        contents: contents.finish(),
     })
 }
 
@@ -309,10 +397,6 @@ fn changing_at<T>(
 
 pub(super) fn parse(path: &PathText) -> Result<RepoPath, Failure> {
     Ok(RepoPath::parse(path.to_bytes())?)
-}
-
-fn parse_all(paths: &[PathText]) -> Result<Vec<RepoPath>, Failure> {
-    paths.iter().map(parse).collect()
 }
 
 pub(super) fn node_line(node: PathNode) -> NodeLine {

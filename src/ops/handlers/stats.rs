@@ -14,11 +14,17 @@ use tine_fuse::{KindFigures, Traffic, Transport};
 use tine_path::text::PathText;
 use tine_workspace::{ForkName, Workspace};
 
-/// What the mounts are asked, of one fork or of all.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Show what the mounts were asked, and how fast they answered
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 pub struct ReadStats {
+    /// The fork [default: all that are mounted]
+    #[arg(value_name = "FORK")]
+    #[serde(default)]
     pub fork: Option<ForkName>,
+
     /// Counts for a while which files are read and written.
+    #[arg(skip)]
+    #[serde(default)]
     pub watch: bool,
 }
 

@@ -94,7 +94,7 @@ impl From<Timestamp> for TimeLine {
     }
 }
 
-/// One file of [`Answer::Contents`].
+/// One file of [`Contents`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FileLine {
     pub path: PathText,
@@ -127,12 +127,14 @@ pub struct MovedLine {
 /// What is at paths.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Nodes {
+    pub fork: ForkName,
     pub nodes: Vec<NodeLine>,
 }
 
 /// Files, and their contents one after the other.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Contents {
+    pub fork: ForkName,
     pub files: Vec<FileLine>,
     pub contents: Transfer,
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tine_git::CacheFigures;
 use tine_path::text::host_path;
 use tine_workspace::ForkName;
-use tine_workspace::store::SetAside;
+use tine_workspace::store::{CheckReport, SetAside};
 
 /// The daemon itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -61,6 +61,24 @@ pub struct MountFigures {
 /// Nothing but that it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {}
+
+/// What a check found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StoreChecked {
+    /// Whether nothing is left that is not as it must be.
+    pub ok: bool,
+    #[serde(flatten)]
+    pub report: CheckReport,
+}
+
+impl From<CheckReport> for StoreChecked {
+    fn from(report: CheckReport) -> StoreChecked {
+        StoreChecked {
+            ok: report.findings.iter().all(|finding| finding.repaired.is_some()),
+            report,
+        }
+    }
+}
 
 /// What repairs moved aside.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{finishing, state};
+use super::{CleanRounds, finishing, session_of, state};
 use crate::failure::Failure;
 use crate::handlers::forks;
-use crate::protocol::{BranchStays, CleanRounds, RoundsCleaned, SeatCleaned};
+use crate::protocol::{BranchStays, RoundsCleaned, SeatCleaned};
 use crate::slots::Daemon;
 use tine_change::branches;
 use tine_change::recovery::{self, RecoverEntry, RecoverKind, Recoverable};
@@ -169,7 +169,7 @@ struct Left {
 
 pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleaned, Failure> {
     let repository = daemon.repository_now()?;
-    let mut record = RoundRecord::load(&daemon.store, &request.session)?;
+    let mut record = RoundRecord::load(&daemon.store, &session_of(request.session.as_ref())?)?;
     release_stale_locks(&repository, &record)?;
     let branches = record.branches();
     let branches: Vec<&str> = branches.iter().map(String::as_str).collect();

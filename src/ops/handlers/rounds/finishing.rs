@@ -6,11 +6,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{commit_in_books, looking, refuse_unless_open, scratch_name, state};
+use super::{FinishRound, commit_in_books, looking, refuse_unless_open, scratch_name, session_of, state};
 use crate::failure::{ErrorCode, Failure};
 use crate::handlers::mounting;
 use crate::operation::Call;
-use crate::protocol::{DirectoryWritten, FinishRound, FinishedSeat, RoundFinished, UnmountAction};
+use crate::protocol::{DirectoryWritten, FinishedSeat, RoundFinished, UnmountAction};
 use crate::slots::Daemon;
 use tine_change::round::{self, ArchiveRecord, Mode, RoundRecord, Seat, SeatState};
 use tine_change::{scratch, write_back};
@@ -21,7 +21,7 @@ use tine_workspace::{By, ForkName, StoreError};
 pub fn finish(call: &Call<'_>, request: &FinishRound) -> Result<RoundFinished, Failure> {
     let daemon = call.daemon;
     let repository = daemon.repository_now()?;
-    let mut record = RoundRecord::load(&daemon.store, &request.session)?;
+    let mut record = RoundRecord::load(&daemon.store, &session_of(request.session.as_ref())?)?;
     refuse_unless_open(&record)?;
     let names: Vec<ForkName> = match &request.agent {
         Some(name) => vec![record.seat(name).map(|_| name.clone())?],

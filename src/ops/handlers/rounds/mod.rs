@@ -15,18 +15,100 @@ mod looking;
 mod presenting;
 mod starting;
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::protocol::{
-    AttemptCounted, AttemptOf, CleanRounds, FinishRound, PresentRound, ReaderShown, Results, RoundCompared,
-    RoundFinished, RoundPresented, RoundsCleaned, SessionShown, Sessions, StartRound,
+    AttemptCounted, ReaderShown, Results, RoundCompared, RoundFinished, RoundPresented, RoundsCleaned,
+    SessionShown, Sessions,
 };
-use tine_change::round::{RoundRecord, Seat, SeatState};
+use tine_change::round::{Mode, RoundRecord, Seat, SeatState};
 use tine_git::ObjectId;
 use tine_path::EntryName;
+use tine_path::text::{host_path, optional_host_path};
 use tine_workspace::ForkName;
+
+/// Begin a round: a fresh fork on a fresh branch for each agent
+///
+/// Everybody must have finished the round before. Each agent's branch of that stays for the others to read, and the one of the round
+/// before that goes. Interrupted, the same command does the rest.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine round start --agents planner,coder,tester
+  tine round start --from-agent coder             the next round, from what coder has finished
+  tine round start --round 2                      the same, given twice, is one round
+  tine round start --agents a,b --no-branch       layers alone, nothing in refs
+  tine round start --agents a,b --no-git notes    a directory without git")]
+pub struct StartRound {
+    /// `default` where none is named.
+    #[arg(skip)]
+    #[serde(default)]
+    pub session: Option<ForkName>,
+
+    /// The agents, in their order [default: those of the round before]
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[serde(default)]
+    pub agents: Vec<ForkName>,
+
+    /// What others are to know them by, one for each agent [default: the branch's suffix]
+    #[arg(long, value_name = "X,Y", value_delimiter = ',')]
+    #[serde(default)]
+    pub labels: Vec<ForkName>,
+
+    /// The revision to begin at [default: HEAD]
+    #[arg(long, value_name = "REV")]
+    #[serde(default)]
+    pub from: Option<String>,
+
+    /// Begin at what an agent has finished
+    #[arg(long, value_name = "A", conflicts_with = "from")]
+    #[serde(default)]
+    pub from_agent: Option<ForkName>,
+
+    /// The number of the round: where it is under way already it is told, and no other is begun
+    #[arg(long, value_name = "N")]
+    #[serde(default)]
+    pub round: Option<u64>,
+
+    /// No branches: HEAD is detached, `finish` commits nothing
+    #[arg(long)]
+    #[serde(default)]
+    pub no_branch: bool,
+
+    /// The name of the scratch directory in each fork [default: .scratch]
+    #[arg(long, value_name = "NAME")]
+    #[serde(default)]
+    pub scratch: Option<String>,
+
+    /// How many verification attempts each agent may make in a round
+    #[arg(long, value_name = "N")]
+    #[serde(default)]
+    pub budget: Option<u64>,
+
+    /// The private git directory of the worktree in which `from` is understood.
+    #[arg(skip)]
+    #[serde(with = "host_path")]
+    pub git_dir: PathBuf,
+
+    /// The directory without git that the session stands on.
+    #[arg(skip)]
+    #[serde(with = "optional_host_path", default)]
+    pub directory: Option<PathBuf>,
+
+    #[arg(skip)]
+    pub umask: u16,
+}
+
+impl StartRound {
+    /// How the session works, where that is said.
+    fn mode(&self) -> Option<Mode> {
+        self.no_branch.then_some(Mode::Layers)
+    }
+}
 
 impl Operation for StartRound {
     const NAME: &'static str = "start-round";
@@ -38,6 +120,37 @@ impl Operation for StartRound {
         call.daemon.refuse_if_stopping()?;
         starting::start(call.daemon, call.peer, &self)
     }
+}
+
+/// Finish the round of an agent, or of all
+///
+/// The fork is unmounted, its scratch directory archived. What is uncommitted becomes the commit `[round N] auto-commit`, the branch stays. Repeated, it does what is left. Without git the
+/// result goes back to the directory: the presenter's, else what was merged, else the only agent's.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine round finish
+  tine round finish --agent coder --label alpha")]
+pub struct FinishRound {
+    /// `default` where none is named.
+    #[arg(skip)]
+    #[serde(default)]
+    pub session: Option<ForkName>,
+
+    /// The agent, or the presenter [default: all]
+    #[arg(long, value_name = "A")]
+    #[serde(default)]
+    pub agent: Option<ForkName>,
+
+    /// What others are to know it by [default: the branch's suffix]
+    #[arg(long, value_name = "LABEL", requires = "agent")]
+    #[serde(default)]
+    pub label: Option<ForkName>,
+
+    /// Cut off programs that use the forks
+    #[arg(long)]
+    #[serde(default)]
+    pub force: bool,
 }
 
 impl Operation for FinishRound {
@@ -129,11 +242,23 @@ impl Operation for ReadResults {
     }
 }
 
-/// What agents have, each compared with each.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Set all agents' work against each other: sizes, overlaps, conflicts
+///
+/// What is not committed counts. Nothing is changed.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine round compare
+  tine round compare --agents planner,coder --json")]
 pub struct CompareRound {
-    pub session: ForkName,
-    /// All where none is named.
+    /// `default` where none is named.
+    #[arg(skip)]
+    #[serde(default)]
+    pub session: Option<ForkName>,
+
+    /// Only these
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    #[serde(default)]
     pub agents: Vec<ForkName>,
 }
 
@@ -145,8 +270,38 @@ impl Operation for CompareRound {
     fn run(self, call: &Call<'_>) -> Result<RoundCompared, Failure> {
         let _rounds = call.daemon.rounds.lock();
         call.daemon.refuse_if_stopping()?;
-        looking::compare(call.daemon, &self.session, &self.agents)
+        looking::compare(call.daemon, &session_of(self.session.as_ref())?, &self.agents)
     }
+}
+
+/// Make a fork of the winner's work, under a name of its own
+///
+/// The fork and its branch (tine/NAME) bear the label; its path is printed. It goes with the session.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  cd \"$(tine round present --winner coder)\"
+  tine round present --winner coder --label release")]
+pub struct PresentRound {
+    /// `default` where none is named.
+    #[arg(skip)]
+    #[serde(default)]
+    pub session: Option<ForkName>,
+
+    /// Whose work it is
+    #[arg(long, value_name = "A")]
+    pub winner: ForkName,
+
+    /// The fork's name
+    #[arg(long, value_name = "NAME", default_value = "presenter")]
+    pub label: ForkName,
+
+    #[arg(skip)]
+    #[serde(with = "host_path")]
+    pub git_dir: PathBuf,
+
+    #[arg(skip)]
+    pub umask: u16,
 }
 
 impl Operation for PresentRound {
@@ -161,11 +316,28 @@ impl Operation for PresentRound {
     }
 }
 
-/// Counts an attempt.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Count a verification attempt of an agent
+///
+/// Past the budget it is refused, with exit code 9. Each round counts anew; the budget stays until another is named. `tine exec
+/// --attempt` counts before it runs a command.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine round attempt --agent coder --budget 3
+  tine exec \"$TINE_FORK\" --attempt -- make test")]
 pub struct CountAttempt {
-    pub of: AttemptOf,
-    /// Replaces the budget.
+    /// `default` where none is named.
+    #[arg(skip)]
+    #[serde(default)]
+    pub session: Option<ForkName>,
+
+    /// The agent
+    #[arg(long, value_name = "A")]
+    pub agent: ForkName,
+
+    /// How many it may make in a round
+    #[arg(long, value_name = "N")]
+    #[serde(default)]
     pub budget: Option<u64>,
 }
 
@@ -177,8 +349,53 @@ impl Operation for CountAttempt {
     fn run(self, call: &Call<'_>) -> Result<AttemptCounted, Failure> {
         let _rounds = call.daemon.rounds.lock();
         call.daemon.refuse_if_stopping()?;
-        presenting::attempt(call.daemon, &self.of, self.budget)
+        let record = RoundRecord::load(&call.daemon.store, &session_of(self.session.as_ref())?)?;
+        presenting::attempt(call.daemon, record, &self.agent, self.budget)
     }
+}
+
+/// Counts an attempt of the agent whose fork it is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CountAttemptIn {
+    pub fork: ForkName,
+}
+
+impl Operation for CountAttemptIn {
+    const NAME: &'static str = "attempt-in";
+    const DOING: &'static str = "playing the round";
+    type Answer = AttemptCounted;
+
+    fn run(self, call: &Call<'_>) -> Result<AttemptCounted, Failure> {
+        let _rounds = call.daemon.rounds.lock();
+        call.daemon.refuse_if_stopping()?;
+        let (record, agent) = presenting::whose(call.daemon, &self.fork)?;
+        presenting::attempt(call.daemon, record, &agent, None)
+    }
+}
+
+/// End a session: its forks and branches go
+///
+/// What is merged nowhere, or not committed, is named, and nothing is changed; --force lets it go. Archived scratch stays.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine round clean
+  tine round clean --force --archives")]
+pub struct CleanRounds {
+    /// `default` where none is named.
+    #[arg(skip)]
+    #[serde(default)]
+    pub session: Option<ForkName>,
+
+    /// Let go of what is merged nowhere, and cut off programs that use the forks
+    #[arg(long)]
+    #[serde(default)]
+    pub force: bool,
+
+    /// Remove archived scratch, too
+    #[arg(long)]
+    #[serde(default)]
+    pub archives: bool,
 }
 
 impl Operation for CleanRounds {
@@ -193,7 +410,14 @@ impl Operation for CleanRounds {
     }
 }
 
-/// Answers a request about rounds.
+/// The session that is named, or the one that is meant otherwise.
+fn session_of(named: Option<&ForkName>) -> Result<ForkName, Failure> {
+    match named {
+        Some(session) => Ok(session.clone()),
+        None => Ok(ForkName::parse("default")?),
+    }
+}
+
 /// A round that is at another step.
 fn state(message: impl Into<String>) -> Failure {
     Failure::new(ErrorCode::RoundState, message).hint("`tine round show` says how the session stands")

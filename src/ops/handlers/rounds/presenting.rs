@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{refuse_unless_finished, refuse_unless_open, starting, state};
+use super::{PresentRound, refuse_unless_finished, refuse_unless_open, session_of, starting, state};
 use crate::failure::{ErrorCode, Failure};
-use crate::protocol::{AttemptCounted, AttemptOf, PresentRound, RoundPresented};
+use crate::protocol::{AttemptCounted, RoundPresented};
 use crate::report;
 use crate::slots::Daemon;
 use tine_change::ChangeError;
@@ -18,7 +18,7 @@ pub fn present(
     request: &PresentRound,
 ) -> Result<RoundPresented, Failure> {
     let repository = daemon.repository_now()?;
-    let mut record = RoundRecord::load(&daemon.store, &request.session)?;
+    let mut record = RoundRecord::load(&daemon.store, &session_of(request.session.as_ref())?)?;
     refuse_unless_open(&record)?;
     let label = &request.label;
     if let Some(presenter) = &record.presenter
@@ -98,15 +98,16 @@ pub fn present(
     })
 }
 
-pub fn attempt(daemon: &Arc<Daemon>, of: &AttemptOf, budget: Option<u64>) -> Result<AttemptCounted, Failure> {
-    let (mut record, agent) = match of {
-        AttemptOf::Agent { session, agent } => (RoundRecord::load(&daemon.store, session)?, agent.clone()),
-        AttemptOf::Fork { fork } => whose(daemon, fork)?,
-    };
+pub fn attempt(
+    daemon: &Arc<Daemon>,
+    mut record: RoundRecord,
+    agent: &ForkName,
+    budget: Option<u64>,
+) -> Result<AttemptCounted, Failure> {
     refuse_unless_open(&record)?;
-    let known = record.agent(&agent)?.budget;
+    let known = record.agent(agent)?.budget;
     let budget = budget.or(known);
-    let seat = record.seat_mut(&agent)?;
+    let seat = record.seat_mut(agent)?;
     // By its fork: the agent itself may ask, and is not told its name.
     let fork = seat.fork.clone();
     if let Some(budget) = budget.filter(|budget| seat.attempts >= *budget) {
@@ -118,7 +119,7 @@ pub fn attempt(daemon: &Arc<Daemon>, of: &AttemptOf, budget: Option<u64>) -> Res
     }
     seat.attempts = seat.attempts.saturating_add(1);
     let (round, attempts) = (seat.round, seat.attempts);
-    record.agent_mut(&agent)?.budget = budget;
+    record.agent_mut(agent)?.budget = budget;
     record.save(&daemon.store)?;
     Ok(AttemptCounted {
         fork,
@@ -129,7 +130,7 @@ pub fn attempt(daemon: &Arc<Daemon>, of: &AttemptOf, budget: Option<u64>) -> Res
 }
 
 /// The session and the agent whose fork it is.
-fn whose(daemon: &Daemon, fork: &ForkName) -> Result<(RoundRecord, ForkName), Failure> {
+pub fn whose(daemon: &Daemon, fork: &ForkName) -> Result<(RoundRecord, ForkName), Failure> {
     for record in RoundRecord::all(&daemon.store)? {
         let agent = record.seated().find(|(_, seat)| seat.fork == *fork);
         if let Some(agent) = agent.map(|(agent, _)| agent.name.clone()) {

@@ -6,10 +6,12 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{commit_in_books, ending, looking, refuse_unless_finished, scratch_name, state};
+use super::{
+    StartRound, commit_in_books, ending, looking, refuse_unless_finished, scratch_name, session_of, state,
+};
 use crate::failure::{ErrorCode, Failure};
 use crate::handlers::{forks, mounting};
-use crate::protocol::{NewRequest, SessionShown, StartRound};
+use crate::protocol::{NewRequest, SessionShown};
 use crate::slots::Daemon;
 use tine_attr::Timestamp;
 use tine_change::round::{Mode, NextRound, RoundRecord, Seat, SeatState, Stage, repeated};
@@ -29,7 +31,7 @@ pub fn start(
     request: &StartRound,
 ) -> Result<SessionShown, Failure> {
     let repository = daemon.repository_now()?;
-    let known = RoundRecord::find(&daemon.store, &request.session)?;
+    let known = RoundRecord::find(&daemon.store, &session_of(request.session.as_ref())?)?;
     let mut record = match &known {
         Some(record) if record.stage == Stage::Cleaning => {
             return Err(
@@ -104,8 +106,9 @@ fn planned(
         None => {
             let name = request.scratch.clone().unwrap_or_else(|| SCRATCH.to_owned());
             check_scratch_name(&name)?;
-            let mode = request.mode.unwrap_or_default();
-            let mut record = RoundRecord::new(request.session.clone(), mode, name, Timestamp::now().secs);
+            let mode = request.mode().unwrap_or_default();
+            let session = session_of(request.session.as_ref())?;
+            let mut record = RoundRecord::new(session, mode, name, Timestamp::now().secs);
             record.directory = request.directory.clone();
             record
         }
@@ -218,7 +221,7 @@ fn branch_called(repository: &Repository, git_dir: &Path, word: &str) -> Result<
 
 /// What the first round has decided.
 fn refuse_other_settings(record: &RoundRecord, request: &StartRound) -> Result<(), Failure> {
-    let is_other = request.mode.is_some_and(|mode| mode != record.mode)
+    let is_other = request.mode().is_some_and(|mode| mode != record.mode)
         || request
             .scratch
             .as_ref()
