@@ -22,7 +22,7 @@ use crate::render::text::quoted;
 /// How many commits of a side a resolver is told of.
 const MAX_COMMITS: usize = 50;
 
-/// Who resolves, and what follows.
+// Who resolves, and what follows. (A doc comment here would become a verb's help.)
 #[derive(Debug, Clone, clap::Args)]
 pub struct ResolverArgs {
     /// Ask CMD about each conflict, with JSON on its standard input and output (docs/merge.md)

@@ -299,7 +299,7 @@ mod tests {
             let mut line = match which {
                 0 => line_of(&ReadStats { fork: Some(fork("demo")), watch: true }),
                 1 => line_of(&Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes, snapshot_every: None }),
-                2 => line_of(&Commit { fork: fork("demo"), message: "m".into(), allow_revert: false }),
+                2 => line_of(&Commit { fork: Some(fork("demo")), message: vec!["m".into()], allow_revert: false }),
                 _ => line_of(&Log { fork: fork("demo"), limit: usize::MAX }),
             };
             for (at, byte, how) in damage {
