@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::wire::{self, Line, MAX_REQUEST_BYTES, Request};
+use tine_ops::Editor;
 use tine_ops::failure::{ErrorCode, ExitCode, Failure};
-use tine_ops::handlers::{self, Editor};
-use tine_ops::slots::Daemon;
+use tine_ops::state::slots::Daemon;
 use tine_ops::{Call, Operation, Stop};
 use tine_sys::asker;
 use tine_sys::process::{self, PeerCredentials};
@@ -127,7 +127,7 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
                 continue;
             }
         };
-        if handlers::end_if_displaced(daemon) {
+        if tine_ops::end_if_displaced(daemon) {
             daemon.presence.quit();
         }
         let is_stop = request.entry.name == Stop::NAME;

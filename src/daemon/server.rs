@@ -14,10 +14,11 @@ use super::{connection, journal, socket};
 use tine_attr::Timestamp;
 use tine_change::recovery;
 use tine_git::{Repository, program};
+use tine_ops::Insistence;
 use tine_ops::failure::{ErrorCode, Failure};
-use tine_ops::handlers::{self, Insistence};
-use tine_ops::slots::Daemon;
-use tine_ops::{generations, handoffs, overlay, transfer};
+use tine_ops::state::slots::Daemon;
+use tine_ops::state::{generations, handoffs, overlay};
+use tine_ops::transfer;
 use tine_sys::{mapping, memory, process};
 use tine_workspace::Store;
 
@@ -81,8 +82,8 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
         log::warn!("the limit of open files stays: {error}");
     }
     overlay::follow_buffers(&daemon);
-    handlers::recover(&daemon);
-    handlers::buffers::recover(&daemon);
+    tine_ops::recover(&daemon);
+    tine_ops::buffers::recover(&daemon);
     handoffs::recover(&daemon);
     generations::make_wanted(&daemon);
     serve(&daemon, listener)?;
@@ -122,7 +123,7 @@ fn end_on_signals(daemon: &Arc<Daemon>) -> Result<(), Failure> {
     let wait = move || {
         for signal in signals.forever() {
             log::info!("told to end by signal {signal}");
-            match handlers::stop(&daemon, Insistence::DetachBusy) {
+            match tine_ops::stop(&daemon, Insistence::DetachBusy) {
                 Ok(_) => daemon.presence.quit(),
                 Err(failure) => log::warn!("{failure}"),
             }
@@ -148,7 +149,7 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
     let mut collected_at = Instant::now();
     let mut tended_at: Option<Instant> = None;
     while !daemon.presence.wait(Instant::now() + options.upkeep_every) {
-        if handlers::end_if_displaced(daemon) {
+        if tine_ops::end_if_displaced(daemon) {
             break;
         }
         for slot in daemon.slots() {
@@ -172,7 +173,7 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
             && !daemon.handoffs.is_busy();
         if is_idle {
             log::info!("nothing is mounted and nobody asked for {:?}", options.idle_limit);
-            match handlers::stop(daemon, Insistence::Refuse) {
+            match tine_ops::stop(daemon, Insistence::Refuse) {
                 Ok(_) => break,
                 Err(failure) => log::warn!("{failure}"),
             }

@@ -1,286 +1,497 @@
-//! Mailboxes that are being made, and who waits for them.
-//!
-//! Each is made by a thread of its own, which has no fork's turn: the commits are known and kept. A daemon that ends leaves the
-//! records pending, and the next one makes the mailboxes.
+//! Handoffs: finished work of forks, made durable, shown, imported and deleted.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
 
-use super::failure::{ErrorCode, Failure};
-use super::slots::Daemon;
-use tine_change::handoff::{self, HandoffRecord, HandoffSpec, HandoffState, Made};
-use tine_git::Repository;
-use tine_workspace::ForkName;
+use super::buffers::with_agent_texts;
+use super::merging;
+use super::sequencing::unless_taken_back;
+use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
+use crate::policy::{Signers, work_message};
+use crate::protocol::{
+    AgentTexts, CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, PatchLine,
+};
+use crate::report;
+use crate::state::handoffs;
+use crate::state::slots::{Daemon, Turn};
+use tine_change::changeset::{self, Blobs};
+use tine_change::compare::compare_trees;
+use tine_change::fork_point::fork_point;
+use tine_change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
+use tine_change::handoff::{HandoffRecord, HandoffSpec, HandoffState};
+use tine_change::recovery::{self, RecoverEntry, RecoverKind};
+use tine_change::{ChangeError, CommitOptions, commit};
+use tine_git::{ObjectId, Repository};
 use tine_workspace::store::Shelf;
+use tine_workspace::{ForkName, ForkRecord};
 
-/// The handoffs of a daemon.
-#[derive(Default)]
-pub struct Handoffs {
-    /// Held, too, while a record is read, changed and written. Nothing but the store's own locks is taken after it.
-    work: Mutex<Work>,
-    /// A record has changed, or the daemon is ending.
-    changed: Condvar,
-}
+impl Operation for CreateHandoff {
+    const NAME: &'static str = "create-handoff";
+    const DOING: &'static str = "handing over";
+    type Answer = HandoffInfo;
 
-#[derive(Default)]
-struct Work {
-    /// Those that a thread is making.
-    making: BTreeSet<u64>,
-    /// Those that are pending for good in this process: what came of making them could not be written down.
-    stuck: BTreeMap<u64, Failure>,
-}
-
-impl Work {
-    /// Whether somebody who waits for it will be told.
-    fn is_coming(&self, record: &HandoffRecord) -> bool {
-        record.state == HandoffState::Pending && self.making.contains(&record.id)
+    fn run(self, call: &Call<'_>) -> Result<HandoffInfo, Failure> {
+        create(call.daemon, self, &call.signers())
     }
 }
 
-impl Handoffs {
-    /// Whether a mailbox is being made.
-    pub fn is_busy(&self) -> bool {
-        !self.work.lock().making.is_empty()
+/// List handoffs
+///
+/// Those that wait to be applied, that are being made, or that failed.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine handoff list --all")]
+pub struct ListHandoffs {
+    /// Those too that are applied, or were skipped
+    #[arg(short, long)]
+    #[serde(default)]
+    pub all: bool,
+}
+
+impl Operation for ListHandoffs {
+    const NAME: &'static str = "handoffs";
+    type Answer = Handoffs;
+
+    fn run(self, call: &Call<'_>) -> Result<Handoffs, Failure> {
+        list(call.daemon, self.all)
     }
+}
 
-    /// Lets everybody who waits look again: the daemon is ending.
-    pub fn wake(&self) {
-        // Who is about to wait has either looked already, and is told, or looks afterwards.
-        drop(self.work.lock());
-        self.changed.notify_all();
+/// Shows how a handoff stands, and its commits.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+pub struct ShowHandoff {
+    /// Its number
+    #[arg(value_name = "ID")]
+    pub id: u64,
+}
+
+impl Operation for ShowHandoff {
+    const NAME: &'static str = "handoff";
+    type Answer = HandoffShown;
+
+    fn run(self, call: &Call<'_>) -> Result<HandoffShown, Failure> {
+        show(call.daemon, self.id)
     }
 }
 
-/// Changes the record of a handoff, which nobody else does meanwhile, and tells who waits.
-pub fn update(
-    daemon: &Daemon,
-    id: u64,
-    change: impl FnOnce(&mut HandoffRecord) -> Result<(), Failure>,
-) -> Result<HandoffRecord, Failure> {
-    let mut work = daemon.handoffs.work.lock();
-    let record = changed(daemon, &mut work, id, change);
-    daemon.handoffs.changed.notify_all();
-    record
+/// Wait until handoffs are made
+///
+/// Tells all of them. The exit code is 1 where one failed, and 8 where one is still being made when the time is up.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine handoff await 3
+  tine handoff await 3 4 5 --timeout 2m --json")]
+pub struct AwaitHandoffs {
+    /// Their numbers
+    #[arg(value_name = "ID", required = true)]
+    pub ids: Vec<u64>,
+
+    /// How long, in seconds, or as 30s, 5m, 2h
+    #[arg(long = "timeout", value_name = "TIME", value_parser = seconds)]
+    #[serde(default)]
+    pub timeout_secs: Option<u64>,
 }
 
-/// As [`update`], for who has the lock.
-fn changed(
-    daemon: &Daemon,
-    _work: &mut Work,
-    id: u64,
-    change: impl FnOnce(&mut HandoffRecord) -> Result<(), Failure>,
-) -> Result<HandoffRecord, Failure> {
-    let mut record = HandoffRecord::load(&daemon.store, id)?;
-    change(&mut record)?;
-    record.save(&daemon.store)?;
-    Ok(record)
+impl Operation for AwaitHandoffs {
+    const NAME: &'static str = "await-handoffs";
+    const DOING: &'static str = "waiting for handoffs";
+    type Answer = Handoffs;
+
+    fn run(self, call: &Call<'_>) -> Result<Handoffs, Failure> {
+        wait(call.daemon, &self.ids, self.timeout_secs)
+    }
 }
 
-/// The handoff of these commits: the one that is there, else a new one, whose mailbox is being made when this returns. Whoever it
-/// is for is asked for only where `spec` names somebody.
-pub fn begin(
-    daemon: &Arc<Daemon>,
-    repository: &Repository,
-    spec: &HandoffSpec,
-    default_to: Option<String>,
-) -> Result<HandoffRecord, Failure> {
-    let mut work = daemon.handoffs.work.lock();
-    let (records, _) = daemon.store.documents::<HandoffRecord>(Shelf::Handoffs)?;
-    let known = records
-        .into_iter()
-        .filter(|record| record.is_of(spec) && (spec.to.is_none() || spec.to == record.to))
-        .min_by_key(|record| record.state == HandoffState::Failed);
-    let record = match known {
-        None => {
-            let spec = HandoffSpec {
-                to: spec.to.clone().or(default_to),
-                ..spec.clone()
-            };
-            HandoffRecord::add(&spec, &daemon.store, repository)?
+/// Delete a handoff
+///
+/// One that was not applied, and whose commits no branch or tag has, is deleted with --force only.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine handoff delete 3")]
+pub struct DeleteHandoff {
+    /// Its number
+    #[arg(value_name = "ID")]
+    pub id: u64,
+
+    /// Delete it even if nothing else has its work
+    #[arg(short, long)]
+    #[serde(default)]
+    pub force: bool,
+}
+
+impl Operation for DeleteHandoff {
+    const NAME: &'static str = "delete-handoff";
+    type Answer = HandoffDeleted;
+
+    fn run(self, call: &Call<'_>) -> Result<HandoffDeleted, Failure> {
+        delete(call.daemon, self.id, self.force)
+    }
+}
+
+impl Operation for ImportHandoff {
+    const NAME: &'static str = "import-handoff";
+    type Answer = HandoffInfo;
+
+    fn run(self, call: &Call<'_>) -> Result<HandoffInfo, Failure> {
+        import(call.daemon, self)
+    }
+}
+
+/// Writes down what is handed over, and lets its mailbox be made.
+fn create(daemon: &Arc<Daemon>, request: CreateHandoff, signers: &Signers) -> Result<HandoffInfo, Failure> {
+    let record = daemon.store.record(&request.fork)?;
+    let to = named_parent(daemon, request.to.as_deref())?;
+    let slot = daemon.slot(&request.fork);
+    let turn = daemon.turn(&slot)?;
+    let (begun, agent_texts) = with_agent_texts(&turn, || {
+        if request.include_uncommitted {
+            commit_uncommitted(&turn, request.message, signers, request.allow_revert)?;
         }
-        Some(mut record) => {
-            let is_failed = record.state == HandoffState::Failed;
-            if is_failed {
-                record.begin_again();
-            }
-            if is_failed || record.uncommitted != spec.uncommitted {
-                record.uncommitted = spec.uncommitted;
-                record.save(&daemon.store)?;
-            }
-            record
-        }
+        begin(&turn, &record, to, request.base.as_deref(), request.allow_revert)
+    })?;
+    if slot
+        .trouble()
+        .is_some_and(|trouble| matches!(trouble.code, ErrorCode::HandoffFailed | ErrorCode::TakesBack))
+    {
+        // From here on the handoff itself says how it stands.
+        turn.set_trouble(None);
+    }
+    Ok(HandoffInfo {
+        agent_texts,
+        ..info(daemon, begun)
+    })
+}
+
+/// Commits what is uncommitted in a fork; the commit, if there was something.
+pub fn commit_uncommitted(
+    turn: &Turn<'_>,
+    message: Option<String>,
+    signers: &Signers,
+    allow_revert: bool,
+) -> Result<Option<ObjectId>, Failure> {
+    let fork = turn.open_existing()?;
+    let repository = turn.daemon.repository_now()?;
+    turn.settle(&repository, &fork)?;
+    let options = CommitOptions {
+        message: message.unwrap_or_else(|| work_message(turn.name())),
+        author: signers.author.clone(),
+        committer: signers.committer.clone(),
+        gone_back: match allow_revert {
+            true => KnownGoneBack::default(),
+            false => KnownGoneBack::of(&turn.daemon.store),
+        },
     };
-    if record.state == HandoffState::Pending && work.making.insert(record.id) {
-        work.stuck.remove(&record.id);
-        let (making, id) = (daemon.clone(), record.id);
-        let spawned = thread::Builder::new()
-            .name(format!("handoff-{id}"))
-            .spawn(move || make(&making, id));
-        if let Err(error) = spawned {
-            work.making.remove(&id);
-            let failure = Failure::io("start a thread for", Path::new("the handoff"), &error);
-            return changed(daemon, &mut work, id, |record| told(record, Err(failure)));
+    let _lease = turn.lease_head(&repository, &format!("tine handoff {}", turn.name()))?;
+    match commit::commit(&repository, turn.name(), &fork, &options) {
+        Ok(made) => {
+            turn.note_settled(&made);
+            Ok(Some(made.commit_id))
         }
-    }
-    Ok(record)
-}
-
-/// Makes the mailbox, and says in the record what came of it.
-fn make(daemon: &Arc<Daemon>, id: u64) {
-    let made = catch_unwind(AssertUnwindSafe(|| {
-        let repository = daemon.repository_now()?;
-        let record = HandoffRecord::load(&daemon.store, id)?;
-        Ok(record.make(&daemon.store, &repository)?)
-    }));
-    let made = made.unwrap_or_else(|_| {
-        Err(Failure::new(
-            ErrorCode::Internal,
-            "the daemon failed while it made the mailbox",
-        ))
-    });
-    let told = update(daemon, id, |record| told(record, made));
-    let mut work = daemon.handoffs.work.lock();
-    work.making.remove(&id);
-    if let Err(failure) = told {
-        log::error!("handoff {id} stays pending: {failure}");
-        work.stuck.insert(id, failure);
-    }
-    daemon.handoffs.changed.notify_all();
-}
-
-/// Says in the record, and in the log, what came of making the mailbox.
-fn told(record: &mut HandoffRecord, made: Result<Made, Failure>) -> Result<(), Failure> {
-    let id = record.id;
-    if let Err(failure) = &made {
-        log::error!("handoff {id} failed: {failure}");
-    }
-    record.finish(made.map_err(|failure| failure.to_string()));
-    log::info!("handoff {id} is {}", record.state.word());
-    Ok(())
-}
-
-/// Puts right what a daemon that died has left, and makes what it did not come to make, in the background.
-pub fn recover(daemon: &Arc<Daemon>) {
-    let to_make = match handoff::recover(&daemon.store, &daemon.repository) {
-        Ok(to_make) => to_make,
-        Err(error) => {
-            log::error!("handoffs could not be looked through: {error}");
-            return;
-        }
-    };
-    if to_make.is_empty() {
-        return;
-    }
-    daemon.handoffs.work.lock().making.extend(&to_make);
-    let (making, ids) = (daemon.clone(), to_make.clone());
-    let spawned = thread::Builder::new().name("handoffs".into()).spawn(move || {
-        for id in ids {
-            make(&making, id);
-        }
-    });
-    if let Err(error) = spawned {
-        log::error!("no thread to make handoffs: {error}");
-        let mut work = daemon.handoffs.work.lock();
-        work.making.retain(|id| !to_make.contains(id));
+        Err(ChangeError::NothingToCommit) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
-/// Waits until none of these is pending; all of them then. The caller has no turn.
+/// Hands over the commits that the fork has now: those after `base`, or after its fork point.
 ///
 /// # Errors
-/// [`ErrorCode::Timeout`] where one still is at `deadline`.
-pub fn wait(daemon: &Daemon, ids: &[u64], deadline: Option<Instant>) -> Result<Vec<HandoffRecord>, Failure> {
-    let mut work = daemon.handoffs.work.lock();
-    loop {
-        let records = ids
-            .iter()
-            .map(|id| HandoffRecord::load(&daemon.store, *id))
-            .collect::<Result<Vec<_>, _>>()?;
-        let pending: Vec<&HandoffRecord> = records
-            .iter()
-            .filter(|record| record.state == HandoffState::Pending)
-            .collect();
-        let Some(first) = pending.first() else {
-            return Ok(records);
-        };
-        if let Some(lost) = pending.iter().find(|record| !work.is_coming(record)) {
-            return Err(not_coming(&work, lost.id));
-        }
-        daemon.refuse_if_stopping()?;
-        match deadline {
-            None => daemon.handoffs.changed.wait(&mut work),
-            Some(deadline) if Instant::now() >= deadline => return Err(timed_out(&pending, first.id)),
-            Some(deadline) => drop(daemon.handoffs.changed.wait_until(&mut work, deadline)),
-        }
-    }
-}
-
-/// Waits until no handoff of the fork is being made. The caller has no turn.
-pub fn wait_for_fork(daemon: &Daemon, fork: &ForkName) -> Result<(), Failure> {
-    let mut work = daemon.handoffs.work.lock();
-    while has_pending(daemon, &work, fork)? {
-        daemon.refuse_if_stopping()?;
-        daemon.handoffs.changed.wait(&mut work);
-    }
-    Ok(())
-}
-
-/// Whether a handoff of the fork is being made.
-pub fn is_pending_of(daemon: &Daemon, fork: &ForkName) -> Result<bool, Failure> {
-    has_pending(daemon, &daemon.handoffs.work.lock(), fork)
-}
-
-fn has_pending(daemon: &Daemon, work: &Work, fork: &ForkName) -> Result<bool, Failure> {
-    if work.making.is_empty() {
-        return Ok(false);
-    }
-    let (records, _) = daemon.store.documents::<HandoffRecord>(Shelf::Handoffs)?;
-    Ok(records
-        .iter()
-        .any(|record| record.fork.as_ref() == Some(fork) && work.is_coming(record)))
-}
-
-/// Removes a handoff, unless `refuse` has something against it.
-pub fn remove(
-    daemon: &Daemon,
-    repository: &Repository,
-    id: u64,
-    refuse: impl FnOnce(&HandoffRecord) -> Result<(), Failure>,
+/// [`ChangeError::TakesBack`], without `allow_revert`, where they take commits of others back; [`ChangeError::OperationInProgress`] and
+/// [`ChangeError::BranchGone`] where HEAD is not at the fork's commits.
+fn begin(
+    turn: &Turn<'_>,
+    record: &ForkRecord,
+    to: Option<String>,
+    base: Option<&str>,
+    allow_revert: bool,
 ) -> Result<HandoffRecord, Failure> {
-    let work = daemon.handoffs.work.lock();
-    let record = HandoffRecord::load(&daemon.store, id)?;
-    if work.is_coming(&record) {
-        return Err(
-            Failure::new(ErrorCode::HandoffState, format!("the handoff {id} is being made"))
-                .hint(format!("`tine handoff await {id}` waits for it")),
-        );
+    let daemon = turn.daemon;
+    let repository = daemon.repository_now()?;
+    let fork = turn.open_existing()?;
+    turn.settle(&repository, &fork)?;
+    commit::refuse_head_elsewhere(&repository, &fork)?;
+    let uncommitted = changeset::changeset(&repository, &fork, Blobs::Hash)?;
+    let head = repository.head_of(fork.worktree.git_dir())?;
+    // Settling may have moved it.
+    let point = fork_point(&repository, &turn.record()?, head.commit_id())?;
+    let base = match base {
+        Some(word) => Some(repository.resolve_commit(fork.worktree.git_dir(), word)?),
+        None => point,
+    };
+    if let (Some(head), false) = (head.commit_id(), allow_revert) {
+        let gone_back = KnownGoneBack::of(&daemon.store);
+        let tree_id = repository.commit_info(head)?.tree_id;
+        // What is before the fork point is no work of the fork's.
+        let from = match (base, point) {
+            (Some(base), Some(point)) if repository.is_ancestor(base, point)? => Some(point),
+            _ => base,
+        };
+        refuse_taking_back(
+            &repository,
+            &gone_back,
+            from,
+            tree_id,
+            Taking::Handoff(Some(turn.name())),
+        )?;
     }
-    refuse(&record)?;
-    record.remove(&daemon.store, repository)?;
-    daemon.handoffs.changed.notify_all();
-    Ok(record)
+    let spec = HandoffSpec {
+        fork: turn.name().clone(),
+        branch: head.short_branch().map(str::to_owned),
+        to,
+        base,
+        head: head.commit_id(),
+        uncommitted: !uncommitted.changes.is_empty(),
+    };
+    handoffs::begin(daemon, &repository, &spec, parent_of(daemon, record))
 }
 
-fn not_coming(work: &Work, id: u64) -> Failure {
-    match work.stuck.get(&id) {
-        Some(failure) => failure
-            .clone()
-            .context(format!("what came of handoff {id} could not be written down")),
-        None => Failure::new(ErrorCode::Internal, format!("nobody makes the handoff {id}")),
+/// What `word` names, so that it means one thing.
+pub fn named_parent(daemon: &Arc<Daemon>, word: Option<&str>) -> Result<Option<String>, Failure> {
+    word.map(|word| merging::target_called(daemon, word)).transpose()
+}
+
+/// Who a fork's work is for: the fork that it began as, while that is there, else the branch that it came from.
+fn parent_of(daemon: &Daemon, record: &ForkRecord) -> Option<String> {
+    let fork = record.parent.as_ref().map(|parent| &parent.fork);
+    match fork.filter(|fork| daemon.store.record(fork).is_ok()) {
+        Some(fork) => Some(format!("fork:{fork}")),
+        None => record
+            .from_branch
+            .as_ref()
+            .map(|branch| format!("branch:{branch}")),
     }
 }
 
-fn timed_out(pending: &[&HandoffRecord], first: u64) -> Failure {
-    let ids: Vec<String> = pending.iter().map(|record| record.id.to_string()).collect();
-    Failure::new(ErrorCode::Timeout, "not every handoff was ready in time")
-        .cause(format!("still pending: {}", ids.join(", ")))
-        .hint(format!(
-            "`tine handoff await {first}` goes on waiting; it is made in any case"
+/// Hands over the commits of a fork that was unmounted, and waits until that is done. The caller has no turn.
+pub fn of_unmounted(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    to: Option<&str>,
+    allow_revert: bool,
+) -> Result<HandoffRecord, Failure> {
+    let begun = || -> Result<HandoffRecord, Failure> {
+        let to = named_parent(daemon, to)?;
+        let slot = daemon.slot(name);
+        let turn = daemon.turn(&slot)?;
+        begin(&turn, &turn.record()?, to, None, allow_revert)
+    };
+    let record = begun().map_err(|failure| not_made(name, failure))?;
+    let made = handoffs::wait(daemon, &[record.id], None)?;
+    let record = made.into_iter().next().unwrap_or(record);
+    match record.state {
+        HandoffState::Failed => {
+            let reason = record.reason.clone().unwrap_or_default();
+            let failure = Failure::new(
+                ErrorCode::HandoffFailed,
+                format!("the handoff {} failed", record.id),
+            )
+            .cause(reason)
+            .hint(format!("`tine handoff create {name}` tries again"));
+            Err(not_made(name, failure))
+        }
+        _ => Ok(record),
+    }
+}
+
+fn not_made(name: &ForkName, failure: Failure) -> Failure {
+    failure
+        .context(format!(
+            "{name} is unmounted and whole, but its work was not handed over"
         ))
+        .hint(format!("`tine handoff create {name}` tries again"))
+}
+
+/// As [`of_unmounted`] when the fork's turn is over, in a thread of its own: nobody waits for it.
+pub fn of_unmounted_later(turn: &Turn<'_>, to: Option<String>) -> Result<(), Failure> {
+    let (daemon, name) = (turn.daemon.clone(), turn.name().clone());
+    let work = move || {
+        if let Err(failure) = of_unmounted(&daemon, &name, to.as_deref(), false) {
+            log::error!("{failure}");
+            daemon.slot(&name).set_trouble(Some(failure));
+        }
+    };
+    thread::Builder::new()
+        .name(format!("handoff-{}", turn.name()))
+        .spawn(work)
+        .map(drop)
+        .map_err(|error| Failure::io("start a thread for", Path::new("the handoff"), &error))
+}
+
+fn list(daemon: &Daemon, all: bool) -> Result<Handoffs, Failure> {
+    let (records, damaged) = daemon.store.documents::<HandoffRecord>(Shelf::Handoffs)?;
+    let repository = daemon.repository_now()?;
+    let is_open =
+        |record: &HandoffRecord| record.applied_secs.is_none() && record.state != HandoffState::Skipped;
+    Ok(Handoffs {
+        handoffs: records
+            .into_iter()
+            .map(|record| unless_taken_back(daemon, &repository, record))
+            .filter(|record| all || is_open(record))
+            .map(|record| info(daemon, record))
+            .collect(),
+        damaged: damaged.into_iter().map(Failure::from).collect(),
+    })
+}
+
+fn wait(daemon: &Daemon, ids: &[u64], timeout_secs: Option<u64>) -> Result<Handoffs, Failure> {
+    // A time too far away to be told is none.
+    let deadline = timeout_secs.and_then(|secs| Instant::now().checked_add(Duration::from_secs(secs)));
+    let records = handoffs::wait(daemon, ids, deadline)?;
+    Ok(Handoffs {
+        handoffs: records.into_iter().map(|record| info(daemon, record)).collect(),
+        damaged: Vec::new(),
+    })
+}
+
+fn show(daemon: &Daemon, id: u64) -> Result<HandoffShown, Failure> {
+    let repository = daemon.repository_now()?;
+    let record = unless_taken_back(daemon, &repository, HandoffRecord::load(&daemon.store, id)?);
+    let Some(range) = record.range()? else {
+        let patches = record.mails.iter().map(|mail| PatchLine {
+            commit: None,
+            summary: mail.summary.clone(),
+            author_name: mail.author_name.clone(),
+            author_email: mail.author_email.clone(),
+        });
+        return Ok(HandoffShown {
+            patches: patches.collect(),
+            old_tree: None,
+            new_tree: None,
+            changes: Vec::new(),
+            info: info(daemon, record),
+        });
+    };
+    let commits = repository.commits_in(&range)?.plain;
+    let patches = commits
+        .into_iter()
+        .rev()
+        .map(|id| Ok(report::commit_line(id, &repository.commit_info(id)?).into()))
+        .collect::<Result<_, Failure>>()?;
+    let old_tree = repository.tree_of(range.base)?;
+    let new_tree = repository.commit_info(range.head)?.tree_id;
+    let changes = compare_trees(&repository, old_tree, new_tree)?;
+    Ok(HandoffShown {
+        info: info(daemon, record),
+        patches,
+        old_tree: Some(old_tree.to_string()),
+        new_tree: Some(new_tree.to_string()),
+        changes: changes.iter().map(report::change_line).collect(),
+    })
+}
+
+fn import(daemon: &Arc<Daemon>, request: ImportHandoff) -> Result<HandoffInfo, Failure> {
+    let mut input = request.content.take(daemon.store.dir())?.into_reader();
+    let to = named_parent(daemon, request.to.as_deref())?;
+    let record = HandoffRecord::import(&mut input, request.from, to, &daemon.store)?;
+    Ok(info(daemon, record))
+}
+
+/// Removes a handoff. Refused without `force` where that would lose work that nobody has applied.
+fn delete(daemon: &Daemon, id: u64, force: bool) -> Result<HandoffDeleted, Failure> {
+    let repository = daemon.repository_now()?;
+    let kept_in = kept_in(&repository, &HandoffRecord::load(&daemon.store, id)?)?;
+    let mut recover = None;
+    let record = handoffs::remove(daemon, &repository, id, |record| {
+        let record = unless_taken_back(daemon, &repository, record.clone());
+        let is_work = record.state == HandoffState::Ready && record.applied_secs.is_none();
+        match is_work && kept_in.is_none() && !force {
+            false => {
+                recover = keep(daemon, &repository, &record)?;
+                Ok(())
+            }
+            true => Err(Failure::new(
+                ErrorCode::HandoffState,
+                format!("the handoff {id} was not applied, and nothing else has its work"),
+            )
+            .hint("`--force` deletes it even so; `tine recover` brings its commits back")),
+        }
+    })?;
+    Ok(HandoffDeleted {
+        id,
+        head_commit: record.head_commit,
+        kept_in,
+        recover,
+    })
+}
+
+/// Keeps the commits of a handoff that is about to go, where nothing else reaches them; the number of the entry.
+fn keep(daemon: &Daemon, repository: &Repository, record: &HandoffRecord) -> Result<Option<u64>, Failure> {
+    let Some(range) = record.range()? else {
+        return Ok(None);
+    };
+    if !repository.has_object(range.head) || repository.reached_otherwise(range.head, &[])?.is_some() {
+        return Ok(None);
+    }
+    let entry = RecoverEntry {
+        fork: record.fork.clone(),
+        head: Some(range.head.to_string()),
+        number: Some(record.id),
+        ..RecoverEntry::new(RecoverKind::Handoff, format!("tine handoff delete {}", record.id))
+    };
+    Ok(Some(recovery::keep(&daemon.store, repository, entry, &[])?))
+}
+
+/// A branch or tag that has the commits.
+fn kept_in(repository: &Repository, record: &HandoffRecord) -> Result<Option<String>, Failure> {
+    match record.range()? {
+        Some(range) => Ok(repository.reached_otherwise(range.head, &[])?),
+        None => Ok(None),
+    }
+}
+
+/// A record with the place of its mailbox.
+pub fn info(daemon: &Daemon, record: HandoffRecord) -> HandoffInfo {
+    HandoffInfo {
+        agent_texts: AgentTexts::default(),
+        mailbox: (record.state == HandoffState::Ready).then(|| record.mailbox(&daemon.store)),
+        record,
+    }
+}
+
+/// A time on the command line, in seconds.
+fn seconds(word: &str) -> Result<u64, String> {
+    let (number, unit) = match word.strip_suffix(['s', 'm', 'h']) {
+        Some(number) => (number, word.as_bytes().last().copied()),
+        None => (word, None),
+    };
+    let factor = match unit {
+        Some(b'm') => 60,
+        Some(b'h') => 3600,
+        _ => 1,
+    };
+    let seconds: Option<u64> = number.parse().ok();
+    seconds
+        .and_then(|seconds| seconds.checked_mul(factor))
+        .ok_or_else(|| format!("{word:?} is no time: `30`, `30s`, `5m` and `2h` are"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn times_are_seconds_minutes_or_hours() {
+        assert_eq!(
+            ["0", "30", "30s", "5m", "2h"].map(|word| seconds(word).unwrap()),
+            [0, 30, 30, 300, 7200]
+        );
+        for wrong in [
+            "",
+            "s",
+            "-1",
+            "1d",
+            "1.5",
+            "99999999999999999999",
+            "9999999999999999999h",
+        ] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -1,37 +1,64 @@
 //! Operations on forks: what is asked, what is answered, and what is done; and what the daemon has in memory for them.
+//!
+//! Each [`Operation`] is one type. [`OPERATIONS`] lists them all.
 
+mod branches;
+pub mod buffers;
 mod convert;
 pub mod failure;
-pub mod generations;
-pub mod handlers;
-pub mod handoffs;
+mod forks;
+mod handoffs;
+mod lifecycle;
+mod merging;
 pub mod monitor;
+mod mounting;
 mod operation;
-pub mod overlay;
-mod place;
+mod paths;
 mod points;
 mod policy;
-pub mod presence;
 pub mod protocol;
+pub mod recovery;
 mod registry;
+mod remotes;
 mod report;
-mod room;
-pub mod slots;
-mod strays;
+mod restoring;
+mod reviews;
+mod rounds;
+mod sequencing;
+mod snapshots;
+pub mod state;
+mod stats;
+mod target;
+mod tools;
 pub mod transfer;
+mod trees;
+mod turns;
+mod undoing;
+mod work;
 
+pub use branches::{CreateBranch, DeleteBranches, ListBranches, RenameBranch, SwitchBranch};
+pub use buffers::Editor;
 pub use failure::{ErrorCode, ExitCode, Failure};
-pub use handlers::{
-    AbortReview, AwaitHandoffs, Check, CleanRounds, Collect, Commit, CompareRound, ConflictChoices,
-    CountAttempt, CountAttemptIn, CreateBranch, DaemonStatus, Delete, DeleteBranches, DeleteHandoff,
-    DeleteSnapshot, Diff, FinishRound, ListBranches, ListEntries, ListForks, ListHandoffs, ListOperations,
-    ListRecover, ListReviews, ListSessions, ListSetAside, ListSnapshots, Log, Mount, Move, NoteToldStrays,
-    PresentRound, Purge, ReadFigures, ReadFiles, ReadResults, ReadStats, Redo, RefreshReview, Remove,
-    RenameBranch, Reset, Restore, Revert, ShowFork, ShowHandoff, ShowRecover, ShowReview, ShowRound,
-    ShowRoundTo, StartRound, Stat, Status, Stop, SwitchBranch, TakeSnapshot, TakeUpTrees, Undo, Unmount,
-    Walk,
-};
+pub use forks::{Delete, ListForks, NoteToldStrays, ShowFork};
+pub use handoffs::{AwaitHandoffs, DeleteHandoff, ListHandoffs, ShowHandoff};
+pub use lifecycle::{Check, DaemonStatus, ListSetAside, ReadFigures, Stop};
+pub use lifecycle::{Insistence, end_if_displaced, stop};
 pub use monitor::AskChanged;
+pub use mounting::recover;
+pub use mounting::{Mount, Unmount};
 pub use operation::{Call, Entry, Operation, Surroundings};
+pub use paths::{ListEntries, Move, ReadFiles, Remove, Stat, Walk};
 pub use policy::{Signers, stays_committed, work_message};
+pub use recovery::{ListRecover, Purge, ShowRecover};
 pub use registry::{OPERATIONS, find};
+pub use restoring::{ConflictChoices, Restore, Revert};
+pub use reviews::{AbortReview, ListReviews, RefreshReview, ShowReview};
+pub use rounds::{
+    CleanRounds, CompareRound, CountAttempt, CountAttemptIn, FinishRound, ListSessions, PresentRound,
+    ReadResults, ShowRound, ShowRoundTo, StartRound,
+};
+pub use snapshots::{Collect, DeleteSnapshot, ListSnapshots, Reset, TakeSnapshot};
+pub use stats::ReadStats;
+pub use trees::TakeUpTrees;
+pub use undoing::{ListOperations, Redo, Undo};
+pub use work::{Commit, Diff, Log, Status};

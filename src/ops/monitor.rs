@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::failure::{ErrorCode, Failure};
 use super::operation::{Call, Operation};
 use super::protocol::ChangedSince;
-use super::slots::{Daemon, Turn};
+use super::state::slots::{Daemon, Turn};
 use tine_git::{Repository, monitor};
 use tine_path::text::{PathText, host_path};
 use tine_workspace::{Changed, Fork, ForkName};

@@ -11,10 +11,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::Editor;
 use crate::failure::{ErrorCode, Failure};
-use crate::handlers::Editor;
 use crate::policy::Signers;
-use crate::slots::Daemon;
+use crate::state::slots::Daemon;
 use tine_git::{GitError, Identity};
 use tine_path::RepoPath;
 use tine_path::text::{PathText, optional_host_path};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::failure::{ErrorCode, Failure};
 use super::protocol::{PointInfo, PointKind};
-use super::slots::Daemon;
+use super::state::slots::Daemon;
 use tine_change::changeset::{self, Blobs};
 use tine_change::{FoundPoint, Point, PointTree, snapshots};
 use tine_git::{ObjectId, Repository};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::thread;
 
 use super::failure::{ErrorCode, Failure};
-use super::handlers::{self, reset_to_head};
 use super::protocol::{IndexKept, Merge, MergeRequest, ReviewWish, UnmountAction};
-use super::slots::{Daemon, Turn};
+use super::state::slots::{Daemon, Turn};
+use crate::snapshots::reset_to_head;
 use tine_attr::FileKind;
 use tine_change::going_back::KnownGoneBack;
 use tine_change::{ChangeError, Changeset, CommitOptions, commit};
@@ -111,8 +111,8 @@ fn refuse_operation(turn: &Turn<'_>) -> Result<(), Failure> {
 /// Does `action` with a fork that is not mounted; a [merge](merge), or a handoff, is left to be done.
 pub fn apply(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Outcome, Failure> {
     // A buffer ends when its mount has gone for good: an action that fails changes nothing.
-    let outcome = handlers::buffers::with_all_agent_texts(turn, || act(turn, action, signers))?;
-    handlers::buffers::end_in(turn)?;
+    let outcome = crate::buffers::with_all_agent_texts(turn, || act(turn, action, signers))?;
+    crate::buffers::end_in(turn)?;
     Ok(outcome)
 }
 
@@ -132,7 +132,8 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
             allow_revert,
             ..
         } => {
-            let commit_id = handlers::commit_uncommitted(turn, message.clone(), signers, *allow_revert)?;
+            let commit_id =
+                crate::handoffs::commit_uncommitted(turn, message.clone(), signers, *allow_revert)?;
             Ok(Outcome {
                 commit: commit_id.map(|id| id.to_string()),
                 ..Outcome::default()
@@ -239,7 +240,7 @@ pub fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
     }
     match action {
         UnmountAction::Merge { into, message } => merge_later(turn, into, message)?,
-        UnmountAction::Handoff { to, .. } => handlers::of_unmounted_later(turn, to)?,
+        UnmountAction::Handoff { to, .. } => crate::handoffs::of_unmounted_later(turn, to)?,
         UnmountAction::Keep | UnmountAction::Commit { .. } | UnmountAction::Discard => {}
     }
     Ok(())
@@ -264,7 +265,7 @@ pub fn merge(
             daemon.store.worktree_of(name)?.git_dir().to_owned(),
         )
     };
-    handlers::merge(daemon, by, &request, signers)
+    crate::merging::merge(daemon, by, &request, signers)
         .map(Box::new)
         .map_err(|failure| failure.context(format!("{name} is unmounted and whole, but was not merged")))
 }

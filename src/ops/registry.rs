@@ -1,12 +1,10 @@
 //! All operations.
 
-use crate::handlers::*;
-use crate::monitor::AskChanged;
-use crate::operation::Entry;
 use crate::protocol::{
     BringBack, BufferRequest, CommitReviewRequest, CreateHandoff, ImportHandoff, JudgeRequest, MergeRequest,
     NewRequest, ResolveRequest, SequenceRequest, StateRequest, ToolRequest, WriteRequest,
 };
+use crate::*;
 
 /// All operations, one line each.
 pub static OPERATIONS: &[Entry] = &[

@@ -4,8 +4,8 @@ use super::failure::Failure;
 use super::protocol::{
     AgentTexts, CarryInfo, ChangeLine, CommitLine, ForkInfo, SnapshotInfo, TreeInfo, TreeWord,
 };
-use super::slots::{Daemon, Slot};
-use super::strays::{self, Untold};
+use super::state::slots::{Daemon, Slot};
+use super::state::strays::{self, Untold};
 use tine_change::fork_point::fork_point;
 use tine_change::{Change, Side};
 use tine_git::{CommitInfo, LinkedWorktree, ObjectId};

@@ -1,0 +1,340 @@
+//! What becomes of an agent's text when its buffer ends before the person saved it: it is merged into the file, or written beside
+//! it where it does not fit. Nothing that is there is replaced by it.
+//!
+//! In a fork these are operations, which can be taken back. The record in the store goes when the text is on the disk.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::failure::{ErrorCode, Failure};
+use crate::state::slots::{Daemon, Turn};
+use tine_attr::FileKind;
+use tine_path::RepoPath;
+use tine_tools::BufferKey;
+use tine_tools::buffers;
+use tine_tools::buffers::kept::{self, AgentRecord};
+use tine_workspace::store::Shelf;
+use tine_workspace::{By, Caller, Fork, FsError, NewContent, OperationError, PutOptions};
+
+/// What the log of operations says.
+pub(super) const COMMAND: &str = "tine buffer: an agent's text of an open buffer";
+
+/// So many texts of agents lie beside one file, and no more.
+const MAX_BESIDE: usize = 10_000;
+
+/// What a path holds.
+pub(super) enum There {
+    Nothing,
+    File(Vec<u8>),
+    /// Something that no text can be merged into.
+    Other,
+}
+
+/// Closes a buffer of that session.
+pub(super) fn close(daemon: &Arc<Daemon>, session: u64, key: &BufferKey) -> Result<(), Failure> {
+    with_turn(daemon, key, |turn| {
+        let record = daemon.buffers.close(session, key);
+        // Of one that stops the editors go on to have their files open.
+        if daemon.refuse_if_stopping().is_ok() {
+            daemon.buffers.note_closed(&daemon.store, key);
+        }
+        let Some(record) = record else {
+            return Ok(());
+        };
+        bring(daemon, turn, record)
+    })
+}
+
+/// An editor has gone away. What cannot be brought into its file now stays in the store, for the next daemon.
+pub(super) fn leave(daemon: &Arc<Daemon>, session: u64) {
+    for key in daemon.buffers.of_session(session) {
+        if let Err(failure) = close(daemon, session, &key) {
+            note(daemon, &key, failure);
+        }
+    }
+    daemon.buffers.detach(session);
+}
+
+/// Ends all buffers of a fork, whose files go with its mount.
+pub fn end_in(turn: &Turn<'_>) -> Result<(), Failure> {
+    let daemon = turn.daemon;
+    for key in daemon.buffers.of(Some(turn.name())) {
+        let record = daemon.buffers.end(&key);
+        daemon.buffers.note_closed(&daemon.store, &key);
+        if let Some(record) = record {
+            bring(daemon, Some(turn), record)?;
+        }
+    }
+    Ok(())
+}
+
+/// Brings into their files what a daemon that died, or was stopped, has left.
+pub fn recover(daemon: &Arc<Daemon>) {
+    match daemon.buffers.recover(&daemon.store) {
+        Ok(damaged) => damaged.iter().for_each(|error| log::error!("{error}")),
+        Err(error) => log::error!("what agents have read cannot be looked for: {error}"),
+    }
+    let records = match buffers::records(&daemon.store) {
+        Ok((records, damaged)) => {
+            for error in damaged {
+                log::error!("{error}");
+            }
+            records
+        }
+        Err(error) => return log::error!("texts of agents could not be looked for: {error}"),
+    };
+    for record in records {
+        let key = record.key();
+        let brought = with_turn(daemon, &key, |turn| bring(daemon, turn, record.id));
+        if let Err(failure) = brought {
+            note(daemon, &key, failure);
+        }
+    }
+}
+
+fn note(daemon: &Daemon, key: &BufferKey, failure: Failure) {
+    let failure = failure.context(format!(
+        "what an agent wrote to {} is still in the store only",
+        key.path
+    ));
+    log::error!("{failure}");
+    if let Some(slot) = key.fork.as_ref().and_then(|fork| daemon.known_slot(fork)) {
+        slot.set_trouble(Some(failure));
+    }
+}
+
+/// Runs `act` in the fork's turn: who looks for the agent's text in the file meanwhile waits until it is there.
+fn with_turn(
+    daemon: &Arc<Daemon>,
+    key: &BufferKey,
+    act: impl FnOnce(Option<&Turn<'_>>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match &key.fork {
+        None => act(None),
+        Some(fork) => {
+            let slot = daemon.slot(fork);
+            let turn = daemon.turn(&slot)?;
+            act(Some(&turn))
+        }
+    }
+}
+
+/// Brings what the record of that number says into its file; then the record goes.
+fn bring(daemon: &Daemon, turn: Option<&Turn<'_>>, id: u64) -> Result<(), Failure> {
+    let Some(record) = daemon.store.read_document::<AgentRecord>(Shelf::Buffers, id)? else {
+        return Ok(());
+    };
+    match turn {
+        Some(turn) => {
+            let fork = turn.open_existing()?;
+            bring_into(&InFork(&fork), &record)?;
+            fork.workspace.sync()?;
+        }
+        None => {
+            let checkout = daemon.repository.main_checkout().ok_or_else(|| {
+                Failure::new(
+                    ErrorCode::NoSuchPath,
+                    "the repository has no main checkout any more",
+                )
+                .hint(format!(
+                    "`git worktree list` shows what it has; the text is in {}",
+                    daemon.store.dir().display()
+                ))
+            })?;
+            bring_into(&InCheckout(checkout), &record)?;
+        }
+    }
+    daemon.store.remove_document(Shelf::Buffers, id, None)?;
+    Ok(())
+}
+
+/// Where files are.
+pub(super) trait Files {
+    fn look(&self, path: &RepoPath) -> Result<There, Failure>;
+    /// Makes a file, or replaces that which holds `before`; false where another is there by now.
+    fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure>;
+}
+
+fn bring_into(files: &impl Files, record: &AgentRecord) -> Result<(), Failure> {
+    let beside = loop {
+        let there = files.look(&record.path)?;
+        let (before, outcome) = match &there {
+            There::Nothing => (None, record.outcome(None)),
+            There::File(content) => (Some(content.as_slice()), record.outcome(Some(content))),
+            There::Other => break record.outcome_beside().beside,
+        };
+        // Where somebody else was faster it is merged again.
+        let is_put = match &outcome.content {
+            Some(content) => files.put(&record.path, before, content)?,
+            None => true,
+        };
+        if is_put {
+            break outcome.beside;
+        }
+    };
+    beside
+        .iter()
+        .try_for_each(|text: &String| put_beside(files, &record.path, text).map(drop))
+}
+
+/// Writes a text beside the file under the first name that is free; the file that was made. One that is there already is left.
+pub(super) fn put_beside(
+    files: &impl Files,
+    path: &RepoPath,
+    text: &str,
+) -> Result<Option<RepoPath>, Failure> {
+    for number in 1..=MAX_BESIDE {
+        let Some(place) = kept::beside(path, number) else {
+            break;
+        };
+        match files.look(&place)? {
+            There::File(content) if content == text.as_bytes() => return Ok(None),
+            There::File(_) | There::Other => {}
+            There::Nothing => {
+                if files.put(&place, None, text.as_bytes())? {
+                    log::warn!("what an agent wrote does not fit {path} any more: it is in {place}");
+                    return Ok(Some(place));
+                }
+            }
+        }
+    }
+    Err(
+        Failure::new(ErrorCode::PathExists, format!("no name is free beside {path}"))
+            .hint("remove files that end in `.agent-text`; then restart the daemon (`tine daemon stop`)"),
+    )
+}
+
+pub(super) struct InFork<'a>(pub(super) &'a Fork);
+
+impl Files for InFork<'_> {
+    fn look(&self, path: &RepoPath) -> Result<There, Failure> {
+        let workspace = &self.0.workspace;
+        match workspace.resolve(path) {
+            Ok(attr) if attr.kind == FileKind::Regular => Ok(There::File(workspace.read_path(path)?)),
+            Ok(_) => Ok(There::Other),
+            Err(FsError::NotFound) => Ok(There::Nothing),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure> {
+        let attrs = self.0.workspace.base_attrs();
+        let by = By {
+            caller: Caller::new(attrs.uid, attrs.gid),
+            command: COMMAND,
+        };
+        let options = PutOptions {
+            parents: true,
+            executable: false,
+        };
+        let workspace = &self.0.workspace;
+        let Some(before) = before else {
+            workspace.put_file(by, path, NewContent::Bytes(content), options)?;
+            return Ok(true);
+        };
+        let edited = workspace.edit_file(by, path, u64::MAX, |now| match now == before {
+            true => Ok(content.to_vec()),
+            false => Err(Unput::MovedOn),
+        });
+        match edited {
+            Ok(_) => Ok(true),
+            Err(Unput::MovedOn) => Ok(false),
+            Err(Unput::Operation(error)) => Err(error.into()),
+        }
+    }
+}
+
+/// Why a file was not replaced.
+enum Unput {
+    /// It does not hold any more what it held.
+    MovedOn,
+    Operation(OperationError),
+}
+
+impl From<OperationError> for Unput {
+    fn from(error: OperationError) -> Unput {
+        Unput::Operation(error)
+    }
+}
+
+struct InCheckout<'a>(&'a Path);
+
+impl InCheckout<'_> {
+    /// The path on this machine; refused where a symlink is on the way by now.
+    fn place(&self, path: &RepoPath) -> Result<PathBuf, Failure> {
+        let mut place = self.0.to_owned();
+        for dir in path.directories_above() {
+            let dir = self.0.join(dir.as_path());
+            if dir.is_symlink() {
+                return Err(Failure::new(
+                    ErrorCode::PathRefused,
+                    format!("{} is a symbolic link by now", dir.display()),
+                )
+                .hint("put the directory back, then restart the daemon (`tine daemon stop`)"));
+            }
+        }
+        place.push(path.as_path());
+        Ok(place)
+    }
+}
+
+impl Files for InCheckout<'_> {
+    fn look(&self, path: &RepoPath) -> Result<There, Failure> {
+        let place = self.place(path)?;
+        let found = match fs::symlink_metadata(&place) {
+            Ok(meta) if meta.is_file() => fs::read(&place).map(There::File),
+            Ok(_) => Ok(There::Other),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(There::Nothing),
+            Err(error) => Err(error),
+        };
+        found.map_err(|error| Failure::io("read", &place, &error))
+    }
+
+    fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure> {
+        let place = self.place(path)?;
+        replace(&place, before, content).map_err(|error| Failure::io("write", &place, &error))
+    }
+}
+
+/// Makes the file, or replaces the one that holds `before`, in one step and durably.
+fn replace(place: &Path, before: Option<&[u8]>, content: &[u8]) -> io::Result<bool> {
+    let parent = place.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(parent)?;
+    let mut name = std::ffi::OsString::from(format!(".tine-{}-", std::process::id()));
+    name.push(place.file_name().unwrap_or_default());
+    let temporary = parent.join(name);
+    let put = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+        file.write_all(content)?;
+        let is_put = match before {
+            // A link is not made where something is.
+            None => {
+                file.sync_all()?;
+                match fs::hard_link(&temporary, place) {
+                    Ok(()) => true,
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
+                    Err(error) => return Err(error),
+                }
+            }
+            Some(before) => {
+                file.set_permissions(fs::symlink_metadata(place)?.permissions())?;
+                file.sync_all()?;
+                let is_same = fs::read(place)? == before;
+                if is_same {
+                    fs::rename(&temporary, place)?;
+                }
+                is_same
+            }
+        };
+        File::open(parent)?.sync_all()?;
+        Ok(is_put)
+    };
+    let done = put();
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != ErrorKind::NotFound => log::warn!("{}: {error}", temporary.display()),
+        _ => {}
+    }
+    done
+}

@@ -1,0 +1,376 @@
+//! The daemon itself: who it is, and its end.
+
+use std::convert::Infallible;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
+use crate::protocol::{
+    DaemonInfo, Done, Figures, MountFigures, PROTOCOL_VERSION, SetAsideList, StoreChecked,
+};
+use crate::state::room;
+use crate::state::slots::{Daemon, Slot, busy};
+use parking_lot::Mutex;
+use tine_fuse::UnmountMode;
+use tine_sys::namespace::mount_namespace_of;
+use tine_sys::{parallel, process};
+use tine_workspace::store::{CheckOptions, CheckReport, Depth};
+
+/// Who is there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DaemonStatus {}
+
+impl Operation for DaemonStatus {
+    const NAME: &'static str = "status";
+    const FOR_EVERY_VERSION: bool = true;
+    type Answer = DaemonInfo;
+
+    fn run(self, call: &Call<'_>) -> Result<DaemonInfo, Failure> {
+        status(call.daemon)
+    }
+}
+
+/// What the daemon holds in memory.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReadFigures {}
+
+impl Operation for ReadFigures {
+    const NAME: &'static str = "figures";
+    type Answer = Figures;
+
+    fn run(self, call: &Call<'_>) -> Result<Figures, Failure> {
+        Ok(figures(call.daemon))
+    }
+}
+
+/// Unmount every fork and end the daemon
+///
+/// The forks and their changes stay; the next command starts the daemon again, which mounts what was mounted.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine daemon stop
+  tine daemon stop --force     even while programs use a mount, or if it hangs")]
+pub struct Stop {
+    /// Detach mounts that are in use; kill a daemon that does not answer
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+impl Operation for Stop {
+    const NAME: &'static str = "stop";
+    const FOR_EVERY_VERSION: bool = true;
+    type Answer = Done;
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Done, Failure> {
+        let insistence = match self.force {
+            true => Insistence::Force,
+            false => Insistence::Refuse,
+        };
+        stop(call.daemon, insistence)?;
+        Ok(Done {})
+    }
+}
+
+/// Check that everything the forks need is there and whole
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+pub struct Check {
+    /// Put right what can be
+    #[arg(long)]
+    #[serde(default)]
+    pub repair: bool,
+
+    /// Say what --repair would do, and do nothing
+    #[arg(short = 'n', long, requires = "repair")]
+    #[serde(default)]
+    pub dry_run: bool,
+
+    /// Without reading the bytes of files.
+    #[arg(skip)]
+    #[serde(default)]
+    pub brief: bool,
+}
+
+impl Check {
+    /// As the store is asked for it.
+    pub fn options(&self) -> CheckOptions {
+        CheckOptions {
+            depth: match self.brief {
+                true => Depth::Places,
+                false => Depth::Bytes,
+            },
+            repair: self.repair,
+            dry_run: self.dry_run,
+        }
+    }
+}
+
+impl Operation for Check {
+    const NAME: &'static str = "check";
+    const DOING: &'static str = "checking";
+    type Answer = StoreChecked;
+
+    fn run(self, call: &Call<'_>) -> Result<StoreChecked, Failure> {
+        check(call.daemon, self.options()).map(Into::into)
+    }
+}
+
+/// What repairs moved aside.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ListSetAside {
+    /// The number of one that is put back first.
+    pub put_back: Option<u64>,
+}
+
+impl Operation for ListSetAside {
+    const NAME: &'static str = "set-aside";
+    const DOING: &'static str = "putting back";
+    type Answer = SetAsideList;
+
+    fn run(self, call: &Call<'_>) -> Result<SetAsideList, Failure> {
+        set_aside(call.daemon, self.put_back)
+    }
+}
+
+/// What a stop does about programs that use a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Insistence {
+    /// Nothing is stopped.
+    Refuse,
+    /// Every mount is detached; the programs get errors.
+    Force,
+    /// Only what is in use is detached, the rest unmounted cleanly: the process is told to end and has no choice.
+    DetachBusy,
+}
+
+pub fn status(daemon: &Arc<Daemon>) -> Result<DaemonInfo, Failure> {
+    daemon.refuse_if_stopping()?;
+    let (records, _) = daemon.store.records();
+    Ok(DaemonInfo {
+        protocol: PROTOCOL_VERSION,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        store: daemon.store.dir().to_owned(),
+        started_secs: daemon.started_secs,
+        forks: records.len(),
+        mounts: daemon.mounts(),
+        memory_bytes: resident_bytes().unwrap_or(0),
+        mount_namespace: mount_namespace_of(Path::new("/proc/self")),
+    })
+}
+
+/// Looks whether the store is whole; nobody changes reviews, handoffs or sessions while they are put right.
+pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Result<CheckReport, Failure> {
+    daemon.refuse_if_stopping()?;
+    let _rounds = options.repair.then(|| daemon.rounds.lock());
+    let _reviews = options.repair.then(|| daemon.reviews.lock());
+    // A pipe in the place of a ref is found here.
+    let report = tine_change::check::check(&daemon.store, &daemon.repository.reopened()?, options)?;
+    for finding in &report.findings {
+        log::warn!("{} {}: {}", finding.kind.word(), finding.what, finding.detail);
+    }
+    Ok(report)
+}
+
+/// Lists what repairs moved aside, and puts one of them back where that is asked for.
+pub fn set_aside(daemon: &Arc<Daemon>, put_back: Option<u64>) -> Result<SetAsideList, Failure> {
+    daemon.refuse_if_stopping()?;
+    let _rounds = daemon.rounds.lock();
+    let _reviews = daemon.reviews.lock();
+    let put_back = put_back.map(|number| daemon.store.put_back(number)).transpose()?;
+    Ok(SetAsideList {
+        set_aside: daemon.store.set_aside()?,
+        put_back,
+    })
+}
+
+fn figures(daemon: &Arc<Daemon>) -> Figures {
+    let mut figures = Figures {
+        remembered_nodes: 0,
+        layer_nodes: 0,
+        layer_names: 0,
+        caches: daemon.store.cache_figures(),
+        threads: status_line("Threads:")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0),
+        open_files: room::open_files().unwrap_or(0),
+        open_files_limit: process::open_files_limit().unwrap_or(0),
+        mounted: Vec::new(),
+    };
+    for slot in daemon.slots() {
+        // The workspace may be waited for; the slot must not be held meanwhile.
+        if let Some(workspace) = slot.with_open_fork(|fork| fork.workspace.clone()) {
+            let layer = workspace.stats();
+            figures.remembered_nodes += workspace.remembered();
+            figures.layer_nodes += layer.nodes;
+            figures.layer_names += layer.dentries;
+        }
+        if let Some((transport, counts)) = slot.requests() {
+            let came = counts.into_iter().filter(|(_, count)| *count > 0);
+            figures.mounted.push(MountFigures {
+                fork: slot.name.clone(),
+                transport: transport.name().to_owned(),
+                requests: came.map(|(kind, count)| (kind.to_owned(), count)).collect(),
+            });
+        }
+    }
+    figures
+}
+
+pub fn resident_bytes() -> Option<u64> {
+    let text = status_line("VmRSS:")?;
+    let kibibytes: u64 = text.strip_suffix(" kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+/// What stands behind `key` in `/proc/self/status`.
+fn status_line(key: &str) -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    Some(line.trim().to_owned())
+}
+
+/// Unmounts everything, so that the process can end. What was mounted is remembered as such. On a failure everything is
+/// as before.
+pub fn stop(daemon: &Arc<Daemon>, insistence: Insistence) -> Result<(), Failure> {
+    daemon.stop_with(|| {
+        let slots = daemon.slots();
+        match insistence {
+            Insistence::Refuse => {
+                refuse_if_busy(&slots)?;
+                unmount_all(daemon, &slots)
+            }
+            Insistence::Force | Insistence::DetachBusy => {
+                detach_all(daemon, &slots, insistence);
+                Ok(())
+            }
+        }
+    })?;
+    log::info!("the daemon ends");
+    Ok(())
+}
+
+/// Unmounts everything where the repository was moved or removed; whether it was. Every path that this process has
+/// leads to nothing then, or into another repository; a daemon at the new place goes on with what the store holds.
+pub fn end_if_displaced(daemon: &Arc<Daemon>) -> bool {
+    if daemon.store.is_in_place() {
+        return false;
+    }
+    log::warn!("{} is no longer there", daemon.store.dir().display());
+    let places: Vec<PathBuf> = daemon
+        .slots()
+        .iter()
+        .filter_map(|slot| slot.mount_dir())
+        .collect();
+    match stop(daemon, Insistence::DetachBusy) {
+        Ok(_) => {
+            places.iter().for_each(|dir| tine_fuse::remove_guard(dir));
+            true
+        }
+        Err(failure) => {
+            // Another thread stopped it.
+            log::info!("{failure}");
+            true
+        }
+    }
+}
+
+fn refuse_if_busy(slots: &[Arc<Slot>]) -> Result<(), Failure> {
+    let mounted: Vec<(&Slot, PathBuf)> = slots
+        .iter()
+        .filter_map(|slot| Some((&**slot, slot.mount_dir()?)))
+        .collect();
+    let dirs: Vec<&Path> = mounted.iter().map(|(_, dir)| dir.as_path()).collect();
+    let failures: Vec<Failure> = mounted
+        .iter()
+        .zip(tine_fuse::users_of_each(&dirs))
+        .filter(|(_, users)| !users.is_empty())
+        .map(|((slot, dir), users)| busy(&slot.name, dir, users))
+        .collect();
+    all_in_use(failures)
+}
+
+/// One failure that tells of all these mounts; fine where there are none.
+fn all_in_use(mut failures: Vec<Failure>) -> Result<(), Failure> {
+    let not_in_use = failures
+        .iter()
+        .position(|failure| failure.code != ErrorCode::Busy);
+    match failures.len() {
+        0 => Ok(()),
+        1 => Err(failures.remove(0)),
+        _ if let Some(other) = not_in_use => Err(failures.remove(other)),
+        count => {
+            let failure = Failure::new(ErrorCode::Busy, format!("{count} mounts are in use"))
+                .hint("end these programs or let them leave the mounts, or add `--force`");
+            Err(failures
+                .iter()
+                .fold(failure, |failure, one| failure.cause(one.to_string())))
+        }
+    }
+}
+
+/// Unmounts everything cleanly; if one cannot be, the others are mounted again.
+fn unmount_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>]) -> Result<(), Failure> {
+    let outcomes = at_once(slots, |slot| {
+        let turn = daemon.turn_even_stopping(slot);
+        let Some((dir, settings)) = turn.mounted_as() else {
+            return Ok(None);
+        };
+        turn.unmount(UnmountMode::Clean)?;
+        Ok(Some((slot, dir, settings)))
+    });
+    let (unmounted, failures): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
+    let failures: Vec<Failure> = failures.into_iter().filter_map(Result::err).collect();
+    if !failures.is_empty() {
+        for (slot, dir, settings) in unmounted.into_iter().filter_map(Result::ok).flatten() {
+            let turn = daemon.turn_even_stopping(slot);
+            turn.mount_or_note(dir, settings);
+        }
+    }
+    all_in_use(failures)
+}
+
+fn detach_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>], insistence: Insistence) {
+    at_once(slots, |slot| {
+        let turn = daemon.turn_even_stopping(slot);
+        let cleanly = match insistence {
+            Insistence::Force => Err(None),
+            Insistence::Refuse | Insistence::DetachBusy => turn.unmount(UnmountMode::Clean).map_err(Some),
+        };
+        if let Err(failure) = cleanly {
+            if let Some(failure) = failure {
+                log::warn!("{failure}");
+            }
+            if let Err(failure) = turn.unmount(UnmountMode::Force) {
+                log::error!("{failure}");
+            }
+        }
+    });
+}
+
+/// Calls `run` with every slot, many at the same time: what one waits for, others wait for meanwhile.
+fn at_once<'s, T: Send>(slots: &'s [Arc<Slot>], run: impl Fn(&'s Arc<Slot>) -> T + Sync) -> Vec<T> {
+    let outcomes = Mutex::new(Vec::with_capacity(slots.len()));
+    let Ok(()) = parallel::at_once(slots, room::UNMOUNTED_AT_ONCE, |slot| {
+        let outcome = run(slot);
+        outcomes.lock().push(outcome);
+        Ok::<(), Infallible>(())
+    });
+    outcomes.into_inner()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn this_process_has_memory() {
+        assert!(super::resident_bytes().unwrap() > 1 << 20);
+    }
+}

@@ -1,0 +1,752 @@
+//! Merging forks, snapshots, branches, commits and trees into a fork or a branch.
+//!
+//! Everything is planned first, one source after another, each on the commit that the one before would lead to. What is uncommitted in
+//! a target fork is merged with it and stays uncommitted. A dry run ends there. Then what is uncommitted in source forks is committed in them, and the target moves once, to the last commit.
+
+mod moving;
+mod sides;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use self::sides::{Source, default_target, find_source};
+use super::buffers;
+use super::reviews::sides as review_sides;
+use super::target::{self, Holder, Target, find_target, fork_called, while_it_moves, word_for};
+use super::turns::{slots_of, turns_of};
+use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
+use crate::points::ResolvedPoint;
+use crate::policy::Signers;
+use crate::protocol::{
+    AgentTexts, Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish,
+};
+use crate::report;
+use crate::state::slots::{Daemon, Slot, Turn};
+use tine_attr::Timestamp;
+use tine_change::commit::refuse_moved_under;
+use tine_change::compare::compare_trees;
+use tine_change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
+use tine_change::merge::{MergeSpec, Planned, Tip, carry_along, plan};
+use tine_change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge, Sides};
+use tine_change::{ChangeError, Point, rerere};
+use tine_git::{CommitSpec, Identity, ObjectId, Repository};
+use tine_merge::MergeOptions;
+use tine_workspace::store::{Lease, Shelf};
+use tine_workspace::{By, ForkName, StoreError};
+
+impl Operation for MergeRequest {
+    const NAME: &'static str = "merge";
+    const DOING: &'static str = "merging";
+    type Answer = Merge;
+
+    fn run(self, call: &Call<'_>) -> Result<Merge, Failure> {
+        merge(call.daemon, call.by(), &self, &call.signers())
+    }
+}
+
+/// Merges what `request` says, or says what would come of it.
+pub fn merge(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &MergeRequest,
+    signers: &Signers,
+) -> Result<Merge, Failure> {
+    // Two of the same merge become one review.
+    let _reviews = (request.review != ReviewWish::Never).then(|| daemon.reviews.lock());
+    merge_with(daemon, by, request, signers, None)
+}
+
+/// The fork or branch that `word` names, so that it means one thing from here on.
+pub fn target_called(daemon: &Arc<Daemon>, word: &str) -> Result<String, Failure> {
+    Ok(find_target(daemon, &daemon.repository_now()?, word)?.to_string())
+}
+
+/// As [`merge`], with the resolutions of a review.
+pub fn merge_with(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &MergeRequest,
+    signers: &Signers,
+    review: Option<&ReviewRecord>,
+) -> Result<Merge, Failure> {
+    while_it_moves(|| Merging::begin(daemon, by, request, signers, review)?.run())
+}
+
+/// One source, planned.
+struct PlannedSource {
+    line: MergedSource,
+    /// What was uncommitted in a fork, as the commit that it is to become.
+    uncommitted: Option<(ForkName, ObjectId)>,
+    theirs: Tip,
+}
+
+/// Where the target is, or would be with the sources that were planned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stand {
+    tip: Tip,
+    /// The view, where something is uncommitted in the target: a tree.
+    view: Option<ObjectId>,
+}
+
+/// What one source comes to.
+struct Planning {
+    source: PlannedSource,
+    next: Stand,
+    /// Open ones: nothing becomes of the source.
+    conflicts: Vec<ConflictRecord>,
+}
+
+struct Merging<'a> {
+    daemon: &'a Arc<Daemon>,
+    by: By<'a>,
+    request: &'a MergeRequest,
+    signers: &'a Signers,
+    /// What is to become of conflicts.
+    review: Option<&'a ReviewRecord>,
+    repository: Repository,
+    holder: Holder,
+    sources: Vec<Source>,
+    /// Whether what is uncommitted in a source may be committed for it.
+    takes_uncommitted: bool,
+    slots: BTreeMap<ForkName, Arc<Slot>>,
+}
+
+impl<'a> Merging<'a> {
+    fn begin(
+        daemon: &'a Arc<Daemon>,
+        by: By<'a>,
+        request: &'a MergeRequest,
+        signers: &'a Signers,
+        review: Option<&'a ReviewRecord>,
+    ) -> Result<Merging<'a>, Failure> {
+        if request
+            .message
+            .as_ref()
+            .is_some_and(|message| message.trim().is_empty())
+        {
+            return Err(ChangeError::EmptyMessage.into());
+        }
+        let repository = daemon.repository_now()?;
+        let mut sources = Vec::new();
+        for word in &request.sources {
+            sources.push(find_source(daemon, &repository, request, word)?);
+        }
+        let holder = find_holder(daemon, &repository, request, &sources)?;
+        let is_named_as_fork = match (&request.into, &request.here) {
+            (Some(word), _) => !word.starts_with("branch:") && fork_called(daemon, word).is_some(),
+            (None, here) => here.is_some(),
+        };
+        let takes_uncommitted = is_named_as_fork
+            || request.with_uncommitted
+            || repository.config_bool("tine.mergeUncommitted") == Some(true);
+        let mut forks: Vec<ForkName> = sources
+            .iter()
+            .filter_map(|source| match &source.point {
+                Point::Fork(fork) | Point::SnapshotOf(fork, _) => Some(fork.clone()),
+                _ => None,
+            })
+            .collect();
+        if let Holder::Fork(fork) = &holder {
+            forks.push(fork.clone());
+        }
+        let slots = slots_of(daemon, forks);
+        Ok(Merging {
+            daemon,
+            by,
+            request,
+            signers,
+            review,
+            repository,
+            holder,
+            sources,
+            takes_uncommitted,
+            slots,
+        })
+    }
+
+    fn run(&self) -> Result<Merge, Failure> {
+        let merge = {
+            let turns = self.turns()?;
+            let _lease = match self.request.dry_run {
+                true => None,
+                false => Some(self.lease(&turns)?),
+            };
+            self.run_with_agent_texts(&turns)?
+        };
+        if merge.after != merge.before && !merge.dry_run {
+            Target::after(&self.repository, &self.holder);
+        }
+        Ok(self.delete_merged(merge))
+    }
+
+    /// The turns of all forks that this is about.
+    fn turns(&self) -> Result<BTreeMap<ForkName, Turn<'_>>, Failure> {
+        let turns = turns_of(self.daemon, &self.slots)?;
+        for turn in turns.values() {
+            turn.settle(&self.repository, &*turn.open_existing()?)?;
+        }
+        Ok(turns)
+    }
+
+    /// Takes the leases of the target's branch and checkout, and of the branches of all forks that this is about.
+    fn lease(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Lease<'_>, Failure> {
+        let (daemon, repository) = (self.daemon, &self.repository);
+        let turns: Vec<&Turn<'_>> = turns.values().collect();
+        target::lease(daemon, repository, self.by.command, &self.holder, &turns, || {
+            find_holder(daemon, repository, self.request, &self.sources)
+        })
+    }
+
+    /// What agents wrote to open buffers of the sources is theirs to merge; a dry run names it.
+    fn run_with_agent_texts(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merge, Failure> {
+        let mut sources: Vec<&ForkName> = Vec::new();
+        for source in &self.sources {
+            match &source.point {
+                Point::Fork(fork) if !matches!(&self.holder, Holder::Fork(target) if target == fork) => {
+                    sources.push(fork);
+                }
+                _ => {}
+            }
+        }
+        let mut found: Vec<(String, AgentTexts)> = Vec::new();
+        let mut merge = match self.request.dry_run {
+            true => {
+                for fork in sources {
+                    let left_out = buffers::in_buffers_only(self.daemon, fork);
+                    let texts = AgentTexts {
+                        brought: Vec::new(),
+                        left_out: left_out.iter().map(Into::into).collect(),
+                    };
+                    found.push((Point::Fork(fork.clone()).to_string(), texts));
+                }
+                self.run_in(turns)?
+            }
+            false => self.run_when_brought(turns, &sources, &mut found)?,
+        };
+        for source in &mut merge.sources {
+            let of_source = found.iter().find(|(point, _)| *point == source.source.point);
+            source.agent_texts = of_source.map(|(_, texts)| texts.clone()).unwrap_or_default();
+        }
+        Ok(merge)
+    }
+
+    fn run_when_brought(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        sources: &[&ForkName],
+        found: &mut Vec<(String, AgentTexts)>,
+    ) -> Result<Merge, Failure> {
+        let Some((fork, others)) = sources.split_first() else {
+            return self.run_in(turns);
+        };
+        let (merge, texts) = buffers::with_agent_texts(turn_of(turns, fork)?, || {
+            self.run_when_brought(turns, others, found)
+        })?;
+        found.push((Point::Fork((*fork).clone()).to_string(), texts));
+        Ok(merge)
+    }
+
+    fn run_in(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merge, Failure> {
+        if let Holder::Fork(fork) = &self.holder {
+            let open = turn_of(turns, fork)?.open()?;
+            if let Some(operation) = open.worktree.operation_in_progress() {
+                return Err(ChangeError::OperationInProgress(operation).into());
+            }
+            refuse_moved_under(&self.repository, &open)?;
+        }
+        let before = self.stand(turns)?;
+        let mut stand = before;
+        let mut sources: Vec<PlannedSource> = Vec::new();
+        let mut conflicts: Vec<ConflictRecord> = Vec::new();
+        let mut messages = self.request.messages.iter();
+        for source in &self.sources {
+            let message = messages.next().and_then(Option::as_deref);
+            let planned = self.plan_source(turns, source, stand, message)?;
+            sources.push(planned.source);
+            conflicts = planned.conflicts;
+            if !conflicts.is_empty() {
+                break;
+            }
+            stand = planned.next;
+        }
+        let is_looked_at = self.request.review == ReviewWish::Always
+            && matches!(sources.as_slice(), [source] if source.line.how == MergedHow::MergeCommit);
+        if is_looked_at || !conflicts.is_empty() && self.request.all_or_nothing {
+            stand = before;
+        }
+        let moves = stand.tip != before.tip;
+        let status = match (conflicts.is_empty(), moves) {
+            (false, _) => MergeStatus::Conflicts,
+            (true, _) if is_looked_at => MergeStatus::Reviewed,
+            (true, false) => MergeStatus::NothingToMerge,
+            (true, true) => MergeStatus::Merged,
+        };
+        if self.request.markers && !conflicts.is_empty() {
+            self.prepare_for_markers(turns, &sources)?;
+        }
+        if moves && !self.request.allow_revert {
+            let gone_back = KnownGoneBack::of(&self.daemon.store);
+            let (from, to) = (before.tip.commit_id, stand.tip.tree_id);
+            let of = match self.sources.as_slice() {
+                [
+                    Source {
+                        point: Point::Fork(fork),
+                        ..
+                    },
+                ] => Some(fork),
+                _ => None,
+            };
+            refuse_taking_back(&self.repository, &gone_back, from, to, Taking::Merge(of))?;
+        }
+        let snapshot = match moves {
+            false => None,
+            true => self.move_target(turns, &sources, before, stand)?,
+        };
+        for source in &mut sources {
+            // Nothing became of what was only planned.
+            if self.request.dry_run || !moves || source.line.commit.is_none() {
+                source.line.committed = None;
+            }
+            if !moves {
+                source.line.commit = None;
+            }
+        }
+        let review = match sources.last() {
+            Some(source)
+                if is_looked_at || self.request.review != ReviewWish::Never && !conflicts.is_empty() =>
+            {
+                Some(self.keep_review(source, stand, &conflicts, &self.target_line(turns)?)?)
+            }
+            _ => None,
+        };
+        let (before, tip) = (before.tip, stand.tip);
+        let changes = compare_trees(&self.repository, before.tree_id, tip.tree_id)?;
+        let hex = |tip: Tip| tip.commit_id.map(|id| id.to_string());
+        Ok(Merge {
+            status,
+            dry_run: self.request.dry_run,
+            target: self.target_line(turns)?,
+            before: hex(before),
+            after: hex(tip),
+            sources: sources.into_iter().map(|source| source.line).collect(),
+            conflicts,
+            review,
+            changes: changes.iter().map(report::change_line).collect(),
+            snapshot,
+        })
+    }
+
+    /// Keeps the merge of `source` into what stands there as a review; its number. One that is open already is planned again.
+    fn keep_review(
+        &self,
+        source: &PlannedSource,
+        stand: Stand,
+        conflicts: &[ConflictRecord],
+        target: &MergeTarget,
+    ) -> Result<u64, Failure> {
+        let request = self.request;
+        let here = request.here.as_ref().map(ForkName::as_str);
+        let asked = request.into.as_deref().or(here);
+        let merge = ReviewedMerge {
+            source: source.line.source.point.clone(),
+            into: word_for(self.daemon, asked, &self.holder, target),
+            here: request.here.clone(),
+            git_dir: request.git_dir.clone(),
+            base: match &request.base {
+                Some(word) => Some(self.base_of(word)?.to_string()),
+                None => None,
+            },
+            level: request.level,
+            strategy: request.strategy,
+            fast_forward: request.fast_forward,
+            allow_unrelated: request.allow_unrelated,
+            delete: request.delete,
+            with_uncommitted: self.takes_uncommitted,
+            message: request.message.clone(),
+        };
+        let sides = Sides {
+            ours: stand.tip,
+            view: stand.view,
+            theirs: source.theirs,
+        };
+        let store = &self.daemon.store;
+        let (records, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
+        if let Some(mut known) = records.into_iter().find(|known| known.is_open_merge(&merge)) {
+            if !known.moved(&sides).is_empty() || !known.has_conflicts(conflicts) {
+                known.plan_again(&sides, conflicts);
+            }
+            known.merge.message = merge.message.or(known.merge.message);
+            known.save(store, &self.repository)?;
+            return Ok(known.id);
+        }
+        let mut record = ReviewRecord {
+            id: 0,
+            created_secs: Timestamp::now().secs,
+            state: ReviewState::Open,
+            merge,
+            work: None,
+            ours_commit: None,
+            view: None,
+            theirs_commit: None,
+            theirs_tree: String::new(),
+            conflicts: Vec::new(),
+            verdict: None,
+            amendments: Vec::new(),
+            commit: None,
+            committed_on: None,
+        };
+        record.plan_again(&sides, conflicts);
+        if let Err(error) = rerere::recall(store, &self.repository, &mut record) {
+            log::warn!("what git remembers is not used: {error}");
+        }
+        let what = format!("{} into {}", record.merge.source, record.merge.into);
+        let id = record.add(store, &self.repository)?;
+        log::info!("review {id}: {what}");
+        Ok(id)
+    }
+
+    /// Where the target is.
+    fn stand(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Stand, Failure> {
+        Ok(Stand {
+            tip: self.target_tip(turns)?,
+            view: self.target_view(turns)?,
+        })
+    }
+
+    fn options(&self) -> MergeOptions {
+        MergeOptions {
+            level: self.request.level,
+            strategy: self.request.strategy,
+            ..MergeOptions::default()
+        }
+    }
+
+    /// Plans one source on top of what stands there; `message` is what a merge commit says, whatever was asked for.
+    fn plan_source(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        source: &Source,
+        stand: Stand,
+        message: Option<&str>,
+    ) -> Result<Planning, Failure> {
+        let request = self.request;
+        let ours = stand.tip;
+        let (theirs, uncommitted) = self.source_tip(turns, source)?;
+        let spec = MergeSpec {
+            base: match &request.base {
+                Some(word) => Some(self.base_of(word)?),
+                None => None,
+            },
+            options: self.options(),
+            fast_forward: request.fast_forward,
+            allow_unrelated: request.allow_unrelated,
+        };
+        let mut line = MergedSource {
+            source: (&ResolvedPoint {
+                point: source.point.clone(),
+                tree_id: theirs.tree_id,
+                commit_id: theirs.commit_id,
+                others: source.others.clone(),
+            })
+                .into(),
+            how: MergedHow::Contained,
+            commit: None,
+            committed: uncommitted.as_ref().map(|(_, commit_id)| commit_id.to_string()),
+            uncommitted: self.request.dry_run && uncommitted.is_some(),
+            settled: Vec::new(),
+            deleted_fork: None,
+            deleted_branch: None,
+            not_deleted: None,
+            agent_texts: AgentTexts::default(),
+        };
+        let mut next = stand;
+        let mut conflicts = Vec::new();
+        let mut planned = plan(&self.repository, &ours, &theirs, &spec)?;
+        if let Some(review) = self.review {
+            let sides = Sides {
+                ours,
+                view: stand.view,
+                theirs,
+            };
+            let is_same = review.moved(&sides).is_empty();
+            planned = match planned {
+                Planned::Merged(outcome) if is_same => {
+                    Planned::Merged(review.put_into(&self.repository, outcome)?)
+                }
+                // What conflicts is uncommitted in the target.
+                Planned::FastForward(commit_id) if is_same && review.view.is_some() => {
+                    Planned::FastForward(commit_id)
+                }
+                Planned::Contained => return Err(contained(review)),
+                _ => return Err(outdated(review)),
+            };
+        }
+        match planned {
+            Planned::Contained => {}
+            Planned::FastForward(commit_id) => {
+                line.how = MergedHow::FastForward;
+                next.tip = Tip {
+                    commit_id: Some(commit_id),
+                    ..theirs
+                };
+            }
+            Planned::Merged(outcome) if outcome.conflicts.is_empty() => {
+                line.how = MergedHow::MergeCommit;
+                line.settled = outcome.settled.iter().map(ConflictRecord::of).collect();
+                next.tip = Tip {
+                    tree_id: outcome.tree_id,
+                    commit_id: Some(self.repository.write_commit(&CommitSpec {
+                        tree_id: outcome.tree_id,
+                        parent_ids: ours.commit_id.into_iter().chain(theirs.commit_id).collect(),
+                        message: match message {
+                            Some(message) => message.to_owned().into(),
+                            None => self.message(turns, source, theirs)?.into(),
+                        },
+                        author: self.signers.author.clone(),
+                        committer: self.signers.committer.clone(),
+                    })?),
+                };
+            }
+            Planned::Merged(outcome) => {
+                line.how = MergedHow::Conflicts;
+                line.settled = outcome.settled.iter().map(ConflictRecord::of).collect();
+                conflicts = outcome.conflicts.iter().map(ConflictRecord::of).collect();
+            }
+        }
+        if next != stand
+            && let Some(view) = stand.view
+        {
+            let outcome = carry_along(&self.repository, ours, view, next.tip, &self.options())?;
+            line.settled
+                .extend(outcome.settled.iter().map(ConflictRecord::of_uncommitted));
+            let records = outcome
+                .conflicts
+                .iter()
+                .map(ConflictRecord::of_uncommitted)
+                .collect();
+            let (tree_id, open) = match self.review {
+                Some(review) => {
+                    let resolved = review.resolve(&self.repository, outcome.tree_id, records)?;
+                    (resolved.tree_id, resolved.open)
+                }
+                None => (outcome.tree_id, records),
+            };
+            match open.is_empty() {
+                true => next.view = Some(tree_id),
+                false => {
+                    line.how = MergedHow::Conflicts;
+                    next = stand;
+                    conflicts = open;
+                }
+            }
+        }
+        if next != stand {
+            line.commit = next.tip.commit_id.map(|id| id.to_string());
+        }
+        Ok(Planning {
+            source: PlannedSource {
+                line,
+                uncommitted,
+                theirs,
+            },
+            next,
+            conflicts,
+        })
+    }
+
+    /// The conflicts of the only source with what stands there, and with what is uncommitted there as soon as `review` resolves the
+    /// others; `None` where nothing would be merged, or nothing stands in its way.
+    fn find_conflicts(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        source: &Source,
+        review: &ReviewRecord,
+    ) -> Result<(Sides, Option<Vec<ConflictRecord>>), Failure> {
+        let stand = self.stand(turns)?;
+        let (theirs, _) = self.source_tip(turns, source)?;
+        let sides = Sides {
+            ours: stand.tip,
+            view: stand.view,
+            theirs,
+        };
+        let spec = MergeSpec {
+            base: match &self.request.base {
+                Some(word) => Some(self.base_of(word)?),
+                None => None,
+            },
+            options: self.options(),
+            fast_forward: self.request.fast_forward,
+            allow_unrelated: self.request.allow_unrelated,
+        };
+        let (is_merge, mut conflicts, next) = match plan(&self.repository, &stand.tip, &theirs, &spec)? {
+            Planned::Contained => return Ok((sides, None)),
+            Planned::FastForward(_) => (false, Vec::new(), Some(theirs.tree_id)),
+            Planned::Merged(outcome) => {
+                let records: Vec<_> = outcome.conflicts.iter().map(ConflictRecord::of).collect();
+                let resolved = review.resolve(&self.repository, outcome.tree_id, records.clone())?;
+                let next = match resolved.open.is_empty() {
+                    true => Some(review.amend(&self.repository, resolved.tree_id)?),
+                    false => None,
+                };
+                (true, records, next)
+            }
+        };
+        if let (Some(view), Some(tree_id)) = (stand.view, next) {
+            let next = Tip {
+                commit_id: None,
+                tree_id,
+            };
+            let outcome = carry_along(&self.repository, stand.tip, view, next, &self.options())?;
+            conflicts.extend(outcome.conflicts.iter().map(ConflictRecord::of_uncommitted));
+        }
+        let is_open = is_merge || !conflicts.is_empty();
+        Ok((sides, is_open.then_some(conflicts)))
+    }
+
+    fn base_of(&self, word: &str) -> Result<ObjectId, Failure> {
+        let (tree_id, commit_id) = self.repository.resolve_tree(&self.request.git_dir, word)?;
+        Ok(commit_id.unwrap_or(tree_id))
+    }
+
+    /// What was asked for, else as git words it; and what is to be said of resolutions.
+    fn message(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        source: &Source,
+        theirs: Tip,
+    ) -> Result<String, Failure> {
+        let message = match &self.request.message {
+            Some(message) => message.clone(),
+            None => self.default_message(turns, source, theirs)?,
+        };
+        Ok(match self.review.map(ReviewRecord::trailers) {
+            Some(trailers) if !trailers.is_empty() => format!("{message}\n\n{trailers}\n"),
+            _ => message,
+        })
+    }
+
+    fn default_message(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        source: &Source,
+        theirs: Tip,
+    ) -> Result<String, Failure> {
+        let kept = self
+            .review
+            .filter(|review| review_sides::kept_source(review) == source.point.to_string());
+        let what = match &source.point {
+            Point::Revision(_) if let Some(review) = kept => review.merge.source_in_words(),
+            Point::Fork(fork) => format!("fork '{fork}'"),
+            Point::SnapshotOf(fork, snapshot) => format!("snapshot '{snapshot}' of '{fork}'"),
+            Point::Snapshot(snapshot) => format!("snapshot '{snapshot}'"),
+            Point::Pristine => "the base".to_owned(),
+            Point::Revision(revision) if self.is_branch(revision) => format!("branch '{revision}'"),
+            Point::Revision(revision) => match theirs.commit_id {
+                Some(_) => format!("commit '{revision}'"),
+                None => format!("tree '{revision}'"),
+            },
+        };
+        Ok(match self.target_line(turns)?.branch {
+            // As `merge.suppressDest` has it by default.
+            Some(branch) if branch != "master" => format!("Merge {what} into {branch}"),
+            _ => format!("Merge {what}"),
+        })
+    }
+}
+
+/// What is merged into.
+fn find_holder(
+    daemon: &Daemon,
+    repository: &Repository,
+    request: &MergeRequest,
+    sources: &[Source],
+) -> Result<Holder, Failure> {
+    match (&request.into, &request.here, sources.first()) {
+        (Some(word), ..) => find_target(daemon, repository, word),
+        (None, Some(here), _) => Ok(Holder::Fork(here.clone())),
+        (None, None, Some(source)) => default_target(daemon, repository, source),
+        (None, None, None) => Err(Failure::new(ErrorCode::Usage, "no source is named")
+            .hint("name what to merge: `tine merge FORK`")),
+    }
+}
+
+/// A review whose merge was made otherwise.
+pub fn contained(review: &ReviewRecord) -> Failure {
+    Failure::new(
+        ErrorCode::ReviewOutdated,
+        format!("{} has all of {} by now", review.merge.into, review.merge.source),
+    )
+    .hint(format!("`tine review abort {}` lets the review go", review.id))
+}
+
+pub fn outdated(review: &ReviewRecord) -> Failure {
+    Failure::new(
+        ErrorCode::ReviewOutdated,
+        format!(
+            "{} or {} has moved on since review {} was planned",
+            review.merge.into, review.merge.source, review.id
+        ),
+    )
+    .hint(format!(
+        "`tine review refresh {}` plans it again; resolutions of conflicts that are the same stay",
+        review.id
+    ))
+}
+
+/// Both sides of a review as they are now: the target, and the only source.
+pub fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest) -> Result<Sides, Failure> {
+    looking(daemon, by, request, |merging, turns, source| {
+        let stand = merging.stand(turns)?;
+        Ok(Sides {
+            ours: stand.tip,
+            view: stand.view,
+            theirs: merging.source_view(turns, source)?.0,
+        })
+    })
+}
+
+/// Both sides of a review as they are now, and the conflicts that they have; `None` where no merge commit would be made of them and
+/// nothing conflicts.
+pub fn replan(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &MergeRequest,
+    review: &ReviewRecord,
+) -> Result<(Sides, Option<Vec<ConflictRecord>>), Failure> {
+    looking(daemon, by, request, |merging, turns, source| {
+        merging.find_conflicts(turns, source, review)
+    })
+}
+
+/// Calls `look` with the turns of all forks that the request is about.
+fn looking<T>(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &MergeRequest,
+    look: impl FnOnce(&Merging<'_>, &BTreeMap<ForkName, Turn<'_>>, &Source) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    // What it commits, nobody sees.
+    let signers = Signers {
+        author: Some(Identity::tine()),
+        committer: Some(Identity::tine()),
+    };
+    let mut merging = Merging::begin(daemon, by, request, &signers, None)?;
+    // Who only looks commits nothing.
+    merging.takes_uncommitted = true;
+    let Some(source) = merging.sources.first() else {
+        return Err(Failure::new(ErrorCode::Usage, "no source is named")
+            .hint("name what to merge: `tine merge FORK`"));
+    };
+    let turns = merging.turns()?;
+    look(&merging, &turns, source)
+}
+
+fn turn_of<'t, 's>(
+    turns: &'t BTreeMap<ForkName, Turn<'s>>,
+    fork: &ForkName,
+) -> Result<&'t Turn<'s>, Failure> {
+    turns
+        .get(fork)
+        .ok_or_else(|| StoreError::NoSuchFork(fork.to_string()).into())
+}

@@ -1,0 +1,204 @@
+//! What a merge does, once it is planned: commits in sources, the move of the target, and what is removed after it.
+
+use std::collections::BTreeMap;
+
+use super::sides::Source;
+use super::{Merging, PlannedSource, Stand, turn_of};
+use crate::failure::{ErrorCode, Failure};
+use crate::policy::{stays_committed, work_message};
+use crate::protocol::{Merge, MergeStatus, MergedSource};
+use crate::state::slots::Turn;
+use crate::target::Holder;
+use tine_change::advance::{Step, UpdateStep};
+use tine_change::fork_point::fork_point;
+use tine_change::going_back::KnownGoneBack;
+use tine_change::{ChangeError, CommitOptions, Point, branches, commit};
+use tine_git::{GitError, ObjectId};
+use tine_workspace::store::LeaseKey;
+use tine_workspace::{ForkName, OperationKind, SnapshotReason};
+
+impl Merging<'_> {
+    /// Commits what is uncommitted in the source that conflicts with a mounted target, so that git can merge it there.
+    pub(super) fn prepare_for_markers(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        sources: &[PlannedSource],
+    ) -> Result<(), Failure> {
+        let is_mounted = match &self.holder {
+            Holder::Fork(fork) => turn_of(turns, fork)?.is_mounted(),
+            Holder::Branch(_) | Holder::Checkout(..) => false,
+        };
+        if !is_mounted {
+            let failure = Failure::new(
+                ErrorCode::NotMounted,
+                "markers need a fork that is mounted to merge into",
+            );
+            return Err(match &self.holder {
+                Holder::Fork(fork) => failure.hint(format!("`tine mount {fork}`, or `--review` instead")),
+                Holder::Branch(_) | Holder::Checkout(..) => {
+                    failure.hint("name a fork that is mounted with `--into`, or `--review` instead")
+                }
+            });
+        }
+        if let Some((fork, planned)) = sources.last().and_then(|source| source.uncommitted.as_ref()) {
+            self.commit_source(turn_of(turns, fork)?, *planned)?;
+        }
+        Ok(())
+    }
+
+    /// Commits what is uncommitted in the sources, and moves the target; the snapshot of what it was. In a dry run looks
+    /// only whether that would do.
+    pub(super) fn move_target(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        sources: &[PlannedSource],
+        before: Stand,
+        after: Stand,
+    ) -> Result<Option<ForkName>, Failure> {
+        let Some(to) = after.tip.commit_id else {
+            return Err(Failure::new(ErrorCode::Internal, "a merge made no commit"));
+        };
+        let mut step = Step {
+            from: before.tip.commit_id,
+            to,
+            update: None,
+            switch: None,
+            index: None,
+            reflog: self.by.command.to_owned(),
+            kind: OperationKind::Merge,
+            undoes: None,
+        };
+        let target = self.target(turns)?;
+        let ready = match (target.check(&step), before.view, after.view) {
+            (Err(failure), Some(view_from), Some(view_to)) if failure.code == ErrorCode::LocalChanges => {
+                let point = self.recorded_fork_point(turns, before)?;
+                step.update = Some(UpdateStep {
+                    view_from,
+                    view_to,
+                    point_from: point,
+                    point_to: point,
+                });
+                target.check(&step)?
+            }
+            (checked, ..) => checked?,
+        };
+        if self.request.dry_run {
+            return Ok(None);
+        }
+        let merged = sources.iter().filter(|source| source.line.commit.is_some());
+        let mut committed = Vec::new();
+        let commit_and_go = || {
+            for (fork, planned) in merged.filter_map(|source| source.uncommitted.as_ref()) {
+                self.commit_source(turn_of(turns, fork)?, *planned)?;
+                committed.push((fork, *planned));
+            }
+            target.go(ready, &step, SnapshotReason::BeforeMerge)
+        };
+        let moved = commit_and_go();
+        moved.map_err(|failure| {
+            let committed = committed.into_iter();
+            committed.fold(failure, |failure, (fork, commit_id)| {
+                failure.cause(stays_committed(fork.as_str(), &commit_id.to_string()))
+            })
+        })
+    }
+
+    /// Where the target fork's own commits begin, as its record has it: a merge moves nothing there.
+    fn recorded_fork_point(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        before: Stand,
+    ) -> Result<Option<ObjectId>, Failure> {
+        let Holder::Fork(fork) = &self.holder else {
+            return Ok(None);
+        };
+        let record = turn_of(turns, fork)?.record()?;
+        Ok(fork_point(&self.repository, &record, before.tip.commit_id)?)
+    }
+
+    /// Commits what is uncommitted in a fork. If that is another commit than planned, it is planned again.
+    pub(super) fn commit_source(&self, turn: &Turn<'_>, planned: ObjectId) -> Result<(), Failure> {
+        let name = turn.name();
+        let options = CommitOptions {
+            message: work_message(name),
+            author: self.signers.author.clone(),
+            committer: self.signers.committer.clone(),
+            // The merge was compared with them.
+            gone_back: KnownGoneBack::default(),
+        };
+        let made = match commit::commit(&self.repository, name, &*turn.open()?, &options) {
+            Ok(made) => made,
+            // Somebody took it back meanwhile.
+            Err(ChangeError::NothingToCommit) => {
+                return Err(GitError::RefMoved {
+                    name: name.to_string(),
+                }
+                .into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        turn.note_settled(&made);
+        match made.commit_id == planned {
+            true => Ok(()),
+            false => Err(GitError::RefMoved {
+                name: name.to_string(),
+            }
+            .into()),
+        }
+    }
+
+    /// Removes the sources that were merged, where that was asked for. The merge stands in any case.
+    pub(super) fn delete_merged(&self, mut merge: Merge) -> Merge {
+        let is_kept = !self.request.delete || self.request.dry_run || merge.status != MergeStatus::Merged;
+        if is_kept {
+            return merge;
+        }
+        for (line, source) in merge.sources.iter_mut().zip(&self.sources) {
+            if let Err(failure) = self.delete_source(line, source) {
+                line.not_deleted = Some(failure);
+            }
+        }
+        merge
+    }
+
+    pub(super) fn delete_source(&self, line: &mut MergedSource, source: &Source) -> Result<(), Failure> {
+        let branch = match &source.point {
+            Point::Fork(fork) => {
+                let worktree = self.daemon.store.worktree_of(fork)?;
+                let head = self.repository.head_of(worktree.git_dir())?;
+                let branch = head.short_branch().map(str::to_owned);
+                crate::forks::delete(
+                    self.daemon,
+                    fork,
+                    false,
+                    self.signers.committer.clone(),
+                    Some(self.by.command),
+                )?;
+                line.deleted_fork = Some(fork.clone());
+                branch
+            }
+            Point::Revision(revision) if self.is_branch(revision) => Some(revision.clone()),
+            _ => None,
+        };
+        let Some(branch) = branch else {
+            return Ok(());
+        };
+        let key = LeaseKey::Branch(branch.clone());
+        let _lease = self.daemon.store.lease([key], self.by.command)?;
+        match self.repository.branch(&branch)? {
+            // It went with its fork.
+            None => line.deleted_branch = Some(branch),
+            Some(tip) => {
+                if let Some(at) = self.repository.checked_out_at(&branch)? {
+                    return Err(GitError::BranchCheckedOut { branch, at }.into());
+                }
+                if line.source.commit.as_deref() == Some(tip.to_string().as_str()) {
+                    // The target may be gone by now, or moved back.
+                    branches::remove(&self.daemon.store, &self.repository, (&branch, tip), None)?;
+                    line.deleted_branch = Some(branch);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,292 @@
+//! The sides of a merge: what words mean, where the target is checked out, and what there is to merge.
+
+use std::collections::BTreeMap;
+
+use super::{Merging, turn_of};
+use crate::failure::{ErrorCode, Failure};
+use crate::policy::work_message;
+use crate::protocol::{MergeRequest, MergeTarget};
+use crate::state::slots::{Daemon, Turn};
+use crate::target::{Holder, Target, fork_called, holder_of};
+use tine_change::branches;
+use tine_change::changeset::{self, Blobs};
+use tine_change::commit::refuse_moved_under;
+use tine_change::merge::Tip;
+use tine_change::{ChangeError, Changeset, FoundPoint, Point, PointTree, snapshots};
+use tine_git::{CommitSpec, CommitTime, Identity, ObjectId, Repository};
+use tine_path::RepoPath;
+use tine_workspace::ForkName;
+
+/// So many paths are named where a person reads it; a program gets all.
+const LISTED_PATHS: usize = 20;
+
+/// A source as it was named.
+pub(super) struct Source {
+    pub point: Point,
+    pub tree: PointTree,
+    pub others: Vec<Point>,
+}
+
+/// How what is uncommitted becomes a commit.
+pub(super) struct Uncommitted {
+    head: Option<ObjectId>,
+    message: String,
+    /// Default: the signers'.
+    time: Option<CommitTime>,
+    /// The fork in which it is uncommitted now; `None` of a snapshot.
+    fork: Option<ForkName>,
+}
+
+impl Merging<'_> {
+    /// What is merged into.
+    pub(super) fn target<'t>(
+        &'t self,
+        turns: &'t BTreeMap<ForkName, Turn<'t>>,
+    ) -> Result<Target<'t>, Failure> {
+        Ok(Target {
+            daemon: self.daemon,
+            by: self.by,
+            repository: &self.repository,
+            holder: &self.holder,
+            turn: match &self.holder {
+                Holder::Fork(fork) => Some(turn_of(turns, fork)?),
+                Holder::Branch(_) | Holder::Checkout(..) => None,
+            },
+        })
+    }
+
+    pub(super) fn target_tip(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Tip, Failure> {
+        self.target(turns)?.tip()
+    }
+
+    /// The view of a target fork in which something is uncommitted, as a tree.
+    pub(super) fn target_view(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+    ) -> Result<Option<ObjectId>, Failure> {
+        let Holder::Fork(fork) = &self.holder else {
+            return Ok(None);
+        };
+        let changeset =
+            changeset::changeset(&self.repository, &*turn_of(turns, fork)?.open()?, Blobs::Write)?;
+        Ok(match changeset.changes.is_empty() {
+            true => None,
+            false => Some(changeset::write_tree(&self.repository, &changeset)?),
+        })
+    }
+
+    pub(super) fn target_line(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<MergeTarget, Failure> {
+        self.target(turns)?.line()
+    }
+
+    /// What is to be merged. What is uncommitted in a fork or snapshot becomes a commit that no ref leads to yet; of a fork both
+    /// are given.
+    pub(super) fn source_tip(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        source: &Source,
+    ) -> Result<(Tip, Option<(ForkName, ObjectId)>), Failure> {
+        let (tip, uncommitted) = self.source_view(turns, source)?;
+        let Some(uncommitted) = uncommitted else {
+            return Ok((tip, None));
+        };
+        let Uncommitted {
+            head,
+            message,
+            time,
+            fork,
+        } = uncommitted;
+        let at_that_time = |identity: &Option<Identity>| {
+            identity.clone().map(|identity| Identity {
+                time: time.or(identity.time),
+                ..identity
+            })
+        };
+        let commit_id = self.repository.write_commit(&CommitSpec {
+            tree_id: tip.tree_id,
+            parent_ids: head.into_iter().collect(),
+            message: message.into(),
+            author: at_that_time(&self.signers.author),
+            committer: at_that_time(&self.signers.committer),
+        })?;
+        let tip = Tip {
+            commit_id: Some(commit_id),
+            ..tip
+        };
+        Ok((tip, fork.map(|fork| (fork, commit_id))))
+    }
+
+    /// What is to be merged, and how it is to be committed where it is not.
+    pub(super) fn source_view(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        source: &Source,
+    ) -> Result<(Tip, Option<Uncommitted>), Failure> {
+        let store = &self.daemon.store;
+        match (&source.point, source.tree) {
+            // What is uncommitted in the target is there already, and stays so.
+            (Point::Fork(name), _) if matches!(&self.holder, Holder::Fork(target) if target == name) => {
+                Ok((self.target_tip(turns)?, None))
+            }
+            (Point::Fork(name), _) => {
+                let open = turn_of(turns, name)?.open()?;
+                refuse_moved_under(&self.repository, &open)?;
+                let changeset = changeset::changeset(&self.repository, &open, Blobs::Write)?;
+                if changeset.changes.is_empty() {
+                    let tip = Tip {
+                        commit_id: changeset.head_commit,
+                        tree_id: changeset.head_tree,
+                    };
+                    return Ok((tip, None));
+                }
+                if !self.takes_uncommitted {
+                    return Err(self.refused_uncommitted(turns, name, &changeset)?);
+                }
+                if let Some(operation) = open.worktree.operation_in_progress() {
+                    return Err(ChangeError::OperationInProgress(operation).into());
+                }
+                let tip = Tip {
+                    commit_id: None,
+                    tree_id: changeset::write_tree(&self.repository, &changeset)?,
+                };
+                let uncommitted = Uncommitted {
+                    head: changeset.head_commit,
+                    message: work_message(name),
+                    time: None,
+                    fork: Some(name.clone()),
+                };
+                Ok((tip, Some(uncommitted)))
+            }
+            (Point::SnapshotOf(fork, snapshot), _) => {
+                let record = store.snapshot(fork, snapshot)?;
+                let tree_id = snapshots::snapshot_tree(store, &self.repository, fork, &record)?;
+                let head = snapshots::head_commit(fork, &record)?;
+                if self.repository.tree_of(head)? == tree_id {
+                    let tip = Tip {
+                        commit_id: head,
+                        tree_id,
+                    };
+                    return Ok((tip, None));
+                }
+                let tip = Tip {
+                    commit_id: None,
+                    tree_id,
+                };
+                let uncommitted = Uncommitted {
+                    head,
+                    message: format!("tine: {fork} as of {snapshot}"),
+                    // Merged again it is the same commit, which the target has already.
+                    time: Some(CommitTime {
+                        secs: record.created_secs,
+                        offset_secs: 0,
+                    }),
+                    fork: None,
+                };
+                Ok((tip, Some(uncommitted)))
+            }
+            (_, PointTree::Known { tree_id, commit_id }) => Ok((Tip { commit_id, tree_id }, None)),
+            (point, PointTree::Unwritten) => {
+                Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree")))
+            }
+        }
+    }
+
+    /// What is uncommitted in a source is its fork's business until somebody says that it goes into the branch.
+    fn refused_uncommitted(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+        name: &ForkName,
+        changeset: &Changeset,
+    ) -> Result<Failure, Failure> {
+        let paths: Vec<&RepoPath> = changeset.changes.iter().map(|change| &change.path).collect();
+        let target = match self.target_line(turns)?.branch {
+            Some(branch) => format!("the branch {branch}"),
+            None => self.holder.to_string(),
+        };
+        let what = match paths.len() {
+            1 => "1 path that is".to_owned(),
+            count => format!("{count} paths that are"),
+        };
+        let failure = Failure::new(
+            ErrorCode::UncommittedChanges,
+            format!("{name} has {what} not committed, which would go into {target}"),
+        )
+        .hint(format!(
+            "`tine commit {name} -m MESSAGE` commits them; with `--with-uncommitted` the merge does; nothing was changed"
+        ));
+        let named = paths
+            .iter()
+            .take(LISTED_PATHS)
+            .fold(failure, |failure, path| failure.cause(path.to_string()));
+        let named = match paths.len().saturating_sub(LISTED_PATHS) {
+            0 => named,
+            more => named.cause(format!("and {more} more")),
+        };
+        Ok(named.paths(paths))
+    }
+
+    pub(super) fn is_branch(&self, word: &str) -> bool {
+        matches!(self.repository.branch(word), Ok(Some(_)))
+    }
+}
+
+/// What `word` names: with a fork to speak of (the one the caller stands in, else the target) also its snapshots and base.
+pub(super) fn find_source(
+    daemon: &Daemon,
+    repository: &Repository,
+    request: &MergeRequest,
+    word: &str,
+) -> Result<Source, Failure> {
+    let spoken_of = match (&request.here, &request.into) {
+        (Some(here), _) => Some(here.clone()),
+        (None, Some(into)) => fork_called(daemon, into),
+        (None, None) => None,
+    };
+    let found = match &spoken_of {
+        Some(fork) => Point::find(&daemon.store, fork, word)?,
+        None => Point::find_anywhere(&daemon.store, &request.git_dir, word)?,
+    };
+    let FoundPoint { point, tree, others } = found;
+    Ok(match (point, spoken_of) {
+        // Of which fork is said from here on.
+        (Point::Snapshot(snapshot), Some(fork)) => Source {
+            point: Point::SnapshotOf(fork, snapshot),
+            tree,
+            others,
+        },
+        // A branch that is named where the caller stands is meant as it is there.
+        (Point::Revision(revision), _) => {
+            let (tree_id, commit_id) = repository.resolve_tree(&request.git_dir, &revision)?;
+            Source {
+                point: Point::Revision(revision),
+                tree: PointTree::Known { tree_id, commit_id },
+                others,
+            }
+        }
+        (point, _) => Source { point, tree, others },
+    })
+}
+
+/// The branch that a source came from.
+pub(super) fn default_target(
+    daemon: &Daemon,
+    repository: &Repository,
+    source: &Source,
+) -> Result<Holder, Failure> {
+    let fork = match &source.point {
+        Point::Fork(fork) | Point::SnapshotOf(fork, _) => fork,
+        _ => {
+            return Err(Failure::new(ErrorCode::Usage, "no target is named")
+                .hint("name a fork or branch: `--into TARGET`"));
+        }
+    };
+    branches::follow(&daemon.store, repository)?;
+    match daemon.store.record(fork)?.from_branch {
+        Some(branch) => holder_of(daemon, repository, &branch),
+        None => Err(Failure::new(
+            ErrorCode::Usage,
+            format!("{fork} began at a commit, and on no branch"),
+        )
+        .hint("name a fork or branch: `--into TARGET`")),
+    }
+}

@@ -1,0 +1,423 @@
+//! Mounting, unmounting, and mounting again what an earlier daemon had mounted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{handoffs, target};
+use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
+use crate::policy::Signers;
+use crate::protocol::{ForkInfo, SnapshotPolicy, UnmountAction, Unmounted};
+use crate::state::place;
+use crate::state::slots::{Daemon, Turn};
+use crate::{policy, report};
+use tine_change::{advance, checkout};
+use tine_fuse::UnmountMode;
+use tine_git::Repository;
+use tine_path::text::optional_host_path;
+use tine_workspace::store::default_mount_root;
+use tine_workspace::{By, ForkName, ForkRecord, MountSettings, MountWishes};
+
+/// Mounts a fork. Mounted there already is no error.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Mount {
+    pub fork: ForkName,
+    /// Absolute; remembered. Default: where it was last.
+    #[serde(with = "optional_host_path", default)]
+    pub dir: Option<PathBuf>,
+    #[serde(flatten)]
+    pub wishes: MountWishes,
+    /// Default: as before.
+    #[serde(default)]
+    pub snapshot_every: Option<SnapshotPolicy>,
+}
+
+impl Operation for Mount {
+    const NAME: &'static str = "mount";
+    const DOING: &'static str = "mounting";
+    type Answer = ForkInfo;
+
+    fn run(self, call: &Call<'_>) -> Result<ForkInfo, Failure> {
+        mount(
+            call.daemon,
+            &self.fork,
+            self.dir,
+            self.wishes,
+            self.snapshot_every,
+        )
+    }
+}
+
+/// Unmounts and then does what `action` says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Unmount {
+    pub fork: ForkName,
+    /// Default: the fork's policy.
+    pub action: Option<UnmountAction>,
+    pub force: bool,
+}
+
+impl Operation for Unmount {
+    const NAME: &'static str = "unmount";
+    const DOING: &'static str = "unmounting";
+    type Answer = Unmounted;
+
+    fn frees_space(&self) -> bool {
+        matches!(
+            self.action,
+            None | Some(UnmountAction::Keep | UnmountAction::Discard)
+        )
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Unmounted, Failure> {
+        let by = By {
+            command: "tine unmount --merge",
+            ..call.by()
+        };
+        unmount(
+            call.daemon,
+            by,
+            &self.fork,
+            self.action,
+            self.force,
+            call.signers(),
+        )
+    }
+}
+
+/// Detaches what a daemon that died left mounted, and mounts again what was mounted. What fails is logged and shown by
+/// `list`; it keeps nothing else from working.
+pub fn recover(daemon: &Arc<Daemon>) {
+    if let Err(failure) = settle_places(daemon) {
+        log::error!("the mount places stay where they were: {failure}");
+    }
+    let (records, damaged) = daemon.store.records();
+    for error in damaged {
+        log::error!("{error}");
+    }
+    match daemon.repository_now() {
+        Ok(repository) => checkout::finish(&daemon.store, &repository, None),
+        Err(failure) => log::error!("{failure}"),
+    }
+    for record in records {
+        let slot = daemon.slot(&record.name);
+        let turn = daemon.turn_even_stopping(&slot);
+        if record.advancing.is_some()
+            && let Err(failure) = finish_advance(&turn)
+        {
+            let failure = failure.context(format!("a merge into {} could not be finished", record.name));
+            log::error!("{failure}");
+            turn.set_trouble(Some(failure));
+        }
+        if record.mounted {
+            turn.mount_or_note(record.mount_dir, record.settings);
+        } else {
+            leave_place(&record.mount_dir);
+        }
+    }
+    // Of forks that are no more.
+    for dir in tine_fuse::guards_below(&default_mount_root(daemon.repository.checkout_dir())) {
+        let (records, _) = daemon.store.records();
+        if !records
+            .iter()
+            .any(|record| record.mounted && record.mount_dir == dir)
+        {
+            tine_fuse::remove_guard(&dir);
+        }
+    }
+}
+
+/// Takes away what a daemon that died left mounted at a place where nothing is meant to be mounted.
+fn leave_place(dir: &Path) {
+    if let Err(error) = tine_fuse::detach_stale(dir) {
+        log::error!("{}: {error}", dir.display());
+    }
+    tine_fuse::remove_guard(dir);
+}
+
+/// Gives the forks of a repository that was moved, or that is a copy of another, mount places of their own: those in the
+/// records belong to the repository that was there before, or to the original.
+fn settle_places(daemon: &Arc<Daemon>) -> Result<(), Failure> {
+    let store = &daemon.store;
+    let Some(displaced) = store.displaced() else {
+        return Ok(store.settle_home()?);
+    };
+    let repository = daemon.repository_now()?;
+    let (records, _) = store.records();
+    for record in records {
+        let name = &record.name;
+        // What is carried is this main checkout's, and kept trees are in this store.
+        if let Some(checkout) = repository.main_checkout() {
+            store.update_record(name, |record| {
+                if let Some(carry) = &mut record.carry {
+                    checkout.clone_into(&mut carry.from);
+                }
+            })?;
+        }
+        let dir = match displaced.is_copy {
+            true => own_dir(&repository, name)?,
+            false => store.followed(&displaced, &record.mount_dir),
+        };
+        if dir == record.mount_dir {
+            continue;
+        }
+        store.update_record(name, |record| record.mount_dir = dir.clone())?;
+        // A worktree that is damaged costs its fork only.
+        if let Err(failure) = relocate(daemon, name, &dir) {
+            log::error!("{name}: {failure}");
+            daemon.slot(name).set_trouble(Some(failure));
+        }
+        let came = match displaced.is_copy {
+            true => "the repository is a copy of",
+            false => "the repository was moved from",
+        };
+        let note = format!(
+            "its mount place is {} now: {came} {}",
+            dir.display(),
+            displaced.from.display()
+        );
+        log::warn!("{name}: {note}");
+        daemon.slot(name).set_note(note);
+        if !displaced.is_copy {
+            leave_place(&record.mount_dir);
+            remove_default_place(&record.mount_dir);
+        }
+    }
+    Ok(store.settle_home()?)
+}
+
+/// Tells git where the fork's checkout is.
+fn relocate(daemon: &Arc<Daemon>, name: &ForkName, dir: &Path) -> Result<(), Failure> {
+    Ok(daemon.store.worktree_of(name)?.relocate(dir)?)
+}
+
+/// The default place of a copy's fork, which must not be the original's.
+fn own_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, Failure> {
+    let root = default_mount_root(repository.checkout_dir());
+    let dir = place::default_dir(repository, name)?;
+    let is_shared = repository.has_setting("tine", "mountRoot") && !dir.starts_with(&root);
+    Ok(match is_shared {
+        // An absolute `tine.mountRoot` came along with the configuration.
+        true => root.join(name.as_str()),
+        false => dir,
+    })
+}
+
+/// Removes an empty directory that tine made for a fork below a default root, and the root where it was the last.
+fn remove_default_place(dir: &Path) {
+    let is_default = dir
+        .parent()
+        .is_some_and(|root| root.extension().is_some_and(|extension| extension == "forks"));
+    if is_default && fs::remove_dir(dir).is_ok() {
+        // It holds other places, or it is gone.
+        let _ = dir.parent().map(fs::remove_dir);
+    }
+}
+
+/// Does the rest of what a daemon that died had begun.
+fn finish_advance(turn: &Turn<'_>) -> Result<(), Failure> {
+    let daemon = turn.daemon;
+    let repository = daemon.repository_now()?;
+    advance::finish(&daemon.store, &repository, turn.name(), &*turn.open()?)?;
+    Ok(())
+}
+
+pub fn mount(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    dir: Option<PathBuf>,
+    wishes: MountWishes,
+    snapshot_every: Option<SnapshotPolicy>,
+) -> Result<ForkInfo, Failure> {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let mut record = turn.record()?;
+    if let Some(policy) = snapshot_every {
+        record = turn.update_record(|record| {
+            record.snapshot_every = match policy {
+                SnapshotPolicy::Every(every) => Some(every),
+                SnapshotPolicy::Never => None,
+            };
+        })?;
+    }
+    let dir = dir.unwrap_or_else(|| record.mount_dir.clone());
+    if let Some((mounted_at, settings)) = turn.mounted_as() {
+        if settings.with(wishes) != settings {
+            return Err(Failure::new(
+                ErrorCode::Busy,
+                format!("{name} is mounted already, and not with these settings"),
+            )
+            .hint(format!("unmount it first: `tine unmount --keep {name}`")));
+        }
+        if mounted_at != dir && dir.canonicalize().ok().as_ref() != Some(&mounted_at) {
+            return Err(Failure::new(
+                ErrorCode::Busy,
+                format!("{name} is mounted already, at {}", mounted_at.display()),
+            )
+            .hint(format!("unmount it first: `tine unmount --keep {name}`")));
+        }
+        return report::fork_info(daemon, &slot, &record);
+    }
+    // A dead mount cannot be looked into.
+    tine_fuse::detach_stale(&dir)?;
+    let (forks, _) = daemon.store.records();
+    let dir = place::check(&daemon.repository, &forks, name, &dir)?;
+    let settings = record.settings.with(wishes);
+    let place_before = record.mount_dir.clone();
+    if let Err(failure) = turn.mount(&dir, settings) {
+        if !(record.mounted && place_before == dir) {
+            tine_fuse::remove_guard(&dir);
+        }
+        return Err(failure);
+    }
+    if place_before != dir {
+        leave_place(&place_before);
+        remove_default_place(&place_before);
+    }
+    match remember(&turn, &record, dir, settings) {
+        Ok(record) => report::fork_info(daemon, &slot, &record),
+        Err(failure) => {
+            if let Err(unmount_failure) = turn.unmount(UnmountMode::Force) {
+                log::error!("{unmount_failure}");
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// Tells git and the record where the fork is mounted.
+fn remember(
+    turn: &Turn<'_>,
+    record: &ForkRecord,
+    dir: PathBuf,
+    settings: MountSettings,
+) -> Result<ForkRecord, Failure> {
+    if record.mount_dir != dir {
+        turn.open()?.worktree.relocate(&dir)?;
+    }
+    turn.update_record(|record| {
+        record.mount_dir = dir;
+        record.settings = settings;
+        record.mounted = true;
+    })
+}
+
+pub fn unmount(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    name: &ForkName,
+    action: Option<UnmountAction>,
+    force: bool,
+    signers: Signers,
+) -> Result<Unmounted, Failure> {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let record = turn.record()?;
+    // The policy belongs to the end of a mount: without one only what was asked for is done.
+    let asked_to_act = matches!(
+        action,
+        Some(
+            UnmountAction::Commit { .. }
+                | UnmountAction::Discard
+                | UnmountAction::Merge { .. }
+                | UnmountAction::Handoff { .. }
+        )
+    );
+    if !turn.is_mounted() && !record.mounted && !asked_to_act {
+        return Err(
+            Failure::new(ErrorCode::NotMounted, format!("{name} is not mounted"))
+                .hint(format!("`tine mount {name}` mounts it")),
+        );
+    }
+    if let Some(UnmountAction::Handoff { to, .. }) = &action {
+        // What a policy names may be gone by now: that keeps nothing mounted.
+        handoffs::named_parent(daemon, to.as_deref())?;
+    }
+    if let Some(UnmountAction::Merge { into: Some(word), .. }) = &action {
+        target::find_target(daemon, &daemon.repository_now()?, word)?;
+    }
+    let action = action.unwrap_or_else(|| policy::default_action(&record.on_unmount, name));
+    let mode = match force {
+        true => UnmountMode::Force,
+        false => UnmountMode::Clean,
+    };
+    policy::check(&turn, &action)?;
+    let mount_before = turn.mounted_as();
+    if mount_before.is_some() {
+        let fork = turn.open()?;
+        let settled = turn.settle(&daemon.repository, &fork);
+        let leaves_layer = matches!(
+            action,
+            UnmountAction::Keep
+                | UnmountAction::Handoff {
+                    include_uncommitted: false,
+                    ..
+                }
+        );
+        match settled {
+            // A HEAD that cannot be read keeps no fork mounted whose layer stays as it is.
+            Err(failure) if leaves_layer => log::warn!("{name} could not be settled: {failure}"),
+            settled => settled?,
+        }
+        if !leaves_layer {
+            // On a disk that fails it could be neither acted upon nor mounted again.
+            fork.workspace.sync()?;
+        }
+        drop(fork);
+        turn.unmount(mode)?;
+    }
+    let outcome = match policy::apply(&turn, &action, &signers) {
+        Ok(outcome) => outcome,
+        Err(failure) => {
+            // A command that fails changes nothing.
+            if let Some((dir, settings)) = mount_before {
+                turn.mount_or_note(dir, settings);
+            }
+            return Err(failure);
+        }
+    };
+    turn.set_trouble(None);
+    if record.mounted
+        && let Err(failure) = turn.update_record(|record| record.mounted = false)
+    {
+        // What was asked for is done and cannot be taken back.
+        let failure = failure.context(format!(
+            "{name} is unmounted, but the next daemon will mount it again"
+        ));
+        log::error!("{failure}");
+        turn.set_trouble(Some(failure));
+    }
+    tine_fuse::remove_guard(&record.mount_dir);
+    drop(turn);
+    let policy = policy::policy_of(&action);
+    let (mut merge, mut handoff, mut trouble) = (None, None, None);
+    match action {
+        UnmountAction::Merge { into, message } => {
+            merge = Some(policy::merge(daemon, by, name, into, message, &signers)?);
+        }
+        UnmountAction::Handoff { to, allow_revert, .. } => {
+            match handoffs::of_unmounted(daemon, name, to.as_deref(), allow_revert) {
+                Ok(record) => handoff = Some(Box::new(handoffs::info(daemon, record))),
+                Err(failure) => {
+                    log::error!("{failure}");
+                    slot.set_trouble(Some(failure.clone()));
+                    trouble = Some(failure);
+                }
+            }
+        }
+        UnmountAction::Keep | UnmountAction::Commit { .. } | UnmountAction::Discard => {}
+    }
+    Ok(Unmounted {
+        fork: name.clone(),
+        policy,
+        commit: outcome.commit,
+        snapshot: outcome.snapshot,
+        index: outcome.index,
+        merge,
+        handoff,
+        trouble,
+    })
+}

@@ -1,0 +1,105 @@
+//! Forks that travel through remotes: the state that is sent, and the one that is taken up. Talking to remotes is the caller's.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::buffers::with_agent_texts;
+use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
+use crate::policy::Signers;
+use crate::protocol::{RemoteFork, StateMade, StateRequest};
+use crate::state::slots::Daemon;
+use tine_change::fork_point::fork_point;
+use tine_change::state::{self, StateOptions};
+use tine_git::{GitError, Repository};
+use tine_workspace::TakeUp;
+
+impl Operation for StateRequest {
+    const NAME: &'static str = "state";
+    const DOING: &'static str = "making the state to send";
+    type Answer = StateMade;
+
+    fn run(self, call: &Call<'_>) -> Result<StateMade, Failure> {
+        make_state(call.daemon, &self, call.signers())
+    }
+}
+
+pub fn make_state(
+    daemon: &Arc<Daemon>,
+    request: &StateRequest,
+    signers: Signers,
+) -> Result<StateMade, Failure> {
+    let slot = daemon.slot(&request.fork);
+    let turn = daemon.turn(&slot)?;
+    let record = turn.record()?;
+    let fork = turn.open()?;
+    let repository = daemon.repository_now()?;
+    let head = repository.head_of(fork.worktree.git_dir())?;
+    let branches: Vec<&str> = [head.short_branch(), record.from_branch.as_deref()]
+        .into_iter()
+        .flatten()
+        .collect();
+    let remote = repository.push_remote(request.remote.as_deref(), &branches)?;
+    let name = request.name.clone().unwrap_or_else(|| request.fork.clone());
+    turn.settle(&repository, &fork)?;
+    let options = StateOptions {
+        author: signers.author,
+        committer: signers.committer,
+        fork_point: fork_point(&repository, &record, head.commit_id())?,
+        known: repository.tracked(&remote, name.as_str())?,
+    };
+    let (made, agent_texts) =
+        with_agent_texts(&turn, || Ok(state::make(&repository, &record, &fork, &options)?))?;
+    let changeset = &made.changeset;
+    let submodules = changeset
+        .repositories
+        .iter()
+        .filter(|path| !changeset.left_out.contains(path));
+    Ok(StateMade {
+        fork: record.name,
+        remote,
+        name,
+        commit: made.commit_id.to_string(),
+        tree: made.tree_id.to_string(),
+        head_commit: changeset.head_commit.map(|id| id.to_string()),
+        branch: made.branch,
+        base_commit: record.base_commit,
+        uncommitted: changeset.changes.len(),
+        left_out: changeset.left_out.iter().map(Into::into).collect(),
+        submodules: submodules.map(Into::into).collect(),
+        operation: fork.worktree.operation_in_progress().map(str::to_owned),
+        agent_texts,
+    })
+}
+
+/// What a fork begins with that takes up `from`. Work begins here at the HEAD of the worktree with `git_dir`.
+pub(super) fn take_up(repository: &Repository, git_dir: &Path, from: &RemoteFork) -> Result<TakeUp, Failure> {
+    let commit_id = repository.tracked(&from.remote, from.name.as_str())?;
+    let commit_id = commit_id.ok_or_else(|| GitError::NoSuchState {
+        remote: from.remote.clone(),
+        name: from.name.to_string(),
+    })?;
+    let state = state::read(repository, commit_id)?;
+    let head = repository.head_of(git_dir)?;
+    let trunk = head.commit_id();
+    let base = state::base_here(repository, &state, trunk)?;
+    Ok(TakeUp {
+        commit_id,
+        head: state.head,
+        base,
+        fork_point: state::fork_point_here(repository, &state, base, trunk)?,
+        from_branch: head.short_branch().map(str::to_owned),
+        origin: format!("{}/{}", from.remote, from.name),
+    })
+}
+
+/// A branch that is in the way of a fork that takes something up.
+pub(super) fn other_branch(take_up: &TakeUp, failure: Failure) -> Failure {
+    match failure.code {
+        ErrorCode::BranchExists => failure.hint(format!(
+            "it has other commits than {}: take another with `--branch NAME`, or remove it where nobody needs it",
+            take_up.origin
+        )),
+        _ => failure,
+    }
+}

@@ -1,0 +1,556 @@
+//! Taking a fork, or parts of it, back to other points.
+//!
+//! Where HEAD has commits of others by now that the point lacks, the point's own work goes onto HEAD, as a sequence
+//! ([`going_back`](tine_change::going_back)); the point's very tree is what is asked for by name.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::sequencing::{Asked, carry_out};
+use super::snapshots::{record_switch, restore_in};
+use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation, path_parser};
+use crate::points::{self, ResolvedPoint};
+use crate::policy::Signers;
+use crate::protocol::{
+    CommitLine, IndexKept, MergeStatus, RestoreOutcome, Restored, RestoredHow, Reverted, ReviewWish,
+};
+use crate::report;
+use crate::state::slots::{Daemon, Turn};
+use tine_change::fork_point::fork_point;
+use tine_change::going_back::{GoneBack, Since, Then, at_paths};
+use tine_change::sequence::Wish;
+use tine_change::{FoundPoint, Point, RevertOptions, RevertTo, revert as reverting};
+use tine_git::{ObjectId, Repository};
+use tine_merge::{Level, MergeInput, MergeOptions, Strategy, merge};
+use tine_path::RepoPath;
+use tine_path::text::PathText;
+use tine_sys::pause;
+use tine_workspace::store::Shelf;
+use tine_workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
+
+/// Let a fork, or paths of it, be as they were at a point
+///
+/// Of a snapshot, and of its fork point, a fork gets everything back as it was, ignored files included. A file that changes gets the
+/// present time, an ignored one the time that it had. Of another fork or a revision it gets what git takes; ignored files stay. Programs in the mount see it at once, and what they have open stays
+/// as they opened it. HEAD and the index are left alone. What the fork was becomes a snapshot first, which is named.
+///
+/// Where HEAD has commits of others by now that the point lacks (an update, a merge), what the point had of its own is merged onto
+/// HEAD, so that nobody's work is taken back. Conflicts change nothing. --exact takes the files as they were, and says which commits'
+/// work they lack.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
+pub struct Restore {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// Where to: a snapshot or its tree id, `pristine` (its fork point), another fork, or any revision of the repository
+    #[arg(value_name = "POINT")]
+    pub to: String,
+
+    /// Restore only this path, and what is beneath, in so far as git takes it; may be given several times
+    #[arg(long = "path", value_name = "PATH", value_parser = path_parser())]
+    #[schemars(with = "Vec<String>")]
+    #[serde(default)]
+    pub paths: Vec<PathText>,
+
+    /// Let go what is in the way and git ignores, where not all is restored from a snapshot
+    #[arg(short, long)]
+    #[serde(default)]
+    pub force: bool,
+
+    /// Take the files exactly as they are there, also where HEAD has commits of others by now that they lack
+    #[arg(long)]
+    #[serde(default)]
+    pub exact: bool,
+
+    #[command(flatten)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub choices: ConflictChoices,
+
+    #[arg(skip)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub review: ReviewWish,
+}
+
+/// How what conflicts is merged.
+#[derive(Debug, Clone, Copy, Default, clap::Args, Serialize, Deserialize)]
+pub struct ConflictChoices {
+    /// Merge lines and follow renames, or only whole files
+    #[arg(
+        long,
+        value_enum,
+        value_name = "LEVEL",
+        default_value = "text",
+        help_heading = "Conflicts"
+    )]
+    #[serde(default)]
+    pub level: Level,
+
+    /// What becomes of conflicts: `ours` is what the fork has, `theirs` what comes
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        default_value = "abort",
+        help_heading = "Conflicts"
+    )]
+    #[serde(default)]
+    pub strategy: Strategy,
+}
+
+/// A [`Restore`], with what its caller means.
+struct Wanted<'a> {
+    fork: ForkName,
+    paths: Vec<RepoPath>,
+    operation: &'a Restore,
+}
+
+impl Operation for Restore {
+    const NAME: &'static str = "restore";
+    const DOING: &'static str = "restoring";
+    type Answer = RestoreOutcome;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<RestoreOutcome, Failure> {
+        let fork = call.fork(self.fork.clone())?;
+        let paths = call.paths(&fork, &self.paths)?;
+        let wanted = Wanted {
+            fork,
+            paths,
+            operation: &self,
+        };
+        restore(call.daemon, call.by(), &wanted)
+    }
+}
+
+/// Take paths of a fork back to what they were, mounted or not
+///
+/// Each path, with all beneath it, becomes what it is at the fork point: what changed is put back, what was removed comes
+/// again, what was added goes. --to names another point: a snapshot, another fork, or a revision. All in one step, or nothing.
+/// Ignored files are no part of it; where one is in the way of something, that is told and nothing changes without --force.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine revert fix-parser src/lexer.rs docs
+  tine revert fix-parser . --dry-run             what would be taken back
+  tine revert fix-parser src --to HEAD           to the fork's last commit
+  tine revert fix-parser Cargo.lock --to fork:other")]
+pub struct Revert {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    pub fork: Option<ForkName>,
+
+    /// From the fork's root, or absolute in its mount; `.` is everything
+    #[arg(value_name = "PATH", required = true, value_parser = path_parser())]
+    pub paths: Vec<PathText>,
+
+    /// Take them back to a snapshot, fork or revision [default: pristine]
+    #[arg(long, value_name = "POINT")]
+    pub to: Option<String>,
+
+    /// Let go what is in the way and in no changeset
+    #[arg(short, long)]
+    pub force: bool,
+
+    /// Show what would be done, and change nothing
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+
+    /// Take them exactly as they are there, also where HEAD has commits of others by now that they lack
+    #[arg(long)]
+    pub exact: bool,
+}
+
+impl Operation for Revert {
+    const NAME: &'static str = "revert";
+    const DOING: &'static str = "taking back";
+    type Answer = Reverted;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Reverted, Failure> {
+        let fork = call.fork(self.fork.clone())?;
+        let paths = call.paths(&fork, &self.paths)?;
+        revert(call.daemon, call.by(), &fork, &paths, &self)
+    }
+}
+
+/// The point that `word` names, a snapshot also by its tree.
+fn find(daemon: &Daemon, name: &ForkName, word: &str) -> Result<FoundPoint, Failure> {
+    let snapshots = daemon.store.snapshots(name)?;
+    let by_tree = snapshots
+        .iter()
+        .rfind(|snapshot| snapshot.tree.as_deref() == Some(word));
+    Ok(match by_tree {
+        Some(snapshot) => Point::Snapshot(snapshot.name.clone()).found(&daemon.store, name)?,
+        None => Point::find(&daemon.store, name, word)?,
+    })
+}
+
+/// What the fork's HEAD has that the point lacks, where that is the state of a fork. What is named as a revision is meant as it is.
+fn since(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    git_dir: &Path,
+    point: &Point,
+) -> Result<Option<Since>, Failure> {
+    let (store, name) = (&turn.daemon.store, turn.name());
+    let then = match point {
+        Point::Snapshot(snapshot) => Then::of_snapshot(name, name, &store.snapshot(name, snapshot)?)?,
+        Point::SnapshotOf(fork, snapshot) => Then::of_snapshot(name, fork, &store.snapshot(fork, snapshot)?)?,
+        Point::Fork(fork) if fork != name => {
+            let worktree = store.worktree_of(fork)?;
+            let head = repository.head_of(worktree.git_dir())?;
+            Then {
+                head: repository.head_left_at(&worktree, fork.as_str(), &store.record(fork)?.branch)?,
+                branch: head.short_branch().map(str::to_owned),
+                is_own: false,
+            }
+        }
+        Point::Fork(_) | Point::Pristine | Point::Revision(_) => return Ok(None),
+    };
+    let head = repository.head_of(git_dir)?;
+    Ok(then.since(store, repository, &turn.record()?, &head)?)
+}
+
+/// What the fork lacks at `paths` when it is as at the point: what [`since`] found, at the fork point what the fork has merged.
+fn lacking(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    git_dir: &Path,
+    point: &Point,
+    since: Option<Since>,
+    paths: &[RepoPath],
+) -> Result<Option<Since>, Failure> {
+    let since = match point {
+        Point::Pristine => {
+            let (record, head) = (turn.record()?, repository.head_of(git_dir)?);
+            match fork_point(repository, &record, head.commit_id())? {
+                Some(point) => Then::since_fork_point(&turn.daemon.store, repository, &record, &head, point)?,
+                None => None,
+            }
+        }
+        _ => since,
+    };
+    let is_everything = paths.iter().all(RepoPath::is_root);
+    Ok(match since {
+        Some(since) if !is_everything => Some(since.within(repository, paths)?),
+        since => since,
+    })
+}
+
+fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &Wanted<'_>) -> Result<RestoreOutcome, Failure> {
+    let name = &request.fork;
+    let repository = daemon.repository_now()?;
+    let found = find(daemon, name, &request.operation.to)?;
+    let is_whole = request.paths.is_empty() && matches!(found.point, Point::Snapshot(_) | Point::Pristine);
+    let point = match is_whole {
+        // With all that git ignores.
+        true => match restore_whole(daemon, by, &repository, request, &found)? {
+            Some(restored) => return Ok(RestoreOutcome::Restored(restored)),
+            None => points::complete(daemon, &repository, name, found)?,
+        },
+        // The trees of views are written before the fork's own turn.
+        false => points::complete(daemon, &repository, name, found)?,
+    };
+    match restore_tree(daemon, by, &repository, request, &point)? {
+        Ok(restored) => Ok(RestoreOutcome::Restored(restored)),
+        Err(since) => bring_onto_head(daemon, by, request, &point, &since),
+    }
+}
+
+/// Lets the whole fork be as at a snapshot or the fork point; `None` where HEAD has commits of others by now.
+fn restore_whole(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    repository: &Repository,
+    request: &Wanted<'_>,
+    found: &FoundPoint,
+) -> Result<Option<Restored>, Failure> {
+    let name = &request.fork;
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let open = turn.open_existing()?;
+    let since = since(&turn, repository, open.worktree.git_dir(), &found.point)?;
+    if since.is_some() && !request.operation.exact {
+        return Ok(None);
+    }
+    let since = lacking(
+        &turn,
+        repository,
+        open.worktree.git_dir(),
+        &found.point,
+        since,
+        &[],
+    )?;
+    let before = going_back(&turn, repository, since.as_ref(), || match &found.point {
+        Point::Snapshot(snapshot) => restore_in(&turn, &open, &daemon.store.snapshot(name, snapshot)?),
+        _ => {
+            // Settling may have moved it.
+            turn.settle(repository, &open)?;
+            let head = repository.head_of(open.worktree.git_dir())?.commit_id();
+            let point = fork_point(repository, &turn.record()?, head)?;
+            let reason = SnapshotReason::BeforeRestore;
+            Ok(daemon.store.restore_commit(name, &open, point, reason)?.name)
+        }
+    })?;
+    turn.forget_settled();
+    record_switch(&turn, by, &before, OperationKind::Switch, None);
+    log::info!("{name}: restored to {}; what it was is {before}", found.point);
+    exactly(name, repository, &found.point, before, since).map(Some)
+}
+
+/// Lets paths of the fork be as in the point's tree; `Err` says what HEAD has by now that the point lacks.
+fn restore_tree(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    repository: &Repository,
+    request: &Wanted<'_>,
+    point: &ResolvedPoint,
+) -> Result<Result<Restored, Since>, Failure> {
+    let name = &request.fork;
+    let mut paths = request.paths.clone();
+    if paths.is_empty() {
+        paths.push(RepoPath::root());
+    }
+    let to = RevertTo {
+        tree_id: point.tree_id,
+        commit_id: point.commit_id,
+    };
+    let options = RevertOptions {
+        force: request.operation.force,
+        dry_run: false,
+    };
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    turn.settle(repository, &fork)?;
+    let since = match since(&turn, repository, fork.worktree.git_dir(), &point.point)? {
+        Some(since) if !request.operation.exact => return Ok(Err(since)),
+        since => lacking(
+            &turn,
+            repository,
+            fork.worktree.git_dir(),
+            &point.point,
+            since,
+            &paths,
+        )?,
+    };
+    let kept = SnapshotOptions::because(SnapshotReason::BeforeRestore);
+    let before = daemon.store.take_snapshot(name, &fork, &kept)?.name;
+    let reverted = going_back(&turn, repository, since.as_ref(), || {
+        Ok(reverting(repository, name, &fork, by, to, &paths, options)?)
+    });
+    if let Err(failure) = reverted {
+        daemon.store.remove_snapshot(name, &before)?;
+        return Err(failure);
+    }
+    // What no mount keeps open is on the disk before this returns.
+    if !turn.is_mounted() {
+        fork.workspace.sync()?;
+    }
+    log::info!("{name}: restored to {}; what it was is {before}", point.point);
+    exactly(name, repository, &point.point, before, since).map(Ok)
+}
+
+/// Brings what the point has of its own onto the fork's HEAD.
+fn bring_onto_head(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &Wanted<'_>,
+    point: &ResolvedPoint,
+    since: &Since,
+) -> Result<RestoreOutcome, Failure> {
+    let asked = Asked {
+        into: format!("fork:{}", request.fork),
+        is_clean: false,
+        wish: Wish::Restore {
+            point: point.point.to_string(),
+            base_tree: since.base_tree.to_string(),
+            view_tree: point.tree_id.to_string(),
+            paths: request.paths.iter().map(Into::into).collect(),
+        },
+        git_dir: daemon.repository.common_dir().to_owned(),
+        merge: MergeOptions {
+            level: request.operation.choices.level,
+            strategy: request.operation.choices.strategy,
+            ..MergeOptions::default()
+        },
+        allow_unrelated: false,
+        message: None,
+        dry_run: false,
+        review: request.operation.review,
+        allow_revert: false,
+    };
+    let done = carry_out(daemon, by, &asked, &Signers::default(), None).map_err(|failure| match failure.code {
+        ErrorCode::OperationInProgress => failure.hint(
+            "end it in the mount first (`git status` says how), or take the very files of that point with `--exact`; nothing was changed",
+        ),
+        _ => failure,
+    })?;
+    if matches!(done.status, MergeStatus::Conflicts | MergeStatus::Reviewed) {
+        return Ok(RestoreOutcome::Sequenced(Box::new(done)));
+    }
+    Ok(RestoreOutcome::Restored(Restored {
+        fork: request.fork.clone(),
+        to: Some(point.point.to_string()),
+        before: done.snapshot,
+        how: RestoredHow::OntoHead,
+        left_out: Vec::new(),
+        index: IndexKept::default(),
+    }))
+}
+
+/// Runs `go`, by which the fork goes back past the commits of others that `since` says. That is noted before: a daemon may be killed
+/// when the files are old already.
+fn going_back<T>(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    since: Option<&Since>,
+    go: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let store = &turn.daemon.store;
+    let noted = match since {
+        Some(since) => GoneBack::note(store, repository, &turn.record()?, since)?,
+        None => None,
+    };
+    let done = go();
+    if let (Err(_), Some(id)) = (&done, noted)
+        && let Err(error) = store.remove_document(Shelf::GoneBack, id, None)
+    {
+        log::warn!("{}: a note of what was not done stays: {error}", turn.name());
+    }
+    pause::at("files-restored");
+    done
+}
+
+/// What is told of it.
+fn exactly(
+    name: &ForkName,
+    repository: &Repository,
+    to: &Point,
+    before: ForkName,
+    since: Option<Since>,
+) -> Result<Restored, Failure> {
+    Ok(Restored {
+        fork: name.clone(),
+        to: Some(to.to_string()),
+        before: Some(before),
+        how: RestoredHow::Exact,
+        left_out: left_out(repository, since)?,
+        index: IndexKept::default(),
+    })
+}
+
+fn left_out(repository: &Repository, since: Option<Since>) -> Result<Vec<CommitLine>, Failure> {
+    let commit_ids = since.into_iter().flat_map(|since| since.left_out);
+    let line = |id| Ok(report::commit_line(id, &repository.commit_info(id)?));
+    commit_ids.map(line).collect()
+}
+
+/// The tree that the paths are to come from: the point's, or its own work on the fork's HEAD, where that has commits of others by now.
+fn tree_on_head(
+    repository: &Repository,
+    point: &ResolvedPoint,
+    since: &Since,
+    head_tree: ObjectId,
+    paths: &[RepoPath],
+) -> Result<ObjectId, Failure> {
+    let input = MergeInput {
+        base: Some(since.base_tree),
+        ours: head_tree,
+        theirs: at_paths(repository, since.base_tree, point.tree_id, paths)?,
+        allow_unrelated: false,
+    };
+    let merged = merge(repository, &input, &MergeOptions::default())?;
+    let Some(conflict) = merged.conflicts.first() else {
+        return Ok(merged.tree_id);
+    };
+    Err(Failure::new(
+        ErrorCode::MergeConflicts,
+        format!(
+            "{} and HEAD, which has commits of others by now, both changed {}",
+            point.point, conflict.path
+        ),
+    )
+    .hint("`--exact` takes it as it was there; `tine restore` with `--path` and `--review` keeps the conflicts for resolving"))
+}
+
+fn revert(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    name: &ForkName,
+    paths: &[RepoPath],
+    request: &Revert,
+) -> Result<Reverted, Failure> {
+    if paths.is_empty() {
+        return Err(Failure::new(ErrorCode::Usage, "no path is named").hint(format!(
+            "`.` is everything; `tine status {name}` shows what changed"
+        )));
+    }
+    let repository = daemon.repository_now()?;
+    let point = match &request.to {
+        Some(word) => points::resolve(daemon, &repository, name, word)?,
+        None => points::pristine(daemon, &repository, name)?,
+    };
+    let options = RevertOptions {
+        force: request.force,
+        dry_run: request.dry_run,
+    };
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    turn.settle(&repository, &fork)?;
+    let git_dir = fork.worktree.git_dir();
+    let mut lacks = None;
+    let to = match since(&turn, &repository, git_dir, &point.point)? {
+        Some(since) if !request.exact => {
+            let head = repository.head_of(git_dir)?.commit_id();
+            let head_tree = repository.tree_of(head)?;
+            RevertTo {
+                tree_id: tree_on_head(&repository, &point, &since, head_tree, paths)?,
+                commit_id: None,
+            }
+        }
+        since => {
+            lacks = lacking(&turn, &repository, git_dir, &point.point, since, paths)?;
+            RevertTo {
+                tree_id: point.tree_id,
+                commit_id: point.commit_id,
+            }
+        }
+    };
+    let noted = lacks.as_ref().filter(|_| !request.dry_run);
+    let outcome = going_back(&turn, &repository, noted, || {
+        Ok(reverting(&repository, name, &fork, by, to, paths, options)?)
+    })?;
+    // What no mount keeps open is on the disk before this returns.
+    if !turn.is_mounted() {
+        fork.workspace.sync()?;
+    }
+    Ok(Reverted {
+        fork: name.clone(),
+        to: (&point).into(),
+        changes: outcome.changes.iter().map(report::change_line).collect(),
+        left_alone: outcome.left_alone.iter().map(Into::into).collect(),
+        left_out: left_out(&repository, lacks)?,
+        dry_run: request.dry_run,
+    })
+}

@@ -1,0 +1,681 @@
+//! Reviews: looking at them, resolving their conflicts, and committing them.
+
+pub mod sides;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::sequencing::write_content;
+use super::target::{NotedMove, was_taken_back};
+use super::{merging, sequencing};
+use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
+use crate::policy::Signers;
+use crate::protocol::{
+    CommitReviewRequest, JudgeRequest, MergeRequest, MergeStatus, ResolutionWish, ResolveRequest, ReviewInfo,
+    ReviewOutcome, ReviewShown, Reviews,
+};
+use crate::report;
+use crate::state::slots::Daemon;
+use crate::transfer::Transfer;
+use tine_change::compare::compare_trees;
+use tine_change::recovery::{self, RecoverEntry, RecoverKind};
+use tine_change::review::{
+    Amendment, ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord, ReviewState, VersionRecord,
+};
+use tine_change::{ChangeError, rerere};
+use tine_git::{ObjectId, Repository, TreeEntryKind};
+use tine_merge::{Favor, Level, MergeSide, settle_content};
+use tine_path::RepoPath;
+use tine_path::shell::shell_word;
+use tine_workspace::By;
+use tine_workspace::store::Shelf;
+
+/// List reviews
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine review list --all")]
+pub struct ListReviews {
+    /// Those too that are committed or aborted
+    #[arg(short, long)]
+    #[serde(default)]
+    pub all: bool,
+}
+
+impl Operation for ListReviews {
+    const NAME: &'static str = "reviews";
+    type Answer = Reviews;
+
+    fn run(self, call: &Call<'_>) -> Result<Reviews, Failure> {
+        list(call.daemon, call.by(), self.all)
+    }
+}
+
+/// Show a review: its conflicts, and how they are resolved
+///
+/// With --json it has the contents of all three sides.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine review show 3 --json")]
+pub struct ShowReview {
+    /// Its number
+    #[arg(value_name = "REVIEW")]
+    pub review: u64,
+}
+
+impl Operation for ShowReview {
+    const NAME: &'static str = "review";
+    type Answer = ReviewShown;
+
+    fn run(self, call: &Call<'_>) -> Result<ReviewShown, Failure> {
+        show(call.daemon, call.by(), self.review)
+    }
+}
+
+impl Operation for ResolveRequest {
+    const NAME: &'static str = "resolve";
+    type Answer = ReviewShown;
+
+    fn run(self, call: &Call<'_>) -> Result<ReviewShown, Failure> {
+        resolve(call.daemon, call.by(), &self)
+    }
+}
+
+impl Operation for JudgeRequest {
+    const NAME: &'static str = "judge";
+    type Answer = ReviewShown;
+
+    fn run(self, call: &Call<'_>) -> Result<ReviewShown, Failure> {
+        judge(call.daemon, call.by(), &self)
+    }
+}
+
+/// Plan a review again, of both sides as they are now
+///
+/// Resolutions stay where the conflict is still the same. One that was aborted is taken up again.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine review refresh 3")]
+pub struct RefreshReview {
+    /// Its number
+    #[arg(value_name = "REVIEW")]
+    pub review: u64,
+}
+
+impl Operation for RefreshReview {
+    const NAME: &'static str = "refresh-review";
+    const DOING: &'static str = "planning again";
+    type Answer = ReviewShown;
+
+    fn run(self, call: &Call<'_>) -> Result<ReviewShown, Failure> {
+        refresh(call.daemon, call.by(), self.review)
+    }
+}
+
+/// Let a review go
+///
+/// Neither side was changed by it. `tine review show` still shows it, `tine review refresh` takes it up again.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Example:
+  tine review abort 3")]
+pub struct AbortReview {
+    /// Its number
+    #[arg(value_name = "REVIEW")]
+    pub review: u64,
+}
+
+impl Operation for AbortReview {
+    const NAME: &'static str = "abort-review";
+    type Answer = ReviewShown;
+
+    fn run(self, call: &Call<'_>) -> Result<ReviewShown, Failure> {
+        abort(call.daemon, call.by(), self.review)
+    }
+}
+
+impl Operation for CommitReviewRequest {
+    const NAME: &'static str = "commit-review";
+    const DOING: &'static str = "merging what is resolved";
+    type Answer = ReviewOutcome;
+
+    fn run(self, call: &Call<'_>) -> Result<ReviewOutcome, Failure> {
+        commit(call.daemon, call.by(), &self, &call.signers())
+    }
+}
+
+/// Linux follows no longer path.
+const MAX_LINK_BYTES: u64 = 4096;
+
+pub fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Result<Reviews, Failure> {
+    let repository = daemon.repository_now()?;
+    let (records, damaged) = daemon.store.documents::<ReviewRecord>(Shelf::Reviews)?;
+    let reviews = records
+        .into_iter()
+        .map(|record| reopened(daemon, &repository, record))
+        .filter(|record| all || record.state == ReviewState::Open)
+        .map(|record| info(daemon, by, record))
+        .collect();
+    Ok(Reviews {
+        reviews,
+        damaged: damaged.into_iter().map(Failure::from).collect(),
+    })
+}
+
+pub fn show(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
+    let record = ReviewRecord::load(&daemon.store, review)?;
+    let record = reopened(daemon, &daemon.repository_now()?, record);
+    shown(daemon, by, record)
+}
+
+/// Says what is to become of a conflict, in the place of what was said before.
+pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Result<ReviewShown, Failure> {
+    let repository = daemon.repository_now()?;
+    let _turn = daemon.reviews.lock();
+    let mut record = open_review(daemon, request.review)?;
+    // A side that cannot be read is told by whoever wants to commit it.
+    if let Err(failure) = follow(daemon, by, &mut record) {
+        log::info!("review {}: {failure}", record.id);
+    }
+    let level = record.merge.level;
+    let Some(conflict) = record.conflict_at(&request.path) else {
+        return Err(Failure::new(
+            ErrorCode::NoSuchConflict,
+            format!(
+                "{} is in no conflict of review {}",
+                RepoPath::parse(request.path.to_bytes())?,
+                request.review
+            ),
+        )
+        .hint(format!("`tine review show {}` lists them", request.review)));
+    };
+    let resolved = |how, versions| {
+        Some(ResolutionRecord {
+            how,
+            versions,
+            by: request.by.clone(),
+            reasoning: request.reasoning.clone(),
+            metadata: request.metadata.clone(),
+        })
+    };
+    conflict.resolution = match &request.wish {
+        ResolutionWish::Open => None,
+        ResolutionWish::Delete => resolved(ResolvedHow::Delete, Vec::new()),
+        ResolutionWish::Side(side) => {
+            let (how, favor) = match side {
+                MergeSide::Base => (ResolvedHow::Base, Favor::Base),
+                MergeSide::Ours => (ResolvedHow::Ours, Favor::Ours),
+                MergeSide::Theirs => (ResolvedHow::Theirs, Favor::Theirs),
+            };
+            // Where whole files are merged there is nothing in them that could stay merged.
+            let settled = match level {
+                Level::Path => None,
+                Level::Text => settle_content(&repository, &conflict.conflict()?, favor)?,
+            };
+            let versions = match settled {
+                Some(version) => vec![(&version).into()],
+                None => conflict.versions(*side).to_vec(),
+            };
+            resolved(how, versions)
+        }
+        ResolutionWish::Whole(side) => {
+            let how = match side {
+                MergeSide::Base => ResolvedHow::BaseFile,
+                MergeSide::Ours => ResolvedHow::OursFile,
+                MergeSide::Theirs => ResolvedHow::TheirsFile,
+            };
+            resolved(how, conflict.versions(*side).to_vec())
+        }
+        ResolutionWish::Union => match settle_content(&repository, &conflict.conflict()?, Favor::Union)? {
+            Some(version) => resolved(ResolvedHow::Union, vec![(&version).into()]),
+            None => {
+                return Err(
+                    Failure::new(ErrorCode::WrongKind, "both sides can be taken of a text only")
+                        .hint("take one side (`--ours`, `--theirs`), or give the result (`--file F`)"),
+                );
+            }
+        },
+        ResolutionWish::Content { content, executable } => {
+            let Some((path, kind)) = conflict.content_place()? else {
+                return Err(Failure::new(
+                    ErrorCode::WrongKind,
+                    format!("{} is a submodule", RepoPath::parse(conflict.path.to_bytes())?),
+                )
+                .hint("take one side: `--ours` or `--theirs`"));
+            };
+            let kind = match (executable, kind) {
+                (Some(_), TreeEntryKind::Symlink) => {
+                    return Err(Failure::new(
+                        ErrorCode::WrongKind,
+                        format!("{} is a symlink", RepoPath::parse(path.to_bytes())?),
+                    )
+                    .hint("give where it is to lead, without `executable`; or take one side"));
+                }
+                (None, kind) => kind,
+                (Some(true), _) => TreeEntryKind::Executable,
+                (Some(false), _) => TreeEntryKind::File,
+            };
+            let id = given_content(daemon, &repository, content, kind)?;
+            let version = VersionRecord {
+                path,
+                kind,
+                id: id.to_string(),
+            };
+            resolved(ResolvedHow::Content, vec![version])
+        }
+    };
+    // What was thought of the whole was thought of another.
+    record.verdict = None;
+    record.amendments.clear();
+    find_more(daemon, by, &repository, &mut record)?;
+    record.save(&daemon.store, &repository)?;
+    shown(daemon, by, record)
+}
+
+/// Says what is thought of the whole, in the place of what was said before.
+pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Result<ReviewShown, Failure> {
+    let repository = daemon.repository_now()?;
+    let _turn = daemon.reviews.lock();
+    let mut record = open_review(daemon, request.review)?;
+    // A side that cannot be read is told by whoever wants to commit it.
+    if let Err(failure) = follow(daemon, by, &mut record) {
+        log::info!("review {}: {failure}", record.id);
+    }
+    let (_, merged_tree) = record.trees(&daemon.store, &repository)?;
+    let mut amendments = Vec::new();
+    for (path, content) in &request.changes {
+        let repo_path = RepoPath::parse(path.to_bytes())?;
+        let kind = match repository
+            .tree_entry(merged_tree, &repo_path)?
+            .map(|entry| entry.kind)
+        {
+            Some(TreeEntryKind::Directory) => {
+                return Err(
+                    Failure::new(ErrorCode::WrongKind, format!("{repo_path} is a directory"))
+                        .hint("name a file in it"),
+                );
+            }
+            Some(TreeEntryKind::Submodule) if content.is_some() => {
+                return Err(
+                    Failure::new(ErrorCode::WrongKind, format!("{repo_path} is a submodule"))
+                        .hint("change it in its own repository"),
+                );
+            }
+            Some(kind) => kind,
+            None => TreeEntryKind::File,
+        };
+        let new = match content {
+            None => None,
+            Some(content) => Some(VersionRecord {
+                path: path.clone(),
+                kind,
+                id: given_content(daemon, &repository, content, kind)?.to_string(),
+            }),
+        };
+        amendments.push(Amendment {
+            path: path.clone(),
+            new,
+        });
+    }
+    record.amendments = amendments;
+    record.verdict = Some(request.verdict.clone());
+    record.save(&daemon.store, &repository)?;
+    shown(daemon, by, record)
+}
+
+/// Plans the merge again, of the sides as they are now. One that was aborted is open again then.
+pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
+    let repository = daemon.repository_now()?;
+    let _turn = daemon.reviews.lock();
+    let mut record = ReviewRecord::load(&daemon.store, review)?;
+    match record.state {
+        ReviewState::Aborted => recovery::write_review_again(&repository, review)?,
+        _ => record = open_review(daemon, review)?,
+    }
+    let gone = sides::find(daemon, &repository, &mut record)?;
+    sides::require_target(&repository, &record, &gone)?;
+    sides::require_kept(&repository, &record, &gone)?;
+    if sides::is_merged(daemon, &repository, &record, &gone)? {
+        return Err(all_merged(&record));
+    }
+    if record.work.is_some() {
+        sequencing::refresh(daemon, by, &mut record, &gone)?;
+        record.state = ReviewState::Open;
+        record.save(&daemon.store, &repository)?;
+        return shown(daemon, by, record);
+    }
+    let request = request_of(&repository, &record, &gone);
+    let (sides, conflicts) = merging::replan(daemon, by, &request, &record)?;
+    let Some(conflicts) = conflicts else {
+        return Err(all_merged(&record));
+    };
+    record.plan_again(&sides, &conflicts);
+    record.state = ReviewState::Open;
+    record.save(&daemon.store, &repository)?;
+    shown(daemon, by, record)
+}
+
+fn all_merged(record: &ReviewRecord) -> Failure {
+    Failure::new(
+        ErrorCode::ReviewState,
+        format!("{} has all of {} by now", record.merge.into, record.merge.source),
+    )
+    .hint(nothing_to_plan(record))
+}
+
+/// What is left to do with a review of which nothing is to be merged any more.
+pub fn nothing_to_plan(record: &ReviewRecord) -> String {
+    let id = record.id;
+    match record.state {
+        ReviewState::Aborted => format!("it stays aborted, and `tine review show {id}` shows it"),
+        _ => format!("`tine review abort {id}` lets it go"),
+    }
+}
+
+/// How the sides of a review are by now.
+#[derive(Default)]
+struct Followed {
+    moved: Vec<MergeSide>,
+    gone: Vec<MergeSide>,
+}
+
+/// Plans a review again where its target moved and the conflicts are the same: resolutions stay, and nobody need ask for it. What
+/// was thought of the whole was thought of another whole, and what the source has was looked at: there somebody must. Without its target
+/// the review stays as it was planned.
+fn follow(daemon: &Arc<Daemon>, by: By<'_>, record: &mut ReviewRecord) -> Result<Followed, Failure> {
+    let repository = daemon.repository_now()?;
+    let gone = sides::find(daemon, &repository, record)?;
+    let moved = match gone.contains(&MergeSide::Ours) {
+        true => Vec::new(),
+        false if sides::is_merged(daemon, &repository, record, &gone)? => vec![MergeSide::Ours],
+        false if record.work.is_some() => sequencing::follow(daemon, by, record, &gone)?,
+        false => follow_merge(daemon, by, record, &request_of(&repository, record, &gone))?,
+    };
+    Ok(Followed { moved, gone })
+}
+
+fn follow_merge(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    record: &mut ReviewRecord,
+    request: &MergeRequest,
+) -> Result<Vec<MergeSide>, Failure> {
+    let moved = record.moved(&merging::sides(daemon, by, request)?);
+    if moved != [MergeSide::Ours] || record.verdict.is_some() || !record.amendments.is_empty() {
+        return Ok(moved);
+    }
+    let (sides, conflicts) = merging::replan(daemon, by, request, record)?;
+    match conflicts {
+        Some(conflicts) if record.has_conflicts(&conflicts) && record.moved(&sides) == moved => {
+            record.plan_again(&sides, &conflicts);
+            Ok(Vec::new())
+        }
+        _ => Ok(moved),
+    }
+}
+
+/// Where nothing is open in a review: finds what comes up after it.
+fn find_more(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    repository: &Repository,
+    record: &mut ReviewRecord,
+) -> Result<(), Failure> {
+    if record.work.is_some() {
+        return sequencing::find_more(daemon, repository, record);
+    }
+    if record.view.is_none() || record.open_conflicts() > 0 {
+        return Ok(());
+    }
+    let gone = sides::find(daemon, repository, record)?;
+    if gone.contains(&MergeSide::Ours) {
+        return Ok(());
+    }
+    let request = request_of(repository, record, &gone);
+    let (sides, conflicts) = merging::replan(daemon, by, &request, record)?;
+    if let Some(conflicts) = conflicts.filter(|_| record.moved(&sides).is_empty()) {
+        record.plan_again(&sides, &conflicts);
+    }
+    Ok(())
+}
+
+/// One that was committed is open again if that was taken back: its target does not have the commit.
+fn reopened(daemon: &Daemon, repository: &Repository, mut record: ReviewRecord) -> ReviewRecord {
+    if record.state == ReviewState::Committed
+        && let Some(commit) = &record.commit
+    {
+        let noted = NotedMove {
+            target: &record.merge.into,
+            branch: record.committed_on.as_deref(),
+            before: record.ours_commit.as_deref(),
+            after: commit,
+        };
+        if was_taken_back(daemon, repository, &noted) {
+            record.state = ReviewState::Open;
+            record.commit = None;
+            record.committed_on = None;
+        }
+    }
+    record
+}
+
+/// Lets the review go. Neither side was changed by it.
+pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
+    let repository = daemon.repository_now()?;
+    let _turn = daemon.reviews.lock();
+    let mut record = open_review(daemon, review)?;
+    let before = record.clone();
+    let gone = sides::find(daemon, &repository, &mut record).unwrap_or_default();
+    // Without resolutions there is nothing that planning again would not give, as long as both sides are there.
+    let is_resolved = |conflict: &ConflictRecord| conflict.resolution.is_some();
+    if (record.conflicts.iter().any(is_resolved) || !gone.is_empty())
+        && let Some(commit_id) = record.kept_commit(&repository)?
+    {
+        let entry = RecoverEntry {
+            head: Some(commit_id.to_string()),
+            number: Some(review),
+            ..RecoverEntry::new(RecoverKind::Review, format!("tine review abort {review}"))
+        };
+        recovery::keep(&daemon.store, &repository, entry, &[])?;
+    }
+    record.state = ReviewState::Aborted;
+    record.save(&daemon.store, &repository)?;
+    shown_as(daemon, info(daemon, by, record), &before)
+}
+
+/// Merges with the resolutions. Refused while a conflict is open, or where a side has moved on and the conflicts are others.
+pub fn commit(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &CommitReviewRequest,
+    signers: &Signers,
+) -> Result<ReviewOutcome, Failure> {
+    let repository = daemon.repository_now()?;
+    let _turn = daemon.reviews.lock();
+    let mut record = open_review(daemon, request.review)?;
+    let planned = record.clone();
+    let gone = follow(daemon, by, &mut record)?.gone;
+    if record != planned {
+        record.save(&daemon.store, &repository)?;
+    }
+    sides::require_target(&repository, &record, &gone)?;
+    if sides::is_merged(daemon, &repository, &record, &gone)? {
+        return Err(merging::contained(&record));
+    }
+    let open = record.open_conflicts();
+    if open > 0 {
+        let first = record
+            .conflicts
+            .iter()
+            .find(|conflict| conflict.resolution.is_none());
+        let path = first.map(|conflict| conflict.path.to_bytes()).unwrap_or_default();
+        return Err(Failure::new(
+            ErrorCode::ReviewState,
+            match open {
+                1 => format!("1 conflict of review {} is open", record.id),
+                _ => format!("{open} conflicts of review {} are open", record.id),
+            },
+        )
+        .cause(RepoPath::parse(&path)?.to_string())
+        .hint(format!(
+            "`tine resolve {} {} --ours` resolves it, as do `--theirs` and `--file`",
+            record.id,
+            shell_word(&path)
+        )));
+    }
+    let (answer, after) = match record.work.is_some() {
+        true => {
+            let done = sequencing::commit_review(daemon, by, &record, request, signers)?;
+            let after = (done.status == MergeStatus::Merged)
+                .then(|| (done.after.clone(), done.target.branch.clone()));
+            (ReviewOutcome::Sequenced(Box::new(done)), after)
+        }
+        false => {
+            let merge = MergeRequest {
+                dry_run: request.dry_run,
+                allow_revert: request.allow_revert,
+                messages: vec![request.whole_message.clone()],
+                message: request.message.clone().or_else(|| record.merge.message.clone()),
+                ..request_of(&repository, &record, &gone)
+            };
+            let merged = merging::merge_with(daemon, by, &merge, signers, Some(&record))?;
+            let after = (merged.status == MergeStatus::Merged)
+                .then(|| (merged.after.clone(), merged.target.branch.clone()));
+            (ReviewOutcome::Merge(Box::new(merged)), after)
+        }
+    };
+    if let Some((after, branch)) = after.filter(|_| !request.dry_run) {
+        if let Err(error) = rerere::remember(&daemon.store, &repository, &record) {
+            log::warn!("git does not remember review {}: {error}", record.id);
+        }
+        record.state = ReviewState::Committed;
+        record.commit = after;
+        record.committed_on = branch;
+        // It is done.
+        if let Err(error) = record.save(&daemon.store, &repository) {
+            log::error!("review {}: {error}", record.id);
+        }
+    }
+    Ok(answer)
+}
+
+/// A content that was sent, as the blob of a file or of a symlink.
+fn given_content(
+    daemon: &Daemon,
+    repository: &Repository,
+    content: &Transfer,
+    kind: TreeEntryKind,
+) -> Result<ObjectId, Failure> {
+    let id = write_content(daemon, repository, content)?;
+    if kind != TreeEntryKind::Symlink {
+        return Ok(id);
+    }
+    let refused = |why: &str| {
+        Err(Failure::new(
+            ErrorCode::WrongKind,
+            format!("the content cannot be where a symlink leads: {why}"),
+        )
+        .hint("give the path that it is to lead to; or take one side"))
+    };
+    if repository.blob_size(id)? > MAX_LINK_BYTES {
+        return refused("it is too long");
+    }
+    let content = repository.read_blob(id)?;
+    // Files end with a line break, and paths do not.
+    let target = content.strip_suffix(b"\n").unwrap_or(&content);
+    match target {
+        [] => refused("it is empty"),
+        _ if target.contains(&0) || target.contains(&b'\n') => refused("it is more than a path"),
+        _ if target.len() == content.len() => Ok(id),
+        mut target => {
+            let len = target.len() as u64;
+            Ok(repository.write_blob(&mut target, len)?)
+        }
+    }
+}
+
+fn open_review(daemon: &Daemon, review: u64) -> Result<ReviewRecord, Failure> {
+    let record = ReviewRecord::load(&daemon.store, review)?;
+    let record = reopened(daemon, &daemon.repository_now()?, record);
+    let how = match record.state {
+        ReviewState::Open => return Ok(record),
+        ReviewState::Committed => "committed",
+        ReviewState::Aborted => "aborted",
+    };
+    Err(Failure::new(
+        ErrorCode::ReviewState,
+        format!("review {review} is {how} already"),
+    )
+    .hint("`tine review list` shows the open ones"))
+}
+
+/// The request that the review came from. Where its source is gone, it is of what the review keeps of that.
+fn request_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]) -> MergeRequest {
+    let merge = &record.merge;
+    let is_kept = gone.contains(&MergeSide::Theirs);
+    let source = match is_kept {
+        true => sides::kept_source(record),
+        false => merge.source.clone(),
+    };
+    MergeRequest {
+        into: Some(merge.into.clone()),
+        here: merge.here.clone().filter(|_| !is_kept),
+        base: merge.base.clone(),
+        level: merge.level,
+        strategy: merge.strategy,
+        fast_forward: merge.fast_forward,
+        allow_unrelated: merge.allow_unrelated,
+        delete: merge.delete && !is_kept,
+        with_uncommitted: merge.with_uncommitted,
+        ..MergeRequest::of(source, sides::git_dir_of(repository, record).to_owned())
+    }
+}
+
+fn info(daemon: &Arc<Daemon>, by: By<'_>, mut record: ReviewRecord) -> ReviewInfo {
+    let mut followed = Followed::default();
+    if record.state == ReviewState::Open {
+        match follow(daemon, by, &mut record) {
+            Ok(found) => followed = found,
+            // Not to be read: told by whoever wants to commit it.
+            Err(failure) => {
+                log::info!("review {}: {failure}", record.id);
+                followed.moved.extend([MergeSide::Ours, MergeSide::Theirs]);
+            }
+        }
+    }
+    ReviewInfo {
+        open: record.open_conflicts(),
+        record,
+        moved: followed.moved,
+        gone: followed.gone,
+    }
+}
+
+fn shown(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> Result<ReviewShown, Failure> {
+    let info = info(daemon, by, record);
+    let of = info.record.clone();
+    shown_as(daemon, info, &of)
+}
+
+/// Shows a review, with the trees of `of`.
+fn shown_as(daemon: &Arc<Daemon>, info: ReviewInfo, of: &ReviewRecord) -> Result<ReviewShown, Failure> {
+    let repository = daemon.repository_now()?;
+    let (old_tree, new_tree) = match (of.state, of.trees(&daemon.store, &repository)) {
+        (_, Ok(trees)) => trees,
+        (ReviewState::Open, Err(error)) => return Err(error.into()),
+        // git has let go of what nobody needs any more.
+        (_, Err(ChangeError::Git(_))) => (repository.empty_tree_id(), repository.empty_tree_id()),
+        (_, Err(error)) => return Err(error.into()),
+    };
+    let changes = compare_trees(&repository, old_tree, new_tree)?;
+    Ok(ReviewShown {
+        info,
+        old_tree: old_tree.to_string(),
+        new_tree: new_tree.to_string(),
+        changes: changes.iter().map(report::change_line).collect(),
+    })
+}

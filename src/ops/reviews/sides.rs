@@ -1,0 +1,356 @@
+//! The sides of a review that were renamed or deleted since it was planned.
+//!
+//! A renamed branch is followed. A source that is gone is merged from the commits that the review keeps. A target that is gone must come
+//! back before the review can be committed; until then the review can be shown, resolved and aborted.
+
+use std::path::Path;
+
+use crate::failure::{ErrorCode, Failure};
+use crate::recovery::way_back as entry_way_back;
+use crate::state::slots::Daemon;
+use crate::target::fork_called;
+use tine_change::branches;
+use tine_change::recovery::{self, RecoverKind, Recoverable};
+use tine_change::review::{ReviewRecord, ReviewState};
+use tine_change::sequence::{Item, Wish};
+use tine_git::{GitError, ObjectId, Repository};
+use tine_merge::MergeSide;
+use tine_path::shell::shell_word;
+use tine_workspace::store::own_branch;
+use tine_workspace::{ForkName, StoreError};
+
+/// Has the record name what its branches are called now; the sides that are gone. Whether it names others can be seen by comparing it.
+pub fn find(
+    daemon: &Daemon,
+    repository: &Repository,
+    record: &mut ReviewRecord,
+) -> Result<Vec<MergeSide>, Failure> {
+    let mut gone = Vec::new();
+    if !is_target_there(daemon, repository, record)? {
+        gone.push(MergeSide::Ours);
+    }
+    if !is_source_there(daemon, repository, record)? {
+        gone.push(MergeSide::Theirs);
+    }
+    Ok(gone)
+}
+
+/// Fails where the target is gone.
+pub fn require_target(
+    repository: &Repository,
+    record: &ReviewRecord,
+    gone: &[MergeSide],
+) -> Result<(), Failure> {
+    match gone.contains(&MergeSide::Ours) {
+        true => Err(target_gone(repository, record)),
+        false => Ok(()),
+    }
+}
+
+fn target_gone(repository: &Repository, record: &ReviewRecord) -> Failure {
+    let id = record.id;
+    let failure = match record.merge.into.strip_prefix("fork:") {
+        Some(fork) => Failure::new(
+            ErrorCode::NoSuchFork,
+            format!("the fork {fork}, into which review {id} merges, is gone"),
+        ),
+        None => {
+            let branch = branch_of(&record.merge.into);
+            Failure::new(
+                ErrorCode::UnknownRevision,
+                format!("the branch {branch:?}, into which review {id} merges, is gone"),
+            )
+        }
+    };
+    let back = match target_back(repository, record) {
+        Some(command) => format!("`{command}` brings it back; "),
+        None => String::new(),
+    };
+    failure.hint(match record.state {
+        ReviewState::Aborted => {
+            format!("{back}the review stays aborted, and `tine review show {id}` shows it")
+        }
+        _ => format!("{back}`tine review abort {id}` lets the review go"),
+    })
+}
+
+/// The command that brings a target back that is gone, if one does.
+fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String> {
+    let commit_id = ObjectId::from_hex(record.ours_commit.as_ref()?.as_bytes()).ok()?;
+    let is_kept = repository.has_object(commit_id);
+    let Some(fork) = record.merge.into.strip_prefix("fork:") else {
+        let branch = shell_word(branch_of(&record.merge.into));
+        return is_kept.then(|| format!("git branch {branch} {commit_id}"));
+    };
+    let branch = own_branch(&ForkName::parse(fork).ok()?);
+    let tip = repository.branch(&branch).ok()?;
+    let (found, _) = recovery::list(repository).ok()?;
+    // What was uncommitted is brought back over the HEAD that it was over.
+    let has_work = |found: &&Recoverable| {
+        let entry = &found.entry;
+        let of_fork = entry.fork.as_ref().is_some_and(|name| name.as_str() == fork);
+        let is_in_place = tip.is_none_or(|tip| entry.head == Some(tip.to_string()));
+        entry.kind == RecoverKind::Fork && of_fork && entry.uncommitted.is_some() && is_in_place
+    };
+    match (found.iter().rfind(has_work), tip) {
+        (Some(found), _) => Some(entry_way_back(found.id, &found.entry)),
+        (None, Some(_)) => Some(format!("tine new {fork} --branch {}", shell_word(&branch))),
+        // Nothing but its commits was in it. They are its own only on a branch that is there before it.
+        (None, None) => is_kept.then(|| {
+            let branch = shell_word(&branch);
+            format!("git branch {branch} {commit_id} && tine new {fork} --branch {branch}")
+        }),
+    }
+}
+
+/// The command that takes up a review that was aborted; where nothing does, the one that shows it. `is_kept` is whether an entry of
+/// `tine recover` has all that it needs.
+pub fn way_back(daemon: &Daemon, repository: &Repository, id: u64, is_kept: bool) -> String {
+    let refresh = format!("tine review refresh {id}");
+    let found = ReviewRecord::load(&daemon.store, id)
+        .map_err(Failure::from)
+        .and_then(|mut record| Ok((find(daemon, repository, &mut record)?, record)));
+    match found {
+        Ok((gone, record)) if gone.contains(&MergeSide::Ours) => match target_back(repository, &record) {
+            Some(back) => format!("{back} && {refresh}"),
+            // It says what brings the target back.
+            None if is_kept => refresh,
+            None => format!("tine review show {id}"),
+        },
+        Ok((gone, record)) if !is_kept && is_lost(repository, &record, &gone).is_some() => {
+            format!("tine review show {id}")
+        }
+        Ok(_) => refresh,
+        Err(failure) => {
+            log::info!("review {id}: {failure}");
+            refresh
+        }
+    }
+}
+
+fn branch_of(into: &str) -> &str {
+    into.strip_prefix("branch:")
+        .or_else(|| into.strip_prefix("refs/heads/"))
+        .unwrap_or(into)
+}
+
+fn is_target_there(
+    daemon: &Daemon,
+    repository: &Repository,
+    record: &mut ReviewRecord,
+) -> Result<bool, Failure> {
+    if let Some(fork) = record.merge.into.strip_prefix("fork:") {
+        return match daemon.store.record(&ForkName::parse(fork)?) {
+            Ok(_) => Ok(true),
+            Err(StoreError::NoSuchFork(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        };
+    }
+    let branch = branch_of(&record.merge.into).to_owned();
+    match repository.branch(&branch)? {
+        Some(_) => Ok(true),
+        None => follow_renaming(repository, record, &branch),
+    }
+}
+
+/// Has the record name what the branch, which is no more, is called now; whether it is called anything.
+fn follow_renaming(
+    repository: &Repository,
+    record: &mut ReviewRecord,
+    branch: &str,
+) -> Result<bool, Failure> {
+    if repository.check_branch_name(branch).is_err() {
+        return Ok(false);
+    }
+    let Some(now) = repository.renamed_to(branch, record.created_secs)? else {
+        return Ok(false);
+    };
+    log::info!("review {}: the branch {branch} is called {now} now", record.id);
+    Ok(record.rename_branch(branch, &now))
+}
+
+fn is_source_there(
+    daemon: &Daemon,
+    repository: &Repository,
+    record: &mut ReviewRecord,
+) -> Result<bool, Failure> {
+    let git_dir = git_dir_of(repository, record).to_owned();
+    let words: Vec<String> = match record.work.as_ref().map(|work| &work.wish) {
+        None => vec![record.merge.source.clone()],
+        Some(Wish::Update { from: Some(from), .. }) => vec![from.clone()],
+        Some(Wish::Update { from: None, .. }) => {
+            branches::follow(&daemon.store, repository)?;
+            let fork = record.merge.into.strip_prefix("fork:");
+            let known = fork.and_then(|fork| daemon.store.record(&ForkName::parse(fork).ok()?).ok());
+            match known.and_then(|known| known.from_branch) {
+                Some(branch) => vec![format!("rev:refs/heads/{branch}")],
+                None => return Ok(true),
+            }
+        }
+        Some(Wish::CherryPick { commits, .. }) => {
+            return match repository.named_commits(&git_dir, commits) {
+                Ok(_) => Ok(true),
+                Err(GitError::UnknownRevision(_)) => Ok(false),
+                Err(error) => Err(error.into()),
+            };
+        }
+        // What it needs is kept as it is.
+        Some(Wish::Patch { .. } | Wish::Restore { .. } | Wish::Mailbox { .. }) => return Ok(true),
+    };
+    for word in words {
+        if !is_word_there(daemon, repository, record, &git_dir, &word)? {
+            let branch = word.strip_prefix("rev:").unwrap_or(&word);
+            let branch = branch.strip_prefix("refs/heads/").unwrap_or(branch).to_owned();
+            if word.starts_with("fork:") || !follow_renaming(repository, record, &branch)? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn is_word_there(
+    daemon: &Daemon,
+    repository: &Repository,
+    record: &ReviewRecord,
+    git_dir: &Path,
+    word: &str,
+) -> Result<bool, Failure> {
+    let is_there = |found: Result<(), StoreError>| match found {
+        Ok(()) => Ok(true),
+        Err(StoreError::NoSuchFork(_) | StoreError::NoSuchSnapshot { .. }) => Ok(false),
+        Err(error) => Err(Failure::from(error)),
+    };
+    let parsed = |name: &str| ForkName::parse(name).ok();
+    if let Some(named) = word.strip_prefix("fork:") {
+        return match named.split_once('@') {
+            Some((fork, snapshot)) => match (parsed(fork), parsed(snapshot)) {
+                (Some(fork), Some(snapshot)) => is_there(daemon.store.snapshot(&fork, &snapshot).map(drop)),
+                _ => Ok(false),
+            },
+            None => match parsed(named) {
+                Some(fork) => is_there(daemon.store.record(&fork).map(drop)),
+                None => Ok(false),
+            },
+        };
+    }
+    if word == "pristine" {
+        return match &record.merge.here {
+            Some(fork) => is_there(daemon.store.record(fork).map(drop)),
+            None => Ok(false),
+        };
+    }
+    if !word.starts_with("rev:") && fork_called(daemon, word).is_some() {
+        return Ok(true);
+    }
+    let revision = word.strip_prefix("rev:").unwrap_or(word);
+    // In another checkout these mean something else.
+    let is_of_checkout =
+        revision.starts_with("HEAD") || revision.starts_with('@') || revision.starts_with("worktree/");
+    if is_of_checkout && !record.merge.git_dir.exists() {
+        return Ok(false);
+    }
+    match repository.resolve_tree(git_dir, revision) {
+        Ok(_) => Ok(true),
+        Err(GitError::UnknownRevision(_)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Where the review's revisions are understood: in its checkout, while that is there.
+pub fn git_dir_of<'a>(repository: &'a Repository, record: &'a ReviewRecord) -> &'a Path {
+    match record.merge.git_dir.exists() {
+        true => &record.merge.git_dir,
+        false => repository.common_dir(),
+    }
+}
+
+/// Fails where the source is gone, and what the review kept of it, too: one that was aborted keeps nothing from `git gc`.
+pub fn require_kept(
+    repository: &Repository,
+    record: &ReviewRecord,
+    gone: &[MergeSide],
+) -> Result<(), Failure> {
+    let Some(lost) = is_lost(repository, record, gone) else {
+        return Ok(());
+    };
+    let source = &record.merge.source;
+    Err(Failure::new(
+        ErrorCode::NoSuchPoint,
+        format!(
+            "{source} is gone, and so is {lost}, which review {} needs",
+            record.id
+        ),
+    )
+    .hint("`tine recover list` shows what can come back; with its source the review can be taken up again"))
+}
+
+/// What a review without its source needs, and nobody keeps any more.
+fn is_lost<'a>(repository: &Repository, record: &'a ReviewRecord, gone: &[MergeSide]) -> Option<&'a String> {
+    let kept = [&record.theirs_commit, &record.ours_commit];
+    let is_lost =
+        |hex: &&String| ObjectId::from_hex(hex.as_bytes()).is_ok_and(|id| !repository.has_object(id));
+    let lost = kept.into_iter().flatten().find(is_lost);
+    lost.filter(|_| gone.contains(&MergeSide::Theirs))
+}
+
+/// Whether the target has all of the source, which is gone: the commit that the review keeps, or another one that was made of the same
+/// files on the same commits when the source was merged otherwise.
+pub fn is_merged(
+    daemon: &Daemon,
+    repository: &Repository,
+    record: &ReviewRecord,
+    gone: &[MergeSide],
+) -> Result<bool, Failure> {
+    let (Some(hex), None, [MergeSide::Theirs]) = (&record.theirs_commit, &record.work, gone) else {
+        return Ok(false);
+    };
+    let tip = match record.merge.into.strip_prefix("fork:") {
+        Some(fork) => {
+            let worktree = daemon.store.worktree_of(&ForkName::parse(fork)?)?;
+            repository.head_of(worktree.git_dir())?.commit_id()
+        }
+        None => repository.branch(branch_of(&record.merge.into))?,
+    };
+    let commit_id = ObjectId::from_hex(hex.as_bytes()).map_err(GitError::library("read an id"))?;
+    match tip {
+        Some(tip) => Ok(repository.reaches_the_same(commit_id, tip)?),
+        None => Ok(false),
+    }
+}
+
+/// The source as the review keeps it, as a word.
+pub fn kept_source(record: &ReviewRecord) -> String {
+    format!(
+        "rev:{}",
+        record.theirs_commit.as_ref().unwrap_or(&record.theirs_tree)
+    )
+}
+
+/// What is done, with the commits in the place of names that may lead elsewhere by now.
+pub fn pinned_wish(record: &ReviewRecord) -> Option<Wish> {
+    let work = record.work.as_ref()?;
+    let mut wish = work.wish.clone();
+    match &mut wish {
+        Wish::Update { from, .. } => {
+            let merged = work.sequence.items.iter().find_map(|item| match item {
+                Item::Merge { commit, .. } => Some(commit),
+                _ => None,
+            });
+            *from = work.sequence.onto.as_ref().or(merged).cloned().or(from.take());
+        }
+        Wish::CherryPick { commits, .. } => {
+            *commits = work
+                .sequence
+                .items
+                .iter()
+                .filter_map(|item| match item {
+                    Item::Pick { commit, .. } => Some(commit.clone()),
+                    _ => None,
+                })
+                .collect();
+        }
+        Wish::Patch { .. } | Wish::Restore { .. } | Wish::Mailbox { .. } => {}
+    }
+    Some(wish)
+}

@@ -1,0 +1,357 @@
+//! Letting go: of seats that a later round has replaced, and of whole sessions.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{CleanRounds, finishing, session_of, state};
+use crate::failure::Failure;
+use crate::forks;
+use crate::protocol::{BranchStays, RoundsCleaned, SeatCleaned};
+use crate::state::slots::Daemon;
+use tine_change::branches;
+use tine_change::recovery::{self, RecoverEntry, RecoverKind, Recoverable};
+use tine_change::round::{self, KEPT, RoundRecord, Seat, SeatState, Stage};
+use tine_git::{GitError, Identity, ObjectId, Repository};
+use tine_workspace::store::{Lease, LeaseKey};
+use tine_workspace::{ForkName, StoreError};
+
+/// The label of what was last written to a directory without git; a session's others keep seats of an earlier tine.
+const DIRECTORY: &str = "directory";
+
+/// Lets go of a seat. Its scratch is archived, with what came since it was finished; `tine recover` lists what nothing else has of
+/// it. A branch that somebody has checked out stays, and is given.
+pub fn retire(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    record: &mut RoundRecord,
+    agent: &ForkName,
+    seat: &Seat,
+) -> Result<Option<BranchStays>, Failure> {
+    finishing::archive_of(daemon, record, agent, seat)?;
+    record.save(&daemon.store)?;
+    let command = format!("tine round start --session {}", record.session);
+    delete_fork(daemon, seat, true, &command)?;
+    let Some((branch, tip)) = branch_of(repository, seat)? else {
+        return Ok(None);
+    };
+    let _lease = lease(daemon, &branch)?;
+    match repository.checked_out_at(&branch)? {
+        None => {
+            drop_branch(daemon, repository, seat, (&branch, tip), &command)?;
+            Ok(None)
+        }
+        // Somebody works on it: it is theirs now.
+        Some(dir) => {
+            log::warn!(
+                "the branch {branch} stays: it is checked out at {}",
+                dir.display()
+            );
+            Ok(Some(BranchStays {
+                branch,
+                checkout: dir,
+            }))
+        }
+    }
+}
+
+/// Removes the locks with which a process died while it let go of seats: those of their branches are nobody's but tine's.
+pub fn release_stale_locks(repository: &Repository, record: &RoundRecord) -> Result<(), Failure> {
+    if record.stage == Stage::Open {
+        return Ok(());
+    }
+    for branch in record.branches() {
+        repository.release_stale_branch_lock(&branch)?;
+    }
+    Ok(())
+}
+
+/// Lets go of a seat and all that it had, by `command`; the entries of `tine recover` that bring back what nothing else has, if `keeps`
+/// asks for them.
+pub fn discard(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    seat: &Seat,
+    (command, keeps): (&str, bool),
+) -> Result<Vec<u64>, Failure> {
+    let mut recover: Vec<u64> = delete_fork(daemon, seat, true, command)?.into_iter().collect();
+    let _lease = seat
+        .branch
+        .as_deref()
+        .map(|branch| lease(daemon, branch))
+        .transpose()?;
+    if let Some((branch, tip)) = branch_of(repository, seat)? {
+        match keeps {
+            true => recover.extend(drop_branch(daemon, repository, seat, (&branch, tip), command)?),
+            false => {
+                repository.delete_branch(&branch, tip)?;
+                repository.forget_branch_settings(&branch)?;
+            }
+        }
+    }
+    Ok(recover)
+}
+
+/// Takes the lease of a seat's branch, under which it is decided what becomes of it.
+fn lease<'d>(daemon: &'d Daemon, branch: &str) -> Result<Lease<'d>, Failure> {
+    let key = LeaseKey::Branch(branch.to_owned());
+    Ok(daemon.store.lease([key], "tine round")?)
+}
+
+/// Deletes the fork of a seat, if it is there; the entry that it became.
+fn delete_fork(
+    daemon: &Arc<Daemon>,
+    seat: &Seat,
+    force: bool,
+    command: &str,
+) -> Result<Option<u64>, Failure> {
+    if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
+        return Ok(None);
+    }
+    let deleted = forks::delete(daemon, &seat.fork, force, Some(Identity::tine()), Some(command))?;
+    Ok(deleted.recover)
+}
+
+/// Deletes the branch of a seat, at `tip`. Commits that nothing else reaches become an entry first; its number. The caller holds the
+/// branch's lease.
+fn drop_branch(
+    daemon: &Daemon,
+    repository: &Repository,
+    seat: &Seat,
+    (branch, tip): (&str, ObjectId),
+    command: &str,
+) -> Result<Option<u64>, Failure> {
+    let entry = RecoverEntry {
+        fork: Some(seat.fork.clone()),
+        branch: Some(branch.to_owned()),
+        head: Some(tip.to_string()),
+        ..RecoverEntry::new(RecoverKind::Branch, command)
+    };
+    Ok(branches::remove(
+        &daemon.store,
+        repository,
+        (branch, tip),
+        Some(entry),
+    )?)
+}
+
+fn branch_of(repository: &Repository, seat: &Seat) -> Result<Option<(String, ObjectId)>, Failure> {
+    let Some(branch) = &seat.branch else {
+        return Ok(None);
+    };
+    Ok(repository.branch(branch)?.map(|tip| (branch.clone(), tip)))
+}
+
+/// Takes back that git ignores scratch directories, where no session has any.
+pub fn include_again(daemon: &Daemon, repository: &Repository, name: &str) -> Result<(), Failure> {
+    let all = RoundRecord::all(&daemon.store)?;
+    match all.iter().any(|record| record.scratch == name) {
+        true => Ok(()),
+        false => Ok(repository.include_at_top(name)?),
+    }
+}
+
+/// What a session would lose with a seat.
+struct Left {
+    agent: ForkName,
+    seat: Seat,
+    /// Its last commit.
+    tip: Option<ObjectId>,
+    /// How many paths are not committed.
+    uncommitted: usize,
+    unmerged: bool,
+    /// Whether a directory without git has its result.
+    is_written: bool,
+    /// Whether an agent may be at work in it, with scratch that is not archived.
+    is_open: bool,
+}
+
+pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleaned, Failure> {
+    let repository = daemon.repository_now()?;
+    let mut record = RoundRecord::load(&daemon.store, &session_of(request.session.as_ref())?)?;
+    release_stale_locks(&repository, &record)?;
+    let branches = record.branches();
+    let branches: Vec<&str> = branches.iter().map(String::as_str).collect();
+    let mut left = Vec::new();
+    for (agent, seat) in record.seats() {
+        refuse_held(daemon, &repository, &seat)?;
+        left.push(look(daemon, &repository, &record, agent, seat, &branches)?);
+    }
+    match request.force {
+        false => refuse_loss(&record, &left)?,
+        true if request.archives => {}
+        true => archive_open(daemon, &mut record, &left)?,
+    }
+    record.stage = Stage::Cleaning;
+    record.save(&daemon.store)?;
+    let command = format!("tine round clean {}", record.session);
+    // Those of a try that was cut off, too. What cannot be read is told by `tine recover`.
+    let mut earlier: Vec<Recoverable> = recovery::list(&repository)?.0;
+    earlier.retain(|known| known.entry.command == command);
+    let mut seats = Vec::new();
+    for Left {
+        agent,
+        seat,
+        tip,
+        unmerged,
+        is_written,
+        uncommitted,
+        ..
+    } in left
+    {
+        let of_fork = delete_fork(daemon, &seat, request.force, &command)?;
+        let of_seat = |known: &&Recoverable| known.entry.fork.as_ref() == Some(&seat.fork);
+        let earlier: Vec<&Recoverable> = earlier.iter().filter(of_seat).collect();
+        let uncommitted_as = match of_fork {
+            Some(id) => recovery::find(&repository, id)?.entry.uncommitted,
+            None => earlier.iter().find_map(|known| known.entry.uncommitted.clone()),
+        };
+        let was_uncommitted =
+            uncommitted > 0 || earlier.iter().any(|known| known.entry.uncommitted.is_some());
+        let earlier: Vec<u64> = earlier.iter().map(|known| known.id).collect();
+        let of_branch = discard(daemon, &repository, &seat, (&command, !is_written))?;
+        seats.push(SeatCleaned {
+            agent,
+            round: seat.round,
+            fork: seat.fork,
+            branch: seat.branch,
+            commit: uncommitted_as.or(tip.map(|id| id.to_string())),
+            unmerged: unmerged || was_uncommitted,
+            recover: earlier.into_iter().chain(of_fork).chain(of_branch).collect(),
+        });
+    }
+    let prefix = format!("{}-", record.id);
+    for (label, commit_id) in repository.kept(KEPT)? {
+        let Some(of) = label.strip_prefix(&prefix) else {
+            continue;
+        };
+        if of != DIRECTORY && repository.reached_otherwise(commit_id, &[])?.is_none() {
+            let entry = RecoverEntry {
+                head: Some(commit_id.to_string()),
+                ..RecoverEntry::new(RecoverKind::Branch, command.as_str())
+            };
+            recovery::keep(&daemon.store, &repository, entry, &[])?;
+        }
+        repository.release(KEPT, &label)?;
+    }
+    let archives = remains(daemon, &record, request.archives)?;
+    record.remove(&daemon.store)?;
+    include_again(daemon, &repository, &record.scratch)?;
+    daemon.store.collect()?;
+    log::info!("the session {} is cleaned away", record.session);
+    Ok(RoundsCleaned {
+        session: record.session,
+        seats,
+        archives,
+    })
+}
+
+/// A branch that somebody else works on cannot go.
+fn refuse_held(daemon: &Daemon, repository: &Repository, seat: &Seat) -> Result<(), Failure> {
+    let Some((branch, _)) = branch_of(repository, seat)? else {
+        return Ok(());
+    };
+    let Some(at) = repository.checked_out_at(&branch)? else {
+        return Ok(());
+    };
+    let own = daemon.store.record(&seat.fork).map(|fork| fork.mount_dir);
+    match own.is_ok_and(|dir| dir == at) {
+        true => Ok(()),
+        false => Err(GitError::BranchCheckedOut { branch, at }.into()),
+    }
+}
+
+fn look(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    record: &RoundRecord,
+    agent: ForkName,
+    seat: Seat,
+    branches: &[&str],
+) -> Result<Left, Failure> {
+    let found = super::looking::find_work(daemon, repository, record, &seat)?;
+    let tip = found.as_ref().and_then(|work| work.commit);
+    let uncommitted = found.as_ref().map_or(0, |work| work.uncommitted);
+    let is_written = match (&record.written_commit, tip) {
+        (Some(written), Some(tip)) => {
+            repository.is_ancestor(tip, super::commit_in_books(record, written)?)?
+        }
+        _ => false,
+    };
+    let unmerged = match tip {
+        Some(tip) => !is_written && repository.reached_otherwise(tip, branches)?.is_none(),
+        None => false,
+    };
+    let has_fork = !matches!(daemon.store.record(&seat.fork), Err(StoreError::NoSuchFork(_)));
+    // One whose session was killed while it began has a fork, too.
+    let is_open = has_fork && seat.state != SeatState::Finished;
+    Ok(Left {
+        agent,
+        seat,
+        tip,
+        uncommitted,
+        unmerged,
+        is_written,
+        is_open,
+    })
+}
+
+/// Archives the scratch of open seats, which goes with them.
+fn archive_open(daemon: &Arc<Daemon>, record: &mut RoundRecord, left: &[Left]) -> Result<(), Failure> {
+    for Left { agent, seat, .. } in left.iter().filter(|left| left.is_open) {
+        finishing::archive_of(daemon, record, agent, seat)?;
+        record.save(&daemon.store)?;
+    }
+    Ok(())
+}
+
+/// Names what would be lost.
+fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
+    let mut causes = Vec::new();
+    for Left {
+        agent,
+        seat,
+        tip,
+        uncommitted,
+        unmerged,
+        is_open,
+        ..
+    } in left
+    {
+        let what = seat.branch.clone().unwrap_or_else(|| seat.fork.to_string());
+        if *is_open {
+            causes.push(format!(
+                "{what} of {agent}: the seat is open, and its scratch is not archived"
+            ));
+        }
+        if *uncommitted > 0 {
+            let paths = if *uncommitted == 1 { "path" } else { "paths" };
+            causes.push(format!("{what} of {agent}: {uncommitted} {paths} not committed"));
+        }
+        if let (true, Some(tip)) = (unmerged, tip) {
+            causes.push(format!("{what} of {agent}: {tip} is merged nowhere"));
+        }
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let failure = state(format!("work of the session {} would be lost", record.session)).hint(
+        "`tine round finish` closes open seats, `tine round merge` keeps their work; after `--force` `tine recover` brings back commits, and scratch is archived first; nothing was changed",
+    );
+    Err(causes.into_iter().fold(failure, Failure::cause))
+}
+
+/// Removes what the session left on the disk, or tells where it is.
+fn remains(daemon: &Daemon, record: &RoundRecord, with_archives: bool) -> Result<Option<PathBuf>, Failure> {
+    let dir = round::session_dir(daemon.store.dir(), &record.session);
+    let archives = round::archive_dir(daemon.store.dir(), &record.session);
+    let has_archives = fs::read_dir(&archives).is_ok_and(|mut entries| entries.next().is_some());
+    if has_archives && !with_archives {
+        return Ok(Some(archives));
+    }
+    match fs::remove_dir_all(&dir) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io("remove", &dir, &error)),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,369 @@
+//! What is told of sessions: the books to the orchestrator, others' work to an agent.
+//!
+//! An agent is told its own branch apart, and of the others what they have finished last under their labels, sorted by these. It is
+//! told no agent's name, no order, not the session's name but in the paths of archives, and neither its own label nor its own archives,
+//! whose paths have that in them.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{commit_in_books, refuse_unless_finished, refuse_unless_open};
+use crate::failure::Failure;
+use crate::protocol::{
+    AgentShown, ArchiveShown, OtherShown, PairCompared, ReaderShown, ResultLine, RoundCompared, SeatShown,
+    SessionLine, SessionShown, WorkShown,
+};
+use crate::state::slots::Daemon;
+use tine_change::changeset::{self, Blobs};
+use tine_change::round::{self, ArchiveRecord, RoundRecord, Seat, SeatState};
+use tine_git::{CommitSpec, Identity, ObjectId, Repository};
+use tine_merge::{MergeInput, MergeOptions, merge};
+use tine_path::RepoPath;
+use tine_workspace::{ForkName, StoreError};
+
+/// What a seat has.
+pub struct Work {
+    /// The last commit.
+    pub commit: Option<ObjectId>,
+    /// With what is not committed.
+    pub tree: ObjectId,
+    /// How many paths are not.
+    pub uncommitted: usize,
+}
+
+/// What a seat has; `None` where nothing of it is there any more.
+pub fn find_work(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    record: &RoundRecord,
+    seat: &Seat,
+) -> Result<Option<Work>, Failure> {
+    let tip = match &seat.branch {
+        Some(branch) => repository.branch(branch)?,
+        None => None,
+    };
+    if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
+        let Some(commit_id) = tip else {
+            return Ok(None);
+        };
+        return Ok(Some(Work {
+            commit: Some(commit_id),
+            tree: repository.commit_info(commit_id)?.tree_id,
+            uncommitted: 0,
+        }));
+    }
+    let slot = daemon.slot(&seat.fork);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    turn.settle(repository, &fork)?;
+    let changeset = changeset::changeset(repository, &fork, Blobs::Write)?;
+    let commit = match tip.or(changeset.head_commit) {
+        Some(commit_id) => commit_id,
+        None => commit_in_books(record, &seat.base_commit)?,
+    };
+    let uncommitted = changeset.changes.len();
+    let tree = match uncommitted {
+        0 => repository.commit_info(commit)?.tree_id,
+        _ => changeset::write_tree(repository, &changeset)?,
+    };
+    Ok(Some(Work {
+        commit: Some(commit),
+        tree,
+        uncommitted,
+    }))
+}
+
+fn work_shown(
+    repository: &Repository,
+    record: &RoundRecord,
+    seat: &Seat,
+    work: Option<&Work>,
+) -> Result<WorkShown, Failure> {
+    let base = commit_in_books(record, &seat.base_commit)?;
+    let base_tree = repository.commit_info(base)?.tree_id;
+    let tree = work.map_or(base_tree, |work| work.tree);
+    let counts = match tree == base_tree {
+        true => Default::default(),
+        false => repository.line_counts(base_tree, tree)?,
+    };
+    let total = |lines: fn(&tine_git::line_counts::LineCounts) -> Option<u64>| {
+        counts.values().filter_map(lines).fold(0, u64::saturating_add)
+    };
+    Ok(WorkShown {
+        base_commit: seat.base_commit.clone(),
+        commit: work.and_then(|work| work.commit).map(|id| id.to_string()),
+        tree: tree.to_string(),
+        uncommitted: work.is_some_and(|work| work.uncommitted > 0),
+        files_changed: counts.len(),
+        insertions: total(|lines| lines.added),
+        deletions: total(|lines| lines.removed),
+        damage: None,
+    })
+}
+
+fn work_of(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    record: &RoundRecord,
+    seat: &Seat,
+) -> Result<WorkShown, Failure> {
+    let looked = find_work(daemon, repository, record, seat)
+        .and_then(|work| work_shown(repository, record, seat, work.as_ref()));
+    match looked {
+        Ok(shown) => Ok(shown),
+        // It is one seat's damage, and the others are to be seen.
+        Err(failure) => Ok(WorkShown {
+            damage: Some(failure.to_string()),
+            ..work_shown(repository, record, seat, None)?
+        }),
+    }
+}
+
+pub fn show(daemon: &Arc<Daemon>, session: &ForkName) -> Result<SessionShown, Failure> {
+    let record = RoundRecord::load(&daemon.store, session)?;
+    shown(daemon, &daemon.repository_now()?, &record)
+}
+
+/// The books of a session.
+pub fn shown(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    record: &RoundRecord,
+) -> Result<SessionShown, Failure> {
+    let seat = |seat: &Option<Seat>| {
+        let seat = seat.as_ref();
+        seat.map(|seat| seat_shown(daemon, repository, record, seat))
+            .transpose()
+    };
+    let agents = record.agents.iter().map(|agent| {
+        Ok(AgentShown {
+            agent: agent.name.clone(),
+            budget: agent.budget,
+            seat: seat(&agent.seat)?,
+            before: seat(&agent.before)?,
+        })
+    });
+    Ok(SessionShown {
+        stays: Vec::new(),
+        session: record.session.clone(),
+        round: record.round,
+        stage: record.stage,
+        mode: record.mode,
+        directory: record.directory.clone(),
+        base_commit: record.base_commit.clone(),
+        from_branch: record.from_branch.clone(),
+        scratch: record.scratch.clone(),
+        agents: agents.collect::<Result<_, Failure>>()?,
+        presenter: seat(&record.presenter)?,
+        archives: record
+            .archives
+            .iter()
+            .map(|archive| ArchiveShown {
+                agent: archive.agent.clone(),
+                label: archive.label.clone(),
+                round: archive.round,
+                path: archive_path(daemon, record, archive),
+            })
+            .collect(),
+    })
+}
+
+fn seat_shown(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    record: &RoundRecord,
+    seat: &Seat,
+) -> Result<SeatShown, Failure> {
+    Ok(SeatShown {
+        round: seat.round,
+        label: seat.label().clone(),
+        fork: seat.fork.clone(),
+        branch: seat.branch.clone(),
+        mount_dir: daemon.store.record(&seat.fork).ok().map(|fork| fork.mount_dir),
+        mounted: daemon.slot(&seat.fork).is_mounted(),
+        state: seat.state,
+        attempts: seat.attempts,
+        work: work_of(daemon, repository, record, seat)?,
+    })
+}
+
+/// Where an archive lies.
+pub fn archive_path(daemon: &Daemon, record: &RoundRecord, archive: &ArchiveRecord) -> PathBuf {
+    round::archive_dir(daemon.store.dir(), &record.session).join(record.archive_name(archive))
+}
+
+/// What `reader` may know.
+pub fn show_to(daemon: &Arc<Daemon>, session: &ForkName, reader: &ForkName) -> Result<ReaderShown, Failure> {
+    let repository = daemon.repository_now()?;
+    let record = RoundRecord::load(&daemon.store, session)?;
+    let own = record.agent(reader)?;
+    let mut others = Vec::new();
+    for agent in record.agents.iter().filter(|agent| agent.name != *reader) {
+        let Some(seat) = agent.latest() else { continue };
+        let archive = record
+            .archives
+            .iter()
+            .find(|archive| archive.agent == agent.name && archive.round == seat.round);
+        others.push(OtherShown {
+            label: seat.label().clone(),
+            round: seat.round,
+            fork: seat.fork.clone(),
+            branch: seat.branch.clone(),
+            work: work_of(daemon, &repository, &record, seat)?,
+            archive: archive.map(|archive| archive_path(daemon, &record, archive)),
+        });
+    }
+    others.sort_by(|a, b| a.label.cmp(&b.label));
+    let seat = own.seat.as_ref();
+    let fork = seat.and_then(|seat| daemon.store.record(&seat.fork).ok());
+    Ok(ReaderShown {
+        round: record.round,
+        fork: seat.map(|seat| seat.fork.clone()),
+        branch: seat.and_then(|seat| seat.branch.clone()),
+        mount_dir: fork.map(|fork| fork.mount_dir),
+        work: seat
+            .map(|seat| work_of(daemon, &repository, &record, seat))
+            .transpose()?,
+        previous_branch: own.before.as_ref().and_then(|seat| seat.branch.clone()),
+        scratch: record.scratch.clone(),
+        attempts: seat.map_or(0, |seat| seat.attempts),
+        budget: own.budget,
+        others,
+    })
+}
+
+/// All sessions, in a few words each, by name.
+pub fn sessions(daemon: &Daemon) -> Result<Vec<SessionLine>, Failure> {
+    let mut sessions: Vec<SessionLine> = RoundRecord::all(&daemon.store)?
+        .into_iter()
+        .map(|record| {
+            let seats: Vec<&Seat> = record.seated().map(|(_, seat)| seat).collect();
+            SessionLine {
+                round: record.round,
+                stage: record.stage,
+                agents: seats.len(),
+                finished: seats
+                    .iter()
+                    .filter(|seat| seat.state == SeatState::Finished)
+                    .count(),
+                attempts: seats.iter().map(|seat| seat.attempts).sum(),
+                session: record.session.clone(),
+            }
+        })
+        .collect();
+    sessions.sort_by(|a, b| a.session.cmp(&b.session));
+    Ok(sessions)
+}
+
+/// The agents that are named, or all, each with what it has.
+fn found(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    record: &RoundRecord,
+    agents: &[ForkName],
+    finished: bool,
+) -> Result<Vec<(ResultLine, Work)>, Failure> {
+    refuse_unless_open(record)?;
+    let names: Vec<ForkName> = match agents.is_empty() {
+        true => record.seated().map(|(agent, _)| agent.name.clone()).collect(),
+        false => agents.to_vec(),
+    };
+    let mut found = Vec::new();
+    for name in names {
+        let seat = record.seat(&name)?;
+        if finished {
+            refuse_unless_finished(&name, seat)?;
+        }
+        let Some(work) = find_work(daemon, repository, record, seat)? else {
+            return Err(StoreError::NoSuchFork(seat.fork.to_string()).into());
+        };
+        let line = ResultLine {
+            agent: name,
+            label: seat.label().clone(),
+            branch: seat.branch.clone(),
+            point: seat.point(),
+            work: work_shown(repository, record, seat, Some(&work))?,
+        };
+        found.push((line, work));
+    }
+    Ok(found)
+}
+
+pub fn results(
+    daemon: &Arc<Daemon>,
+    session: &ForkName,
+    agents: &[ForkName],
+    finished: bool,
+) -> Result<Vec<ResultLine>, Failure> {
+    let record = RoundRecord::load(&daemon.store, session)?;
+    let found = found(daemon, &daemon.repository_now()?, &record, agents, finished)?;
+    Ok(found.into_iter().map(|(line, _)| line).collect())
+}
+
+/// Sets each result against each other. Objects are added, and nothing is changed.
+pub fn compare(
+    daemon: &Arc<Daemon>,
+    session: &ForkName,
+    agents: &[ForkName],
+) -> Result<RoundCompared, Failure> {
+    let repository = daemon.repository_now()?;
+    let record = RoundRecord::load(&daemon.store, session)?;
+    let found = found(daemon, &repository, &record, agents, false)?;
+    let mut sides = Vec::new();
+    for (line, work) in &found {
+        let base = commit_in_books(&record, &line.work.base_commit)?;
+        let base_tree = repository.commit_info(base)?.tree_id;
+        let paths: BTreeSet<Vec<u8>> = repository
+            .line_counts(base_tree, work.tree)?
+            .into_keys()
+            .collect();
+        sides.push((&line.agent, paths, commit_of(&repository, work)?));
+    }
+    let mut pairs = Vec::new();
+    for (index, (a, a_paths, a_commit)) in sides.iter().enumerate() {
+        for (b, b_paths, b_commit) in sides.iter().skip(index.saturating_add(1)) {
+            let input = MergeInput {
+                base: None,
+                ours: *a_commit,
+                theirs: *b_commit,
+                allow_unrelated: true,
+            };
+            let outcome = merge(&repository, &input, &MergeOptions::default())?;
+            let overlap = a_paths.intersection(b_paths);
+            pairs.push(PairCompared {
+                a: (*a).clone(),
+                b: (*b).clone(),
+                overlap: overlap
+                    .filter_map(|path| RepoPath::parse(path).ok())
+                    .map(|path| (&path).into())
+                    .collect(),
+                conflicts: outcome
+                    .conflicts
+                    .iter()
+                    .map(|conflict| (&conflict.path).into())
+                    .collect(),
+            });
+        }
+    }
+    Ok(RoundCompared {
+        session: record.session,
+        round: record.round,
+        results: found.into_iter().map(|(line, _)| line).collect(),
+        pairs,
+    })
+}
+
+/// A commit of all that is there, which no ref leads to where something is not committed.
+pub fn commit_of(repository: &Repository, work: &Work) -> Result<ObjectId, Failure> {
+    match (work.uncommitted, work.commit) {
+        (0, Some(commit_id)) => Ok(commit_id),
+        (_, head) => Ok(repository.write_commit(&CommitSpec {
+            tree_id: work.tree,
+            parent_ids: head.into_iter().collect(),
+            message: "tine: what is compared".to_owned().into(),
+            author: Some(Identity::tine()),
+            committer: Some(Identity::tine()),
+        })?),
+    }
+}

@@ -1,0 +1,383 @@
+//! Beginning a round: everything is written down first, then each fork is made. Where a step fails nothing is left of the round; where
+//! the daemon dies, the command given again goes on.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{
+    StartRound, commit_in_books, ending, looking, refuse_unless_finished, scratch_name, session_of, state,
+};
+use crate::failure::{ErrorCode, Failure};
+use crate::protocol::{NewRequest, SessionShown};
+use crate::state::slots::Daemon;
+use crate::{forks, mounting};
+use tine_attr::Timestamp;
+use tine_change::round::{Mode, NextRound, RoundRecord, Seat, SeatState, Stage, repeated};
+use tine_change::scratch;
+use tine_git::Repository;
+use tine_path::{EntryName, RepoPath};
+use tine_sys::process::PeerCredentials;
+use tine_workspace::Caller;
+use tine_workspace::{By, CarryWish, ForkName, MountWishes, StoreError, UnmountPolicy};
+
+/// What scratch directories are called where nobody says otherwise.
+const SCRATCH: &str = ".scratch";
+
+pub fn start(
+    daemon: &Arc<Daemon>,
+    peer: PeerCredentials,
+    request: &StartRound,
+) -> Result<SessionShown, Failure> {
+    let repository = daemon.repository_now()?;
+    let known = RoundRecord::find(&daemon.store, &session_of(request.session.as_ref())?)?;
+    let mut record = match &known {
+        Some(record) if record.stage == Stage::Cleaning => {
+            return Err(
+                state(format!("the session {} is being cleaned away", record.session))
+                    .hint("`tine round clean`, given again, does the rest"),
+            );
+        }
+        Some(record) if request.round == Some(record.round) && record.stage == Stage::Open => {
+            return looking::shown(daemon, &repository, record);
+        }
+        Some(record) if record.stage == Stage::Starting => {
+            refuse_another(record, request)?;
+            ending::release_stale_locks(&repository, record)?;
+            record.clone()
+        }
+        _ => planned(daemon, &repository, known.clone(), request)?,
+    };
+    let is_new = known.as_ref().is_none_or(|known| known.stage == Stage::Open);
+    for seat in record.agents.iter().filter_map(|agent| agent.outgoing.as_ref()) {
+        forks::refuse_repositories_in(daemon, &seat.fork)?;
+    }
+    record.save(&daemon.store)?;
+    if let Err(failure) = begin(daemon, peer, &repository, &mut record, request) {
+        return Err(match is_new {
+            true => take_back(daemon, &repository, &record, known, failure),
+            false => failure,
+        });
+    }
+    let mut stays = Vec::new();
+    for agent in record.agents.clone() {
+        if let Some(seat) = &agent.outgoing {
+            stays.extend(ending::retire(
+                daemon,
+                &repository,
+                &mut record,
+                &agent.name,
+                seat,
+            )?);
+        }
+    }
+    record.opened();
+    record.save(&daemon.store)?;
+    log::info!("round {} of {} is begun", record.round, record.session);
+    let shown = looking::shown(daemon, &repository, &record)?;
+    Ok(SessionShown { stays, ..shown })
+}
+
+/// A round whose beginning was interrupted goes on as it was asked for.
+fn refuse_another(record: &RoundRecord, request: &StartRound) -> Result<(), Failure> {
+    let seated: Vec<&ForkName> = record.seated().map(|(agent, _)| &agent.name).collect();
+    let is_other = !request.agents.is_empty() && request.agents.iter().collect::<Vec<_>>() != seated
+        || request.round.is_some_and(|round| round != record.round);
+    match is_other {
+        false => Ok(()),
+        true => Err(state(format!("round {} was not begun to its end", record.round))
+            .hint("`tine round start` with the same agents does the rest; `tine round clean` lets go of it")),
+    }
+}
+
+/// The session with its next round, in which nothing is done yet.
+fn planned(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    known: Option<RoundRecord>,
+    request: &StartRound,
+) -> Result<RoundRecord, Failure> {
+    let mut record = match known {
+        Some(record) => {
+            refuse_other_settings(&record, request)?;
+            record
+        }
+        None => {
+            let name = request.scratch.clone().unwrap_or_else(|| SCRATCH.to_owned());
+            check_scratch_name(&name)?;
+            let mode = request.mode().unwrap_or_default();
+            let session = session_of(request.session.as_ref())?;
+            let mut record = RoundRecord::new(session, mode, name, Timestamp::now().secs);
+            record.directory = request.directory.clone();
+            record
+        }
+    };
+    for (agent, seat) in record.seated() {
+        refuse_unless_finished(&agent.name, seat)?;
+    }
+    let next = next_round(repository, &record, request)?;
+    if record.directory.is_some() && record.written_commit.is_none() {
+        record.written_commit = Some(next.base_commit.clone());
+    }
+    let base = commit_in_books(&record, &next.base_commit)?;
+    let tree_id = repository.commit_info(base)?.tree_id;
+    let scratch = RepoPath::root().join(&scratch_name(&record)?);
+    if repository.tree_entry(tree_id, &scratch)?.is_some() {
+        return Err(usage(
+            format!(
+                "{:?} is tracked, so it cannot be a scratch directory",
+                record.scratch
+            ),
+            "`--scratch NAME` names another",
+        ));
+    }
+    record.plan(&next, &mut || free_name(daemon, repository))?;
+    Ok(record)
+}
+
+/// Where the next round begins, and with whom.
+fn next_round(
+    repository: &Repository,
+    record: &RoundRecord,
+    request: &StartRound,
+) -> Result<NextRound, Failure> {
+    let agents: Vec<ForkName> = match request.agents.is_empty() {
+        false => request.agents.clone(),
+        true => record.seated().map(|(agent, _)| agent.name.clone()).collect(),
+    };
+    if agents.is_empty() {
+        return Err(usage(
+            "no agent is named",
+            "name some: `tine round start --agents A,B`",
+        ));
+    }
+    if let Some(twice) = repeated(&agents).or_else(|| repeated(&request.labels)) {
+        return Err(usage(
+            format!("{twice} is named twice"),
+            "each name stands for one agent",
+        ));
+    }
+    if !request.labels.is_empty() && request.labels.len() != agents.len() {
+        return Err(usage(
+            format!("{} agents have {} labels", agents.len(), request.labels.len()),
+            "`--labels` names one for each agent, in their order",
+        ));
+    }
+    if let Some(presenter) = &record.presenter
+        && (agents.contains(presenter.label()) || request.labels.contains(presenter.label()))
+    {
+        return Err(usage(
+            format!("{} is the presenter", presenter.label()),
+            "choose another name for the agent, or its label",
+        ));
+    }
+    let (base, from_branch, from_fork) = match &request.from_agent {
+        Some(agent) => {
+            let seat = record.seat(agent)?;
+            refuse_unless_finished(agent, seat)?;
+            let base = match &seat.branch {
+                Some(branch) => {
+                    repository.resolve_commit(&request.git_dir, &format!("refs/heads/{branch}"))?
+                }
+                None => commit_in_books(record, &seat.base_commit)?,
+            };
+            let fork = (record.mode == Mode::Layers).then(|| seat.fork.clone());
+            (base, record.from_branch.clone(), fork)
+        }
+        None => {
+            let word = request.from.as_deref().unwrap_or("HEAD");
+            let mut base = repository.resolve_commit(&request.git_dir, word)?;
+            if let (None, Some(written)) = (&request.from, &record.written_commit) {
+                // What the directory was brought to last need not be merged.
+                let written = commit_in_books(record, written)?;
+                if !repository.is_ancestor(written, base)? {
+                    base = written;
+                }
+            }
+            (base, branch_called(repository, &request.git_dir, word)?, None)
+        }
+    };
+    let mut labels = request.labels.iter().cloned();
+    Ok(NextRound {
+        agents: agents.into_iter().map(|agent| (agent, labels.next())).collect(),
+        base_commit: base.to_string(),
+        from_branch,
+        from_fork,
+        budget: request.budget,
+    })
+}
+
+/// The branch that `word` names.
+fn branch_called(repository: &Repository, git_dir: &Path, word: &str) -> Result<Option<String>, Failure> {
+    if matches!(word, "HEAD" | "@") {
+        let head = repository.head_of(git_dir)?;
+        return Ok(head.short_branch().map(str::to_owned));
+    }
+    let name = word.strip_prefix("refs/heads/").unwrap_or(word);
+    let is_branch = repository.check_branch_name(name).is_ok() && repository.branch(name)?.is_some();
+    Ok(is_branch.then(|| name.to_owned()))
+}
+
+/// What the first round has decided.
+fn refuse_other_settings(record: &RoundRecord, request: &StartRound) -> Result<(), Failure> {
+    let is_other = request.mode().is_some_and(|mode| mode != record.mode)
+        || request
+            .scratch
+            .as_ref()
+            .is_some_and(|name| *name != record.scratch);
+    match is_other {
+        false => Ok(()),
+        true => Err(usage(
+            format!("the session {} was begun in another way", record.session),
+            "`--no-branch` and `--scratch` are for its first round; `--session` names another session",
+        )),
+    }
+}
+
+fn check_scratch_name(name: &str) -> Result<(), Failure> {
+    let is_plain = name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    let is_dot_git = EntryName::new(name).is_ok_and(|name| name.is_dot_git());
+    let is_name = EntryName::new(name).is_ok() && name.len() <= 64;
+    match is_plain && is_name && !is_dot_git {
+        true => Ok(()),
+        false => Err(usage(
+            format!("{name:?} is no name for a scratch directory"),
+            "take letters, digits, '.', '_' and '-', as in `.scratch`",
+        )),
+    }
+}
+
+fn usage(message: impl Into<String>, hint: &str) -> Failure {
+    Failure::new(ErrorCode::Usage, message).hint(hint)
+}
+
+/// A random name that no fork and no branch has.
+fn free_name(daemon: &Daemon, repository: &Repository) -> Result<ForkName, StoreError> {
+    loop {
+        let mut bytes = [0; 4];
+        let source = Path::new("/dev/urandom");
+        File::open(source)
+            .and_then(|mut random| random.read_exact(&mut bytes))
+            .map_err(StoreError::io("read", source))?;
+        let name = ForkName::parse(&format!("{:08x}", u32::from_ne_bytes(bytes)))?;
+        let has_fork = !matches!(daemon.store.record(&name), Err(StoreError::NoSuchFork(_)));
+        if !has_fork && repository.branch(&format!("tine/{name}"))?.is_none() {
+            return Ok(name);
+        }
+    }
+}
+
+/// Makes what the record says.
+fn begin(
+    daemon: &Arc<Daemon>,
+    peer: PeerCredentials,
+    repository: &Repository,
+    record: &mut RoundRecord,
+    request: &StartRound,
+) -> Result<(), Failure> {
+    // Before any fork is there whose `git status` would show it.
+    repository.exclude_at_top(&record.scratch)?;
+    let agents: Vec<ForkName> = record.seated().map(|(agent, _)| agent.name.clone()).collect();
+    for name in &agents {
+        let seat = record.seat(name)?.clone();
+        if seat.state == SeatState::Planned {
+            make(daemon, peer, record, &seat, &request.git_dir, request.umask)?;
+            record.seat_mut(name)?.state = SeatState::Open;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a seat's fork, as far as it is not there.
+pub fn make(
+    daemon: &Arc<Daemon>,
+    peer: PeerCredentials,
+    record: &RoundRecord,
+    seat: &Seat,
+    git_dir: &Path,
+    umask: u16,
+) -> Result<(), Failure> {
+    if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
+        let from_fork = record.from_fork.as_ref().map(ForkName::to_string);
+        let new = NewRequest {
+            fork: seat.fork.clone(),
+            git_dir: git_dir.to_owned(),
+            from: from_fork.is_none().then(|| seat.base_commit.clone()),
+            from_fork,
+            from_remote: None,
+            branch: seat.branch.clone(),
+            detached: seat.branch.is_none(),
+            dir: None,
+            mount: false,
+            wishes: MountWishes::default(),
+            on_unmount: UnmountPolicy::Keep,
+            snapshot_every: None,
+            umask,
+            carry: CarryWish::AsConfigured,
+        };
+        forks::make(daemon, peer, new, None)?;
+    }
+    let slot = daemon.slot(&seat.fork);
+    {
+        let turn = daemon.turn(&slot)?;
+        // The commit was named, so that all begin at the same; this is the branch that it was named by.
+        let fork = turn.update_record(|fork| fork.from_branch = record.from_branch.clone())?;
+        let caller = Caller {
+            umask,
+            ..Caller::new(peer.uid, peer.gid)
+        };
+        let by = By {
+            caller,
+            command: "tine round start",
+        };
+        // Once it is mounted, what is in there is the agent's: a start that was interrupted goes on.
+        if !fork.mounted {
+            scratch::make(&turn.open()?.workspace, by, &scratch_name(record)?)?;
+        }
+    }
+    mounting::mount(daemon, &seat.fork, None, MountWishes::default(), None)?;
+    Ok(())
+}
+
+/// Takes a round back of which something could not be made, so that nothing has changed; `failure`, with what is left where that could
+/// not be done.
+fn take_back(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    record: &RoundRecord,
+    known: Option<RoundRecord>,
+    failure: Failure,
+) -> Failure {
+    let undone = || -> Result<(), Failure> {
+        for (_, seat) in record.seated() {
+            ending::discard(daemon, repository, seat, ("tine round start", true))?;
+        }
+        match known {
+            Some(mut known) => known.save(&daemon.store)?,
+            None => {
+                record.remove(&daemon.store)?;
+                ending::include_again(daemon, repository, &record.scratch)?;
+            }
+        }
+        Ok(())
+    };
+    let Err(stuck) = undone() else {
+        return failure;
+    };
+    let (round, session) = (record.round, &record.session);
+    log::error!("round {round} of {session} could not be taken back: {stuck}");
+    let left = record.seated().map(|(_, seat)| seat.fork.to_string());
+    let left: Vec<String> = left.collect();
+    failure
+        .cause(format!(
+            "what was made of round {round} of {session} may still be there ({}): {}",
+            left.join(", "),
+            stuck.message
+        ))
+        .hint(format!(
+            "`tine round clean --session {session}` lets go of it; the same `tine round start` goes on with it"
+        ))
+}

@@ -1,0 +1,438 @@
+//! Bringing forks up to date, making commits again on them, and applying patches.
+//!
+//! A wish becomes a [sequence](tine_change::sequence), of how things are; the sequence is run over objects, and what it comes to is
+//! where the target goes, in one step. With conflicts nothing moves; a review keeps the sequence, and runs it again.
+
+mod building;
+mod mailboxes;
+mod reviewing;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use self::building::build;
+pub use self::mailboxes::unless_taken_back;
+pub use self::reviewing::{commit_review, find_more, follow, refresh};
+use super::merging::outdated;
+use super::target::{Holder, Target, find_target, while_it_moves};
+use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
+use crate::policy::Signers;
+use crate::protocol::{MergeStatus, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
+use crate::report;
+use crate::state::slots::Daemon;
+use crate::transfer::{Arrived, Transfer};
+use tine_change::ChangeError;
+use tine_change::advance::{Step, UpdateStep};
+use tine_change::commit::refuse_moved_under;
+use tine_change::compare::compare_trees;
+use tine_change::fork_point::{self, fork_point};
+use tine_change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
+use tine_change::merge::Tip;
+use tine_change::review::ReviewRecord;
+use tine_change::sequence::{Item, Ran, RunOptions, Sequence, Wish, run};
+use tine_change::view::{check_move, move_view, view_tree};
+use tine_git::{GitError, ObjectId, Repository};
+use tine_merge::MergeOptions;
+use tine_workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
+
+impl Operation for SequenceRequest {
+    const NAME: &'static str = "sequence";
+    const DOING: &'static str = "putting commits on it";
+    type Answer = Sequenced;
+
+    fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
+        sequence(call.daemon, call.by(), &self, &call.signers())
+    }
+}
+
+/// What was asked for, whoever asked.
+pub struct Asked {
+    /// A fork or branch.
+    pub into: String,
+    /// Whether anything uncommitted is in the way.
+    pub is_clean: bool,
+    pub wish: Wish,
+    /// Where revisions are understood.
+    pub git_dir: PathBuf,
+    pub merge: MergeOptions,
+    pub allow_unrelated: bool,
+    pub message: Option<String>,
+    pub dry_run: bool,
+    pub review: ReviewWish,
+    /// Whether a handoff may take commits of others back.
+    pub allow_revert: bool,
+}
+
+/// The target as it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing {
+    pub tip: Tip,
+    /// The view, where uncommitted changes play a part: a tree.
+    pub view: Option<ObjectId>,
+}
+
+/// Does what `request` says, or says what would come of it.
+pub fn sequence(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &SequenceRequest,
+    signers: &Signers,
+) -> Result<Sequenced, Failure> {
+    let (default_into, is_clean) = match &request.wish {
+        SequenceWish::Mailbox { handoff, force, .. } => (mailboxes::check(daemon, *handoff, *force)?, !force),
+        _ => (None, false),
+    };
+    let Some(into) = request.into.clone().or(default_into) else {
+        return Err(Failure::new(ErrorCode::Usage, "no target is named")
+            .hint("name a fork or branch: `--into TARGET`"));
+    };
+    let asked = Asked {
+        into,
+        is_clean,
+        wish: wish_of(daemon, &request.wish)?,
+        git_dir: request.git_dir.clone(),
+        merge: MergeOptions {
+            level: request.level,
+            strategy: request.strategy,
+            ..MergeOptions::default()
+        },
+        allow_unrelated: request.allow_unrelated,
+        message: request.message.clone(),
+        dry_run: request.dry_run,
+        review: request.review,
+        allow_revert: request.allow_revert,
+    };
+    // Two of the same become one review.
+    let _reviews = (asked.review != ReviewWish::Never).then(|| daemon.reviews.lock());
+    let done = carry_out(daemon, by, &asked, signers, None)?;
+    mailboxes::note_applied(daemon, &asked, &done);
+    Ok(done)
+}
+
+fn wish_of(daemon: &Daemon, wish: &SequenceWish) -> Result<Wish, Failure> {
+    Ok(match wish {
+        SequenceWish::Update { from, rebase } => Wish::Update {
+            from: from.clone(),
+            rebase: *rebase,
+        },
+        SequenceWish::CherryPick {
+            commits,
+            mainline,
+            says_origin,
+            emptied,
+        } => Wish::CherryPick {
+            commits: commits.clone(),
+            mainline: *mainline,
+            says_origin: *says_origin,
+            emptied: *emptied,
+        },
+        SequenceWish::Patch {
+            content,
+            strip,
+            reverse,
+            three_way,
+        } => Wish::Patch {
+            patch: write_content(daemon, &daemon.repository_now()?, content)?.to_string(),
+            strip: *strip,
+            reverse: *reverse,
+            three_way: *three_way,
+        },
+        SequenceWish::Mailbox {
+            handoff, three_way, ..
+        } => Wish::Mailbox {
+            handoff: *handoff,
+            three_way: *three_way,
+        },
+    })
+}
+
+/// What was sent, as a blob.
+pub fn write_content(
+    daemon: &Daemon,
+    repository: &Repository,
+    content: &Transfer,
+) -> Result<ObjectId, Failure> {
+    Ok(match content.take(daemon.store.dir())? {
+        Arrived::Bytes(bytes) => repository.write_blob(&mut bytes.as_slice(), bytes.len() as u64)?,
+        Arrived::File(mut file) => {
+            let len = file
+                .metadata()
+                .map_err(GitError::io("look at", "what was sent"))?
+                .len();
+            repository.write_blob(&mut file, len)?
+        }
+    })
+}
+
+/// Plans it, and does it; planned again where the target moves meanwhile. With a review: with its resolutions, and of what it was
+/// planned of.
+pub fn carry_out(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    asked: &Asked,
+    signers: &Signers,
+    review: Option<&ReviewRecord>,
+) -> Result<Sequenced, Failure> {
+    let (done, holder) = while_it_moves(|| {
+        on_target(daemon, by, asked, |target| {
+            let _lease = match asked.dry_run {
+                true => None,
+                false => Some(target.lease(|| find_target(daemon, target.repository, &asked.into))?),
+            };
+            if asked.is_clean {
+                target.refuse_uncommitted()?;
+            }
+            let now = standing(target, asked)?;
+            let sequence = match review.and_then(|review| Some((review, review.work.as_ref()?))) {
+                Some((review, _)) if !reviewing::moved_from(review, &now).is_empty() => {
+                    return Err(outdated(review));
+                }
+                Some((_, work)) => work.sequence.clone(),
+                None => build(target, asked, &now)?,
+            };
+            let options = options(asked, signers, review);
+            let ran = run(
+                &daemon.store,
+                target.repository,
+                &sequence,
+                now.tip,
+                now.view,
+                &options,
+            )?;
+            let done = finish(target, asked, &now, sequence, &ran)?;
+            Ok((done, target.holder.clone()))
+        })
+    })?;
+    if done.status == MergeStatus::Merged && !asked.dry_run {
+        Target::after(&daemon.repository, &holder);
+    }
+    Ok(done)
+}
+
+fn options<'a>(asked: &Asked, signers: &Signers, review: Option<&'a ReviewRecord>) -> RunOptions<'a> {
+    RunOptions {
+        merge: asked.merge,
+        allow_unrelated: asked.allow_unrelated,
+        author: signers.author.clone(),
+        committer: signers.committer.clone(),
+        review,
+    }
+}
+
+/// Calls `work` with the target, in the turn of the fork that it is.
+fn on_target<T>(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    asked: &Asked,
+    work: impl FnOnce(&Target<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let repository = daemon.repository_now()?;
+    let holder = find_target(daemon, &repository, &asked.into)?;
+    let slot = match &holder {
+        Holder::Fork(fork) => Some(daemon.slot(fork)),
+        Holder::Branch(_) | Holder::Checkout(..) => None,
+    };
+    let turn = slot.as_ref().map(|slot| daemon.turn(slot)).transpose()?;
+    if let Some(turn) = &turn {
+        let open = turn.open_existing()?;
+        turn.settle(&repository, &open)?;
+        if let Some(operation) = open.worktree.operation_in_progress() {
+            return Err(ChangeError::OperationInProgress(operation).into());
+        }
+        refuse_moved_under(&repository, &open)?;
+    }
+    work(&Target {
+        daemon,
+        by,
+        repository: &repository,
+        holder: &holder,
+        turn: turn.as_ref(),
+    })
+}
+
+fn standing(target: &Target<'_>, asked: &Asked) -> Result<Standing, Failure> {
+    let view = match (&asked.wish, target.turn) {
+        (Wish::Update { .. } | Wish::Patch { .. } | Wish::Restore { .. }, Some(turn)) => {
+            Some(view_tree(target.repository, &*turn.open()?)?)
+        }
+        _ => None,
+    };
+    Ok(Standing {
+        tip: target.tip()?,
+        view,
+    })
+}
+
+/// Moves the target to where the sequence led, or keeps its conflicts; says what came of it.
+fn finish(
+    target: &Target<'_>,
+    asked: &Asked,
+    now: &Standing,
+    sequence: Sequence,
+    ran: &Ran,
+) -> Result<Sequenced, Failure> {
+    let old_tree = now.view.unwrap_or(now.tip.tree_id);
+    let is_looked_at = asked.review == ReviewWish::Always && ran.tree_id() != old_tree;
+    let is_same = ran.tip == now.tip && ran.view == now.view;
+    let status = match (&ran.stopped, is_looked_at, is_same) {
+        (Some(_), ..) => MergeStatus::Conflicts,
+        (None, true, _) => MergeStatus::Reviewed,
+        (None, false, true) => MergeStatus::NothingToMerge,
+        (None, false, false) => MergeStatus::Merged,
+    };
+    if status == MergeStatus::Merged && matches!(asked.wish, Wish::Mailbox { .. }) && !asked.allow_revert {
+        let gone_back = KnownGoneBack::of(&target.daemon.store);
+        let (from, to) = (now.tip.commit_id, ran.tip.tree_id);
+        refuse_taking_back(target.repository, &gone_back, from, to, Taking::Handoff(None))?;
+    }
+    let mut snapshot = None;
+    match status {
+        MergeStatus::Merged => snapshot = go(target, asked, now, ran)?,
+        MergeStatus::NothingToMerge if !asked.dry_run => note_fork_point(target, asked, ran)?,
+        _ => {}
+    }
+    let review = match status {
+        MergeStatus::Conflicts if asked.review != ReviewWish::Never => {
+            Some(reviewing::keep(target, asked, now, &sequence, ran)?)
+        }
+        MergeStatus::Reviewed => Some(reviewing::keep(target, asked, now, &sequence, ran)?),
+        _ => None,
+    };
+    let moves = status == MergeStatus::Merged;
+    let (after, new_tree) = match moves {
+        true => (ran.tip, ran.tree_id()),
+        false => (now.tip, old_tree),
+    };
+    let changes = compare_trees(target.repository, old_tree, new_tree)?;
+    let hex = |tip: Tip| tip.commit_id.map(|id| id.to_string());
+    Ok(Sequenced {
+        status,
+        dry_run: asked.dry_run,
+        target: target.line()?,
+        before: hex(now.tip),
+        after: hex(after),
+        commits: commits(target.repository, &sequence, ran)?,
+        conflicts: ran
+            .stopped
+            .as_ref()
+            .map(|stopped| stopped.conflicts.clone())
+            .unwrap_or_default(),
+        review,
+        changes: changes.iter().map(report::change_line).collect(),
+        snapshot,
+    })
+}
+
+/// Moves the target; the snapshot of what it was. In a dry run looks only whether that would do.
+fn go(target: &Target<'_>, asked: &Asked, now: &Standing, ran: &Ran) -> Result<Option<ForkName>, Failure> {
+    let (kind, reason) = match &asked.wish {
+        Wish::Update { .. } => (OperationKind::Update, SnapshotReason::BeforeUpdate),
+        Wish::CherryPick { .. } => (OperationKind::CherryPick, SnapshotReason::BeforeCherryPick),
+        Wish::Restore { .. } => (OperationKind::Switch, SnapshotReason::BeforeRestore),
+        Wish::Patch { .. } | Wish::Mailbox { .. } => (OperationKind::Apply, SnapshotReason::BeforeApply),
+    };
+    if let (Wish::Patch { .. } | Wish::Restore { .. }, Some(turn), Some(from), Some(to)) =
+        (&asked.wish, target.turn, now.view, ran.view)
+    {
+        let open = turn.open()?;
+        if asked.dry_run {
+            check_move(target.repository, &open, (from, to))?;
+            return Ok(None);
+        }
+        let (store, name) = (&target.daemon.store, turn.name());
+        let before = match &asked.wish {
+            Wish::Restore { .. } => {
+                let kept = SnapshotOptions::because(reason);
+                Some(store.take_snapshot(name, &open, &kept)?.name)
+            }
+            _ => None,
+        };
+        if let Err(error) = move_view(target.repository, name, &open, target.by, (from, to), kind) {
+            if let Some(before) = &before {
+                store.remove_snapshot(name, before)?;
+            }
+            return Err(error.into());
+        }
+        if !turn.is_mounted() {
+            open.workspace.sync()?;
+        }
+        return Ok(before);
+    }
+    let Some(to) = ran.tip.commit_id else {
+        return Err(GitError::UnknownRevision("HEAD".to_owned()).into());
+    };
+    let update = match (&asked.wish, target.turn, now.view, ran.view) {
+        (Wish::Update { .. }, Some(turn), Some(view_from), Some(view_to)) => {
+            let record = turn.record()?;
+            Some(UpdateStep {
+                view_from,
+                view_to,
+                point_from: fork_point(target.repository, &record, now.tip.commit_id)?,
+                point_to: building::upstream(target, asked)?,
+            })
+        }
+        _ => None,
+    };
+    let step = Step {
+        from: now.tip.commit_id,
+        to,
+        update,
+        switch: None,
+        index: None,
+        reflog: target.by.command.to_owned(),
+        kind,
+        undoes: None,
+    };
+    let ready = target.check(&step)?;
+    match asked.dry_run {
+        true => Ok(None),
+        false => target.go(ready, &step, reason),
+    }
+}
+
+/// A fork that has all of what it was to be brought up to begins there from now on.
+fn note_fork_point(target: &Target<'_>, asked: &Asked, ran: &Ran) -> Result<(), Failure> {
+    let (Wish::Update { .. }, Some(turn), Some(head)) = (&asked.wish, target.turn, ran.tip.commit_id) else {
+        return Ok(());
+    };
+    let Some(upstream) = building::upstream(target, asked)? else {
+        return Ok(());
+    };
+    let point = fork_point(target.repository, &turn.record()?, Some(head))?;
+    let is_further = match point {
+        Some(point) => point != upstream && target.repository.is_ancestor(point, upstream)?,
+        None => true,
+    };
+    if is_further {
+        fork_point::note(&target.daemon.store, turn.name(), Some(upstream))?;
+    }
+    Ok(())
+}
+
+/// What became of each commit.
+fn commits(repository: &Repository, sequence: &Sequence, ran: &Ran) -> Result<Vec<SequencedCommit>, Failure> {
+    let stopped = ran.stopped.as_ref().map(|stopped| stopped.item);
+    let mut lines = Vec::new();
+    for (index, item) in sequence.items.iter().enumerate() {
+        let done = ran.done.iter().find(|done| done.item == index);
+        if done.is_none() && stopped != Some(index) {
+            continue;
+        }
+        let (source, subject) = match item {
+            Item::Merge { commit, .. } | Item::Pick { commit, .. } => {
+                let id = ObjectId::from_hex(commit.as_bytes()).map_err(GitError::library("read an id"))?;
+                (Some(commit.clone()), repository.commit_info(id)?.summary)
+            }
+            Item::Mail { commit, subject, .. } => (commit.clone(), subject.clone()),
+            Item::Patch { .. } | Item::Restored { .. } | Item::Uncommitted { .. } => continue,
+        };
+        lines.push(SequencedCommit {
+            source,
+            subject,
+            how: done.map(|done| done.how),
+            commit: done.and_then(|done| done.commit_id).map(|id| id.to_string()),
+        });
+    }
+    Ok(lines)
+}

@@ -1,0 +1,236 @@
+//! Sequences, made of wishes and of how things are.
+
+use super::{Asked, Standing, mailboxes};
+use crate::failure::{ErrorCode, Failure};
+use crate::target::{Target, fork_called};
+use tine_change::branches;
+use tine_change::fork_point::kept_by_update;
+use tine_change::sequence::{Item, Sequence, Wish};
+use tine_git::{GitError, ObjectId};
+
+/// What is to be done for `asked`.
+pub fn build(target: &Target<'_>, asked: &Asked, now: &Standing) -> Result<Sequence, Failure> {
+    match &asked.wish {
+        Wish::Update { rebase, .. } => update(target, asked, now, *rebase),
+        Wish::CherryPick {
+            commits,
+            mainline,
+            says_origin,
+            emptied,
+        } => {
+            let mut items = Vec::new();
+            for commit_id in target.repository.named_commits(&asked.git_dir, commits)? {
+                items.push(pick(target, commit_id, *mainline, *says_origin)?);
+            }
+            Ok(Sequence {
+                emptied: *emptied,
+                keep_empty: false,
+                ..Sequence::of(items)
+            })
+        }
+        Wish::Patch {
+            patch,
+            strip,
+            reverse,
+            three_way,
+        } => Ok(Sequence::of(vec![Item::Patch {
+            patch: patch.clone(),
+            strip: *strip,
+            reverse: *reverse,
+            three_way: *three_way,
+        }])),
+        Wish::Restore {
+            base_tree,
+            view_tree,
+            paths,
+            ..
+        } => Ok(Sequence::of(vec![Item::Restored {
+            base_tree: base_tree.clone(),
+            view_tree: view_tree.clone(),
+            paths: paths.clone(),
+        }])),
+        Wish::Mailbox { handoff, three_way } => {
+            mailboxes::items(target, *handoff, *three_way).map(Sequence::of)
+        }
+    }
+}
+
+/// The commit that an update goes to; `None` of other wishes.
+pub fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<ObjectId>, Failure> {
+    let Wish::Update { from, .. } = &asked.wish else {
+        return Ok(None);
+    };
+    let (daemon, repository) = (target.daemon, target.repository);
+    let branch = match (from, target.turn) {
+        (Some(word), _) => {
+            if let Some(fork) = fork_called(daemon, word) {
+                let worktree = daemon.store.worktree_of(&fork)?;
+                let head = repository.head_of(worktree.git_dir())?.commit_id();
+                return head
+                    .map(Some)
+                    .ok_or_else(|| GitError::UnknownRevision(word.clone()).into());
+            }
+            return Ok(Some(repository.resolve_commit(&asked.git_dir, word)?));
+        }
+        (None, Some(turn)) => {
+            branches::follow(&daemon.store, repository)?;
+            turn.record()?.from_branch
+        }
+        (None, None) => None,
+    };
+    let Some(branch) = branch else {
+        return Err(Failure::new(
+            ErrorCode::Usage,
+            format!(
+                "{} began at a commit, and on no branch",
+                asked.into.trim_start_matches("fork:")
+            ),
+        )
+        .hint("name what it is to be brought up to: `--from REV`"));
+    };
+    match repository.branch(&branch)? {
+        Some(tip) => Ok(Some(tip)),
+        None => {
+            Err(Failure::from(GitError::UnknownRevision(branch))
+                .context("the branch that it came from is gone"))
+        }
+    }
+}
+
+/// What names the ref that [`upstream`] is at, where a branch is meant.
+fn upstream_name(target: &Target<'_>, asked: &Asked) -> Result<Option<String>, Failure> {
+    let Wish::Update { from, .. } = &asked.wish else {
+        return Ok(None);
+    };
+    let in_full = |branch: &str| format!("refs/heads/{branch}");
+    match (from, target.turn) {
+        (Some(word), _) => match fork_called(target.daemon, word) {
+            Some(fork) => {
+                let worktree = target.daemon.store.worktree_of(&fork)?;
+                let head = target.repository.head_of(worktree.git_dir())?;
+                Ok(head.short_branch().map(in_full))
+            }
+            None => Ok(Some(word.clone())),
+        },
+        (None, Some(turn)) => Ok(turn.record()?.from_branch.as_deref().map(in_full)),
+        (None, None) => Ok(None),
+    }
+}
+
+fn update(target: &Target<'_>, asked: &Asked, now: &Standing, rebase: bool) -> Result<Sequence, Failure> {
+    let repository = target.repository;
+    let (Some(turn), Some(view)) = (target.turn, now.view) else {
+        return Err(
+            Failure::new(ErrorCode::NoSuchFork, format!("{} is no fork", asked.into))
+                .hint("`tine list` shows the forks"),
+        );
+    };
+    let Some(upstream) = upstream(target, asked)? else {
+        return Ok(Sequence::of(Vec::new()));
+    };
+    let uncommitted = Item::Uncommitted {
+        head_tree: now.tip.tree_id.to_string(),
+        view_tree: view.to_string(),
+        is_ours: !rebase,
+    };
+    let Some(head) = now.tip.commit_id else {
+        return Ok(onto(upstream, vec![uncommitted]));
+    };
+    let name = upstream_name(target, asked)?;
+    let record = turn.record()?;
+    let point = kept_by_update(
+        repository,
+        &target.daemon.store,
+        &record,
+        head,
+        upstream,
+        name.as_deref(),
+    )?;
+    // Without commits of its own it stands wherever it is put.
+    if point == Some(head) {
+        return Ok(onto(upstream, vec![uncommitted]));
+    }
+    if rebase {
+        let mut items = Vec::new();
+        for commit_id in repository.commits_to_rebase(head, upstream, point)? {
+            items.push(pick(target, commit_id, None, false)?);
+        }
+        items.push(uncommitted);
+        return Ok(Sequence {
+            reuse: true,
+            ..onto(upstream, items)
+        });
+    }
+    let message = match &asked.message {
+        Some(message) => message.clone(),
+        None => merge_message(target, asked, upstream)?,
+    };
+    let merge = Item::Merge {
+        commit: upstream.to_string(),
+        message,
+    };
+    Ok(Sequence::of(vec![merge, uncommitted]))
+}
+
+fn onto(commit_id: ObjectId, items: Vec<Item>) -> Sequence {
+    Sequence {
+        onto: Some(commit_id.to_string()),
+        ..Sequence::of(items)
+    }
+}
+
+/// As git words it.
+fn merge_message(target: &Target<'_>, asked: &Asked, upstream: ObjectId) -> Result<String, Failure> {
+    let word = match &asked.wish {
+        Wish::Update { from: Some(word), .. } => Some(word.clone()),
+        _ => match target.turn {
+            Some(turn) => turn.record()?.from_branch,
+            None => None,
+        },
+    };
+    let what = match word {
+        Some(word) if target.repository.branch(&word).is_ok_and(|tip| tip.is_some()) => {
+            format!("branch '{word}'")
+        }
+        Some(word) => format!("'{word}'"),
+        None => format!("commit '{upstream}'"),
+    };
+    Ok(match target.line()?.branch {
+        Some(branch) => format!("Merge {what} into {branch}"),
+        None => format!("Merge {what}"),
+    })
+}
+
+fn pick(
+    target: &Target<'_>,
+    commit_id: ObjectId,
+    mainline: Option<usize>,
+    says_origin: bool,
+) -> Result<Item, Failure> {
+    let info = target.repository.commit_info(commit_id)?;
+    let refused = |message: String, hint: &str| Err(Failure::new(ErrorCode::Usage, message).hint(hint));
+    let parent = match (info.parent_ids.as_slice(), mainline) {
+        ([], None) => None,
+        ([only], None | Some(1)) => Some(only),
+        (parents, Some(number)) => match parents.get(number.wrapping_sub(1)) {
+            Some(parent) => Some(parent),
+            None => {
+                return refused(
+                    format!("the commit {commit_id} has no parent {number}"),
+                    "`git show --no-patch --format=%P COMMIT` lists its parents",
+                );
+            }
+        },
+        (_, None) => {
+            return refused(
+                format!("the commit {commit_id} is a merge"),
+                "`--mainline 1` takes what it changed against its first parent",
+            );
+        }
+    };
+    Ok(Item::Pick {
+        commit: commit_id.to_string(),
+        parent: parent.map(|id| id.to_string()),
+        says_origin,
+    })
+}

@@ -1,0 +1,415 @@
+//! Snapshots of forks, going back to them, and freeing what nothing reaches.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::buffers::with_agent_texts;
+use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
+use crate::protocol::{
+    Collected, IndexKept, Restored, RestoredHow, SnapshotDeleted, SnapshotInfo, Snapshots,
+};
+use crate::report;
+use crate::state::slots::{Daemon, Turn};
+use tine_attr::Timestamp;
+use tine_change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
+use tine_workspace::{
+    By, Fork, ForkName, ForkPoint, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord,
+};
+
+/// Mark a point of a fork to come back to
+///
+/// All that the fork has at this moment is kept, uncommitted and ignored files included, while programs go on working in it.
+/// It costs milliseconds and no disk, however much has changed. The name is all that is printed on standard output.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TakeSnapshot {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// The snapshot's name: letters, digits, '.', '_' and '-' [default: snapshot-NUMBER]
+    #[arg(value_name = "NAME")]
+    #[schemars(with = "Option<String>")]
+    #[serde(default)]
+    pub name: Option<ForkName>,
+
+    /// What to remember about it
+    #[arg(short, long, value_name = "TEXT")]
+    #[serde(default)]
+    pub message: Option<String>,
+}
+
+impl Operation for TakeSnapshot {
+    const NAME: &'static str = "snapshot";
+    const DOING: &'static str = "taking the snapshot";
+    type Answer = SnapshotInfo;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<SnapshotInfo, Failure> {
+        take(call.daemon, &call.fork(self.fork)?, self.name, self.message)
+    }
+}
+
+/// List the snapshots of a fork
+///
+/// The oldest comes first. Those that tine took by itself, before something was thrown away, say so; `tine gc` lets these go
+/// after 30 days.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[command(after_long_help = "\
+Examples:
+  tine snapshots fix-parser
+  tine snapshots fix-parser --json | jq -r '.snapshots[].name'")]
+pub struct ListSnapshots {
+    /// The fork [default: the one this runs in]
+    #[arg(value_name = "FORK")]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+}
+
+impl Operation for ListSnapshots {
+    const NAME: &'static str = "snapshots";
+    type Answer = Snapshots;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Snapshots, Failure> {
+        list(call.daemon, &call.fork(self.fork)?)
+    }
+}
+
+/// Deletes a snapshot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeleteSnapshot {
+    pub fork: ForkName,
+    pub name: ForkName,
+    /// Also one that somebody asked for.
+    #[serde(default)]
+    pub force: bool,
+}
+
+impl Operation for DeleteSnapshot {
+    const NAME: &'static str = "remove-snapshot";
+    type Answer = SnapshotDeleted;
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<SnapshotDeleted, Failure> {
+        remove(call.daemon, &self.fork, &self.name, self.force)
+    }
+}
+
+/// Take a fork back to HEAD, with nothing changed
+///
+/// Uncommitted changes and ignored files go, and a merge, cherry-pick or revert that is under way is forgotten; commits stay.
+/// Programs in the mount see it at once. What the fork was becomes a snapshot first, which is named.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine reset fix-parser
+  tine restore fix-parser before-reset-1          take that back again")]
+pub struct Reset {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+}
+
+impl Operation for Reset {
+    const NAME: &'static str = "reset";
+    const DOING: &'static str = "resetting";
+    type Answer = Restored;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Restored, Failure> {
+        reset(call.daemon, call.by(), &call.fork(self.fork)?)
+    }
+}
+
+/// Free what no fork and no snapshot reaches
+///
+/// Snapshots that tine took by itself are let go of after 30 days, and what `tine recover` lists by its own rules. The daemon does the
+/// same now and then.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine gc
+  tine gc --json")]
+pub struct Collect {}
+
+impl Operation for Collect {
+    const NAME: &'static str = "collect";
+    const DOING: &'static str = "freeing what nothing reaches";
+    type Answer = Collected;
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Collected, Failure> {
+        collect(call.daemon)
+    }
+}
+
+pub fn take(
+    daemon: &Arc<Daemon>,
+    fork: &ForkName,
+    name: Option<ForkName>,
+    message: Option<String>,
+) -> Result<SnapshotInfo, Failure> {
+    let slot = daemon.slot(fork);
+    let turn = daemon.turn(&slot)?;
+    let open = turn.open_existing()?;
+    let options = SnapshotOptions {
+        name,
+        message,
+        reason: SnapshotReason::Asked,
+    };
+    let (snapshot, agent_texts) =
+        with_agent_texts(&turn, || Ok(daemon.store.take_snapshot(fork, &open, &options)?))?;
+    log::info!("{fork}: snapshot {}", snapshot.name);
+    Ok(SnapshotInfo {
+        agent_texts,
+        ..report::snapshot_info(fork, &snapshot)
+    })
+}
+
+pub fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Result<Snapshots, Failure> {
+    let snapshots = daemon.store.snapshots(fork)?;
+    Ok(Snapshots {
+        fork: fork.clone(),
+        snapshots: snapshots
+            .iter()
+            .map(|snapshot| report::snapshot_info(fork, snapshot))
+            .collect(),
+    })
+}
+
+pub fn remove(
+    daemon: &Arc<Daemon>,
+    fork: &ForkName,
+    name: &ForkName,
+    force: bool,
+) -> Result<SnapshotDeleted, Failure> {
+    let slot = daemon.slot(fork);
+    let _turn = daemon.turn(&slot)?;
+    let snapshot = daemon.store.snapshot(fork, name)?;
+    if !snapshot.reason.is_automatic() && !force {
+        return Err(Failure::new(
+            ErrorCode::UncommittedChanges,
+            format!("{fork}@{name} may hold what nothing else has"),
+        )
+        .hint(format!(
+            "`tine new OTHER --from-fork {fork}@{name}` keeps it as a fork; after `--force` `tine recover` brings it back"
+        )));
+    }
+    let recover = keep(daemon, fork, &snapshot, force)?;
+    daemon.store.remove_snapshot(fork, name)?;
+    Ok(SnapshotDeleted { recover })
+}
+
+/// Keeps a snapshot that is about to go; the number of the entry, if it is more than HEAD was. With `force` one that cannot be read
+/// goes, too.
+fn keep(
+    daemon: &Arc<Daemon>,
+    fork: &ForkName,
+    snapshot: &SnapshotRecord,
+    force: bool,
+) -> Result<Option<u64>, Failure> {
+    let repository = daemon.repository_now()?;
+    let kept = match recovery::kept_snapshot(&daemon.store, &repository, fork, snapshot) {
+        Err(error) if force => {
+            log::error!("{fork}@{} cannot be kept: {error}", snapshot.name);
+            None
+        }
+        kept => kept?,
+    };
+    let command = format!("tine snapshot {fork} {} --delete", snapshot.name);
+    kept.map(|kept| {
+        keep_as_entry(
+            daemon,
+            fork,
+            kept,
+            snapshot.branch.clone(),
+            snapshot.fork_point.as_ref(),
+            &command,
+        )
+    })
+    .transpose()
+}
+
+/// Makes an entry of a snapshot of the fork; its number.
+fn keep_as_entry(
+    daemon: &Daemon,
+    fork: &ForkName,
+    kept: KeptSnapshot,
+    branch: Option<String>,
+    fork_point: Option<&ForkPoint>,
+    command: &str,
+) -> Result<u64, Failure> {
+    let entry = RecoverEntry {
+        fork: Some(fork.clone()),
+        branch,
+        head: kept.head.clone(),
+        fork_point: fork_point.and_then(ForkPoint::commit).map(str::to_owned),
+        from_branch: daemon.store.record(fork)?.from_branch,
+        snapshots: vec![kept],
+        ..RecoverEntry::new(RecoverKind::Snapshot, command)
+    };
+    Ok(recovery::keep(
+        &daemon.store,
+        &daemon.repository_now()?,
+        entry,
+        &[],
+    )?)
+}
+
+/// Lets the fork be as it was at the snapshot; the snapshot of what it was.
+pub fn restore_in(turn: &Turn<'_>, open: &Fork, snapshot: &SnapshotRecord) -> Result<ForkName, Failure> {
+    let fork = turn.name();
+    let before = turn
+        .daemon
+        .store
+        .restore(fork, open, snapshot, SnapshotReason::BeforeRestore)?;
+    log::info!(
+        "{fork}: restored to {}; what it was is {}",
+        snapshot.name,
+        before.name
+    );
+    Ok(before.name)
+}
+
+/// Writes down that the fork is another now, so that it can be taken back; the operation's number. The fork is what was
+/// asked for in any case, and the snapshot leads back.
+pub fn record_switch(
+    turn: &Turn<'_>,
+    by: By<'_>,
+    before: &ForkName,
+    kind: OperationKind,
+    undoes: Option<u64>,
+) -> Option<u64> {
+    let recorded = turn.open().and_then(|open| {
+        let workspace = &open.workspace;
+        Ok(workspace.record_switch(by, before.as_str(), kind, undoes)?)
+    });
+    recorded
+        .inspect_err(|failure| log::warn!("{}: {failure}", turn.name()))
+        .ok()
+}
+
+pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Result<Restored, Failure> {
+    let slot = daemon.slot(fork);
+    let turn = daemon.turn(&slot)?;
+    let dropped = reset_to_head(&turn, SnapshotReason::BeforeReset, by.command)?;
+    if let Some(before) = &dropped.snapshot {
+        record_switch(&turn, by, before, OperationKind::Switch, None);
+    }
+    Ok(Restored {
+        fork: fork.clone(),
+        to: None,
+        before: dropped.snapshot,
+        how: RestoredHow::Exact,
+        left_out: Vec::new(),
+        index: dropped.index,
+    })
+}
+
+/// The ways back of a fork that was taken back to HEAD.
+pub struct Dropped {
+    /// The snapshot of what it was, if that was anything.
+    pub snapshot: Option<ForkName>,
+    pub index: IndexKept,
+}
+
+/// Takes the fork back to HEAD.
+pub fn reset_to_head(turn: &Turn<'_>, reason: SnapshotReason, command: &str) -> Result<Dropped, Failure> {
+    let open = turn.open_existing()?;
+    // There is no other state to go to where HEAD is lost.
+    let (daemon, name) = (turn.daemon, turn.name());
+    let store = &daemon.store;
+    if let Some(done) = store.mend_lost_head(name)? {
+        daemon
+            .slot(name)
+            .set_note(format!("its HEAD was damaged: {done}"));
+    }
+    daemon.repository_now()?.check_unlocked(&open.worktree)?;
+    let mut index = IndexKept::default();
+    match keep_staged(turn, &open, reason, command) {
+        Ok(kept) => index.staged = kept,
+        // What is to make room must not fail for want of it.
+        Err(failure) if failure.code == ErrorCode::NoSpace => {
+            log::error!("{name}: what is staged is not kept: {failure}");
+        }
+        Err(failure) => {
+            log::warn!("{name}: its index is set aside: {failure}");
+            index.set_aside = store.set_index_aside(name)?;
+        }
+    }
+    match store.reset_fork(name, &open, reason) {
+        Ok(before) => {
+            turn.forget_settled();
+            Ok(Dropped {
+                snapshot: before.map(|snapshot| snapshot.name),
+                index,
+            })
+        }
+        Err(error) => {
+            if let Some(id) = index.staged {
+                recovery::purge(store, &daemon.repository_now()?, &[id])?;
+            }
+            if let Some(number) = index.set_aside {
+                store.put_back(number)?;
+            }
+            Err(error.into())
+        }
+    }
+}
+
+fn keep_staged(
+    turn: &Turn<'_>,
+    open: &Fork,
+    reason: SnapshotReason,
+    command: &str,
+) -> Result<Option<u64>, Failure> {
+    let (daemon, name) = (turn.daemon, turn.name());
+    let repository = daemon.repository_now()?;
+    let Some(kept) = recovery::staged_only(&repository, name, open, reason)? else {
+        return Ok(None);
+    };
+    let head = repository.head_of(open.worktree.git_dir())?;
+    let branch = head.short_branch().map(str::to_owned);
+    let record = turn.record()?;
+    keep_as_entry(daemon, name, kept, branch, record.fork_point.as_ref(), command).map(Some)
+}
+
+pub fn collect(daemon: &Arc<Daemon>) -> Result<Collected, Failure> {
+    let expired = recovery::tend(&daemon.store, &daemon.repository_now()?, Timestamp::now().secs)?;
+    let freed = daemon.store.collect()?;
+    Ok(Collected {
+        expired: expired.entries,
+        layers: freed.layers,
+        snapshots: freed.snapshots,
+        freed_bytes: freed.freed_bytes,
+        kept_bytes: freed.kept_bytes,
+    })
+}

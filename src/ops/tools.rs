@@ -1,0 +1,267 @@
+//! Agents' file tools: what is active is found out, the router decides and does it.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::buffers;
+use super::paths::node_line;
+use crate::failure::Failure;
+use crate::operation::{Call, Operation};
+use crate::protocol::{
+    FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation, ToolRequest,
+};
+use crate::state::slots::Daemon;
+use crate::transfer::{Outgoing, Transfer};
+use tine_path::RepoPath;
+use tine_path::text::PathText;
+use tine_tools::search::SearchOptions;
+use tine_tools::{ActiveBuffers, ActiveFork, BufferKey, Routed, ToolContext, ToolRouter};
+use tine_workspace::By;
+
+impl Operation for ToolRequest {
+    const NAME: &'static str = "tool";
+    const DOING: &'static str = "looking";
+    type Answer = ToolAnswer;
+
+    fn run(self, call: &Call<'_>) -> Result<ToolAnswer, Failure> {
+        answer(call.daemon, call.by(), &self)
+    }
+}
+
+/// Does what a tool asks, where that belongs.
+pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Result<ToolAnswer, Failure> {
+    let context = ToolContext {
+        fork: None,
+        buffers: request.buffers.then_some(ActiveBuffers {
+            buffers: &daemon.buffers,
+            store: &daemon.store,
+            agent: &request.agent,
+        }),
+        checkout_dir: daemon.repository.main_checkout(),
+    };
+    let operation = &request.operation;
+    let answer = match &request.fork {
+        None => Tools::new(daemon, by, context, false).answer(operation)?,
+        Some(name) => {
+            let slot = daemon.slot(name);
+            let turn = daemon.turn(&slot)?;
+            let record = turn.record()?;
+            let fork = turn.open()?;
+            let active = ActiveFork {
+                name,
+                repository: &daemon.repository,
+                fork: &fork,
+                mount_dir: &record.mount_dir,
+            };
+            let context = ToolContext {
+                fork: Some(active),
+                ..context
+            };
+            let is_mounted = turn.is_mounted();
+            let tools = Tools::new(daemon, by, context, is_mounted);
+            let taken = tools.taken_away(operation)?;
+            let answer = match taken.is_empty() {
+                true => tools.answer(operation)?,
+                false => buffers::with_agent_texts_at(&turn, &taken, || tools.answer(operation))?.0,
+            };
+            if !is_mounted && changes(operation) {
+                // What no mount keeps open is on the disk before this returns.
+                fork.workspace.sync()?;
+            }
+            answer
+        }
+    };
+    let answer = match answer {
+        Done::Answer(answer) => answer,
+        // The fork's turn is over: this waits for an editor, who may need it.
+        Done::Merges(key) => {
+            let name = key.path.as_path().to_owned();
+            ToolAnswer::Buffer(buffers::merge(daemon, &key, &name, None)?)
+        }
+    };
+    Ok(answer)
+}
+
+/// What came of a call while it was the fork's turn.
+enum Done {
+    Answer(ToolAnswer),
+    /// A buffer that is to be merged.
+    Merges(BufferKey),
+}
+
+fn changes(operation: &ToolOperation) -> bool {
+    match operation {
+        ToolOperation::WriteFile { .. }
+        | ToolOperation::EditFile { .. }
+        | ToolOperation::DeleteFile { .. }
+        | ToolOperation::MoveFile { .. }
+        | ToolOperation::MergeBuffer { .. } => true,
+        ToolOperation::Context
+        | ToolOperation::ReadFile { .. }
+        | ToolOperation::ListDirectory { .. }
+        | ToolOperation::Search(_) => false,
+    }
+}
+
+/// One call of a tool.
+struct Tools<'a> {
+    daemon: &'a Daemon,
+    by: By<'a>,
+    router: ToolRouter<'a>,
+    is_mounted: bool,
+}
+
+impl<'a> Tools<'a> {
+    fn new(daemon: &'a Daemon, by: By<'a>, context: ToolContext<'a>, is_mounted: bool) -> Tools<'a> {
+        Tools {
+            daemon,
+            by,
+            router: ToolRouter::new(context),
+            is_mounted,
+        }
+    }
+
+    fn answer(&self, operation: &ToolOperation) -> Result<Done, Failure> {
+        let (by, router) = (self.by, &self.router);
+        Ok(Done::Answer(match operation {
+            ToolOperation::Context => ToolAnswer::Context(self.context()),
+            ToolOperation::ReadFile { path } => self.read(path)?,
+            ToolOperation::WriteFile { path, content } => self.write(path, content)?,
+            ToolOperation::EditFile { path, edits } => {
+                routed(router.edit_file(by, &path.to_bytes(), edits)?, |route, edited| {
+                    ToolAnswer::Edited {
+                        route,
+                        path: (&edited.path).into(),
+                        replaced: edited.replaced,
+                        size: edited.size,
+                    }
+                })
+            }
+            ToolOperation::DeleteFile { path } => {
+                routed(router.delete_file(by, &path.to_bytes())?, |_, path| {
+                    ToolAnswer::Deleted { path: (&path).into() }
+                })
+            }
+            ToolOperation::MoveFile { from, to } => {
+                let moved = router.move_file(by, &from.to_bytes(), &to.to_bytes())?;
+                routed(moved, |_, moved| ToolAnswer::Moved {
+                    from: (&moved.from).into(),
+                    to: (&moved.to).into(),
+                })
+            }
+            ToolOperation::ListDirectory { path, deep } => routed(
+                router.list_directory(&path.to_bytes(), *deep)?,
+                |_, (path, nodes)| ToolAnswer::Entries {
+                    path: (&path).into(),
+                    entries: nodes.into_iter().map(node_line).collect(),
+                },
+            ),
+            ToolOperation::Search(request) => self.search(request)?,
+            ToolOperation::MergeBuffer { path } => {
+                return Ok(
+                    match router.context().buffers.and(router.file_key(&path.to_bytes())?) {
+                        Some(key) => Done::Merges(key),
+                        None => Done::Answer(ToolAnswer::Passthrough),
+                    },
+                );
+            }
+        }))
+    }
+
+    /// Files that the operation takes away from their places.
+    fn taken_away(&self, operation: &ToolOperation) -> Result<Vec<RepoPath>, Failure> {
+        let (ToolOperation::DeleteFile { path } | ToolOperation::MoveFile { from: path, .. }) = operation
+        else {
+            return Ok(Vec::new());
+        };
+        // Where there is no such path the operation says so.
+        let key = self.router.file_key(&path.to_bytes()).ok().flatten();
+        Ok(key.into_iter().map(|key| key.path).collect())
+    }
+
+    fn context(&self) -> ToolContextShown {
+        let context = self.router.context();
+        let path = |path: &Path| PathText::from(path.as_os_str().as_bytes());
+        ToolContextShown {
+            fork: context.fork.map(|active| active.name.clone()),
+            working_dir: self.router.working_dir().map(path),
+            mounted: self.is_mounted,
+            buffers: self
+                .router
+                .buffers()
+                .iter()
+                .map(|key| (&key.path).into())
+                .collect(),
+            environment: self
+                .router
+                .command_env()
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), path(&value)))
+                .collect(),
+        }
+    }
+
+    fn read(&self, path: &PathText) -> Result<ToolAnswer, Failure> {
+        let mut content = Outgoing::new(self.daemon.store.dir());
+        let read = self
+            .router
+            .read_file::<Failure>(&path.to_bytes(), &mut |piece| content.add(piece))?;
+        Ok(routed(read, |route, file| ToolAnswer::File {
+            route,
+            path: (&file.path).into(),
+            size: file.size,
+            content: content.finish(),
+        }))
+    }
+
+    fn write(&self, path: &PathText, content: &Transfer) -> Result<ToolAnswer, Failure> {
+        if !self.router.is_active() {
+            return Ok(ToolAnswer::Passthrough);
+        }
+        let arrived = content.take(self.daemon.store.dir())?;
+        let written = self
+            .router
+            .write_file(self.by, &path.to_bytes(), arrived.content())?;
+        Ok(routed(written, |route, written| ToolAnswer::Written {
+            route,
+            path: (&written.path).into(),
+            size: written.size,
+            created: written.created,
+        }))
+    }
+
+    fn search(&self, request: &SearchRequest) -> Result<ToolAnswer, Failure> {
+        let options = SearchOptions {
+            pattern: request.pattern.clone(),
+            path: request.path.as_ref().map(PathText::to_bytes),
+            globs: request.globs.clone(),
+            ignore_case: request.ignore_case,
+            ignored: request.ignored,
+            limit: request.limit,
+        };
+        Ok(routed(self.router.search(&options)?, |_, found| {
+            ToolAnswer::Found {
+                lines: found
+                    .lines
+                    .into_iter()
+                    .map(|line| FoundLine {
+                        path: (&line.path).into(),
+                        line: line.line,
+                        text: line.text,
+                    })
+                    .collect(),
+                truncated: found.truncated,
+                too_large: found.too_large.iter().map(Into::into).collect(),
+            }
+        }))
+    }
+}
+
+fn routed<T>(outcome: Routed<T>, answer: impl FnOnce(Route, T) -> ToolAnswer) -> ToolAnswer {
+    match outcome {
+        Routed::Buffer(value) => answer(Route::Buffer, value),
+        Routed::Fork(value) => answer(Route::Fork, value),
+        Routed::Passthrough => ToolAnswer::Passthrough,
+    }
+}

@@ -1,0 +1,28 @@
+//! Turns of several forks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::failure::Failure;
+use crate::state::slots::{Daemon, Slot, Turn};
+use tine_workspace::ForkName;
+
+/// The slots of forks, which need not exist.
+pub fn slots_of(daemon: &Daemon, forks: impl IntoIterator<Item = ForkName>) -> BTreeMap<ForkName, Arc<Slot>> {
+    let with_slot = |fork: ForkName| {
+        let slot = daemon.slot(&fork);
+        (fork, slot)
+    };
+    forks.into_iter().map(with_slot).collect()
+}
+
+/// Waits for all their turns: in the order of the names, so that two requests never wait for each other.
+pub fn turns_of<'a>(
+    daemon: &'a Arc<Daemon>,
+    slots: &'a BTreeMap<ForkName, Arc<Slot>>,
+) -> Result<BTreeMap<ForkName, Turn<'a>>, Failure> {
+    slots
+        .iter()
+        .map(|(fork, slot)| Ok((fork.clone(), daemon.turn(slot)?)))
+        .collect()
+}

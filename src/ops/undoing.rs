@@ -1,0 +1,474 @@
+//! What was done to a fork by commands, and taking it back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::paths::looking;
+use super::{branches, snapshots};
+use crate::failure::{ErrorCode, Failure};
+use crate::operation::{self, Call, path_parser};
+use crate::protocol::{NoteLine, OperationLine, Operations, TakenBackLine};
+use crate::state::slots::{Daemon, Turn};
+use tine_attr::Timestamp;
+use tine_change::advance::{self, IndexStep, Step, UpdateStep};
+use tine_change::branches::Known;
+use tine_change::going_back::Then;
+use tine_change::recovery::{self, RecoverEntry, RecoverKind};
+use tine_git::{ObjectId, Repository};
+use tine_path::RepoPath;
+use tine_path::text::PathText;
+use tine_workspace::store::LeaseKey;
+use tine_workspace::{
+    By, Change, Direction, Fork, ForkName, HeadMove, Note, Operation, OperationError, OperationKind,
+    OperationState, TakenBack, Undoes,
+};
+
+/// Show what commands did to the files of a fork
+///
+/// One line an operation, the newest first: its number, its age, how it stands, the command. `done` can be taken back with
+/// `tine undo`; `out of reach` is what is too long ago (the newest 500 operations are kept, up to 256 MiB), or was done
+/// before the fork went back to another state.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine op log fix-parser
+  tine op log fix-parser -n 1 --json")]
+pub struct ListOperations {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// Show at most COUNT operations
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
+    pub max_count: usize,
+}
+
+impl operation::Operation for ListOperations {
+    const NAME: &'static str = "operations";
+    type Answer = Operations;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Operations, Failure> {
+        list(call.daemon, &call.fork(self.fork)?, self.max_count)
+    }
+}
+
+/// Take back the last operation on a fork
+///
+/// Operations are what tine's commands do to files: write, mv, rm. Each undo takes the newest one back that is not taken
+/// back yet, with PATH the newest that touched it, and of that what is at or beneath PATH. What programs did in the mount
+/// is no operation; where it is in the way it is kept, and `tine redo` brings it back. `tine op log` shows what there is.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[command(after_long_help = "\
+Examples:
+  tine undo fix-parser
+  tine undo fix-parser src/main.rs")]
+pub struct Undo {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// Take back what was done to PATH alone
+    #[arg(value_name = "PATH", value_parser = path_parser())]
+    #[schemars(with = "Option<String>")]
+    #[serde(default)]
+    pub path: Option<PathText>,
+}
+
+impl operation::Operation for Undo {
+    const NAME: &'static str = "undo";
+    const DOING: &'static str = "taking back";
+    type Answer = TakenBackLine;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<TakenBackLine, Failure> {
+        take_back(call, self.fork, Direction::Undo, self.path.as_ref())
+    }
+}
+
+/// Do again what was taken back last on a fork
+///
+/// As long as nothing else was done since by a command; with PATH nothing else to that.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[command(after_long_help = "\
+Examples:
+  tine redo fix-parser
+  tine redo fix-parser src/main.rs")]
+pub struct Redo {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// Do again what was taken back of PATH alone
+    #[arg(value_name = "PATH", value_parser = path_parser())]
+    #[schemars(with = "Option<String>")]
+    #[serde(default)]
+    pub path: Option<PathText>,
+}
+
+impl operation::Operation for Redo {
+    const NAME: &'static str = "redo";
+    const DOING: &'static str = "taking back";
+    type Answer = TakenBackLine;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<TakenBackLine, Failure> {
+        take_back(call, self.fork, Direction::Redo, self.path.as_ref())
+    }
+}
+
+/// So many operations are compared with what was written to open buffers.
+const MAX_LOOKED_AT: usize = 1000;
+
+pub fn list(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Result<Operations, Failure> {
+    looking(daemon, name, |workspace| {
+        let operations = workspace.operations(limit)?;
+        Ok(Operations {
+            fork: name.clone(),
+            operations: operations
+                .iter()
+                .map(|(operation, state)| operation_line(operation, *state))
+                .collect(),
+        })
+    })
+}
+
+fn take_back(
+    call: &Call<'_>,
+    fork: Option<ForkName>,
+    direction: Direction,
+    path: Option<&PathText>,
+) -> Result<TakenBackLine, Failure> {
+    let (daemon, by, name) = (call.daemon, call.by(), &call.fork(fork)?);
+    let path = path.map(|path| call.path(name, path)).transpose()?;
+    let path = path.as_ref();
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let open = turn.open_existing()?;
+    let before = open.workspace.reachable()?;
+    if let Some(answer) = take_back_in_buffer(&turn, by, &open, direction, path)? {
+        return Ok(answer);
+    }
+    let taken = match open.workspace.take_back(by, direction, path) {
+        Err(OperationError::IsSwitch { id, before: name }) => {
+            let switched = switch_back(&turn, by, direction, id, &name)?;
+            let of = before.get(id).map(|of| before.beginning_of(of).clone());
+            TakenBack {
+                of: of.unwrap_or_else(|| switched.clone()),
+                operation: switched,
+                notes: Vec::new(),
+            }
+        }
+        Err(OperationError::IsAdvance { undoes, moved }) if path.is_none() => {
+            let id = undoes.operation;
+            let moved = move_back(&turn, by, direction, undoes, &moved)?;
+            let of = before.get(id).map(|of| before.beginning_of(of).clone());
+            TakenBack {
+                of: of.unwrap_or_else(|| moved.clone()),
+                operation: moved,
+                notes: Vec::new(),
+            }
+        }
+        taken => taken?,
+    };
+    if !turn.is_mounted() {
+        open.workspace.sync()?;
+    }
+    let reachable = open.workspace.reachable()?;
+    let line = |operation: &Operation| operation_line(operation, reachable.state_of(operation.id));
+    let note = |note: &Note| NoteLine {
+        path: (&note.path).into(),
+        note: note.kind,
+    };
+    Ok(TakenBackLine {
+        fork: name.clone(),
+        operation: line(&taken.operation),
+        of: line(&taken.of),
+        notes: taken.notes.iter().map(note).collect(),
+    })
+}
+
+/// Takes back what an agent wrote to an open buffer, where that is newer than every operation that is to be taken back.
+fn take_back_in_buffer(
+    turn: &Turn<'_>,
+    by: By<'_>,
+    open: &Fork,
+    direction: Direction,
+    path: Option<&RepoPath>,
+) -> Result<Option<TakenBackLine>, Failure> {
+    let (buffers, store) = (&turn.daemon.buffers, &turn.daemon.store);
+    let Some(edit) = buffers.newest_edit(turn.name(), path, direction) else {
+        return Ok(None);
+    };
+    let operations = open.workspace.operations(MAX_LOOKED_AT)?;
+    let is_about = |operation: &Operation| {
+        let mut paths = operation.changes.iter().flat_map(|change| change.paths());
+        path.is_none_or(|path| paths.any(|changed| changed.starts_with(path)))
+    };
+    let is_next = |(operation, state): &&(Operation, OperationState)| {
+        let is_undo = operation.kind == OperationKind::Undo;
+        *state == OperationState::Done && is_undo == (direction == Direction::Redo) && is_about(operation)
+    };
+    let next = operations.iter().find(is_next);
+    if next.is_some_and(|(operation, _)| operation.time > edit.time) {
+        return Ok(None);
+    }
+    if !buffers.take_back(store, &edit, direction)? {
+        return Err(Failure::new(
+            ErrorCode::CannotUndo,
+            format!("{} was changed in the editor since", edit.key.path),
+        )
+        .hint("change it there; `tine undo FORK PATH` takes back what was done to another file"));
+    }
+    let line = |kind, time: Timestamp, state| OperationLine {
+        id: 0,
+        time: time.into(),
+        command: by.command.to_owned(),
+        kind,
+        paths: vec![(&edit.key.path).into()],
+        undoes: None,
+        state,
+    };
+    let (kind, state) = match direction {
+        Direction::Undo => (OperationKind::Undo, OperationState::Undone),
+        Direction::Redo => (OperationKind::Redo, OperationState::Done),
+    };
+    Ok(Some(TakenBackLine {
+        fork: turn.name().clone(),
+        operation: line(kind, Timestamp::now(), OperationState::Done),
+        of: OperationLine {
+            command: "tine tool: in the open buffer".to_owned(),
+            ..line(OperationKind::Write, edit.time, state)
+        },
+        notes: Vec::new(),
+    }))
+}
+
+/// Takes back that the fork went to another state, by going to the snapshot of the one before: as an operation.
+fn switch_back(
+    turn: &Turn<'_>,
+    by: By<'_>,
+    direction: Direction,
+    of: u64,
+    before: &str,
+) -> Result<Operation, Failure> {
+    let snapshot = turn
+        .daemon
+        .store
+        .snapshot(turn.name(), &ForkName::parse(before)?)?;
+    let open = turn.open()?;
+    let repository = turn.daemon.repository_now()?;
+    let head = repository.head_of(open.worktree.git_dir())?;
+    let then = Then::of_snapshot(turn.name(), turn.name(), &snapshot)?;
+    if then
+        .since(&turn.daemon.store, &repository, &turn.record()?, &head)?
+        .is_some()
+    {
+        return Err(Failure::new(
+            ErrorCode::CannotUndo,
+            "HEAD has commits of others since the operation, which it would take back",
+        )
+        .hint(format!(
+            "`tine restore {} {before}` brings what the fork had of its own onto HEAD",
+            turn.name()
+        )));
+    }
+    let now = snapshots::restore_in(turn, &open, &snapshot)?;
+    let kind = match direction {
+        Direction::Undo => OperationKind::Undo,
+        Direction::Redo => OperationKind::Redo,
+    };
+    let id = snapshots::record_switch(turn, by, &now, kind, Some(of)).unwrap_or_default();
+    Ok(Operation {
+        id,
+        time: Timestamp::now(),
+        command: by.command.to_owned(),
+        kind,
+        changes: vec![Change::Switched {
+            before: now.to_string(),
+        }],
+        undoes: None,
+        kept_bytes: 0,
+    })
+}
+
+/// Takes back that HEAD went from one commit to another, with the view.
+fn move_back(
+    turn: &Turn<'_>,
+    by: By<'_>,
+    direction: Direction,
+    undoes: Undoes,
+    moved: &HeadMove,
+) -> Result<Operation, Failure> {
+    let id = |hex: &String| {
+        ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
+            Failure::new(
+                ErrorCode::StoreDamaged,
+                format!("the operation {} is damaged", undoes.operation),
+            )
+            .cause(error.to_string())
+        })
+    };
+    let (Some(back_to), Some(stands_on)) = (&moved.from, &moved.to) else {
+        return Err(Failure::new(
+            ErrorCode::CannotUndo,
+            "the operation made the first commit of its branch",
+        )
+        .hint("`git update-ref -d HEAD` in the mount leaves the branch without one"));
+    };
+    let (back_to, stands_on) = (id(back_to)?, id(stands_on)?);
+    let daemon = turn.daemon;
+    let repository = daemon.repository_now()?;
+    let open = turn.open()?;
+    let head = repository.head_of(open.worktree.git_dir())?;
+    let back_on = moved
+        .switch
+        .as_ref()
+        .map_or(head.short_branch(), |switch| switch.from.as_deref());
+    let keys = back_on.map(|branch| LeaseKey::Branch(branch.to_owned()));
+    let _lease = daemon.store.lease(keys, by.command)?;
+    if let Some(switch) = &moved.switch {
+        branches::check_way_back(
+            daemon,
+            &repository,
+            turn.name(),
+            &head,
+            (switch, back_to, stands_on),
+        )?;
+    } else if let Some(branch) = head
+        .short_branch()
+        .filter(|_| head.commit_id() == Some(stands_on))
+    {
+        Known::now(&daemon.store, &repository)?.refuse_held_twice(branch)?;
+    } else if head.commit_id() != Some(stands_on) {
+        let failure = Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since the operation");
+        let is_merge = match repository.commit_info(stands_on) {
+            Ok(info) => info.parent_ids.len() > 1 && info.parent_ids.first() == Some(&back_to),
+            Err(_) => false,
+        };
+        return Err(failure.hint(match is_merge {
+            true => {
+                format!("`git revert -m 1 {stands_on}` in the mount takes it back by a commit of its own")
+            }
+            // What it brought are commits of others, which no single revert takes back.
+            false => {
+                format!("`git log {stands_on}..` in the mount shows what came since: take that back first")
+            }
+        }));
+    }
+    let update = match &moved.update {
+        None => None,
+        Some(update) => Some(UpdateStep::back(
+            &repository,
+            &open,
+            (id(&update.view_from)?, id(&update.view_to)?),
+            (
+                update.point_from.as_ref().map(id).transpose()?,
+                update.point_to.as_ref().map(id).transpose()?,
+            ),
+        )?),
+    };
+    let index = match &moved.index {
+        None => None,
+        Some(index) => Some(IndexStep::back(&repository, &open, &IndexStep::read(index)?)?),
+    };
+    let step = Step {
+        from: Some(stands_on),
+        to: back_to,
+        update,
+        switch: moved.switch.as_ref().map(|switch| switch.reversed()),
+        index,
+        reflog: by.command.to_owned(),
+        kind: match direction {
+            Direction::Undo => OperationKind::Undo,
+            Direction::Redo => OperationKind::Redo,
+        },
+        undoes: Some(undoes),
+    };
+    let kept = keep_left(turn, &repository, back_on, (stands_on, back_to), by.command)?;
+    let moved = advance::advance(&daemon.store, &repository, turn.name(), &open, by, &step);
+    if let (Err(_), Some(entry)) = (&moved, kept) {
+        recovery::purge(&daemon.store, &repository, &[entry])?;
+    }
+    moved?;
+    turn.forget_settled();
+    let done = open.workspace.operations(1)?;
+    done.into_iter()
+        .next()
+        .map(|(operation, _)| operation)
+        .ok_or_else(|| Failure::new(ErrorCode::Internal, "an operation was not written down"))
+}
+
+/// Keeps the commits that HEAD of the fork is about to leave, going from `from` back to `to`, and that nothing else reaches: the source of a
+/// merge may be gone by now, and its author sees nothing of this fork. The number of the entry, if one was made.
+fn keep_left(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    branch: Option<&str>,
+    (from, to): (ObjectId, ObjectId),
+    command: &str,
+) -> Result<Option<u64>, Failure> {
+    let without: Vec<&str> = branch.into_iter().collect();
+    let own = |tip| repository.own_commits(&BTreeSet::from([tip]), &without);
+    let mut left = own(from)?.commit_ids;
+    for stays in own(to)?.commit_ids {
+        left.remove(&stays);
+    }
+    // The merge itself is done again by `tine redo`.
+    if left.contains(&from) && repository.commit_info(from)?.parent_ids.len() > 1 {
+        left.remove(&from);
+    }
+    if left.is_empty() {
+        return Ok(None);
+    }
+    let entry = RecoverEntry {
+        fork: Some(turn.name().clone()),
+        // The branch goes on at another commit.
+        branch: None,
+        head: Some(from.to_string()),
+        ..RecoverEntry::new(RecoverKind::Branch, command)
+    };
+    Ok(Some(recovery::keep(
+        &turn.daemon.store,
+        repository,
+        entry,
+        &without,
+    )?))
+}
+
+fn operation_line(operation: &Operation, state: OperationState) -> OperationLine {
+    let mut paths: Vec<&RepoPath> = operation
+        .changes
+        .iter()
+        .flat_map(|change| change.paths())
+        .collect();
+    paths.dedup();
+    OperationLine {
+        id: operation.id,
+        time: operation.time.into(),
+        command: operation.command.clone(),
+        kind: operation.kind,
+        paths: paths.into_iter().map(Into::into).collect(),
+        undoes: operation.undoes.as_ref().map(|undoes| undoes.operation),
+        state,
+    }
+}

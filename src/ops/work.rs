@@ -1,0 +1,303 @@
+//! The work in a fork: its changes, commits and log.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::buffers::{in_buffers_only, with_agent_texts};
+use crate::failure::{ErrorCode, Failure};
+use crate::operation::{Call, Operation};
+use crate::policy::Signers;
+use crate::protocol::{Changes, Commits, Committed, Difference};
+use crate::state::slots::Daemon;
+use crate::state::strays::Untold;
+use crate::{points, report};
+use tine_change::changeset::{self, Blobs};
+use tine_change::compare::compare_trees;
+use tine_change::fork_point::fork_point;
+use tine_change::going_back::KnownGoneBack;
+use tine_change::{CommitOptions, commit as committing};
+use tine_git::{LinkedWorktree, ObjectId};
+use tine_workspace::{ForkName, ForkRecord};
+
+/// The changes against HEAD.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    pub fork: ForkName,
+    /// Also as objects, so that `Changes::view_tree` is there.
+    pub write: bool,
+}
+
+impl Operation for Status {
+    const NAME: &'static str = "changes";
+    const DOING: &'static str = "comparing";
+    type Answer = Changes;
+
+    fn run(self, call: &Call<'_>) -> Result<Changes, Failure> {
+        changes(call.daemon, &self.fork, self.write)
+    }
+}
+
+/// The difference between the fork's view and another point: what leads from there to the view, or with `reverse` the other way. All of it
+/// is written as objects.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Diff {
+    pub fork: ForkName,
+    /// Another point, as [`Point`](tine_change::Point) understands words; default: HEAD.
+    pub against: Option<String>,
+    #[serde(default)]
+    pub reverse: bool,
+}
+
+impl Operation for Diff {
+    const NAME: &'static str = "diff";
+    const DOING: &'static str = "comparing";
+    type Answer = Difference;
+
+    fn run(self, call: &Call<'_>) -> Result<Difference, Failure> {
+        diff(call.daemon, &self.fork, self.against.as_deref(), self.reverse)
+    }
+}
+
+/// Commits what changed in a fork; hooks are the caller's.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
+pub struct Commit {
+    /// The fork [default: the one whose mount this is]
+    #[arg(value_name = "NAME")]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// The commit's message; given again, another paragraph of it
+    #[arg(short, long, value_name = "MSG", required = true)]
+    #[schemars(with = "String")]
+    #[serde(with = "paragraphs")]
+    pub message: Vec<String>,
+
+    /// Commit also what takes commits of others back, after `tine restore --exact`
+    #[arg(long)]
+    #[serde(default)]
+    pub allow_revert: bool,
+}
+
+/// A message in JSON: one text.
+mod paragraphs {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(paragraphs: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&paragraphs.join("\n\n"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+        Ok(vec![String::deserialize(deserializer)?])
+    }
+}
+
+impl Operation for Commit {
+    const NAME: &'static str = "commit";
+    const DOING: &'static str = "committing";
+    type Answer = Committed;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Committed, Failure> {
+        let (fork, message) = (call.fork(self.fork)?, self.message.join("\n\n"));
+        commit(call.daemon, &fork, message, call.signers(), self.allow_revert)
+    }
+}
+
+/// The fork's commits since its fork point, newest first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Log {
+    pub fork: ForkName,
+    pub limit: usize,
+}
+
+impl Operation for Log {
+    const NAME: &'static str = "log";
+    type Answer = Commits;
+
+    fn run(self, call: &Call<'_>) -> Result<Commits, Failure> {
+        log(call.daemon, &self.fork, self.limit)
+    }
+}
+
+pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Result<Changes, Failure> {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    let repository = daemon.repository_now()?;
+    turn.settle(&repository, &fork)?;
+    let blobs = match write {
+        true => Blobs::Write,
+        false => Blobs::Hash,
+    };
+    let changeset = changeset::changeset(&repository, &fork, blobs)?;
+    let view_tree = match write {
+        true => Some(changeset::write_tree(&repository, &changeset)?.to_string()),
+        false => None,
+    };
+    let head = repository.head_of(fork.worktree.git_dir())?;
+    let carry = turn.record()?.carry;
+    Ok(Changes {
+        trouble: slot.trouble().or_else(|| Untold::of(&daemon.store, name).failed),
+        operation: fork.worktree.operation_in_progress().map(str::to_owned),
+        fork: name.clone(),
+        branch: head.short_branch().map(str::to_owned),
+        head_commit: changeset.head_commit.map(|id| id.to_string()),
+        head_tree: changeset.head_tree.to_string(),
+        view_tree,
+        changes: changeset.changes.iter().map(report::change_line).collect(),
+        left_out: changeset.left_out.iter().map(Into::into).collect(),
+        in_buffers: in_buffers_only(daemon, name).iter().map(Into::into).collect(),
+        trees: carry.map_or_else(Vec::new, |carry| report::trees(daemon, &carry)),
+    })
+}
+
+/// What leads from the point `against` (HEAD, where none is named) to the fork's view; with `reverse` the other way.
+pub fn diff(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    against: Option<&str>,
+    reverse: bool,
+) -> Result<Difference, Failure> {
+    let repository = daemon.repository_now()?;
+    let against = match against {
+        Some(word) => Some(points::resolve(daemon, &repository, name, word)?),
+        None => None,
+    };
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    turn.settle(&repository, &fork)?;
+    let changeset = changeset::changeset(&repository, &fork, Blobs::Write)?;
+    let view_tree = changeset::write_tree(&repository, &changeset)?;
+    let other_tree = match &against {
+        Some(point) => point.tree_id,
+        None => changeset.head_tree,
+    };
+    let (old_tree, new_tree) = match reverse {
+        false => (other_tree, view_tree),
+        true => (view_tree, other_tree),
+    };
+    let changes = compare_trees(&repository, old_tree, new_tree)?;
+    let head = repository.head_of(fork.worktree.git_dir())?;
+    Ok(Difference {
+        fork: name.clone(),
+        branch: head.short_branch().map(str::to_owned),
+        head_commit: changeset.head_commit.map(|id| id.to_string()),
+        head_tree: changeset.head_tree.to_string(),
+        view_tree: view_tree.to_string(),
+        against: against.as_ref().map(Into::into),
+        old_tree: old_tree.to_string(),
+        new_tree: new_tree.to_string(),
+        changes: changes.iter().map(report::change_line).collect(),
+        left_out: changeset.left_out.iter().map(Into::into).collect(),
+        in_buffers: in_buffers_only(daemon, name).iter().map(Into::into).collect(),
+    })
+}
+
+pub fn commit(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    message: String,
+    signers: Signers,
+    allow_revert: bool,
+) -> Result<Committed, Failure> {
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open_existing()?;
+    let repository = daemon.repository_now()?;
+    turn.settle(&repository, &fork)?;
+    let options = CommitOptions {
+        message,
+        author: signers.author,
+        committer: signers.committer,
+        gone_back: match allow_revert {
+            true => KnownGoneBack::default(),
+            false => KnownGoneBack::of(&daemon.store),
+        },
+    };
+    let lease = turn.lease_head(&repository, &format!("tine commit {name}"))?;
+    let (outcome, agent_texts) = with_agent_texts(&turn, || {
+        Ok(committing::commit(&repository, name, &fork, &options)?)
+    })?;
+    drop(lease);
+    turn.note_settled(&outcome);
+    if !turn.record()?.mounted {
+        // A policy that could not commit, if anything: now it is done.
+        turn.set_trouble(None);
+    }
+    // The commit is made: what cannot be told of it is left out.
+    let branch = match repository.head_of(fork.worktree.git_dir()) {
+        Ok(head) => head.short_branch().map(str::to_owned),
+        Err(error) => {
+            log::warn!("{name}: {error}");
+            None
+        }
+    };
+    let summary = match repository.commit_info(outcome.commit_id) {
+        Ok(info) => info.summary,
+        Err(error) => {
+            log::warn!("{name}: {error}");
+            String::new()
+        }
+    };
+    Ok(Committed {
+        fork: name.clone(),
+        branch,
+        commit: outcome.commit_id.to_string(),
+        tree: outcome.tree_id.to_string(),
+        parent: outcome.parent_id.map(|id| id.to_string()),
+        summary,
+        changes: outcome
+            .changeset
+            .changes
+            .iter()
+            .map(report::change_line)
+            .collect(),
+        left_out: outcome.changeset.left_out.iter().map(Into::into).collect(),
+        agent_texts,
+    })
+}
+
+pub fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Result<Commits, Failure> {
+    let record = daemon.store.record(name)?;
+    let worktree = LinkedWorktree::open(&daemon.repository, &record.worktree_id)?;
+    let head = daemon.repository.head_of(worktree.git_dir())?;
+    let commits = match head.commit_id() {
+        Some(tip) => {
+            let point = fork_point(&daemon.repository, &record, Some(tip))?;
+            daemon.repository.log(tip, point, limit)?
+        }
+        None => Vec::new(),
+    };
+    Ok(Commits {
+        commits: commits
+            .iter()
+            .map(|(id, info)| report::commit_line(*id, info))
+            .collect(),
+    })
+}
+
+/// The commit of the fork's base.
+pub fn base_commit(record: &ForkRecord) -> Result<Option<ObjectId>, Failure> {
+    record
+        .base_commit
+        .as_deref()
+        .map(|hex| commit_in(record, hex))
+        .transpose()
+}
+
+fn commit_in(record: &ForkRecord, hex: &str) -> Result<ObjectId, Failure> {
+    ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
+        Failure::new(
+            ErrorCode::StoreDamaged,
+            format!("the record of {} is damaged", record.name),
+        )
+        .cause(error.to_string())
+    })
+}
