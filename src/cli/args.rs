@@ -11,8 +11,7 @@ use super::{
     log, ls, man, mcp, merge, mount, new, op, path, push, recover, resolve, restore, review, round, shell,
     snapshot, stats, status, tool, top, tree, ui, uninstall, unmount, update, write,
 };
-use crate::client;
-use crate::ops;
+use crate::{client, ops};
 
 const MAIN_JOB: &str = "\
 Example:

@@ -3,15 +3,14 @@
 use super::context::Context;
 use super::output::{Output, Tone};
 use super::{Exit, SUCCESS};
-use crate::change;
 use crate::client::Client;
 use crate::git::Repository;
-use crate::ops;
 use crate::ops::protocol::{SetAsideList, StoreChecked};
 use crate::ops::{ExitCode, Failure};
 use crate::render::text::{counted, human_size, one_line};
 use crate::workspace::Store;
 use crate::workspace::store::{CheckReport, Checked, Finding};
+use crate::{change, ops};
 
 /// Check that everything the forks need is there and whole
 ///

@@ -7,15 +7,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::Exit;
 use super::context::Context;
 use super::new::{self, NewOptions};
 use super::origin::OriginFlags;
-use super::round;
+use super::{Exit, round};
 use crate::client::after_new::after_new;
-use crate::client::cargo_target;
 use crate::client::hooks::HookOutput;
-use crate::client::origin;
+use crate::client::{cargo_target, origin};
 use crate::ops;
 use crate::ops::protocol::ForkInfo;
 use crate::ops::{ErrorCode, Failure};

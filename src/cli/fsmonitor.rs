@@ -8,13 +8,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::client;
 use crate::client::origin::AtOrigin;
 use crate::git::Repository;
-use crate::ops;
 use crate::ops::monitor::COMMAND;
 use crate::ops::protocol::ChangedSince;
 use crate::workspace::{ForkName, Store};
+use crate::{client, ops};
 
 /// The version of git's protocol that is understood: a token, then paths, each with a NUL behind it.
 const VERSION: &str = "2";

@@ -6,8 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::context::Context;
-use crate::client::Client;
-use crate::client::failures;
+use crate::client::{Client, failures};
 use crate::ops::transfer::{Outgoing, Transfer};
 use crate::ops::{ErrorCode, Failure};
 use crate::path::RepoPath;

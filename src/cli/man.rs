@@ -1,8 +1,7 @@
 //! `tine man`: man pages and the reference, made of the definitions of the command line.
 
-use std::fs;
-use std::io;
 use std::path::PathBuf;
+use std::{fs, io};
 
 use clap_mangen::Man as Page;
 use clap_mangen::roff::{Roff, bold, roman};

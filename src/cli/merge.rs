@@ -9,23 +9,19 @@ use super::{Exit, SUCCESS, review};
 use crate::change::merge::FastForward;
 use crate::change::resolver::{Content, QuestionHunk};
 use crate::change::review::{ConflictRecord, Rejected, ResolutionRecord, VersionRecord};
-use crate::client;
-use crate::client::Client;
 use crate::client::commit::note_agent_texts;
-use crate::client::content::content;
-use crate::client::content::hunks;
+use crate::client::content::{content, hunks};
 use crate::client::hooks::HookOutput;
-use crate::client::identity;
 use crate::client::merging::HookWish;
+use crate::client::{Client, identity};
 use crate::git::program;
 use crate::merge::{ConflictKind, Level, Strategy};
-use crate::ops;
-use crate::ops::protocol::{Merge as Merged, MergeRequest, MergeStatus, MergedHow, MergedSource};
+use crate::ops::protocol::{MergeStatus, Merged, MergedHow, MergedSource};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
-use crate::render::merging::kind_in_words;
-use crate::render::merging::target_name;
+use crate::render::merging::{kind_in_words, target_name};
 use crate::render::text::{counted, quoted, short_id};
+use crate::{client, ops};
 
 /// Merge forks, snapshots, branches or commits into a fork or branch
 ///
@@ -182,7 +178,7 @@ pub fn ask(verb: &Merge, context: &Context, connection: &mut Client) -> Result<M
     let here = context.fork_if_here(connection)?;
     let git_dir = context.git_dir()?;
     let signers = identity::signers(context.repository()?.common_dir())?;
-    let request = MergeRequest {
+    let request = ops::Merge {
         sources: verb.sources.clone(),
         into: verb.into.clone(),
         here,

@@ -8,15 +8,15 @@ use super::context::Context;
 use super::fetch::{fetch_one, here, sent};
 use super::{Exit, SUCCESS};
 use crate::change::state;
-use crate::client::Client;
 use crate::client::after_new::after_new;
-use crate::client::cargo_target;
 use crate::client::commit::note_agent_texts;
 use crate::client::hooks::HookOutput;
 use crate::client::leads::{self, Lead};
 use crate::client::place::umask;
+use crate::client::{Client, cargo_target};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{ForkInfo, NewRequest, RemoteFork};
+use crate::ops::protocol::{ForkInfo, RemoteFork};
 use crate::render::failure::FailureBody;
 use crate::workspace::{
     CarryWish, ForkName, MountProfile, MountWishes, SeenAt, SnapshotEvery, UnmountPolicy,
@@ -283,7 +283,7 @@ pub fn make(
         .map(|word| find_on_remote(context, word))
         .transpose()?;
     let taken_up = from_remote.clone();
-    let request = NewRequest {
+    let request = ops::New {
         fork: name,
         git_dir: context.git_dir()?,
         from: options.from.clone(),

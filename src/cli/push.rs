@@ -10,8 +10,9 @@ use crate::change::state;
 use crate::client::commit::note_agent_texts;
 use crate::client::identity;
 use crate::git::{GitError, ObjectId, Repository};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{StateMade, StateRequest};
+use crate::ops::protocol::StateMade;
 use crate::render::text::{counted, one_line, quoted, short_id};
 use crate::workspace::ForkName;
 
@@ -74,7 +75,7 @@ pub fn run(verb: &Push, context: &Context) -> Result<Exit, Failure> {
     let repository = context.repository()?;
     let (mut connection, fork) = context.connect_to_fork(Some(fork.as_str()))?;
     let signers = identity::signers(repository.common_dir())?;
-    let request = StateRequest {
+    let request = ops::MakeState {
         fork,
         remote: verb.remote.clone(),
         name,

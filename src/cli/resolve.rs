@@ -8,8 +8,9 @@ use super::context::Context;
 use super::inside::{sent_content, store_dir};
 use super::{Exit, review};
 use crate::merge::MergeSide;
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::{ResolutionWish, ResolveRequest};
+use crate::ops::protocol::ResolutionWish;
 use crate::path::RepoPath;
 
 /// Resolve a conflict of a review
@@ -104,7 +105,7 @@ pub fn run(verb: &Resolve, context: &Context) -> Result<Exit, Failure> {
         None if verb.delete => ResolutionWish::Delete,
         None => ResolutionWish::Open,
     };
-    let request = ResolveRequest {
+    let request = ops::Resolve {
         review: verb.review,
         path: (&RepoPath::parse(verb.path.as_bytes())?).into(),
         wish,

@@ -14,7 +14,7 @@ use crate::client::content::{content, object_id};
 use crate::git::program;
 use crate::merge::MergeSide;
 use crate::ops;
-use crate::ops::protocol::{JudgeRequest, ResolutionWish, ResolveRequest, ReviewShown};
+use crate::ops::protocol::{ResolutionWish, ReviewShown};
 use crate::ops::transfer::{Outgoing, Transfer};
 use crate::ops::{ErrorCode, Failure};
 use crate::render::text::quoted;
@@ -153,7 +153,7 @@ impl Asking<'_> {
                             executable,
                         },
                     };
-                    let request = ResolveRequest {
+                    let request = ops::Resolve {
                         review: record.id,
                         path: conflict.path.clone(),
                         wish,
@@ -215,7 +215,7 @@ impl Asking<'_> {
             let content = content.map(|bytes| outgoing(&store_dir, &bytes)).transpose()?;
             changes.push((path, content));
         }
-        let request = JudgeRequest {
+        let request = ops::Judge {
             review,
             verdict: Verdict {
                 kind: judgement.verdict,

@@ -6,12 +6,9 @@ use super::output::{Cell, Output, Tone, table};
 use super::resolving::{self, Left, ResolverArgs};
 use super::{Exit, SUCCESS, review};
 use crate::change::sequence::DoneHow;
-use crate::client::Client;
-use crate::client::identity;
+use crate::client::{Client, identity};
 use crate::ops;
-use crate::ops::protocol::{
-    MergeStatus, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit,
-};
+use crate::ops::protocol::{MergeStatus, ReviewWish, SequenceWish, Sequenced, SequencedCommit};
 use crate::ops::{ConflictChoices, ExitCode, Failure};
 use crate::render::merging::{kind_in_words, target_name};
 use crate::render::text::{counted, quoted, short_id};
@@ -38,8 +35,8 @@ pub fn request(
     wish: SequenceWish,
     conflicts: &ConflictArgs,
     dry_run: bool,
-) -> Result<SequenceRequest, Failure> {
-    Ok(SequenceRequest {
+) -> Result<ops::RunSequence, Failure> {
+    Ok(ops::RunSequence {
         into: fork.map(|fork| format!("fork:{fork}")),
         wish,
         git_dir: context.git_dir()?,
@@ -57,7 +54,7 @@ pub fn request(
 pub fn carry_out(
     context: &Context,
     connection: &mut Client,
-    request: SequenceRequest,
+    request: ops::RunSequence,
     resolving: &ResolverArgs,
 ) -> Result<Exit, Failure> {
     let signers = identity::signers(context.repository()?.common_dir())?;

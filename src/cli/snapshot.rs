@@ -7,7 +7,6 @@ use crate::client::Client;
 use crate::client::commit::note_agent_texts;
 use crate::ops;
 use crate::ops::Failure;
-
 use crate::ops::protocol::SnapshotInfo;
 
 // The operation, whose help this has, or the deletion of what it made.

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::context::Context;
-use super::metrics;
 use super::output::{Cell, Output, Tone, table};
-use super::{Exit, SUCCESS};
+use super::{Exit, SUCCESS, metrics};
 use crate::client::Client;
 use crate::git::{CacheFigures, CacheUses};
 use crate::ops::protocol::{FileStats, ForkStats, OperationStats, Stats as Told};

@@ -3,12 +3,11 @@
 use super::context::Context;
 use super::restore::index_kept;
 use super::{Exit, SUCCESS};
-use crate::client::Client;
 use crate::client::commit::{self, Commit};
 use crate::client::hooks::HookOutput;
-use crate::client::identity;
+use crate::client::{Client, identity};
 use crate::ops;
-use crate::ops::protocol::{Merge, MergeStatus, UnmountAction, Unmounted};
+use crate::ops::protocol::{MergeStatus, Merged, UnmountAction, Unmounted};
 use crate::ops::{ExitCode, Failure, stays_committed, work_message};
 use crate::render::handoffs::told_line;
 use crate::render::text::short_id;
@@ -208,7 +207,7 @@ fn told(unmounted: &Unmounted) -> String {
 
 /// What came of merging it.
 fn told_of_merge(unmounted: &Unmounted) -> String {
-    let target = |merge: &Merge| {
+    let target = |merge: &Merged| {
         merge
             .target
             .branch

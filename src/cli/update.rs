@@ -3,8 +3,7 @@
 use super::context::Context;
 use super::sequencing::{ConflictArgs, carry_out, request};
 use super::{Exit, SUCCESS};
-use crate::client::Client;
-use crate::client::leads;
+use crate::client::{Client, leads};
 use crate::ops;
 use crate::ops::protocol::SequenceWish;
 use crate::ops::{ErrorCode, ExitCode, Failure};

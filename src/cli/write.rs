@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::context::Context;
 use super::inside::{Inside, sent_content, store_dir};
 use super::{Exit, SUCCESS};
+use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::WriteRequest;
 use crate::render::nodes::shown;
 
 /// Write a file of a fork, mounted or not
@@ -48,7 +48,7 @@ pub fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
     inside.connection.show(&inside.fork)?;
     let store_dir = store_dir(context)?;
     let content = sent_content(&store_dir, verb.file.as_deref())?;
-    let request = WriteRequest {
+    let request = ops::Write {
         fork: inside.fork.clone(),
         path,
         content: content.clone(),

@@ -3,10 +3,9 @@
 //! cargo compares times of files. What one tree built last is newer than the sources of another, whatever times these have: with a shared
 //! directory a tree may run what was built of the other's sources.
 
-use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use crate::place::Place;
 

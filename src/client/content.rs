@@ -1,8 +1,7 @@
 //! Contents of files in JSON.
 
 use crate::place::Place;
-use tine_change::resolver::Content;
-use tine_change::resolver::QuestionHunk;
+use tine_change::resolver::{Content, QuestionHunk};
 use tine_change::review::ConflictRecord;
 use tine_git::ObjectId;
 use tine_merge::{TextHunk, text_of};

@@ -6,8 +6,7 @@
 //! use std::path::Path;
 //! use std::sync::Arc;
 //!
-//! use tine_client::ops::protocol::NewRequest;
-//! use tine_client::ops::{Failure, TakeSnapshot};
+//! use tine_client::ops::{Failure, New, TakeSnapshot};
 //! use tine_client::place::{Place, Silent};
 //! use tine_client::ForkName;
 //!
@@ -16,7 +15,7 @@
 //!     let mut client = place.connect()?;
 //!
 //!     // A fork, mounted: an ordinary checkout, to which an agent can be sent.
-//!     let fork = client.call(&NewRequest::of(ForkName::parse("fix-parser")?, place.git_dir()?))?;
+//!     let fork = client.call(&New::of(ForkName::parse("fix-parser")?, place.git_dir()?))?;
 //!     println!("{}", fork.mount_dir.display());
 //!
 //!     // Every operation is called in the same way; its type says what it answers.

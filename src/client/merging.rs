@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::Client;
 use crate::commit::{self, Commit};
 use crate::hooks::{HookOutput, Hooks, MERGE_HOOKS, may_run};
-use crate::identity;
 use crate::place::Place;
+use crate::{Client, identity};
 use tine_git::{CallerConfig, ObjectId};
-use tine_ops::protocol::{Merge, MergeRequest, MergeStatus, MergedHow, MergedSource, ReviewWish};
+use tine_ops as ops;
+use tine_ops::protocol::{MergeStatus, Merged, MergedHow, MergedSource, ReviewWish};
 use tine_ops::{Failure, Signers, stays_committed, work_message};
 use tine_workspace::ForkName;
 
@@ -37,12 +37,12 @@ pub struct Prepared {
 pub fn merged(
     place: &Place,
     connection: &mut Client,
-    mut request: MergeRequest,
+    mut request: ops::Merge,
     signers: &Signers,
     wish: HookWish,
-) -> Result<Merge, Failure> {
+) -> Result<Merged, Failure> {
     if !request.dry_run && are_there(place)? {
-        let plan = MergeRequest {
+        let plan = ops::Merge {
             dry_run: true,
             review: ReviewWish::Never,
             markers: false,
@@ -73,7 +73,7 @@ pub fn are_there(place: &Place) -> Result<bool, Failure> {
 pub fn prepare(
     place: &Place,
     connection: &mut Client,
-    planned: &Merge,
+    planned: &Merged,
     with_markers: bool,
     wish: HookWish,
 ) -> Result<Prepared, Failure> {
@@ -118,7 +118,7 @@ pub fn prepare(
 fn message_of(
     place: &Place,
     connection: &mut Client,
-    planned: &Merge,
+    planned: &Merged,
     source: &MergedSource,
     wish: HookWish,
 ) -> Result<Option<String>, Failure> {
@@ -159,7 +159,7 @@ impl Prepared {
     }
 
     /// The merge, with what was committed for it.
-    pub fn noted_in(&self, mut merged: Merge) -> Merge {
+    pub fn noted_in(&self, mut merged: Merged) -> Merged {
         for source in &mut merged.sources {
             if let Some(commit) = self.committed.get(&source.source.point) {
                 source.committed = Some(commit.clone());

@@ -18,11 +18,10 @@
 //! start none, which would mount forks where nobody else sees them.
 
 use std::ffi::OsStr;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use crate::place::Place;
 use tine_git::{LinkedWorktree, Repository};

@@ -3,8 +3,9 @@
 use crate::merging::{self, HookWish};
 use crate::place::Place;
 use crate::{Client, identity};
+use tine_ops as ops;
 use tine_ops::Failure;
-use tine_ops::protocol::{CommitReviewRequest, ReviewOutcome};
+use tine_ops::protocol::ReviewOutcome;
 
 /// Has the daemon commit a review; what came of it, a merge or a sequence.
 pub fn commit(
@@ -17,7 +18,7 @@ pub fn commit(
     hooks: HookWish,
 ) -> Result<ReviewOutcome, Failure> {
     let signers = identity::signers(place.repository()?.common_dir())?;
-    let mut request = CommitReviewRequest {
+    let mut request = ops::CommitReview {
         review,
         message,
         whole_message: None,
@@ -27,7 +28,7 @@ pub fn commit(
     if dry_run || !merging::are_there(place)? {
         return connection.call_as(&request, &signers);
     }
-    let plan = CommitReviewRequest {
+    let plan = ops::CommitReview {
         dry_run: true,
         ..request.clone()
     };

@@ -3,12 +3,11 @@
 //! The store's lock tells that there is one, and not which. So they are found by their command line, which names the repository.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use tine_daemon::socket;
 use tine_ops::failure::Failure;

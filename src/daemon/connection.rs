@@ -11,10 +11,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::wire::{self, Line, MAX_REQUEST_BYTES, Request};
-use tine_ops::Editor;
 use tine_ops::failure::{ErrorCode, ExitCode, Failure};
 use tine_ops::state::slots::Daemon;
-use tine_ops::{Call, Operation, Stop};
+use tine_ops::{Call, Editor, Operation, Stop};
 use tine_sys::asker;
 use tine_sys::process::{self, PeerCredentials};
 

@@ -14,11 +14,10 @@ use super::{connection, journal, socket};
 use tine_attr::Timestamp;
 use tine_change::recovery;
 use tine_git::{Repository, program};
-use tine_ops::Insistence;
 use tine_ops::failure::{ErrorCode, Failure};
 use tine_ops::state::slots::Daemon;
 use tine_ops::state::{generations, handoffs, overlay};
-use tine_ops::transfer;
+use tine_ops::{Insistence, transfer};
 use tine_sys::{mapping, memory, process};
 use tine_workspace::Store;
 

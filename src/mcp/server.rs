@@ -3,10 +3,9 @@
 //! Calls run on threads of their own, so that several run at a time and a cancelled one is let go of at once. Standard
 //! output belongs to the protocol.
 
-use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ErrorData, Implementation, ListResourceTemplatesResult,

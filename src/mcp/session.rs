@@ -9,14 +9,13 @@ use parking_lot::{Condvar, Mutex};
 
 use super::call::Call;
 use tine_attr::Timestamp;
-use tine_client::Client;
 use tine_client::after_new::after_new;
 use tine_client::hooks::HookOutput;
-use tine_client::leads;
 use tine_client::place::{Place, Silent};
+use tine_client::{Client, leads};
 use tine_git::Repository;
 use tine_ops as ops;
-use tine_ops::protocol::{ForkInfo, NewRequest, ToolAnswer, ToolOperation, ToolRequest};
+use tine_ops::protocol::{ForkInfo, ToolAnswer, ToolOperation};
 use tine_ops::{ErrorCode, Failure, Operation};
 use tine_tools::AgentId;
 use tine_workspace::{ForkName, MountWishes, Store};
@@ -181,12 +180,12 @@ impl Session {
         let git_dir = self.git_dir()?;
         let umask = tine_client::place::umask();
         let make = |fork: ForkName| {
-            let request = NewRequest {
+            let request = ops::New {
                 from: wish.from.clone(),
                 from_fork: wish.from_fork.clone(),
                 branch: wish.branch.clone(),
                 umask,
-                ..NewRequest::of(fork, git_dir.clone())
+                ..ops::New::of(fork, git_dir.clone())
             };
             self.with(|connection| connection.call(&request))
         };
@@ -279,7 +278,7 @@ impl Session {
         operation: ToolOperation,
         command: String,
     ) -> Result<ToolAnswer, Failure> {
-        let request = ToolRequest {
+        let request = ops::CallTool {
             fork,
             buffers: self.buffers,
             agent: self.agent.clone(),

@@ -1,7 +1,7 @@
 //! Forks: made, shown, deleted.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,29 +12,87 @@ use super::work::base_commit;
 use super::{buffers, remotes};
 use crate::failure::{self, ErrorCode, Failure};
 use crate::operation::{Call, Operation};
-use crate::protocol::{AgentTexts, Deleted, Done, ForkInfo, Forks, NewRequest, Stray};
+use crate::protocol::{AgentTexts, Deleted, Done, ForkInfo, Forks, RemoteFork, Stray};
 use crate::state::slots::{Daemon, Slot, Turn};
 use crate::state::strays::{self, Untold};
 use crate::state::{generations, handoffs, place};
 use crate::{monitor, policy, report};
-use tine_change::ChangeError;
-use tine_change::branches;
 use tine_change::changeset::{self, Blobs};
 use tine_change::commit::refuse_gone_branch;
 use tine_change::fork_point::fork_point;
 use tine_change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
 use tine_change::superseded::superseded;
+use tine_change::{ChangeError, branches};
 use tine_fuse::UnmountMode;
 use tine_git::{Head, Identity, LinkedWorktree, ObjectId, Repository};
+use tine_path::text::{host_path, optional_host_path};
 use tine_sys::file::is_same_file;
 use tine_sys::process::PeerCredentials;
 use tine_workspace::store::{LeaseKey, own_branch};
 use tine_workspace::{
-    DependencyTree, Fork, ForkName, ForkOptions, ForkRecord, MountSettings, ParentOptions, SnapshotReason,
-    StoreError, TakeUp, Traces,
+    CarryWish, DependencyTree, Fork, ForkName, ForkOptions, ForkRecord, MountSettings, MountWishes,
+    ParentOptions, SnapshotEvery, SnapshotReason, StoreError, TakeUp, Traces, UnmountPolicy,
 };
 
-impl Operation for NewRequest {
+/// Of a caller who does not say.
+const USUAL_UMASK: u16 = 0o022;
+
+/// Makes a fork.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct New {
+    pub fork: ForkName,
+    /// The private git directory of the worktree that the caller stands in: revisions are understood there.
+    #[serde(with = "host_path")]
+    pub git_dir: PathBuf,
+    pub from: Option<String>,
+    /// The fork to begin as, or `fork@snapshot`.
+    #[serde(default)]
+    pub from_fork: Option<String>,
+    /// The fork on a remote to take up, as it was last fetched or sent.
+    #[serde(default)]
+    pub from_remote: Option<RemoteFork>,
+    pub branch: Option<String>,
+    /// HEAD is on no branch.
+    #[serde(default)]
+    pub detached: bool,
+    /// Default: `<repository>.forks/<fork>`, or beneath `tine.mountRoot`.
+    /// Absolute.
+    #[serde(with = "optional_host_path", default)]
+    pub dir: Option<PathBuf>,
+    pub mount: bool,
+    #[serde(flatten)]
+    pub wishes: MountWishes,
+    pub on_unmount: UnmountPolicy,
+    #[serde(default)]
+    pub snapshot_every: Option<SnapshotEvery>,
+    pub umask: u16,
+    #[serde(default)]
+    pub carry: CarryWish,
+}
+
+impl New {
+    /// A fork of HEAD of the worktree with `git_dir`, mounted at its usual place, where nothing else is said.
+    pub fn of(fork: ForkName, git_dir: PathBuf) -> New {
+        New {
+            fork,
+            git_dir,
+            from: None,
+            from_fork: None,
+            from_remote: None,
+            branch: None,
+            detached: false,
+            dir: None,
+            mount: true,
+            wishes: MountWishes::default(),
+            on_unmount: UnmountPolicy::default(),
+            snapshot_every: None,
+            umask: USUAL_UMASK,
+            carry: CarryWish::default(),
+        }
+    }
+}
+
+impl Operation for New {
     const NAME: &'static str = "new";
     const DOING: &'static str = "making the fork";
     type Answer = ForkInfo;
@@ -134,7 +192,7 @@ impl Operation for Delete {
 pub fn make(
     daemon: &Arc<Daemon>,
     peer: PeerCredentials,
-    request: NewRequest,
+    request: New,
     given: Option<TakeUp>,
 ) -> Result<ForkInfo, Failure> {
     let parent_name = request.from_fork.as_deref().map(parse_parent).transpose()?;

@@ -39,26 +39,30 @@ mod work;
 pub use branches::{CreateBranch, DeleteBranches, ListBranches, RenameBranch, SwitchBranch};
 pub use buffers::Editor;
 pub use failure::{ErrorCode, ExitCode, Failure};
-pub use forks::{Delete, ListForks, NoteToldStrays, ShowFork};
+pub use forks::{Delete, ListForks, New, NoteToldStrays, ShowFork};
 pub use handoffs::{AwaitHandoffs, DeleteHandoff, ListHandoffs, ShowHandoff};
 pub use lifecycle::{Check, DaemonStatus, ListSetAside, ReadFigures, Stop};
 pub use lifecycle::{Insistence, end_if_displaced, stop};
+pub use merging::Merge;
 pub use monitor::AskChanged;
 pub use mounting::recover;
 pub use mounting::{Mount, Unmount};
 pub use operation::{Call, Entry, Operation, Surroundings};
-pub use paths::{ListEntries, Move, ReadFiles, Remove, Stat, Walk};
+pub use paths::{ListEntries, Move, ReadFiles, Remove, Stat, Walk, Write};
 pub use policy::{Signers, stays_committed, work_message};
 pub use recovery::{ListRecover, Purge, ShowRecover};
 pub use registry::{OPERATIONS, find};
+pub use remotes::MakeState;
 pub use restoring::{ConflictChoices, Restore, Revert};
-pub use reviews::{AbortReview, ListReviews, RefreshReview, ShowReview};
+pub use reviews::{AbortReview, CommitReview, Judge, ListReviews, RefreshReview, Resolve, ShowReview};
 pub use rounds::{
     CleanRounds, CompareRound, CountAttempt, CountAttemptIn, FinishRound, ListSessions, PresentRound,
     ReadResults, ShowRound, ShowRoundTo, StartRound,
 };
+pub use sequencing::RunSequence;
 pub use snapshots::{Collect, DeleteSnapshot, ListSnapshots, Reset, TakeSnapshot};
 pub use stats::ReadStats;
+pub use tools::CallTool;
 pub use trees::TakeUpTrees;
 pub use undoing::{ListOperations, Redo, Undo};
 pub use work::{Commit, Diff, Log, Status};

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{ErrorCode, Failure};
@@ -14,7 +15,6 @@ use crate::protocol::{
 };
 use crate::state::room;
 use crate::state::slots::{Daemon, Slot, busy};
-use parking_lot::Mutex;
 use tine_fuse::UnmountMode;
 use tine_sys::namespace::mount_namespace_of;
 use tine_sys::{parallel, process};

@@ -7,7 +7,10 @@ mod moving;
 mod sides;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use self::sides::{Source, default_target, find_source};
 use super::buffers;
@@ -18,29 +21,93 @@ use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::points::ResolvedPoint;
 use crate::policy::Signers;
-use crate::protocol::{
-    AgentTexts, Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish,
-};
+use crate::protocol::{AgentTexts, MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewWish};
 use crate::report;
 use crate::state::slots::{Daemon, Slot, Turn};
 use tine_attr::Timestamp;
 use tine_change::commit::refuse_moved_under;
 use tine_change::compare::compare_trees;
 use tine_change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
-use tine_change::merge::{MergeSpec, Planned, Tip, carry_along, plan};
+use tine_change::merge::{FastForward, MergeSpec, Planned, Tip, carry_along, plan};
 use tine_change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge, Sides};
 use tine_change::{ChangeError, Point, rerere};
 use tine_git::{CommitSpec, Identity, ObjectId, Repository};
-use tine_merge::MergeOptions;
+use tine_merge::{Level, MergeOptions, Strategy};
+use tine_path::text::host_path;
 use tine_workspace::store::{Lease, Shelf};
 use tine_workspace::{By, ForkName, StoreError};
 
-impl Operation for MergeRequest {
+/// `tine merge`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Merge {
+    /// Points, one merged after another.
+    pub sources: Vec<String>,
+    /// A fork or branch; default: `here`, else the branch that the first source came from.
+    pub into: Option<String>,
+    /// The fork that the caller stands in.
+    pub here: Option<ForkName>,
+    /// The private git directory of the worktree that the caller stands in: revisions are understood there.
+    #[serde(with = "host_path")]
+    pub git_dir: PathBuf,
+    pub base: Option<String>,
+    pub level: Level,
+    pub strategy: Strategy,
+    pub fast_forward: FastForward,
+    pub allow_unrelated: bool,
+    /// A conflict keeps all sources from being merged, those before it, too.
+    pub all_or_nothing: bool,
+    /// Source forks and branches go when they are merged.
+    pub delete: bool,
+    /// Also where it takes commits of the target's back.
+    #[serde(default)]
+    pub allow_revert: bool,
+    pub dry_run: bool,
+    pub review: ReviewWish,
+    /// Conflicts are for the caller to put into the mounted target with markers: what is uncommitted in the source is committed
+    /// for that.
+    #[serde(default)]
+    pub markers: bool,
+    /// What is uncommitted in a source fork may go into a branch: it is committed in the fork and merged.
+    #[serde(default)]
+    pub with_uncommitted: bool,
+    /// What the merge commits say, one for each source, as hooks left it.
+    #[serde(default)]
+    pub messages: Vec<Option<String>>,
+    pub message: Option<String>,
+}
+
+impl Merge {
+    /// A merge of `source` where nothing else is said. Revisions are understood in the worktree with `git_dir`.
+    pub fn of(source: String, git_dir: PathBuf) -> Merge {
+        Merge {
+            sources: vec![source],
+            into: None,
+            here: None,
+            git_dir,
+            base: None,
+            level: Level::default(),
+            strategy: Strategy::default(),
+            fast_forward: FastForward::default(),
+            allow_unrelated: false,
+            all_or_nothing: false,
+            delete: false,
+            allow_revert: false,
+            dry_run: false,
+            review: ReviewWish::Never,
+            markers: false,
+            with_uncommitted: false,
+            messages: Vec::new(),
+            message: None,
+        }
+    }
+}
+
+impl Operation for Merge {
     const NAME: &'static str = "merge";
     const DOING: &'static str = "merging";
-    type Answer = Merge;
+    type Answer = Merged;
 
-    fn run(self, call: &Call<'_>) -> Result<Merge, Failure> {
+    fn run(self, call: &Call<'_>) -> Result<Merged, Failure> {
         merge(call.daemon, call.by(), &self, &call.signers())
     }
 }
@@ -49,9 +116,9 @@ impl Operation for MergeRequest {
 pub fn merge(
     daemon: &Arc<Daemon>,
     by: By<'_>,
-    request: &MergeRequest,
+    request: &Merge,
     signers: &Signers,
-) -> Result<Merge, Failure> {
+) -> Result<Merged, Failure> {
     // Two of the same merge become one review.
     let _reviews = (request.review != ReviewWish::Never).then(|| daemon.reviews.lock());
     merge_with(daemon, by, request, signers, None)
@@ -66,10 +133,10 @@ pub fn target_called(daemon: &Arc<Daemon>, word: &str) -> Result<String, Failure
 pub fn merge_with(
     daemon: &Arc<Daemon>,
     by: By<'_>,
-    request: &MergeRequest,
+    request: &Merge,
     signers: &Signers,
     review: Option<&ReviewRecord>,
-) -> Result<Merge, Failure> {
+) -> Result<Merged, Failure> {
     while_it_moves(|| Merging::begin(daemon, by, request, signers, review)?.run())
 }
 
@@ -100,7 +167,7 @@ struct Planning {
 struct Merging<'a> {
     daemon: &'a Arc<Daemon>,
     by: By<'a>,
-    request: &'a MergeRequest,
+    request: &'a Merge,
     signers: &'a Signers,
     /// What is to become of conflicts.
     review: Option<&'a ReviewRecord>,
@@ -116,7 +183,7 @@ impl<'a> Merging<'a> {
     fn begin(
         daemon: &'a Arc<Daemon>,
         by: By<'a>,
-        request: &'a MergeRequest,
+        request: &'a Merge,
         signers: &'a Signers,
         review: Option<&'a ReviewRecord>,
     ) -> Result<Merging<'a>, Failure> {
@@ -165,7 +232,7 @@ impl<'a> Merging<'a> {
         })
     }
 
-    fn run(&self) -> Result<Merge, Failure> {
+    fn run(&self) -> Result<Merged, Failure> {
         let merge = {
             let turns = self.turns()?;
             let _lease = match self.request.dry_run {
@@ -199,7 +266,7 @@ impl<'a> Merging<'a> {
     }
 
     /// What agents wrote to open buffers of the sources is theirs to merge; a dry run names it.
-    fn run_with_agent_texts(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merge, Failure> {
+    fn run_with_agent_texts(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merged, Failure> {
         let mut sources: Vec<&ForkName> = Vec::new();
         for source in &self.sources {
             match &source.point {
@@ -236,7 +303,7 @@ impl<'a> Merging<'a> {
         turns: &BTreeMap<ForkName, Turn<'_>>,
         sources: &[&ForkName],
         found: &mut Vec<(String, AgentTexts)>,
-    ) -> Result<Merge, Failure> {
+    ) -> Result<Merged, Failure> {
         let Some((fork, others)) = sources.split_first() else {
             return self.run_in(turns);
         };
@@ -247,7 +314,7 @@ impl<'a> Merging<'a> {
         Ok(merge)
     }
 
-    fn run_in(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merge, Failure> {
+    fn run_in(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merged, Failure> {
         if let Holder::Fork(fork) = &self.holder {
             let open = turn_of(turns, fork)?.open()?;
             if let Some(operation) = open.worktree.operation_in_progress() {
@@ -323,7 +390,7 @@ impl<'a> Merging<'a> {
         let (before, tip) = (before.tip, stand.tip);
         let changes = compare_trees(&self.repository, before.tree_id, tip.tree_id)?;
         let hex = |tip: Tip| tip.commit_id.map(|id| id.to_string());
-        Ok(Merge {
+        Ok(Merged {
             status,
             dry_run: self.request.dry_run,
             target: self.target_line(turns)?,
@@ -659,7 +726,7 @@ impl<'a> Merging<'a> {
 fn find_holder(
     daemon: &Daemon,
     repository: &Repository,
-    request: &MergeRequest,
+    request: &Merge,
     sources: &[Source],
 ) -> Result<Holder, Failure> {
     match (&request.into, &request.here, sources.first()) {
@@ -695,7 +762,7 @@ pub fn outdated(review: &ReviewRecord) -> Failure {
 }
 
 /// Both sides of a review as they are now: the target, and the only source.
-pub fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest) -> Result<Sides, Failure> {
+pub fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &Merge) -> Result<Sides, Failure> {
     looking(daemon, by, request, |merging, turns, source| {
         let stand = merging.stand(turns)?;
         Ok(Sides {
@@ -711,7 +778,7 @@ pub fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &MergeRequest) -> Result
 pub fn replan(
     daemon: &Arc<Daemon>,
     by: By<'_>,
-    request: &MergeRequest,
+    request: &Merge,
     review: &ReviewRecord,
 ) -> Result<(Sides, Option<Vec<ConflictRecord>>), Failure> {
     looking(daemon, by, request, |merging, turns, source| {
@@ -723,7 +790,7 @@ pub fn replan(
 fn looking<T>(
     daemon: &Arc<Daemon>,
     by: By<'_>,
-    request: &MergeRequest,
+    request: &Merge,
     look: impl FnOnce(&Merging<'_>, &BTreeMap<ForkName, Turn<'_>>, &Source) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     // What it commits, nobody sees.

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::buffers::with_agent_texts_at;
 use crate::failure::Failure;
 use crate::operation::{Call, Operation, path_parser};
-use crate::protocol::{
-    Contents, FileLine, MovedLine, NodeKind, NodeLine, Nodes, Removed, WriteRequest, WrittenLine,
-};
+use crate::protocol::{Contents, FileLine, MovedLine, NodeKind, NodeLine, Nodes, Removed, WrittenLine};
 use crate::state::slots::Daemon;
-use crate::transfer::Outgoing;
+use crate::transfer::{Outgoing, Transfer};
 use tine_attr::FileKind;
 use tine_path::RepoPath;
 use tine_path::text::PathText;
@@ -157,7 +155,18 @@ impl Operation for ReadFiles {
     }
 }
 
-impl Operation for WriteRequest {
+/// `tine write`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Write {
+    pub fork: ForkName,
+    pub path: PathText,
+    pub content: Transfer,
+    /// Makes directories that are missing.
+    pub parents: bool,
+    pub executable: bool,
+}
+
+impl Operation for Write {
     const NAME: &'static str = "write";
     const DOING: &'static str = "writing";
     type Answer = WrittenLine;
@@ -298,7 +307,7 @@ fn read(daemon: &Arc<Daemon>, fork: ForkName, paths: &[RepoPath]) -> Result<Cont
     })
 }
 
-pub fn write(daemon: &Arc<Daemon>, by: By<'_>, request: &WriteRequest) -> Result<WrittenLine, Failure> {
+pub fn write(daemon: &Arc<Daemon>, by: By<'_>, request: &Write) -> Result<WrittenLine, Failure> {
     let path = parse(&request.path)?;
     let options = PutOptions {
         parents: request.parents,

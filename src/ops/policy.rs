@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::thread;
 
 use super::failure::{ErrorCode, Failure};
-use super::protocol::{IndexKept, Merge, MergeRequest, ReviewWish, UnmountAction};
+use super::protocol::{IndexKept, Merged, ReviewWish, UnmountAction};
 use super::state::slots::{Daemon, Turn};
+use crate::Merge;
 use crate::snapshots::reset_to_head;
 use tine_attr::FileKind;
 use tine_change::going_back::KnownGoneBack;
@@ -254,13 +255,13 @@ pub fn merge(
     into: Option<String>,
     message: Option<String>,
     signers: &Signers,
-) -> Result<Box<Merge>, Failure> {
-    let request = MergeRequest {
+) -> Result<Box<Merged>, Failure> {
+    let request = Merge {
         into,
         message,
         review: ReviewWish::OnConflict,
         with_uncommitted: true,
-        ..MergeRequest::of(
+        ..Merge::of(
             format!("fork:{name}"),
             daemon.store.worktree_of(name)?.git_dir().to_owned(),
         )

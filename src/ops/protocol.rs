@@ -28,35 +28,32 @@ pub use self::branches::{
 pub use self::buffers::{AgentTexts, BufferAnswer, BufferInfo, BufferRequest, BufferShown};
 pub use self::files::{
     Contents, FileLine, MovedLine, NodeKind, NodeLine, Nodes, NoteLine, OperationLine, Operations, Removed,
-    TakenBackLine, TimeLine, WriteRequest, WrittenLine,
+    TakenBackLine, TimeLine, WrittenLine,
 };
 pub use self::forks::{
-    CarryInfo, Collected, Deleted, ForkInfo, Forks, IndexKept, LeftInPlace, NewRequest, RestoreOutcome,
-    Restored, RestoredHow, SnapshotDeleted, SnapshotInfo, SnapshotPolicy, Snapshots, Stray, TreeInfo,
-    TreeTakenUp, TreeWord, TreesTakenUp, UnmountAction, Unmounted,
+    CarryInfo, Collected, Deleted, ForkInfo, Forks, IndexKept, LeftInPlace, RestoreOutcome, Restored,
+    RestoredHow, SnapshotDeleted, SnapshotInfo, SnapshotPolicy, Snapshots, Stray, TreeInfo, TreeTakenUp,
+    TreeWord, TreesTakenUp, UnmountAction, Unmounted,
 };
 pub use self::handoff::{
     CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, PatchLine,
 };
-pub use self::merging::{Merge, MergeRequest, MergeStatus, MergeTarget, MergedHow, MergedSource, ReviewWish};
+pub use self::merging::{MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewWish};
 pub use self::process::{DaemonInfo, Done, Figures, MountFigures, SetAsideList, StoreChecked};
 pub use self::recovery::{
     BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
 };
-pub use self::remotes::{RemoteFork, StateMade, StateRequest};
-pub use self::reviewing::{
-    CommitReviewRequest, JudgeRequest, ResolutionWish, ResolveRequest, ReviewInfo, ReviewOutcome,
-    ReviewShown, Reviews,
-};
+pub use self::remotes::{RemoteFork, StateMade};
+pub use self::reviewing::{ResolutionWish, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
 pub use self::rounds::{
     AgentShown, ArchiveShown, AttemptCounted, BranchStays, DirectoryWritten, FinishedSeat, OtherShown,
     PairCompared, ReaderShown, ResultLine, Results, RoundCompared, RoundFinished, RoundPresented,
     RoundsCleaned, SeatCleaned, SeatShown, SessionLine, SessionShown, Sessions, WorkShown,
 };
-pub use self::sequencing::{SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
+pub use self::sequencing::{SequenceWish, Sequenced, SequencedCommit};
 pub use self::stats::{FileStats, ForkStats, OperationStats, Stats};
 pub use self::tools::{
-    BufferMerged, FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation, ToolRequest,
+    BufferMerged, FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation,
 };
 pub use self::work::{
     ChangeKindText, ChangeLine, ChangedSince, Changes, CommitLine, Commits, Committed, Difference, PointInfo,

@@ -7,11 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::forks;
 use super::reviews::sides;
+use crate::New;
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
-use crate::protocol::{
-    BringBack, BroughtBack, Elsewhere, ElsewhereLine, NewRequest, Purged, RecoverLine, RecoverList,
-};
+use crate::protocol::{BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList};
 use crate::state::slots::Daemon;
 use tine_attr::Timestamp;
 use tine_change::recovery::{self, RecoverEntry, RecoverKind, RecoverRules, Recoverable};
@@ -382,7 +381,7 @@ fn as_fork(
         from_branch: entry.from_branch.clone(),
         origin: format!("tine recover {id}"),
     };
-    let request = NewRequest {
+    let request = New {
         branch: free_branch(repository, entry, head)?,
         detached: entry.branch.is_none() && head.is_some(),
         fork,

@@ -1,9 +1,6 @@
 //! All operations.
 
-use crate::protocol::{
-    BringBack, BufferRequest, CommitReviewRequest, CreateHandoff, ImportHandoff, JudgeRequest, MergeRequest,
-    NewRequest, ResolveRequest, SequenceRequest, StateRequest, ToolRequest, WriteRequest,
-};
+use crate::protocol::{BringBack, BufferRequest, CreateHandoff, ImportHandoff};
 use crate::*;
 
 /// All operations, one line each.
@@ -14,7 +11,7 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<Check>(),
     Entry::of::<ListSetAside>(),
     Entry::of::<ReadStats>(),
-    Entry::of::<NewRequest>(),
+    Entry::of::<New>(),
     Entry::of::<ListForks>(),
     Entry::of::<ShowFork>(),
     Entry::of::<NoteToldStrays>(),
@@ -37,9 +34,9 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<Diff>(),
     Entry::of::<Commit>(),
     Entry::of::<Log>(),
-    Entry::of::<StateRequest>(),
-    Entry::of::<MergeRequest>(),
-    Entry::of::<SequenceRequest>(),
+    Entry::of::<MakeState>(),
+    Entry::of::<Merge>(),
+    Entry::of::<RunSequence>(),
     Entry::of::<ListBranches>(),
     Entry::of::<CreateBranch>(),
     Entry::of::<DeleteBranches>(),
@@ -47,11 +44,11 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<SwitchBranch>(),
     Entry::of::<ListReviews>(),
     Entry::of::<ShowReview>(),
-    Entry::of::<ResolveRequest>(),
-    Entry::of::<JudgeRequest>(),
+    Entry::of::<Resolve>(),
+    Entry::of::<Judge>(),
     Entry::of::<RefreshReview>(),
     Entry::of::<AbortReview>(),
-    Entry::of::<CommitReviewRequest>(),
+    Entry::of::<CommitReview>(),
     Entry::of::<CreateHandoff>(),
     Entry::of::<ListHandoffs>(),
     Entry::of::<ShowHandoff>(),
@@ -69,13 +66,13 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<CountAttempt>(),
     Entry::of::<CountAttemptIn>(),
     Entry::of::<CleanRounds>(),
-    Entry::of::<ToolRequest>(),
+    Entry::of::<CallTool>(),
     Entry::of::<BufferRequest>(),
     Entry::of::<Stat>(),
     Entry::of::<ListEntries>(),
     Entry::of::<Walk>(),
     Entry::of::<ReadFiles>(),
-    Entry::of::<WriteRequest>(),
+    Entry::of::<Write>(),
     Entry::of::<Move>(),
     Entry::of::<Remove>(),
     Entry::of::<ListOperations>(),

@@ -3,18 +3,30 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::buffers::with_agent_texts;
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::policy::Signers;
-use crate::protocol::{RemoteFork, StateMade, StateRequest};
+use crate::protocol::{RemoteFork, StateMade};
 use crate::state::slots::Daemon;
 use tine_change::fork_point::fork_point;
 use tine_change::state::{self, StateOptions};
 use tine_git::{GitError, Repository};
-use tine_workspace::TakeUp;
+use tine_workspace::{ForkName, TakeUp};
 
-impl Operation for StateRequest {
+/// Makes the state of a fork, for `tine push`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MakeState {
+    pub fork: ForkName,
+    /// Default: as git finds it for the fork's branch, or else for the one that it came from.
+    pub remote: Option<String>,
+    /// What it is to be called on the remote; default: as it is here.
+    pub name: Option<ForkName>,
+}
+
+impl Operation for MakeState {
     const NAME: &'static str = "state";
     const DOING: &'static str = "making the state to send";
     type Answer = StateMade;
@@ -24,11 +36,7 @@ impl Operation for StateRequest {
     }
 }
 
-pub fn make_state(
-    daemon: &Arc<Daemon>,
-    request: &StateRequest,
-    signers: Signers,
-) -> Result<StateMade, Failure> {
+pub fn make_state(daemon: &Arc<Daemon>, request: &MakeState, signers: Signers) -> Result<StateMade, Failure> {
     let slot = daemon.slot(&request.fork);
     let turn = daemon.turn(&slot)?;
     let record = turn.record()?;

@@ -12,23 +12,22 @@ use super::{merging, sequencing};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::policy::Signers;
-use crate::protocol::{
-    CommitReviewRequest, JudgeRequest, MergeRequest, MergeStatus, ResolutionWish, ResolveRequest, ReviewInfo,
-    ReviewOutcome, ReviewShown, Reviews,
-};
-use crate::report;
+use crate::protocol::{MergeStatus, ResolutionWish, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
 use crate::state::slots::Daemon;
 use crate::transfer::Transfer;
+use crate::{Merge, report};
 use tine_change::compare::compare_trees;
 use tine_change::recovery::{self, RecoverEntry, RecoverKind};
 use tine_change::review::{
-    Amendment, ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord, ReviewState, VersionRecord,
+    Amendment, ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord, ReviewState, Verdict,
+    VersionRecord,
 };
 use tine_change::{ChangeError, rerere};
 use tine_git::{ObjectId, Repository, TreeEntryKind};
 use tine_merge::{Favor, Level, MergeSide, settle_content};
 use tine_path::RepoPath;
 use tine_path::shell::shell_word;
+use tine_path::text::PathText;
 use tine_workspace::By;
 use tine_workspace::store::Shelf;
 
@@ -75,7 +74,20 @@ impl Operation for ShowReview {
     }
 }
 
-impl Operation for ResolveRequest {
+/// `tine resolve`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Resolve {
+    pub review: u64,
+    /// Of the conflict, or any of those that it is about.
+    pub path: PathText,
+    pub wish: ResolutionWish,
+    /// Who does it.
+    pub by: String,
+    pub reasoning: Option<String>,
+    pub metadata: Option<serde_json::Value>,
+}
+
+impl Operation for Resolve {
     const NAME: &'static str = "resolve";
     type Answer = ReviewShown;
 
@@ -84,7 +96,16 @@ impl Operation for ResolveRequest {
     }
 }
 
-impl Operation for JudgeRequest {
+/// Says what is thought of a review as a whole, and changes paths beside its conflicts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Judge {
+    pub review: u64,
+    pub verdict: Verdict,
+    /// Their contents from now on; `None`: it goes.
+    pub changes: Vec<(PathText, Option<Transfer>)>,
+}
+
+impl Operation for Judge {
     const NAME: &'static str = "judge";
     type Answer = ReviewShown;
 
@@ -138,7 +159,22 @@ impl Operation for AbortReview {
     }
 }
 
-impl Operation for CommitReviewRequest {
+/// Makes the merge of a review, whose conflicts are all resolved.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CommitReview {
+    pub review: u64,
+    /// Default: that of the merge.
+    pub message: Option<String>,
+    /// All that the merge commit says, as hooks left it.
+    #[serde(default)]
+    pub whole_message: Option<String>,
+    /// Whether it may take commits of others back, which a fork went back past.
+    #[serde(default)]
+    pub allow_revert: bool,
+    pub dry_run: bool,
+}
+
+impl Operation for CommitReview {
     const NAME: &'static str = "commit-review";
     const DOING: &'static str = "merging what is resolved";
     type Answer = ReviewOutcome;
@@ -173,7 +209,7 @@ pub fn show(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown
 }
 
 /// Says what is to become of a conflict, in the place of what was said before.
-pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Result<ReviewShown, Failure> {
+pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &Resolve) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
@@ -277,7 +313,7 @@ pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &ResolveRequest) -> Re
 }
 
 /// Says what is thought of the whole, in the place of what was said before.
-pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &JudgeRequest) -> Result<ReviewShown, Failure> {
+pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &Judge) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
@@ -402,7 +438,7 @@ fn follow_merge(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     record: &mut ReviewRecord,
-    request: &MergeRequest,
+    request: &Merge,
 ) -> Result<Vec<MergeSide>, Failure> {
     let moved = record.moved(&merging::sides(daemon, by, request)?);
     if moved != [MergeSide::Ours] || record.verdict.is_some() || !record.amendments.is_empty() {
@@ -491,7 +527,7 @@ pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShow
 pub fn commit(
     daemon: &Arc<Daemon>,
     by: By<'_>,
-    request: &CommitReviewRequest,
+    request: &CommitReview,
     signers: &Signers,
 ) -> Result<ReviewOutcome, Failure> {
     let repository = daemon.repository_now()?;
@@ -535,7 +571,7 @@ pub fn commit(
             (ReviewOutcome::Sequenced(Box::new(done)), after)
         }
         false => {
-            let merge = MergeRequest {
+            let merge = Merge {
                 dry_run: request.dry_run,
                 allow_revert: request.allow_revert,
                 messages: vec![request.whole_message.clone()],
@@ -614,14 +650,14 @@ fn open_review(daemon: &Daemon, review: u64) -> Result<ReviewRecord, Failure> {
 }
 
 /// The request that the review came from. Where its source is gone, it is of what the review keeps of that.
-fn request_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]) -> MergeRequest {
+fn request_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]) -> Merge {
     let merge = &record.merge;
     let is_kept = gone.contains(&MergeSide::Theirs);
     let source = match is_kept {
         true => sides::kept_source(record),
         false => merge.source.clone(),
     };
-    MergeRequest {
+    Merge {
         into: Some(merge.into.clone()),
         here: merge.here.clone().filter(|_| !is_kept),
         base: merge.base.clone(),
@@ -631,7 +667,7 @@ fn request_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]
         allow_unrelated: merge.allow_unrelated,
         delete: merge.delete && !is_kept,
         with_uncommitted: merge.with_uncommitted,
-        ..MergeRequest::of(source, sides::git_dir_of(repository, record).to_owned())
+        ..Merge::of(source, sides::git_dir_of(repository, record).to_owned())
     }
 }
 

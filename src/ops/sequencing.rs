@@ -10,6 +10,8 @@ mod reviewing;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use self::building::build;
 pub use self::mailboxes::unless_taken_back;
 pub use self::reviewing::{commit_review, find_more, follow, refresh};
@@ -18,7 +20,7 @@ use super::target::{Holder, Target, find_target, while_it_moves};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::policy::Signers;
-use crate::protocol::{MergeStatus, ReviewWish, SequenceRequest, SequenceWish, Sequenced, SequencedCommit};
+use crate::protocol::{MergeStatus, ReviewWish, SequenceWish, Sequenced, SequencedCommit};
 use crate::report;
 use crate::state::slots::Daemon;
 use crate::transfer::{Arrived, Transfer};
@@ -34,9 +36,32 @@ use tine_change::sequence::{Item, Ran, RunOptions, Sequence, Wish, run};
 use tine_change::view::{check_move, move_view, view_tree};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_merge::MergeOptions;
+use tine_merge::{Level, Strategy};
+use tine_path::text::host_path;
 use tine_workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
 
-impl Operation for SequenceRequest {
+/// What is to be done on a fork or branch.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunSequence {
+    /// A fork, or of a handoff a branch; default: whom the handoff is for.
+    pub into: Option<String>,
+    pub wish: SequenceWish,
+    /// Where revisions are understood: the private git directory of a worktree.
+    #[serde(with = "host_path")]
+    pub git_dir: PathBuf,
+    pub level: Level,
+    pub strategy: Strategy,
+    pub allow_unrelated: bool,
+    pub dry_run: bool,
+    pub review: ReviewWish,
+    /// Whether a handoff may take commits of others back, which a fork went back past.
+    #[serde(default)]
+    pub allow_revert: bool,
+    /// Of a merge commit.
+    pub message: Option<String>,
+}
+
+impl Operation for RunSequence {
     const NAME: &'static str = "sequence";
     const DOING: &'static str = "putting commits on it";
     type Answer = Sequenced;
@@ -76,7 +101,7 @@ pub struct Standing {
 pub fn sequence(
     daemon: &Arc<Daemon>,
     by: By<'_>,
-    request: &SequenceRequest,
+    request: &RunSequence,
     signers: &Signers,
 ) -> Result<Sequenced, Failure> {
     let (default_into, is_clean) = match &request.wish {

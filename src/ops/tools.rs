@@ -4,22 +4,35 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::buffers;
 use super::paths::node_line;
 use crate::failure::Failure;
 use crate::operation::{Call, Operation};
-use crate::protocol::{
-    FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation, ToolRequest,
-};
+use crate::protocol::{FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation};
 use crate::state::slots::Daemon;
 use crate::transfer::{Outgoing, Transfer};
 use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_tools::search::SearchOptions;
-use tine_tools::{ActiveBuffers, ActiveFork, BufferKey, Routed, ToolContext, ToolRouter};
-use tine_workspace::By;
+use tine_tools::{ActiveBuffers, ActiveFork, AgentId, BufferKey, Routed, ToolContext, ToolRouter};
+use tine_workspace::{By, ForkName};
 
-impl Operation for ToolRequest {
+/// One call of a file tool.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CallTool {
+    /// The fork that is active; none means that the agent works in the main checkout.
+    pub fork: Option<ForkName>,
+    /// Whether open buffers are looked at first.
+    pub buffers: bool,
+    /// Whose session it is.
+    #[serde(default)]
+    pub agent: AgentId,
+    pub operation: ToolOperation,
+}
+
+impl Operation for CallTool {
     const NAME: &'static str = "tool";
     const DOING: &'static str = "looking";
     type Answer = ToolAnswer;
@@ -30,7 +43,7 @@ impl Operation for ToolRequest {
 }
 
 /// Does what a tool asks, where that belongs.
-pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &ToolRequest) -> Result<ToolAnswer, Failure> {
+pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &CallTool) -> Result<ToolAnswer, Failure> {
     let context = ToolContext {
         fork: None,
         buffers: request.buffers.then_some(ActiveBuffers {

@@ -12,14 +12,11 @@ use super::sides::SidesOptions;
 use super::watch;
 use tine_client::hooks::HookOutput;
 use tine_client::merging::HookWish;
-use tine_client::place as caller;
-use tine_client::{self as client, Client, identity};
+use tine_client::{self as client, Client, identity, place as caller};
 use tine_git::Repository;
 use tine_merge::{Level, MergeSide, Strategy};
 use tine_ops as ops;
-use tine_ops::protocol::{
-    Forks, ResolutionWish, ResolveRequest, ReviewShown, ReviewWish, SequenceRequest, SequenceWish,
-};
+use tine_ops::protocol::{Forks, ResolutionWish, ReviewShown, ReviewWish, SequenceWish};
 use tine_ops::transfer::Outgoing;
 use tine_ops::{ErrorCode, Failure, Surroundings};
 use tine_path::text::PathText;
@@ -354,7 +351,7 @@ fn resolve(place: &Place, asked: &Asked) -> Result<Value, Failure> {
         }
         None => None,
     };
-    let request = ResolveRequest {
+    let request = ops::Resolve {
         review: wish.review,
         path: wish.path,
         wish: match (&content, wish.how) {
@@ -435,7 +432,7 @@ struct Apply {
 fn apply(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     let Apply { handoff, into } = asked.body()?;
     let signers = identity::signers(&place.common_dir)?;
-    let request = SequenceRequest {
+    let request = ops::RunSequence {
         into: into.filter(|into| !into.trim().is_empty()),
         wish: SequenceWish::Mailbox {
             handoff,

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::routes::Place;
 use tine_client::Client;
-use tine_ops::Failure;
-use tine_ops::{self as ops, Operation};
+use tine_ops::{self as ops, Failure, Operation};
 
 /// How long a page waits for one answer.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tine::client::Client;
+use tine::ops;
 use tine::ops::Failure;
-use tine::ops::protocol::{BufferMerged, SearchRequest, ToolAnswer, ToolOperation, ToolRequest};
+use tine::ops::protocol::{BufferMerged, SearchRequest, ToolAnswer, ToolOperation};
 use tine::ops::transfer::Transfer;
 use tine::path::text::PathText;
 use tine::tools::{AgentId, TextEdit};
@@ -42,7 +43,7 @@ impl Agent {
 
     pub fn call(&mut self, operation: ToolOperation) -> Result<ToolAnswer, Failure> {
         self.client.from.command = "a tool".to_owned();
-        self.client.call(&ToolRequest {
+        self.client.call(&ops::CallTool {
             fork: self.fork.clone(),
             buffers: true,
             agent: self.id.clone(),

@@ -11,8 +11,7 @@ use crate::client;
 use crate::client::Client;
 use crate::client::hooks::HookOutput;
 use crate::client::merging::HookWish;
-use crate::ops::protocol::Merge as Merged;
-use crate::ops::protocol::ReviewOutcome;
+use crate::ops::protocol::{Merged, ReviewOutcome};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 
 /// What `tine round merge --json` prints.

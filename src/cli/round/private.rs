@@ -7,11 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::change::{recovery, round};
 use crate::cli::context::Context;
-use crate::client::Client;
-use crate::client::ending;
-use crate::client::failures;
+use crate::client::{Client, ending, failures};
 use crate::git::{Repository, program};
-
 use crate::ops;
 use crate::ops::{ErrorCode, Failure};
 use crate::workspace::{ForkName, Store};

@@ -12,7 +12,8 @@ use self::running::Run;
 use super::context::Context;
 use super::{Exit, SUCCESS};
 use crate::client::Client;
-use crate::ops::protocol::{Route, ToolAnswer, ToolOperation, ToolRequest};
+use crate::ops;
+use crate::ops::protocol::{Route, ToolAnswer, ToolOperation};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::tools::AgentId;
 use crate::workspace::ForkName;
@@ -123,7 +124,7 @@ impl<'a> Caller<'a> {
         let Some(connection) = &mut self.connection else {
             return Ok(ToolAnswer::Passthrough);
         };
-        let request = ToolRequest {
+        let request = ops::CallTool {
             fork: self.fork.clone(),
             buffers: self.has_buffers,
             agent: self.agent.clone(),

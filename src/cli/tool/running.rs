@@ -9,8 +9,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::Caller;
-use crate::cli::Exit;
-use crate::cli::exec;
+use crate::cli::{Exit, exec};
 use crate::ops::{ErrorCode, Failure};
 use crate::tools::run::{self, Cancel, RunCommand, RunEnd, RunSpec, fork_env};
 use crate::workspace::ForkName;

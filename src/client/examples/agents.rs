@@ -9,18 +9,17 @@ use std::process::{Command, exit};
 use std::sync::Arc;
 use std::thread;
 
-use tine_client::ForkName;
 use tine_client::commit::{self, Commit};
 use tine_client::hooks::HookOutput;
-use tine_client::ops::protocol::NewRequest;
 use tine_client::ops::{ErrorCode, Failure};
 use tine_client::place::{Place, Silent};
+use tine_client::{ForkName, ops};
 
 /// Makes the fork, runs the command in its mount, and commits; the commit.
 fn work(repository: &Path, name: &str, command: &str) -> Result<String, Failure> {
     let place = Place::find(repository, Arc::new(Silent))?;
     let mut client = place.connect()?;
-    let fork = client.call(&NewRequest::of(ForkName::parse(name)?, place.git_dir()?))?;
+    let fork = client.call(&ops::New::of(ForkName::parse(name)?, place.git_dir()?))?;
     let status = Command::new("sh")
         .args(["-c", command])
         .current_dir(&fork.mount_dir)

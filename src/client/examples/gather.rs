@@ -9,11 +9,11 @@ use std::process::exit;
 use std::sync::Arc;
 
 use tine_client::hooks::HookOutput;
-use tine_client::identity;
 use tine_client::merging::{self, HookWish};
 use tine_client::ops::Failure;
-use tine_client::ops::protocol::{MergeRequest, MergeStatus, ReviewWish};
+use tine_client::ops::protocol::{MergeStatus, ReviewWish};
 use tine_client::place::{Place, Silent};
+use tine_client::{identity, ops};
 
 fn gather(repository: PathBuf, into: &str, forks: &[String]) -> Result<bool, Failure> {
     let place = Place::find(&repository, Arc::new(Silent))?;
@@ -25,11 +25,11 @@ fn gather(repository: PathBuf, into: &str, forks: &[String]) -> Result<bool, Fai
     };
     let mut all_merged = true;
     for fork in forks {
-        let request = MergeRequest {
+        let request = ops::Merge {
             into: Some(format!("branch:{into}")),
             review: ReviewWish::OnConflict,
             with_uncommitted: true,
-            ..MergeRequest::of(format!("fork:{fork}"), place.git_dir()?)
+            ..ops::Merge::of(format!("fork:{fork}"), place.git_dir()?)
         };
         let merged = merging::merged(&place, &mut client, request, &signers, hooks)?;
         match (merged.status, merged.review) {

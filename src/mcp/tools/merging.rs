@@ -11,17 +11,15 @@ use super::command;
 use tine_change::resolver::Content;
 use tine_change::review::{ConflictRecord, ResolvedHow, VersionRecord};
 use tine_client as client;
-use tine_client::content::content;
-use tine_client::content::hunks;
+use tine_client::content::{content, hunks};
 use tine_client::hooks::HookOutput;
 use tine_client::identity;
 use tine_client::merging::HookWish;
 use tine_client::place::Place;
 use tine_merge::{ConflictKind, Level, Strategy};
+use tine_ops as ops;
 use tine_ops::Failure;
-use tine_ops::protocol::{
-    Merge as Merged, MergeRequest, MergeStatus, ReviewWish, SequenceRequest, SequenceWish, Sequenced,
-};
+use tine_ops::protocol::{MergeStatus, Merged, ReviewWish, SequenceWish, Sequenced};
 use tine_path::text::PathText;
 use tine_render::merging::{kind_in_words, target_name};
 use tine_render::text::{counted, one_line, quoted, short_id};
@@ -341,7 +339,7 @@ impl Tool for Merge {
             Some(source) => (source, session.active()),
             None => (format!("fork:{}", session.fork()?), None),
         };
-        let mut request = MergeRequest::of(source.clone(), session.git_dir()?);
+        let mut request = ops::Merge::of(source.clone(), session.git_dir()?);
         request.into = self.into;
         request.here = here;
         request.allow_revert = self.allow_revert;
@@ -439,7 +437,7 @@ impl Tool for Update {
         let signers = identity::signers(session.common_dir())?;
         let fork = session.fork()?;
         let command = command(Self::NAME, self.from.as_deref().unwrap_or_default());
-        let request = SequenceRequest {
+        let request = ops::RunSequence {
             into: Some(format!("fork:{fork}")),
             wish: SequenceWish::Update {
                 from: self.from,

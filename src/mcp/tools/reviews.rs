@@ -15,7 +15,7 @@ use tine_client::hooks::HookOutput;
 use tine_client::merging::HookWish;
 use tine_merge::MergeSide;
 use tine_ops as ops;
-use tine_ops::protocol::{ResolutionWish, ResolveRequest, ReviewInfo, ReviewOutcome, ReviewShown};
+use tine_ops::protocol::{ResolutionWish, ReviewInfo, ReviewOutcome, ReviewShown};
 use tine_ops::{ErrorCode, Failure, Operation};
 use tine_path::RepoPath;
 
@@ -207,7 +207,7 @@ impl Tool for ResolveConflict {
             (How::Delete, _) => ResolutionWish::Delete,
             (How::Reopen | How::Content, _) => ResolutionWish::Open,
         };
-        let request = ResolveRequest {
+        let request = ops::Resolve {
             review: self.review,
             path,
             wish,

@@ -12,9 +12,8 @@ use crate::failure::{ErrorCode, Failure};
 use crate::state::slots::{Daemon, Turn};
 use tine_attr::FileKind;
 use tine_path::RepoPath;
-use tine_tools::BufferKey;
-use tine_tools::buffers;
 use tine_tools::buffers::kept::{self, AgentRecord};
+use tine_tools::{BufferKey, buffers};
 use tine_workspace::store::Shelf;
 use tine_workspace::{By, Caller, Fork, FsError, NewContent, OperationError, PutOptions};
 

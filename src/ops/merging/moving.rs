@@ -6,7 +6,7 @@ use super::sides::Source;
 use super::{Merging, PlannedSource, Stand, turn_of};
 use crate::failure::{ErrorCode, Failure};
 use crate::policy::{stays_committed, work_message};
-use crate::protocol::{Merge, MergeStatus, MergedSource};
+use crate::protocol::{MergeStatus, Merged, MergedSource};
 use crate::state::slots::Turn;
 use crate::target::Holder;
 use tine_change::advance::{Step, UpdateStep};
@@ -148,7 +148,7 @@ impl Merging<'_> {
     }
 
     /// Removes the sources that were merged, where that was asked for. The merge stands in any case.
-    pub(super) fn delete_merged(&self, mut merge: Merge) -> Merge {
+    pub(super) fn delete_merged(&self, mut merge: Merged) -> Merged {
         let is_kept = !self.request.delete || self.request.dry_run || merge.status != MergeStatus::Merged;
         if is_kept {
             return merge;

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::{Merging, turn_of};
+use crate::Merge;
 use crate::failure::{ErrorCode, Failure};
 use crate::policy::work_message;
-use crate::protocol::{MergeRequest, MergeTarget};
+use crate::protocol::MergeTarget;
 use crate::state::slots::{Daemon, Turn};
 use crate::target::{Holder, Target, fork_called, holder_of};
-use tine_change::branches;
 use tine_change::changeset::{self, Blobs};
 use tine_change::commit::refuse_moved_under;
 use tine_change::merge::Tip;
-use tine_change::{ChangeError, Changeset, FoundPoint, Point, PointTree, snapshots};
+use tine_change::{ChangeError, Changeset, FoundPoint, Point, PointTree, branches, snapshots};
 use tine_git::{CommitSpec, CommitTime, Identity, ObjectId, Repository};
 use tine_path::RepoPath;
 use tine_workspace::ForkName;
@@ -234,7 +234,7 @@ impl Merging<'_> {
 pub(super) fn find_source(
     daemon: &Daemon,
     repository: &Repository,
-    request: &MergeRequest,
+    request: &Merge,
     word: &str,
 ) -> Result<Source, Failure> {
     let spoken_of = match (&request.here, &request.into) {

@@ -7,17 +7,6 @@ use tine_attr::Timestamp;
 use tine_path::text::PathText;
 use tine_workspace::{ForkName, NoteKind, OperationKind, OperationState};
 
-/// `tine write`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct WriteRequest {
-    pub fork: ForkName,
-    pub path: PathText,
-    pub content: Transfer,
-    /// Makes directories that are missing.
-    pub parents: bool,
-    pub executable: bool,
-}
-
 /// One operation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OperationLine {

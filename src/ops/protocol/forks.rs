@@ -5,70 +5,10 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AgentTexts, CommitLine, HandoffInfo, Merge, RemoteFork, Sequenced};
+use super::{AgentTexts, CommitLine, HandoffInfo, Merged, Sequenced};
 use crate::failure::Failure;
-use tine_path::text::{PathText, host_path, optional_host_path};
-use tine_workspace::{
-    CarryWish, ForkName, MountSettings, MountWishes, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
-};
-
-/// Of a caller who does not say.
-const USUAL_UMASK: u16 = 0o022;
-
-/// `tine new`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct NewRequest {
-    pub fork: ForkName,
-    /// The private git directory of the worktree that the caller stands in: revisions are understood there.
-    #[serde(with = "host_path")]
-    pub git_dir: PathBuf,
-    pub from: Option<String>,
-    /// The fork to begin as, or `fork@snapshot`.
-    #[serde(default)]
-    pub from_fork: Option<String>,
-    /// The fork on a remote to take up, as it was last fetched or sent.
-    #[serde(default)]
-    pub from_remote: Option<RemoteFork>,
-    pub branch: Option<String>,
-    /// HEAD is on no branch.
-    #[serde(default)]
-    pub detached: bool,
-    /// Default: `<repository>.forks/<fork>`, or beneath `tine.mountRoot`.
-    /// Absolute.
-    #[serde(with = "optional_host_path", default)]
-    pub dir: Option<PathBuf>,
-    pub mount: bool,
-    #[serde(flatten)]
-    pub wishes: MountWishes,
-    pub on_unmount: UnmountPolicy,
-    #[serde(default)]
-    pub snapshot_every: Option<SnapshotEvery>,
-    pub umask: u16,
-    #[serde(default)]
-    pub carry: CarryWish,
-}
-
-impl NewRequest {
-    /// A fork of HEAD of the worktree with `git_dir`, mounted at its usual place, where nothing else is said.
-    pub fn of(fork: ForkName, git_dir: PathBuf) -> NewRequest {
-        NewRequest {
-            fork,
-            git_dir,
-            from: None,
-            from_fork: None,
-            from_remote: None,
-            branch: None,
-            detached: false,
-            dir: None,
-            mount: true,
-            wishes: MountWishes::default(),
-            on_unmount: UnmountPolicy::default(),
-            snapshot_every: None,
-            umask: USUAL_UMASK,
-            carry: CarryWish::default(),
-        }
-    }
-}
+use tine_path::text::{PathText, host_path};
+use tine_workspace::{ForkName, MountSettings, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy};
 
 /// What becomes of a fork's policy on snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -249,7 +189,7 @@ pub struct Unmounted {
     pub index: IndexKept,
     /// What came of merging it.
     #[serde(default)]
-    pub merge: Option<Box<Merge>>,
+    pub merge: Option<Box<Merged>>,
     /// What was handed over.
     #[serde(default)]
     pub handoff: Option<Box<HandoffInfo>>,

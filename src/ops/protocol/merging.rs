@@ -6,76 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{AgentTexts, ChangeLine, PointInfo};
 use crate::failure::Failure;
-use tine_change::merge::FastForward;
 use tine_change::review::ConflictRecord;
-use tine_merge::{Level, Strategy};
-use tine_path::text::{host_path, optional_host_path};
+use tine_path::text::optional_host_path;
 use tine_workspace::ForkName;
-
-/// `tine merge`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct MergeRequest {
-    /// Points, one merged after another.
-    pub sources: Vec<String>,
-    /// A fork or branch; default: `here`, else the branch that the first source came from.
-    pub into: Option<String>,
-    /// The fork that the caller stands in.
-    pub here: Option<ForkName>,
-    /// The private git directory of the worktree that the caller stands in: revisions are understood there.
-    #[serde(with = "host_path")]
-    pub git_dir: PathBuf,
-    pub base: Option<String>,
-    pub level: Level,
-    pub strategy: Strategy,
-    pub fast_forward: FastForward,
-    pub allow_unrelated: bool,
-    /// A conflict keeps all sources from being merged, those before it, too.
-    pub all_or_nothing: bool,
-    /// Source forks and branches go when they are merged.
-    pub delete: bool,
-    /// Also where it takes commits of the target's back.
-    #[serde(default)]
-    pub allow_revert: bool,
-    pub dry_run: bool,
-    pub review: ReviewWish,
-    /// Conflicts are for the caller to put into the mounted target with markers: what is uncommitted in the source is committed
-    /// for that.
-    #[serde(default)]
-    pub markers: bool,
-    /// What is uncommitted in a source fork may go into a branch: it is committed in the fork and merged.
-    #[serde(default)]
-    pub with_uncommitted: bool,
-    /// What the merge commits say, one for each source, as hooks left it.
-    #[serde(default)]
-    pub messages: Vec<Option<String>>,
-    pub message: Option<String>,
-}
-
-impl MergeRequest {
-    /// A merge of `source` where nothing else is said. Revisions are understood in the worktree with `git_dir`.
-    pub fn of(source: String, git_dir: PathBuf) -> MergeRequest {
-        MergeRequest {
-            sources: vec![source],
-            into: None,
-            here: None,
-            git_dir,
-            base: None,
-            level: Level::default(),
-            strategy: Strategy::default(),
-            fast_forward: FastForward::default(),
-            allow_unrelated: false,
-            all_or_nothing: false,
-            delete: false,
-            allow_revert: false,
-            dry_run: false,
-            review: ReviewWish::Never,
-            markers: false,
-            with_uncommitted: false,
-            messages: Vec::new(),
-            message: None,
-        }
-    }
-}
 
 /// When a merge becomes a review, and is not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -103,7 +36,7 @@ pub enum MergeStatus {
 
 /// What came of a merge, or would.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Merge {
+pub struct Merged {
     pub status: MergeStatus,
     pub dry_run: bool,
     pub target: MergeTarget,

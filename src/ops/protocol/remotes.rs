@@ -6,16 +6,6 @@ use super::AgentTexts;
 use tine_path::text::PathText;
 use tine_workspace::ForkName;
 
-/// Makes the state of a fork, for `tine push`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct StateRequest {
-    pub fork: ForkName,
-    /// Default: as git finds it for the fork's branch, or else for the one that it came from.
-    pub remote: Option<String>,
-    /// What it is to be called on the remote; default: as it is here.
-    pub name: Option<ForkName>,
-}
-
 /// A state that was made. Sending it is the caller's.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StateMade {

@@ -2,25 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeLine, Merge, Sequenced};
+use super::{ChangeLine, Merged, Sequenced};
 use crate::failure::Failure;
 use crate::transfer::Transfer;
-use tine_change::review::{ReviewRecord, Verdict};
+use tine_change::review::ReviewRecord;
 use tine_merge::MergeSide;
-use tine_path::text::PathText;
-
-/// `tine resolve`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ResolveRequest {
-    pub review: u64,
-    /// Of the conflict, or any of those that it is about.
-    pub path: PathText,
-    pub wish: ResolutionWish,
-    /// Who does it.
-    pub by: String,
-    pub reasoning: Option<String>,
-    pub metadata: Option<serde_json::Value>,
-}
 
 /// What is to become of a conflict.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -40,30 +26,6 @@ pub enum ResolutionWish {
     Delete,
     /// It is open again.
     Open,
-}
-
-/// Says what is thought of a review as a whole, and changes paths beside its conflicts.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct JudgeRequest {
-    pub review: u64,
-    pub verdict: Verdict,
-    /// Their contents from now on; `None`: it goes.
-    pub changes: Vec<(PathText, Option<Transfer>)>,
-}
-
-/// Makes the merge of a review, whose conflicts are all resolved.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct CommitReviewRequest {
-    pub review: u64,
-    /// Default: that of the merge.
-    pub message: Option<String>,
-    /// All that the merge commit says, as hooks left it.
-    #[serde(default)]
-    pub whole_message: Option<String>,
-    /// Whether it may take commits of others back, which a fork went back past.
-    #[serde(default)]
-    pub allow_revert: bool,
-    pub dry_run: bool,
 }
 
 /// A review, and how it stands.
@@ -103,6 +65,6 @@ pub struct Reviews {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum ReviewOutcome {
-    Merge(Box<Merge>),
+    Merge(Box<Merged>),
     Sequenced(Box<Sequenced>),
 }

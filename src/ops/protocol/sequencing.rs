@@ -1,37 +1,12 @@
 //! What is asked and answered about bringing forks up to date, making commits again and applying patches.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeLine, MergeStatus, MergeTarget, ReviewWish};
+use super::{ChangeLine, MergeStatus, MergeTarget};
 use crate::transfer::Transfer;
 use tine_change::review::ConflictRecord;
 use tine_change::sequence::{DoneHow, Emptied};
-use tine_merge::{Level, Strategy};
-use tine_path::text::host_path;
 use tine_workspace::ForkName;
-
-/// What is to be done on a fork or branch.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SequenceRequest {
-    /// A fork, or of a handoff a branch; default: whom the handoff is for.
-    pub into: Option<String>,
-    pub wish: SequenceWish,
-    /// Where revisions are understood: the private git directory of a worktree.
-    #[serde(with = "host_path")]
-    pub git_dir: PathBuf,
-    pub level: Level,
-    pub strategy: Strategy,
-    pub allow_unrelated: bool,
-    pub dry_run: bool,
-    pub review: ReviewWish,
-    /// Whether a handoff may take commits of others back, which a fork went back past.
-    #[serde(default)]
-    pub allow_revert: bool,
-    /// Of a merge commit.
-    pub message: Option<String>,
-}
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

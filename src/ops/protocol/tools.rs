@@ -5,21 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::NodeLine;
 use crate::transfer::Transfer;
 use tine_path::text::PathText;
-use tine_tools::{AgentId, BufferConflict, TextEdit, TextPatch};
+use tine_tools::{BufferConflict, TextEdit, TextPatch};
 use tine_workspace::ForkName;
-
-/// One call of a file tool.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ToolRequest {
-    /// The fork that is active; none means that the agent works in the main checkout.
-    pub fork: Option<ForkName>,
-    /// Whether open buffers are looked at first.
-    pub buffers: bool,
-    /// Whose session it is.
-    #[serde(default)]
-    pub agent: AgentId,
-    pub operation: ToolOperation,
-}
 
 /// What is to be done. Paths are from the fork's root, or absolute: in its mount or in the main checkout.
 #[derive(Debug, Clone, Serialize, Deserialize)]

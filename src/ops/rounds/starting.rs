@@ -10,17 +10,16 @@ use super::{
     StartRound, commit_in_books, ending, looking, refuse_unless_finished, scratch_name, session_of, state,
 };
 use crate::failure::{ErrorCode, Failure};
-use crate::protocol::{NewRequest, SessionShown};
+use crate::protocol::SessionShown;
 use crate::state::slots::Daemon;
-use crate::{forks, mounting};
+use crate::{New, forks, mounting};
 use tine_attr::Timestamp;
 use tine_change::round::{Mode, NextRound, RoundRecord, Seat, SeatState, Stage, repeated};
 use tine_change::scratch;
 use tine_git::Repository;
 use tine_path::{EntryName, RepoPath};
 use tine_sys::process::PeerCredentials;
-use tine_workspace::Caller;
-use tine_workspace::{By, CarryWish, ForkName, MountWishes, StoreError, UnmountPolicy};
+use tine_workspace::{By, Caller, CarryWish, ForkName, MountWishes, StoreError, UnmountPolicy};
 
 /// What scratch directories are called where nobody says otherwise.
 const SCRATCH: &str = ".scratch";
@@ -302,7 +301,7 @@ pub fn make(
 ) -> Result<(), Failure> {
     if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
         let from_fork = record.from_fork.as_ref().map(ForkName::to_string);
-        let new = NewRequest {
+        let new = New {
             fork: seat.fork.clone(),
             git_dir: git_dir.to_owned(),
             from: from_fork.is_none().then(|| seat.base_commit.clone()),

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use super::{Asked, Standing, build, carry_out, mailboxes, on_target, options, standing};
+use crate::CommitReview;
 use crate::failure::{ErrorCode, Failure};
 use crate::merging::outdated;
 use crate::policy::Signers;
-use crate::protocol::{CommitReviewRequest, ReviewWish, Sequenced};
+use crate::protocol::{ReviewWish, Sequenced};
 use crate::reviews::{nothing_to_plan, sides};
 use crate::state::slots::Daemon;
 use crate::target::{Target, word_for};
@@ -249,7 +250,7 @@ pub fn commit_review(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     record: &ReviewRecord,
-    request: &CommitReviewRequest,
+    request: &CommitReview,
     signers: &Signers,
 ) -> Result<Sequenced, Failure> {
     // What was looked at is done, wherever the names lead by now.

@@ -3,8 +3,7 @@
 //! Each mount holds a handful for as long as it lives. Were mounts made until none is left, the daemon could no longer
 //! read which of them are its own, and so could not unmount even one.
 
-use std::fs;
-use std::io;
+use std::{fs, io};
 
 use crate::failure::{self, Failure};
 use tine_sys::process;

@@ -4,12 +4,11 @@
 //! the same there, else beside it under a name that says where they come from. Only then are they removed from the place.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
