@@ -63,6 +63,6 @@ pub fn run(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
         three_way: verb.three_way,
     };
     let request = request(context, Some(&name), wish, &verb.conflicts, verb.check)?;
-    carry_out(context, &mut connection, request, &verb.conflicts.resolving)
+    carry_out(context, &mut connection, &request, &verb.conflicts.resolving)
         .inspect_err(|_| content.withdraw(&store_dir))
 }

@@ -86,7 +86,7 @@ fn apply(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
     let mut request = request(context, None, wish, &verb.conflicts, verb.dry_run)?;
     request.into.clone_from(&verb.into);
     request.allow_revert = verb.allow_revert;
-    carry_out(context, &mut connection, request, &verb.conflicts.resolving)
+    carry_out(context, &mut connection, &request, &verb.conflicts.resolving)
 }
 
 impl Shown for ListHandoffs {

@@ -9,7 +9,7 @@ use crate::change::sequence::DoneHow;
 use crate::client::{Client, identity};
 use crate::ops;
 use crate::ops::protocol::{MergeStatus, ReviewWish, SequenceWish, Sequenced, SequencedCommit};
-use crate::ops::{ConflictChoices, ExitCode, Failure};
+use crate::ops::{ConflictChoices, ExitCode, Failure, Operation};
 use crate::render::merging::{kind_in_words, target_name};
 use crate::render::text::{counted, quoted, short_id};
 use crate::workspace::ForkName;
@@ -54,11 +54,11 @@ pub fn request(
 pub fn carry_out(
     context: &Context,
     connection: &mut Client,
-    request: ops::RunSequence,
+    operation: &impl Operation<Answer = Sequenced>,
     resolving: &ResolverArgs,
 ) -> Result<Exit, Failure> {
     let signers = identity::signers(context.repository()?.common_dir())?;
-    let done = connection.call_as(&request, &signers)?;
+    let done = connection.call_as(operation, &signers)?;
     go_on(context, connection, &done, resolving)
 }
 

@@ -1,52 +1,26 @@
 //! `tine update`: brings a fork up to where the branch is that it came from.
 
 use super::context::Context;
-use super::sequencing::{ConflictArgs, carry_out, request};
+use super::resolving::ResolverArgs;
+use super::sequencing::carry_out;
 use super::{Exit, SUCCESS};
 use crate::client::{Client, leads};
 use crate::ops;
-use crate::ops::protocol::SequenceWish;
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::shell::shell_word;
 use crate::render::text::{human_size, quoted};
 use crate::workspace::ForkName;
 
-/// Bring a fork up to date with the branch that it came from
-///
-/// The fork moves to where that branch is now, or to --from, and its own changes are merged onto it: commits by a merge commit, or
-/// with --rebase made again one by one, and what is uncommitted stays uncommitted. A fork without commits of its own merely moves.
-/// Mounted or not, it is one step, and only files that differ are touched.
-///
-/// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where there is nothing new. `ours` is the fork's, `theirs`
-/// what comes; with --rebase it is the other way round, as with git.
+// The operation, whose help this has, and what the caller does for it.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine update fix-parser                    to where its branch is now
-  tine update fix-parser --fetch --rebase   ask the remote first, and make its commits again
-  tine update fix-parser --from v2.0        to a tag
-  tine update fix-parser --carried          take up the node_modules that the main checkout has now
-  tine update fix-parser --review           keep conflicts, to be resolved one by one")]
+#[group(skip)]
 pub struct Update {
-    /// The fork [default: the one you stand in]
-    #[arg(value_name = "FORK")]
-    pub name: Option<String>,
-
-    /// What to bring it up to: a revision, or another fork's HEAD [default: the branch that it came from]
-    #[arg(long, value_name = "REV")]
-    pub from: Option<String>,
+    #[command(flatten)]
+    pub operation: ops::Update,
 
     /// Fetch from the remote first, and go to what the branch follows there
     #[arg(long)]
     pub fetch: bool,
-
-    /// Make the fork's commits again, instead of merging
-    #[arg(long)]
-    pub rebase: bool,
-
-    /// The merge commit's message
-    #[arg(short, long, value_name = "MSG", conflicts_with = "rebase")]
-    pub message: Vec<String>,
 
     /// Take up the dependency trees (node_modules, .venv, vendor) that the main checkout has now, and nothing else; `previous`: show
     /// those again that were shown before
@@ -60,12 +34,12 @@ pub struct Update {
     )]
     pub carried: Option<CarriedTrees>,
 
-    /// Show what would come of it, and change nothing
-    #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
-    pub dry_run: bool,
+    /// Keep conflicts as a review, to be resolved one by one
+    #[arg(long, help_heading = "Conflicts")]
+    pub review: bool,
 
     #[command(flatten)]
-    pub conflicts: ConflictArgs,
+    pub resolving: ResolverArgs,
 }
 
 /// Which dependency trees a fork is to show.
@@ -78,14 +52,14 @@ pub enum CarriedTrees {
 }
 
 pub fn run(verb: &Update, context: &Context) -> Result<Exit, Failure> {
-    let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
+    let (mut connection, name) = context.connect_to(verb.operation.fork.as_ref())?;
     if let Some(which) = verb.carried {
         return take_up(context, &mut connection, name, which);
     }
     let from = match verb.fetch {
-        false => verb.from.clone(),
+        false => verb.operation.from.clone(),
         true => {
-            let branch = match &verb.from {
+            let branch = match &verb.operation.from {
                 Some(from) => from.clone(),
                 None => connection
                     .show(&name)?
@@ -95,13 +69,13 @@ pub fn run(verb: &Update, context: &Context) -> Result<Exit, Failure> {
             Some(fetched(context, &branch)?)
         }
     };
-    let wish = SequenceWish::Update {
+    let operation = ops::Update {
+        fork: Some(name),
         from,
-        rebase: verb.rebase,
+        review: verb.resolving.review_wish(verb.review),
+        ..verb.operation.clone()
     };
-    let mut request = request(context, Some(&name), wish, &verb.conflicts, verb.dry_run)?;
-    request.message = (!verb.message.is_empty()).then(|| verb.message.join("\n\n"));
-    carry_out(context, &mut connection, request, &verb.conflicts.resolving)
+    carry_out(context, &mut connection, &operation, &verb.resolving)
 }
 
 /// Lets the fork show other dependency trees, and makes right what leads elsewhere in them.

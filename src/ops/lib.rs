@@ -59,7 +59,7 @@ pub use rounds::{
     CleanRounds, CompareRound, CountAttempt, CountAttemptIn, FinishRound, ListSessions, PresentRound,
     ReadResults, ShowRound, ShowRoundTo, StartRound,
 };
-pub use sequencing::RunSequence;
+pub use sequencing::{CherryPick, RunSequence, Update};
 pub use snapshots::{Collect, DeleteSnapshot, ListSnapshots, Reset, TakeSnapshot};
 pub use stats::ReadStats;
 pub use tools::CallTool;

@@ -37,6 +37,8 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<MakeState>(),
     Entry::of::<Merge>(),
     Entry::of::<RunSequence>(),
+    Entry::of::<Update>(),
+    Entry::of::<CherryPick>(),
     Entry::of::<ListBranches>(),
     Entry::of::<CreateBranch>(),
     Entry::of::<DeleteBranches>(),

@@ -22,6 +22,7 @@ use crate::operation::{Call, Operation};
 use crate::policy::Signers;
 use crate::protocol::{MergeStatus, ReviewWish, SequenceWish, Sequenced, SequencedCommit};
 use crate::report;
+use crate::restoring::ConflictChoices;
 use crate::state::slots::Daemon;
 use crate::transfer::{Arrived, Transfer};
 use tine_change::ChangeError;
@@ -32,12 +33,12 @@ use tine_change::fork_point::{self, fork_point};
 use tine_change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
 use tine_change::merge::Tip;
 use tine_change::review::ReviewRecord;
-use tine_change::sequence::{Item, Ran, RunOptions, Sequence, Wish, run};
+use tine_change::sequence::{Emptied, Item, Ran, RunOptions, Sequence, Wish, run};
 use tine_change::view::{check_move, move_view, view_tree};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_merge::MergeOptions;
 use tine_merge::{Level, Strategy};
-use tine_path::text::host_path;
+use tine_path::text::{host_path, optional_host_path};
 use tine_workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
 
 /// What is to be done on a fork or branch.
@@ -68,6 +69,208 @@ impl Operation for RunSequence {
 
     fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
         sequence(call.daemon, call.by(), &self, &call.signers())
+    }
+}
+
+/// Bring a fork up to date with the branch that it came from
+///
+/// The fork moves to where that branch is now, or to --from, and its own changes are merged onto it: commits by a merge commit, or
+/// with --rebase made again one by one, and what is uncommitted stays uncommitted. A fork without commits of its own merely moves.
+/// Mounted or not, it is one step, and only files that differ are touched.
+///
+/// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where there is nothing new. `ours` is the fork's, `theirs`
+/// what comes; with --rebase it is the other way round, as with git.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine update fix-parser                    to where its branch is now
+  tine update fix-parser --fetch --rebase   ask the remote first, and make its commits again
+  tine update fix-parser --from v2.0        to a tag
+  tine update fix-parser --carried          take up the node_modules that the main checkout has now
+  tine update fix-parser --review           keep conflicts, to be resolved one by one")]
+pub struct Update {
+    /// The fork [default: the one you stand in]
+    #[arg(value_name = "FORK")]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// What to bring it up to: a revision, or another fork's HEAD [default: the branch that it came from]
+    #[arg(long, value_name = "REV")]
+    #[serde(default)]
+    pub from: Option<String>,
+
+    /// Make the fork's commits again, instead of merging
+    #[arg(long)]
+    #[serde(default)]
+    pub rebase: bool,
+
+    /// The merge commit's message
+    #[arg(short, long, value_name = "MSG", conflicts_with = "rebase")]
+    #[serde(default)]
+    pub message: Vec<String>,
+
+    /// Show what would come of it, and change nothing
+    #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
+    #[serde(default)]
+    pub dry_run: bool,
+
+    #[command(flatten)]
+    #[serde(default)]
+    pub choices: ConflictChoices,
+
+    #[arg(skip)]
+    #[serde(default)]
+    pub review: ReviewWish,
+
+    /// Where revisions are understood: the private git directory of a worktree; default: the caller's.
+    #[arg(skip)]
+    #[serde(default, with = "optional_host_path")]
+    pub git_dir: Option<PathBuf>,
+}
+
+impl Operation for Update {
+    const NAME: &'static str = "update";
+    const DOING: &'static str = "putting commits on it";
+    type Answer = Sequenced;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
+        let wish = SequenceWish::Update {
+            from: self.from,
+            rebase: self.rebase,
+        };
+        let message = (!self.message.is_empty()).then(|| self.message.join("\n\n"));
+        OnFork {
+            fork: call.fork(self.fork)?,
+            wish,
+            message,
+            dry_run: self.dry_run,
+            choices: self.choices,
+            review: self.review,
+            git_dir: self.git_dir,
+        }
+        .run(call)
+    }
+}
+
+/// Make commits again on a fork
+///
+/// As `git cherry-pick`, mounted or not, and all or nothing: authors, dates and messages stay. What is uncommitted in the fork stays,
+/// too; where a commit would overwrite it, it is refused.
+///
+/// Conflicts change nothing: they are listed with the commit that they are in, and the exit code is 3.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine cherry-pick fix-parser main~2          one commit
+  tine cherry-pick fix-parser main~5..main    a range
+  tine cherry-pick fix-parser 3f2a91c -x      and say in the message where it is from")]
+pub struct CherryPick {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// Commits and ranges, as git understands them
+    #[arg(value_name = "COMMIT", required = true)]
+    pub commits: Vec<String>,
+
+    /// Say in each message which commit it is from
+    #[arg(short = 'x')]
+    #[serde(default)]
+    pub says_origin: bool,
+
+    /// Of merges: take what changed against this parent, counted from 1
+    #[arg(short, long, value_name = "PARENT")]
+    #[serde(default)]
+    pub mainline: Option<usize>,
+
+    /// What becomes of commits that would change nothing
+    #[arg(long, value_enum, value_name = "HOW", default_value = "stop")]
+    #[serde(default)]
+    pub empty: Emptied,
+
+    /// Show what would come of it, and change nothing
+    #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
+    #[serde(default)]
+    pub dry_run: bool,
+
+    #[command(flatten)]
+    #[serde(default)]
+    pub choices: ConflictChoices,
+
+    #[arg(skip)]
+    #[serde(default)]
+    pub review: ReviewWish,
+
+    /// Where revisions are understood: the private git directory of a worktree; default: the caller's.
+    #[arg(skip)]
+    #[serde(default, with = "optional_host_path")]
+    pub git_dir: Option<PathBuf>,
+}
+
+impl Operation for CherryPick {
+    const NAME: &'static str = "cherry-pick";
+    const DOING: &'static str = "putting commits on it";
+    type Answer = Sequenced;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
+        let wish = SequenceWish::CherryPick {
+            commits: self.commits,
+            mainline: self.mainline,
+            says_origin: self.says_origin,
+            emptied: self.empty,
+        };
+        OnFork {
+            fork: call.fork(self.fork)?,
+            wish,
+            message: None,
+            dry_run: self.dry_run,
+            choices: self.choices,
+            review: self.review,
+            git_dir: self.git_dir,
+        }
+        .run(call)
+    }
+}
+
+/// A sequence on a fork.
+struct OnFork {
+    fork: ForkName,
+    wish: SequenceWish,
+    message: Option<String>,
+    dry_run: bool,
+    choices: ConflictChoices,
+    review: ReviewWish,
+    git_dir: Option<PathBuf>,
+}
+
+impl OnFork {
+    fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
+        let git_dir = match self.git_dir {
+            Some(dir) => dir,
+            None => call.git_dir()?.to_owned(),
+        };
+        let request = RunSequence {
+            into: Some(format!("fork:{}", self.fork)),
+            wish: self.wish,
+            git_dir,
+            level: self.choices.level,
+            strategy: self.choices.strategy,
+            allow_unrelated: false,
+            dry_run: self.dry_run,
+            review: self.review,
+            allow_revert: false,
+            message: self.message,
+        };
+        sequence(call.daemon, call.by(), &request, &call.signers())
     }
 }
 

@@ -18,8 +18,9 @@ use tine_client::merging::HookWish;
 use tine_client::place::Place;
 use tine_merge::{ConflictKind, Level, Strategy};
 use tine_ops as ops;
+use tine_ops::ConflictChoices;
 use tine_ops::Failure;
-use tine_ops::protocol::{MergeStatus, Merged, ReviewWish, SequenceWish, Sequenced};
+use tine_ops::protocol::{MergeStatus, Merged, ReviewWish, Sequenced};
 use tine_path::text::PathText;
 use tine_render::merging::{kind_in_words, target_name};
 use tine_render::text::{counted, one_line, quoted, short_id};
@@ -437,23 +438,21 @@ impl Tool for Update {
         let signers = identity::signers(session.common_dir())?;
         let fork = session.fork()?;
         let command = command(Self::NAME, self.from.as_deref().unwrap_or_default());
-        let request = ops::RunSequence {
-            into: Some(format!("fork:{fork}")),
-            wish: SequenceWish::Update {
-                from: self.from,
-                rebase: self.rebase,
-            },
-            git_dir: session.git_dir()?,
-            level: Level::default(),
-            strategy: self.settle.strategy(),
-            allow_unrelated: false,
+        let request = ops::Update {
+            fork: Some(fork),
+            from: self.from,
+            rebase: self.rebase,
+            message: Vec::new(),
             dry_run: self.dry_run,
+            choices: ConflictChoices {
+                level: Level::default(),
+                strategy: self.settle.strategy(),
+            },
             review: match self.dry_run {
                 true => ReviewWish::Never,
                 false => ReviewWish::OnConflict,
             },
-            allow_revert: false,
-            message: None,
+            git_dir: Some(session.git_dir()?),
         };
         call.check()?;
         let command = command.trim().to_owned();
