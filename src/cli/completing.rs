@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(kind("new", "name"), None);
         assert_eq!(kind("new", "from_fork"), Some(Kind::ForkOrSnapshot));
         assert_eq!(kind("new", "from_remote"), Some(Kind::RemoteFork));
-        assert_eq!(kind("delete", "name"), Some(Kind::Fork));
+        assert_eq!(kind("delete", "fork"), Some(Kind::Fork));
         assert_eq!(kind("snapshot", "name"), Some(Kind::Snapshot));
         assert_eq!(kind("branch delete", "branches"), Some(Kind::Branch));
         assert_eq!(kind("branch create", "branch"), None);

@@ -214,7 +214,13 @@ pub fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
     if let Some(failure) = source.and_then(|error| error.downcast_ref::<Failure>()) {
         return failure.clone();
     }
-    if let Some(StoreError::InvalidName { name, reason }) = source.and_then(|error| error.downcast_ref()) {
+    // Of an option only its own words say what it names.
+    let is_option = error
+        .get(ContextKind::InvalidArg)
+        .is_some_and(|argument| argument.to_string().starts_with('-'));
+    if let Some(StoreError::InvalidName { name, reason }) = source.and_then(|error| error.downcast_ref())
+        && !is_option
+    {
         return StoreError::InvalidName {
             name: name.clone(),
             reason,
