@@ -1,25 +1,25 @@
-//! Operations as they are: the line that was typed is called, and the answer shown.
+//! Verbs whose arguments are an operation: calls it and shows the answer.
 
 use super::context::Context;
 use super::{Exit, SUCCESS};
 use crate::client::Client;
 use crate::ops::{Failure, Operation};
 
-/// An operation whose type is a verb's arguments.
+/// An operation that is a verb of the command line.
 pub trait Shown: Operation + Clone {
-    /// What the caller's process does when it is done, whatever is shown of it.
+    /// Runs the steps of the caller's process after the operation.
     fn after(&self, _answer: &Self::Answer, _context: &Context, _client: &mut Client) {}
 
-    /// Tells a person.
+    /// Prints the answer as text.
     fn show(&self, answer: &Self::Answer, context: &Context) -> Result<(), Failure>;
 
-    /// How the command ends.
+    /// Returns the exit code for this answer.
     fn exit(_answer: &Self::Answer) -> Exit {
         SUCCESS
     }
 }
 
-/// Calls it and shows the answer: in JSON just as it is.
+/// Calls the operation and shows its answer: as text, or in JSON as it is.
 pub fn run<O: Shown>(verb: &O, context: &Context) -> Result<Exit, Failure> {
     call(verb, &mut context.connect_for(verb)?, context)
 }

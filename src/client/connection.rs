@@ -161,7 +161,7 @@ impl Client {
         &self.info
     }
 
-    /// Tells `listener` what takes long.
+    /// Reports progress to `listener`.
     #[must_use]
     pub fn heard_by(self, listener: Arc<dyn Listener>) -> Client {
         Client {
@@ -170,7 +170,7 @@ impl Client {
         }
     }
 
-    /// All forks, and what is wrong with those that cannot be read.
+    /// Lists all forks, and a failure for each that cannot be read.
     ///
     /// # Errors
     /// As [`Client::call`].
@@ -179,7 +179,7 @@ impl Client {
         Ok((forks, damaged))
     }
 
-    /// One fork.
+    /// Returns one fork.
     ///
     /// # Errors
     /// As [`Client::call`].
@@ -187,7 +187,7 @@ impl Client {
         self.call(&ShowFork { fork: fork.clone() })
     }
 
-    /// What changed in a fork against HEAD; with `write` also as a tree.
+    /// Lists the changes of a fork against HEAD. With `write` the view is also written as a tree.
     ///
     /// # Errors
     /// As [`Client::call`].
@@ -198,7 +198,7 @@ impl Client {
         })
     }
 
-    /// As [`Client::call`], of an operation that makes commits.
+    /// Calls an operation that makes commits, with their author and committer.
     ///
     /// # Errors
     /// As [`Client::call`].

@@ -1,6 +1,5 @@
-//! The library for whoever orchestrates agents: connects to the daemon of a repository, which is started where none runs, calls
-//! operations, and gets their answers. It also has what a command does in its own process, as git does: hooks, identities, setup
-//! commands, differences.
+//! A library for orchestrators of agents. It connects to the daemon of a repository, starts one if none runs, and calls operations.
+//! It also runs the steps that belong to the caller's process, as in git: hooks, identities, setup commands and diffs.
 //!
 //! ```no_run
 //! use std::path::Path;

@@ -1,4 +1,4 @@
-//! Where a command runs: its directory, the repository around it, the daemon, and the fork it means.
+//! The place that a command runs at: its directory, its repository, the daemon, and the fork it means.
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -18,18 +18,18 @@ use tine_sys::namespace::mount_namespace_of;
 use tine_tools::path::beneath;
 use tine_workspace::{ForkName, Store};
 
-/// Hears what calls have to say beside their answers.
+/// Receives remarks and progress of a call.
 pub trait Listener: Send + Sync {
-    /// A remark for whoever asked, in a sentence.
+    /// Receives a remark, in one sentence.
     fn note(&self, _text: &str) {}
 
-    /// Something begins that may take long, as `committing`; it is over when what this gives is dropped.
+    /// Receives the start of a long step, such as `committing`. The step ends when the returned guard is dropped.
     fn begins(&self, _what: &'static str) -> Option<Box<dyn Any>> {
         None
     }
 }
 
-/// Hears nothing.
+/// Ignores remarks and progress.
 pub struct Silent;
 
 impl Listener for Silent {}
@@ -43,7 +43,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// In `dir`, wherever in a checkout that is.
+    /// Finds the place of `dir`, which may be anywhere inside a checkout.
     ///
     /// # Errors
     /// `not-found` where there is no such directory. Whether a repository is around it is found out when it is needed.
@@ -68,7 +68,7 @@ impl Place {
         Place::at(dir, self.listener.clone())
     }
 
-    /// Tells whoever asked.
+    /// Passes a remark to the listener.
     pub fn note(&self, text: &str) {
         self.listener.note(text);
     }
@@ -227,7 +227,7 @@ impl Place {
         }
     }
 
-    /// Connects for an operation: where the repository has no store, nothing is started for one that is about a fork.
+    /// Connects for an operation. Starts no daemon for a fork in a repository without a store.
     ///
     /// # Errors
     /// `no-such-fork` or `not-in-fork` where there is no store; others where the daemon cannot be reached.

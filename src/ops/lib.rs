@@ -1,4 +1,4 @@
-//! Operations on forks: what is asked, what is answered, and what is done; and what the daemon has in memory for them.
+//! Operations on forks with their answers, and the state that the daemon keeps in memory.
 //!
 //! Each [`Operation`] is one type. [`OPERATIONS`] lists them all.
 

@@ -1,4 +1,4 @@
-//! What an operation is: what is asked, what is answered, and what is done.
+//! The operation trait, the call that carries an operation, and the registry entry.
 
 use std::ffi::OsStr;
 use std::fmt::Debug;
@@ -25,50 +25,51 @@ use tine_workspace::{By, Caller, ForkName};
 /// A command line longer than this is not kept whole.
 const COMMAND_MAX: usize = 1024;
 
-/// Something that the daemon does for whoever asks.
+/// An operation that the daemon runs for a client.
 ///
-/// The type is what is asked, as the command line, scripts and the socket have it; [`OPERATIONS`](crate::OPERATIONS) lists them all.
+/// The type holds the arguments. The command line parses it, the socket carries it, and MCP describes it to agents.
+/// [`OPERATIONS`](crate::OPERATIONS) lists all operations.
 pub trait Operation: Debug + Serialize + DeserializeOwned {
-    /// Its name on the socket, in kebab-case.
+    /// The name on the socket, in kebab-case.
     const NAME: &'static str;
-    /// What the daemon does meanwhile, for who waits: `committing`.
+    /// The progress text while the caller waits, such as `committing`.
     const DOING: &'static str = "waiting for the daemon";
-    /// Whether a program of another version may ask for it, so that a newer one can always end an older daemon. Fields of such an operation
-    /// are never renamed.
+    /// Set for operations that a client of another version may call, so that a newer program can end an older daemon.
+    /// Their fields are never renamed.
     const FOR_EVERY_VERSION: bool = false;
-    /// As `--json`, MCP and the library give it.
+    /// The answer, as `--json` and the library return it.
     type Answer: Debug + Serialize + DeserializeOwned;
 
-    /// The fork that it is about; `None` within: that in which the caller is.
+    /// Returns the field that names the fork. `None` in that field means the fork whose mount contains the caller's directory.
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
         None
     }
 
-    /// Whether it must succeed on a full disk, because it frees space or leads to what does.
+    /// Returns true if the operation must succeed on a full disk because it frees space.
     fn frees_space(&self) -> bool {
         false
     }
 
-    /// Does it.
+    /// Runs the operation in the daemon.
     ///
     /// # Errors
-    /// With a stable code, and without a change where nothing else is said.
+    /// Fails with a stable code. Unless documented otherwise, a failed operation changes nothing.
     fn run(self, call: &Call<'_>) -> Result<Self::Answer, Failure>;
 }
 
-/// What an operation is called from.
+/// The surroundings of a caller: they travel once, beside the arguments.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Surroundings {
     /// The command line as it was typed, for the log of operations.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
-    /// The directory in which the caller is, as the daemon knows it.
+    /// The caller's current directory, as seen by the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_host_path")]
     pub dir: Option<PathBuf>,
     /// The private git directory of the worktree that the caller is in: revisions are understood there where no fork is meant.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_host_path")]
     pub git_dir: Option<PathBuf>,
-    /// Who makes commits; where nobody is named, git's configuration decides.
+    /// The author of commits. The default is git's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<Identity>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,7 +86,7 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The fork that is named, or in whose mount the caller is.
+    /// Returns the named fork, or the one whose mount contains the caller's directory.
     ///
     /// # Errors
     /// `not-in-fork` where it is in none.
@@ -110,7 +111,7 @@ impl Call<'_> {
         })
     }
 
-    /// The path from the fork's root that `path` means: that, or an absolute one in its mount.
+    /// Resolves `path` to a path from the fork's root. It is relative to the root, or absolute inside the mount.
     ///
     /// # Errors
     /// `path-refused` where it is outside; others where it is no path.
@@ -142,7 +143,7 @@ impl Call<'_> {
         paths.iter().map(|path| self.path(fork, path)).collect()
     }
 
-    /// Whom what is done is written down to.
+    /// Returns the user and the command line for the log of operations.
     pub(crate) fn by(&self) -> By<'_> {
         let command = &self.from.command;
         let end = (0..=command.len().min(COMMAND_MAX)).rfind(|end| command.is_char_boundary(*end));
@@ -160,7 +161,7 @@ impl Call<'_> {
     }
 }
 
-/// An operation in the list of all.
+/// A registered operation.
 pub struct Entry {
     pub name: &'static str,
     pub for_every_version: bool,
@@ -187,7 +188,7 @@ impl Entry {
         }
     }
 
-    /// Does it with `arguments`, in JSON; the answer in JSON.
+    /// Runs the operation with `arguments` in JSON, and returns the answer in JSON.
     ///
     /// # Errors
     /// `usage` where the arguments do not fit; the operation's own.
@@ -195,7 +196,7 @@ impl Entry {
         (self.run)(arguments, call)
     }
 
-    /// Whether the arguments fit.
+    /// Checks that the arguments parse.
     ///
     /// # Errors
     /// `usage` where they do not.
@@ -208,7 +209,7 @@ fn parse<O: Operation>(arguments: &RawValue) -> Result<O, Failure> {
     serde_json::from_str(arguments.get()).map_err(Failure::not_understood)
 }
 
-/// How the command line takes a path of a fork: any bytes.
+/// Parses a path of a fork from the command line. The path may be any bytes.
 pub(crate) fn path_parser() -> impl TypedValueParser<Value = PathText> {
     OsStringValueParser::new().map(|path| PathText::from(path.as_bytes()))
 }

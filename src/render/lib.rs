@@ -1,6 +1,6 @@
-//! Words for answers and failures, for every front end: texts and paths quoted, sizes and times, conflicts, failures in JSON.
+//! Text for answers and failures, shared by all front ends: quoting, sizes, times, conflicts, and failures in JSON.
 //!
-//! Nothing here prints.
+//! This crate never prints.
 
 pub mod failure;
 pub mod handoffs;
