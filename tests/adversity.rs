@@ -1,8 +1,10 @@
-//! Every public command in bad conditions: whatever is wrong, a command ends in time, with a documented exit code and a
-//! failure that says what to do next; nothing panics, and what failed has changed nothing.
+//! Every public command in bad conditions: whatever is wrong, a command ends in time, with a
+//! documented exit code and a failure that says what to do next; nothing panics, and what failed
+//! has changed nothing.
 //!
-//! The commands are taken from the definitions of the command line, so that a new one is tried as well. Each condition
-//! is tried with a part of the commands, another part for each; `TINE_SOAK=1` tries all with all.
+//! The commands are taken from the definitions of the command line, so that a new one is tried as
+//! well. Each condition is tried with a part of the commands, another part for each; `TINE_SOAK=1`
+//! tries all with all.
 
 mod support;
 
@@ -67,7 +69,8 @@ impl<'r> World<'r> {
         run_with_timeout(&mut self.command(words))
     }
 
-    /// What a command that failed must leave alone: refs, HEAD and index, the checkout, and which forks there are.
+    /// What a command that failed must leave alone: refs, HEAD and index, the checkout, and which
+    /// forks there are.
     fn seen(&self) -> BTreeMap<String, Vec<u8>> {
         let mut seen = BTreeMap::new();
         let git = &self.common_dir;
@@ -173,13 +176,16 @@ fn sound(subject: &Subject, output: &Output, what: &str) -> Tried {
     if exit == 0 {
         return Tried::Done;
     }
-    let is_documented = ExitCode::ALL.iter().any(|known| i32::from(known.code()) == exit);
+    let is_documented = ExitCode::ALL
+        .iter()
+        .any(|known| i32::from(known.code()) == exit);
     let runs_a_command = ["exec", "tool run", "shell"].contains(&subject.name().as_str());
     assert!(
         is_documented || runs_a_command && [126, 127].contains(&exit),
         "exit code {exit}: {told}"
     );
-    let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {told}"));
+    let value: Value =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {told}"));
     let Some(error) = value.get("error").filter(|error| error.is_object()) else {
         // Conflicts, and that there is nothing to do, are answers.
         let is_answer = [ExitCode::Refused, ExitCode::Nothing].map(|exit| i32::from(exit.code()));
@@ -204,7 +210,10 @@ fn assert_failure(error: &Value, exit: i32, told: &str) {
     assert_eq!(error["exit"].as_i64(), Some(i64::from(exit)), "{told}");
     for field in ["message", "hint"] {
         let line = error[field].as_str().unwrap_or_default();
-        assert!(!line.trim().is_empty() && !line.contains('\n'), "{field}: {told}");
+        assert!(
+            !line.trim().is_empty() && !line.contains('\n'),
+            "{field}: {told}"
+        );
     }
 }
 
@@ -215,7 +224,12 @@ fn follows(path: &str) -> bool {
 }
 
 /// Files beneath `dir` with their bytes, where their names are `wanted`.
-fn collect(dir: &Path, name: &str, seen: &mut BTreeMap<String, Vec<u8>>, wanted: &impl Fn(&str) -> bool) {
+fn collect(
+    dir: &Path,
+    name: &str,
+    seen: &mut BTreeMap<String, Vec<u8>>,
+    wanted: &impl Fn(&str) -> bool,
+) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = format!("{name}/{}", entry.file_name().to_string_lossy());
         if !wanted(&name) {

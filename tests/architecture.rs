@@ -1,11 +1,12 @@
-//! The house rules that can be checked by reading the source: which part may name which, and what stands where.
+//! The house rules that can be checked by reading the source: which part may name which, and what
+//! stands where.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The parts from the outside in; each may name itself and those after it. The last ones are foundations, which may
-/// name each other.
+/// The parts from the outside in; each may name itself and those after it. The last ones are
+/// foundations, which may name each other.
 const PARTS: [&[&str]; 12] = [
     &["cli"],
     &["mcp", "ui"],
@@ -51,7 +52,9 @@ impl Source {
         code.lines()
             .enumerate()
             .filter(|(_, line)| found(line))
-            .map(|(number, line)| format!("{}:{}: {}", self.path.display(), number + 1, line.trim()))
+            .map(|(number, line)| {
+                format!("{}:{}: {}", self.path.display(), number + 1, line.trim())
+            })
             .collect()
     }
 }
@@ -91,7 +94,11 @@ fn sources() -> Vec<Source> {
                 .expect("it is beneath the root")
                 .to_owned();
             let serving = without_tests(&code);
-            Source { path, code, serving }
+            Source {
+                path,
+                code,
+                serving,
+            }
         })
         .collect();
     assert!(sources.len() > 30, "the source was not found");
@@ -104,11 +111,16 @@ fn sources() -> Vec<Source> {
     sources
 }
 
-/// The files of modules that `source` declares with `#[cfg(test)] mod name;`, and the folders of those modules.
+/// The files of modules that `source` declares with `#[cfg(test)] mod name;`, and the folders of
+/// those modules.
 fn test_files(source: &Source) -> Vec<PathBuf> {
     let is_mod = source.path.ends_with("mod.rs") || source.path.ends_with("lib.rs");
     let dir = if is_mod {
-        source.path.parent().expect("a file has a folder").to_owned()
+        source
+            .path
+            .parent()
+            .expect("a file has a folder")
+            .to_owned()
     } else {
         source.path.with_extension("")
     };
@@ -118,7 +130,10 @@ fn test_files(source: &Source) -> Vec<PathBuf> {
             let declaration = &rest[..rest.find([';', '{', '='])?];
             let is_file = rest[declaration.len()..].starts_with(';');
             let (_, name) = declaration.rsplit_once("mod ").filter(|_| is_file)?;
-            Some([dir.join(format!("{}.rs", name.trim())), dir.join(name.trim())])
+            Some([
+                dir.join(format!("{}.rs", name.trim())),
+                dir.join(name.trim()),
+            ])
         })
         .flatten()
         .collect()
@@ -135,7 +150,9 @@ fn without_text(source: &str) -> String {
             rest.find('\n').unwrap_or(rest.len())
         } else if rest.starts_with("/*") {
             comment_end(rest)
-        } else if let Some(end) = raw_string_end(rest, at.checked_sub(1).map(|before| bytes[before])) {
+        } else if let Some(end) =
+            raw_string_end(rest, at.checked_sub(1).map(|before| bytes[before]))
+        {
             end
         } else if rest.starts_with('"') {
             quoted_end(rest, b'"')
@@ -290,13 +307,16 @@ fn own_dependencies(manifest: &str) -> Vec<String> {
     let dependencies = manifest
         .split_once("\n[dependencies]\n")
         .map_or("", |(_, rest)| rest.split("\n[").next().unwrap_or(""));
-    let names = dependencies.lines().filter_map(|line| line.strip_prefix("tine-"));
+    let names = dependencies
+        .lines()
+        .filter_map(|line| line.strip_prefix("tine-"));
     names
         .map(|name| words(name).next().unwrap_or("").to_owned())
         .collect()
 }
 
-/// A part is a crate of its own, and names those of parts after it; of the front ends the root package holds all.
+/// A part is a crate of its own, and names those of parts after it; of the front ends the root
+/// package holds all.
 #[test]
 fn imports_run_downwards_only() {
     let mut wrong = Vec::new();
@@ -331,7 +351,10 @@ fn imports_run_downwards_only() {
         assert!(fronts.contains(&part), "{part} has no place in the house");
         for named in named_after("crate::", &source.code) {
             if rank(&named).is_none() {
-                wrong.push(format!("{}: crate::{named} is no part", source.path.display()));
+                wrong.push(format!(
+                    "{}: crate::{named} is no part",
+                    source.path.display()
+                ));
             }
         }
     }
@@ -343,7 +366,9 @@ fn only_the_kernel_adapter_knows_fuser() {
     let wrong: Vec<String> = sources()
         .iter()
         .filter(|source| !source.is_in("src/fuse"))
-        .flat_map(|source| source.lines_where(&source.code, |line| words(line).any(|word| word == "fuser")))
+        .flat_map(|source| {
+            source.lines_where(&source.code, |line| words(line).any(|word| word == "fuser"))
+        })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -371,7 +396,9 @@ fn what_a_request_does_knows_no_transport() {
     let neutral = sources.iter().filter(|source| files.contains(&source.path));
     assert_eq!(neutral.clone().count(), NEUTRAL.len());
     let wrong: Vec<String> = neutral
-        .flat_map(|source| source.lines_where(&source.code, |line| words(line).any(|word| word == "fuser")))
+        .flat_map(|source| {
+            source.lines_where(&source.code, |line| words(line).any(|word| word == "fuser"))
+        })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -463,12 +490,34 @@ fn no_file_is_a_drawer_for_everything() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
+/// rustfmt does not wrap prose. Tables and diagrams may be wider.
+#[test]
+fn comments_keep_to_the_line_width() {
+    const WIDTH: usize = 100;
+    let is_drawn = |line: &str| line.contains(['|', '─', '│', '┐', '┘', '…', '►']);
+    let mut wide = Vec::new();
+    for path in ["src", "tests"].into_iter().flat_map(rust_files) {
+        let text = fs::read_to_string(&path).expect("source is UTF-8");
+        for (number, line) in text.lines().enumerate() {
+            let is_prose =
+                line.trim_start().starts_with("//") && !is_drawn(line) && !line.contains("  ");
+            if is_prose && line.trim_start().chars().count() > WIDTH {
+                wide.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "{}", wide.join("\n"));
+}
+
 /// The numbers of the invariants that are kept; the design has more.
-const INVARIANTS: [usize; 18] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19];
+const INVARIANTS: [usize; 18] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19,
+];
 
 #[test]
 fn every_invariant_has_a_test_that_names_it() {
-    let page = fs::read_to_string(root().join("docs/invariants.md")).expect("docs/invariants.md is there");
+    let page =
+        fs::read_to_string(root().join("docs/invariants.md")).expect("docs/invariants.md is there");
     let tests: Vec<String> = ["src", "tests"]
         .into_iter()
         .flat_map(rust_files)
@@ -495,7 +544,9 @@ fn every_invariant_has_a_test_that_names_it() {
         for name in named {
             let function = name.rsplit("::").next().expect("rsplit gives at least one");
             assert!(
-                tests.iter().any(|text| names_invariant(text, function, number)),
+                tests
+                    .iter()
+                    .any(|text| names_invariant(text, function, number)),
                 "invariant {number}: there is no test {name} that names it"
             );
         }
@@ -523,7 +574,9 @@ fn names_invariant(text: &str, function: &str, number: usize) -> bool {
         || above.iter().any(|line| {
             line.to_lowercase().split("invariant").skip(1).any(|rest| {
                 words(rest)
-                    .take_while(|word| *word == "s" || *word == "and" || word.parse::<usize>().is_ok())
+                    .take_while(|word| {
+                        *word == "s" || *word == "and" || word.parse::<usize>().is_ok()
+                    })
                     .any(|word| word.parse() == Ok(number))
             })
         })
@@ -536,7 +589,10 @@ fn the_reading_of_source_is_right() {
     assert_eq!(found, ["a", "g", "h", "l"]);
     let tested = without_tests("a #[cfg(test)] mod t { b { } } c #[cfg(test)] mod u; d");
     assert_eq!(words(&tested).collect::<Vec<_>>(), ["a", "c", "d"]);
-    let named = named_after("crate::", "use crate::{a, b::{c, d}}; crate::e::f(); x::crate::g");
+    let named = named_after(
+        "crate::",
+        "use crate::{a, b::{c, d}}; crate::e::f(); x::crate::g",
+    );
     assert_eq!(named.into_iter().collect::<Vec<_>>(), ["a", "b", "e"]);
     assert!(names_invariant(
         "#[test]\nfn invariant_07_and_13_x() {}",
@@ -548,5 +604,9 @@ fn the_reading_of_source_is_right() {
         "x",
         4
     ));
-    assert!(!names_invariant("/// Invariant 3.\n#[test]\nfn x() {}", "x", 4));
+    assert!(!names_invariant(
+        "/// Invariant 3.\n#[test]\nfn x() {}",
+        "x",
+        4
+    ));
 }

@@ -1,5 +1,6 @@
-//! Buffers of editors, with real connections, mounts and editors: what an agent writes to an open file comes into the editor, and
-//! nothing that a person or an agent has written is lost, whoever goes away.
+//! Buffers of editors, with real connections, mounts and editors: what an agent writes to an open
+//! file comes into the editor, and nothing that a person or an agent has written is lost, whoever
+//! goes away.
 
 mod support;
 
@@ -172,7 +173,9 @@ impl Agent {
 
     #[track_caller]
     fn write(&mut self, path: &str, text: &str) {
-        self.0.write(path, text.as_bytes()).expect("it can be written");
+        self.0
+            .write(path, text.as_bytes())
+            .expect("it can be written");
     }
 
     #[track_caller]

@@ -1,7 +1,9 @@
-//! Builds in forks, with build outputs that are carried or inherited: after each step of a history the program is that of the sources.
+//! Builds in forks, with build outputs that are carried or inherited: after each step of a history
+//! the program is that of the sources.
 //!
-//! The program prints the values that its sources hold, so whatever a build tool skips shows. The same history is played in a worktree of git
-//! with `cp -a` of the outputs: where that is right, a fork must be.
+//! The program prints the values that its sources hold, so whatever a build tool skips shows. The
+//! same history is played in a worktree of git with `cp -a` of the outputs: where that is right, a
+//! fork must be.
 
 mod support;
 
@@ -10,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use support::{
-    OutputExt, Random, SayWhich, TestRepo, Tine, has_program, require_fuse, run_with_timeout_of, soaking,
+    OutputExt, Random, SayWhich, TestRepo, Tine, has_program, require_fuse, run_with_timeout_of,
+    soaking,
 };
 
 const SEED: &str = "TINE_BUILDS_SEED";
@@ -92,7 +95,10 @@ const PYTHON: Tool = Tool {
     name: "python",
     program: "python3",
     files: &[
-        ("main.py", "from p import m0, m1, m2\nprint(m0.V, m1.V, m2.V)\n"),
+        (
+            "main.py",
+            "from p import m0, m1, m2\nprint(m0.V, m1.V, m2.V)\n",
+        ),
         ("p/__init__.py", ""),
     ],
     outputs: "p/__pycache__",
@@ -221,7 +227,11 @@ impl Tool {
     }
 
     fn write(&self, dir: &Path, number: usize, value: &str) {
-        fs::write(dir.join((self.source)(number)), (self.content)(number, value)).expect("a source");
+        fs::write(
+            dir.join((self.source)(number)),
+            (self.content)(number, value),
+        )
+        .expect("a source");
     }
 }
 
@@ -240,7 +250,8 @@ fn tick(repo: &TestRepo) {
     }
 }
 
-/// A value that no other has, nor its length: Python tells sources apart by their size and the second of their change.
+/// A value that no other has, nor its length: Python tells sources apart by their size and the
+/// second of their change.
 fn value(number: &mut usize) -> String {
     *number += 1;
     format!("v{number:x<width$}", width = 8 + *number)
@@ -269,15 +280,27 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
         let tine = Tine::new(&repo);
         let main = repo.dir().to_owned();
         repo.git(&["switch", "-q", "-c", "topic"]);
-        tool.write(&main, random.below(SOURCES as u64) as usize, &value(&mut number));
+        tool.write(
+            &main,
+            random.below(SOURCES as u64) as usize,
+            &value(&mut number),
+        );
         repo.commit_all("topic");
         repo.git(&["switch", "-q", "main"]);
-        tool.write(&main, random.below(SOURCES as u64) as usize, &value(&mut number));
+        tool.write(
+            &main,
+            random.below(SOURCES as u64) as usize,
+            &value(&mut number),
+        );
         repo.commit_all("main");
         tool.check(&repo, &main, "the main checkout");
         let in_main = IN_MAIN[(round + seed as usize) % IN_MAIN.len()];
         if in_main.contains("stash") {
-            tool.write(&main, random.below(SOURCES as u64) as usize, &value(&mut number));
+            tool.write(
+                &main,
+                random.below(SOURCES as u64) as usize,
+                &value(&mut number),
+            );
             tool.check(&repo, &main, "what is stashed");
         }
         if in_main.contains("kept") {
@@ -296,10 +319,17 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
             &main,
             &format!("{in_main} || git checkout -q --theirs . && git add -A && git commit -qm both || true"),
         );
-        let history = |at: &str| format!("{at}, {SEED}={seed}, round {round}, after `{in_main}` in main");
+        let history =
+            |at: &str| format!("{at}, {SEED}={seed}, round {round}, after `{in_main}` in main");
 
         let worktree = repo.root().join("worktree");
-        repo.git(&["worktree", "add", "-q", "--detach", support::path_text(&worktree)]);
+        repo.git(&[
+            "worktree",
+            "add",
+            "-q",
+            "--detach",
+            support::path_text(&worktree),
+        ]);
         let copy = format!(
             "mkdir -p $(dirname {1}/{0}) && cp -a {0} {1}/{0}",
             tool.outputs,
@@ -307,7 +337,11 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
         );
         repo.sh_in(&main, &copy);
         let carried = format!("/{}/", tool.outputs);
-        let carry: &[&str] = if tool.moves { &["--carry", &carried] } else { &[] };
+        let carry: &[&str] = if tool.moves {
+            &["--carry", &carried]
+        } else {
+            &[]
+        };
         let fork = PathBuf::from(tine.ok(&[&["new", "f"], carry].concat()));
         if tool.moves {
             tool.check(&repo, &worktree, &history("the worktree"));
@@ -352,8 +386,11 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
                         &history("a write that is not built when a snapshot is taken"),
                     );
                     write();
-                    fs::write(fork.join(&path), (tool.content)(source, &value(&mut number)))
-                        .expect("a source");
+                    fs::write(
+                        fork.join(&path),
+                        (tool.content)(source, &value(&mut number)),
+                    )
+                    .expect("a source");
                     tine.ok(&["snapshot", name, &format!("u{step}")]);
                     tool.check(&repo, fork, &history("what was not built"));
                     tine.ok(&["restore", name, &format!("u{step}"), "--exact"]);
@@ -390,7 +427,10 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
                 8 => {
                     repo.sh_in(fork, "git add -A; git commit -qm own || true");
                     write();
-                    repo.sh_in(fork, "git commit -qam more; git checkout -q --detach HEAD~1");
+                    repo.sh_in(
+                        fork,
+                        "git commit -qam more; git checkout -q --detach HEAD~1",
+                    );
                     tool.check(&repo, fork, &history("git checkout of the commit before"));
                     repo.git_in(fork, &["checkout", "-q", "-"]);
                     "git checkout -"
@@ -574,7 +614,8 @@ fn invariant_18_what_was_built_of_other_files_is_built_again() {
     assert_eq!(made(&repo, &fork), "one");
 }
 
-/// What is in the main checkout now is what it was before, but it was built of something else meanwhile.
+/// What is in the main checkout now is what it was before, but it was built of something else
+/// meanwhile.
 #[test]
 fn invariant_18_what_came_back_in_the_main_checkout_is_built_again() {
     require_fuse!();
@@ -665,8 +706,8 @@ fn invariant_18_outputs_that_git_does_not_ignore_are_built_again_after_a_restore
     MAKE.check(&repo, &fork, "a write after all");
 }
 
-/// Each tree that builds into the directory of another takes what that built last for its own. A fork has a directory of its own where
-/// the setting says so.
+/// Each tree that builds into the directory of another takes what that built last for its own. A
+/// fork has a directory of its own where the setting says so.
 #[test]
 fn invariant_18_cargo_builds_what_a_fork_shows_where_all_share_a_target_directory() {
     require_fuse!();
@@ -687,7 +728,8 @@ fn invariant_18_cargo_builds_what_a_fork_shows_where_all_share_a_target_director
     let tine = Tine::new(&repo);
     let main = repo.dir().to_owned();
     let fork = tine.new_fork("f");
-    let build = |target: &str| format!("\"$CARGO\" build -q --offline >&2 && \"{target}/debug/prog\"");
+    let build =
+        |target: &str| format!("\"$CARGO\" build -q --offline >&2 && \"{target}/debug/prog\"");
     let in_main = build(support::path_text(&shared));
     let in_fork = build("$CARGO_TARGET_DIR");
     let built = |mut command: std::process::Command, dir: &Path, what: &str| {
@@ -728,13 +770,25 @@ fn invariant_18_cargo_builds_what_a_fork_shows_where_all_share_a_target_director
             }
         };
         if what == "a write" {
-            CARGO.write(dir, random.below(SOURCES as u64) as usize, &value(&mut number));
+            CARGO.write(
+                dir,
+                random.below(SOURCES as u64) as usize,
+                &value(&mut number),
+            );
         }
         let mut command = repo.command("sh", &main);
         command.args(["-c", &in_main]);
-        built(command, &main, &format!("step {step}, {what} in {who}: main"));
+        built(
+            command,
+            &main,
+            &format!("step {step}, {what} in {who}: main"),
+        );
         let command = tine.command(&["exec", "f", "--", "sh", "-c", &in_fork]);
-        built(command, &fork, &format!("step {step}, {what} in {who}: the fork"));
+        built(
+            command,
+            &fork,
+            &format!("step {step}, {what} in {who}: the fork"),
+        );
     }
     assert!(!fork.join("shared").exists() && fork.join("target/debug/prog").exists());
 }

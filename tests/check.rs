@@ -1,5 +1,5 @@
-//! `tine check` sees every kind of damage that is done to a store by hand, says what to do about it, and `--repair` puts right
-//! what can be and changes nothing else.
+//! `tine check` sees every kind of damage that is done to a store by hand, says what to do about
+//! it, and `--repair` puts right what can be and changes nothing else.
 
 mod support;
 
@@ -122,7 +122,10 @@ fn a_healthy_store_is_whole_with_a_daemon_and_without() {
     let tine = Tine::new(&repo);
     let nothing = tine.json(&["check"]);
     assert_eq!(nothing["ok"], true);
-    assert!(!repo.common_dir().join("tine").exists(), "no store was made");
+    assert!(
+        !repo.common_dir().join("tine").exists(),
+        "no store was made"
+    );
 
     let stopped = Stopped::new(&repo);
     let report = stopped.check(&[], 0);
@@ -132,13 +135,19 @@ fn a_healthy_store_is_whole_with_a_daemon_and_without() {
     assert_eq!(checked["forks"], 2, "{report}");
     assert_eq!(checked["snapshots"], 1, "{report}");
     assert_eq!(checked["layers"], 3, "{report}");
-    assert!(checked["content_bytes"].as_u64().unwrap() > 400_000, "{report}");
+    assert!(
+        checked["content_bytes"].as_u64().unwrap() > 400_000,
+        "{report}"
+    );
     assert_eq!(stopped.tine.daemon_pid(), None);
 
     stopped.tine.ok(&["list"]);
     let said = stopped.tine.ok(&["check"]);
     assert!(said.ends_with(": all is whole"), "{said}");
-    assert_eq!(stopped.check(&["--repair"], 0)["findings"], serde_json::json!([]));
+    assert_eq!(
+        stopped.check(&["--repair"], 0)["findings"],
+        serde_json::json!([])
+    );
 }
 
 #[test]
@@ -175,7 +184,12 @@ fn a_large_content_that_is_gone_is_told_by_the_files_name_and_the_rest_is_whole(
     let repo = TestRepo::new();
     let stopped = Stopped::new(&repo);
     let files = stopped.open_layer("one").join("files");
-    let content = fs::read_dir(&files).unwrap().next().unwrap().unwrap().path();
+    let content = fs::read_dir(&files)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     fs::remove_file(&content).unwrap();
     let finding = stopped.only("content-missing");
     assert_eq!(finding["fork"], "one");
@@ -232,8 +246,10 @@ fn contents_that_are_cut_off_are_told_with_how_much_is_left() {
         .unwrap();
     let findings = stopped.found();
     assert!(
-        findings.iter().any(|finding| finding["kind"] == "content-damaged"
-            && finding["detail"].as_str().unwrap().contains("small.txt")),
+        findings
+            .iter()
+            .any(|finding| finding["kind"] == "content-damaged"
+                && finding["detail"].as_str().unwrap().contains("small.txt")),
         "{findings:?}"
     );
     fs::write(&data, whole).unwrap();
@@ -255,14 +271,21 @@ fn contents_that_are_lost_are_told_after_the_fork_was_opened_too() {
         .unwrap();
     let found = stopped.found();
     assert!(
-        found.iter().all(|finding| finding["kind"] == "content-damaged"),
+        found
+            .iter()
+            .all(|finding| finding["kind"] == "content-damaged"),
         "{found:?}"
     );
     let of = |name: &str| {
-        let mut details = found.iter().map(|finding| finding["detail"].as_str().unwrap());
+        let mut details = found
+            .iter()
+            .map(|finding| finding["detail"].as_str().unwrap());
         details.any(|detail| detail.starts_with(&format!("{name} has")))
     };
-    assert!(found.len() == 2 && of(".git") && of("small.txt"), "{found:?}");
+    assert!(
+        found.len() == 2 && of(".git") && of("small.txt"),
+        "{found:?}"
+    );
     // What `.git` must hold is known.
     stopped.tine.ok(&["list"]);
     let dir = repo.root().join("repo.forks/one");
@@ -272,7 +295,10 @@ fn contents_that_are_lost_are_told_after_the_fork_was_opened_too() {
     assert!(fs::read(dir.join(".git")).unwrap().starts_with(b"gitdir: "));
     stopped.tine.ok(&["daemon", "stop"]);
     let told = stopped.only("content-missing");
-    assert!(told["detail"].as_str().unwrap().contains("small.txt"), "{told}");
+    assert!(
+        told["detail"].as_str().unwrap().contains("small.txt"),
+        "{told}"
+    );
     stopped.tine.ok(&["list"]);
     fs::remove_file(dir.join("small.txt")).unwrap();
     fs::write(dir.join("small.txt"), "again").unwrap();
@@ -387,7 +413,10 @@ fn refs_that_are_gone_are_set_anew_and_those_of_no_fork_go() {
         ("ref-missing", "refs/tine/one/base"),
         ("ref-missing", "refs/tine/two/head"),
     ];
-    assert_eq!(found, expected.map(|(kind, what)| (kind.into(), what.into())));
+    assert_eq!(
+        found,
+        expected.map(|(kind, what)| (kind.into(), what.into()))
+    );
 
     // The daemon does it as well.
     stopped.tine.ok(&["daemon", "start"]);
@@ -408,7 +437,10 @@ fn an_object_that_git_lost_is_told() {
     require_fuse!();
     let repo = TestRepo::new();
     let stopped = Stopped::new(&repo);
-    let tree = stopped.record("one")["base_tree"].as_str().unwrap().to_owned();
+    let tree = stopped.record("one")["base_tree"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let object = repo
         .common_dir()
         .join("objects")
@@ -474,7 +506,10 @@ fn a_damaged_record_is_moved_aside_with_all_that_only_it_names() {
         other,
         "nothing else changed"
     );
-    assert_eq!(repo.git(&["rev-parse", "refs/tine/+damaged/1-one-head"]), tip);
+    assert_eq!(
+        repo.git(&["rev-parse", "refs/tine/+damaged/1-one-head"]),
+        tip
+    );
     assert_eq!(
         repo.git(&["rev-parse", "refs/heads/tine/one"]),
         tip,
@@ -507,7 +542,10 @@ fn the_damaged_record_of_a_mounted_fork_is_left_until_nobody_uses_it() {
     let finding = &report["findings"][0];
     assert_eq!(finding["kind"], "record-damaged", "{report}");
     assert!(
-        finding["hint"].as_str().unwrap().contains("tine daemon stop"),
+        finding["hint"]
+            .as_str()
+            .unwrap()
+            .contains("tine daemon stop"),
         "{report}"
     );
     assert_eq!(fs::read(&path).unwrap(), b"{");
@@ -524,7 +562,10 @@ fn a_damaged_list_of_snapshots_costs_the_snapshots_and_not_the_fork() {
     let stopped = Stopped::new(&repo);
     let list = stopped.store().join("forks/two/snapshots.json");
     fs::write(&list, "[]").unwrap();
-    assert_eq!(stopped.only("record-damaged")["what"], list.to_str().unwrap());
+    assert_eq!(
+        stopped.only("record-damaged")["what"],
+        list.to_str().unwrap()
+    );
     stopped.check(&["--repair"], 0);
     assert_eq!(
         fs::read(stopped.store().join("damaged/1/forks/two/snapshots.json")).unwrap(),
@@ -532,7 +573,10 @@ fn a_damaged_list_of_snapshots_costs_the_snapshots_and_not_the_fork() {
     );
     stopped.tine.ok(&["list"]);
     let dir = repo.root().join("repo.forks/two");
-    assert_eq!(fs::read_to_string(dir.join("later.txt")).unwrap(), "later\n");
+    assert_eq!(
+        fs::read_to_string(dir.join("later.txt")).unwrap(),
+        "later\n"
+    );
     assert_eq!(
         fs::read_to_string(dir.join("small.txt")).unwrap(),
         "small, of two\n"
@@ -551,7 +595,10 @@ fn handoffs_are_checked_by_their_checksum_and_made_again() {
     let mailbox = stopped.store().join("handoffs/1.mbox");
     let whole = fs::read(&mailbox).unwrap();
     flip(&mailbox, whole.len() / 2);
-    assert_eq!(stopped.only("mailbox-damaged")["what"], mailbox.to_str().unwrap());
+    assert_eq!(
+        stopped.only("mailbox-damaged")["what"],
+        mailbox.to_str().unwrap()
+    );
     let report = stopped.check(&["--repair"], 0);
     assert_eq!(report["findings"][0]["repaired"], "made again");
     assert_eq!(fs::read(&mailbox).unwrap(), whole);
@@ -569,7 +616,10 @@ fn handoffs_are_checked_by_their_checksum_and_made_again() {
         fs::read(stopped.store().join("damaged/1/handoffs/1.mbox")).unwrap(),
         whole
     );
-    assert_eq!(repo.git(&["rev-parse", "refs/tine/+damaged/1-handoffs-1"]), head);
+    assert_eq!(
+        repo.git(&["rev-parse", "refs/tine/+damaged/1-handoffs-1"]),
+        head
+    );
     stopped.tine.ok(&["handoff", "create", "one"]);
     assert!(
         stopped.store().join("handoffs/2.json").exists(),
@@ -600,7 +650,12 @@ fn a_record_that_cannot_be_read_is_not_taken_for_damaged() {
         .map(|finding| finding["kind"].as_str().unwrap())
         .collect();
     assert_eq!(kinds, ["record-unreadable", "record-damaged"], "{report}");
-    assert!(report["findings"][0]["hint"].as_str().unwrap().contains("ls -ld"));
+    assert!(
+        report["findings"][0]["hint"]
+            .as_str()
+            .unwrap()
+            .contains("ls -ld")
+    );
     assert!(
         !stopped.store().join("damaged").exists(),
         "nothing is moved: {report}"
@@ -623,7 +678,10 @@ fn a_record_that_cannot_be_read_is_not_taken_for_damaged() {
     stopped.check(&[], 0);
     stopped.tine.ok(&["list"]);
     let dir = repo.root().join("repo.forks/two");
-    assert_eq!(fs::read_to_string(dir.join("later.txt")).unwrap(), "later\n");
+    assert_eq!(
+        fs::read_to_string(dir.join("later.txt")).unwrap(),
+        "later\n"
+    );
     assert!(stopped.tine.ok(&["snapshots", "two"]).contains("kept"));
 }
 
@@ -658,7 +716,8 @@ fn lose_head(repo: &TestRepo, fork: &str) -> String {
     head
 }
 
-/// A fork with a commit of its own, which is lost, and work that was not committed; the one beside it is whole.
+/// A fork with a commit of its own, which is lost, and work that was not committed; the one beside
+/// it is whole.
 fn with_lost_head(stopped: &Stopped<'_>) -> (PathBuf, String) {
     let dir = stopped.repo.root().join("repo.forks/one");
     stopped.tine.ok(&["commit", "one", "-m", "work"]);
@@ -853,9 +912,11 @@ fn what_a_lost_record_may_name_stays_until_its_fork_is_deleted_by_force() {
         let moved = MovedAway::new(&repo, stopped.store().join(lost));
         let findings = stopped.found();
         assert!(
-            findings.iter().any(|finding| finding["kind"] == "record-damaged"
-                && finding["fork"] == "two"
-                && finding["detail"] == "it is missing"),
+            findings
+                .iter()
+                .any(|finding| finding["kind"] == "record-damaged"
+                    && finding["fork"] == "two"
+                    && finding["detail"] == "it is missing"),
             "{lost}: {findings:?}"
         );
         let list = stopped.tine.json(&["list"]);
@@ -869,7 +930,10 @@ fn what_a_lost_record_may_name_stays_until_its_fork_is_deleted_by_force() {
         }
         stopped.tine.ok(&["daemon", "stop"]);
         assert_eq!((layers(), refs()), before, "{lost}");
-        assert!(repo.common_dir().join("worktrees/two/HEAD").exists(), "{lost}");
+        assert!(
+            repo.common_dir().join("worktrees/two/HEAD").exists(),
+            "{lost}"
+        );
         if lost == "forks" {
             fs::remove_dir(stopped.store().join("forks")).unwrap();
         }
@@ -979,7 +1043,10 @@ fn what_cannot_be_read_hurts_only_itself_and_is_not_repaired() {
         let report = stopped.check(&["--repair"], 1);
         let finding = &report["findings"][0];
         let kind = finding["kind"].as_str().unwrap();
-        assert!(["unreadable", "record-unreadable"].contains(&kind), "{report}");
+        assert!(
+            ["unreadable", "record-unreadable"].contains(&kind),
+            "{report}"
+        );
         assert_eq!(report["findings"].as_array().unwrap().len(), 1, "{report}");
         assert_eq!(finding["repaired"], Value::Null, "{report}");
         assert!(path.is_symlink(), "{report}");
@@ -1006,7 +1073,11 @@ fn a_file_that_a_repair_made_again_can_be_exchanged_for_what_it_was() {
     require_fuse!();
     let repo = TestRepo::new();
     let stopped = Stopped::new(&repo);
-    for name in ["worktrees/one/index", "worktrees/one/HEAD", "refs/heads/tine/one"] {
+    for name in [
+        "worktrees/one/index",
+        "worktrees/one/HEAD",
+        "refs/heads/tine/one",
+    ] {
         let path = repo.common_dir().join(name);
         fs::write(&path, "damaged").unwrap();
         let report = stopped.check(&["--repair"], 0);
@@ -1017,7 +1088,12 @@ fn a_file_that_a_repair_made_again_can_be_exchanged_for_what_it_was() {
         let back = stopped.check(&["--put-back", number], 0);
         assert_eq!(back["put_back"]["paths"][0], name);
         assert_eq!(fs::read(&path).unwrap(), b"damaged");
-        let aside = back["set_aside"].as_array().unwrap().last().unwrap().clone();
+        let aside = back["set_aside"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap()
+            .clone();
         assert_eq!(aside["paths"][0], name, "{back}");
         stopped.check(&["--put-back", &aside["number"].to_string()], 0);
         assert_eq!(fs::read(&path).unwrap(), made);
@@ -1026,7 +1102,10 @@ fn a_file_that_a_repair_made_again_can_be_exchanged_for_what_it_was() {
     let index = repo.common_dir().join("worktrees/one/index");
     fs::remove_file(&index).unwrap();
     let report = stopped.check(&["--repair"], 0);
-    assert_eq!(report["findings"][0]["repaired"], "made again; it was missing");
+    assert_eq!(
+        report["findings"][0]["repaired"],
+        "made again; it was missing"
+    );
 }
 
 #[test]
@@ -1053,7 +1132,10 @@ fn the_format_is_made_again_of_its_copy() {
         (&copy, &whole[..20]),
     ] {
         fs::write(path, content).unwrap();
-        assert_eq!(stopped.only("record-damaged")["what"], path.to_str().unwrap());
+        assert_eq!(
+            stopped.only("record-damaged")["what"],
+            path.to_str().unwrap()
+        );
         stopped.check(&["--repair"], 0);
         assert_eq!(fs::read(path).unwrap(), whole);
     }
@@ -1061,7 +1143,11 @@ fn the_format_is_made_again_of_its_copy() {
     let other = String::from_utf8(whole.clone()).unwrap();
     let at = other.find("ino_key").unwrap() + 12;
     let digit = if &other[at..=at] == "0" { "1" } else { "0" };
-    fs::write(&format, format!("{}{digit}{}", &other[..at], &other[at + 1..])).unwrap();
+    fs::write(
+        &format,
+        format!("{}{digit}{}", &other[..at], &other[at + 1..]),
+    )
+    .unwrap();
     stopped.tine.ok(&["list"]);
     assert_eq!(fs::read(&format).unwrap(), whole);
     let small = repo.root().join("repo.forks/one/small.txt");
@@ -1092,7 +1178,12 @@ fn an_entry_of_recover_that_stands_on_a_lost_object_is_found_and_refused() {
         .nth(2)
         .unwrap()
         .to_owned();
-    for lost in [id_of("side"), id_of("tine/demo^{tree}"), view_tree, id_of(kept)] {
+    for lost in [
+        id_of("side"),
+        id_of("tine/demo^{tree}"),
+        view_tree,
+        id_of(kept),
+    ] {
         tine.ok(&["daemon", "stop"]);
         let (dir, name) = lost.split_at(2);
         let object = repo.common_dir().join("objects").join(dir).join(name);
@@ -1127,7 +1218,10 @@ fn an_entry_of_recover_that_stands_on_a_lost_object_is_found_and_refused() {
             false => {
                 assert_eq!(list["entries"][0]["missing"], lost, "{list}");
                 let told = tine.ok(&["recover"]);
-                assert!(told.contains(&format!("{} is missing", &lost[..7])), "{told}");
+                assert!(
+                    told.contains(&format!("{} is missing", &lost[..7])),
+                    "{told}"
+                );
                 let shown = tine.ok(&["recover", "show", "1"]);
                 assert!(shown.contains(&lost), "{shown}");
                 let refs = repo.git(&["for-each-ref", "--format=%(refname)"]);
@@ -1135,7 +1229,10 @@ fn an_entry_of_recover_that_stands_on_a_lost_object_is_found_and_refused() {
                 let refused: Value = serde_json::from_str(&refused.text()).unwrap();
                 assert_eq!(refused["error"]["code"], "history-gone", "{refused}");
                 assert!(
-                    refused["error"]["message"].as_str().unwrap().contains(&lost),
+                    refused["error"]["message"]
+                        .as_str()
+                        .unwrap()
+                        .contains(&lost),
                     "{refused}"
                 );
                 assert_eq!(repo.git(&["for-each-ref", "--format=%(refname)"]), refs);

@@ -1,5 +1,5 @@
-//! The built binary as a person and a script use it: what it prints, how it ends, and that a refused command changes
-//! nothing.
+//! The built binary as a person and a script use it: what it prints, how it ends, and that a
+//! refused command changes nothing.
 
 mod support;
 
@@ -196,7 +196,8 @@ const VERBS: [&[&str]; 90] = [
     &["uninstall"],
 ];
 
-/// The failure that `output` tells in JSON; panics where that, or the exit code, is not as it must be.
+/// The failure that `output` tells in JSON; panics where that, or the exit code, is not as it must
+/// be.
 #[track_caller]
 fn failure_of(output: &Output, what: &str) -> Value {
     let text = output.text();
@@ -213,7 +214,9 @@ fn failure_of(output: &Output, what: &str) -> Value {
         output.status.code().map(i64::from),
         "{what}: {value}"
     );
-    for line in std::iter::once(&error["message"]).chain(error["causes"].as_array().expect("a list")) {
+    for line in
+        std::iter::once(&error["message"]).chain(error["causes"].as_array().expect("a list"))
+    {
         let line = line.as_str().expect("a line of text");
         assert!(!line.is_empty() && !line.contains('\n'), "{what}: {line:?}");
     }
@@ -221,8 +224,8 @@ fn failure_of(output: &Output, what: &str) -> Value {
     error.clone()
 }
 
-/// Runs `command` once as it is and once with `--json`: it must fail with this code and exit code in both forms, and
-/// leave everything as it was. The failure.
+/// Runs `command` once as it is and once with `--json`: it must fail with this code and exit code
+/// in both forms, and leave everything as it was. The failure.
 #[track_caller]
 fn refused(repo: &TestRepo, tine: &Tine, args: &[&str], code: &str, exit: i32) -> Value {
     let before = state(repo);
@@ -247,10 +250,18 @@ fn refused(repo: &TestRepo, tine: &Tine, args: &[&str], code: &str, exit: i32) -
     );
 
     let mut words = args.to_vec();
-    let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+    let end = words
+        .iter()
+        .position(|word| *word == "--")
+        .unwrap_or(words.len());
     words.insert(end, "--json");
     let output = tine.run(&words);
-    assert_eq!(output.status.code(), Some(exit), "{what}: {}", output.text());
+    assert_eq!(
+        output.status.code(),
+        Some(exit),
+        "{what}: {}",
+        output.text()
+    );
     let failure = failure_of(&output, &what);
     assert_eq!(failure["code"], code, "{what}: {failure}");
     assert_eq!(state(repo), before, "{what}: nothing was changed");
@@ -266,7 +277,8 @@ fn written(tine: &Tine, args: &[&str], input: &[u8]) -> String {
         .text()
 }
 
-/// What a refused command must leave alone: refs, worktrees, the checkout, what lies beside it, and the store's forks.
+/// What a refused command must leave alone: refs, worktrees, the checkout, what lies beside it, and
+/// the store's forks.
 fn state(repo: &TestRepo) -> String {
     let forks = repo.common_dir().join("tine/forks");
     [
@@ -347,7 +359,12 @@ fn outside_a_repository_every_command_says_so_and_makes_nothing() {
     let tine = Tine::new(&repo);
     for verb in VERBS {
         let output = tine.run_in(place.path(), verb);
-        assert_eq!(output.status.code(), Some(4), "{verb:?}: {}", output.error_text());
+        assert_eq!(
+            output.status.code(),
+            Some(4),
+            "{verb:?}: {}",
+            output.error_text()
+        );
         let said = output.error_text();
         assert!(
             said.contains("is not inside a git repository"),
@@ -378,7 +395,9 @@ fn commands_that_only_look_start_no_daemon_where_there_are_no_forks() {
         tine.json(&["list"]),
         serde_json::json!({"forks": [], "damaged": []})
     );
-    for verb in ["path", "status", "diff", "log", "mount", "delete", "unmount"] {
+    for verb in [
+        "path", "status", "diff", "log", "mount", "delete", "unmount",
+    ] {
         refused(&repo, &tine, &[verb, "x"], "no-such-fork", 4);
     }
     refused(&repo, &tine, &["commit", "x", "-m", "m"], "no-such-fork", 4);
@@ -396,7 +415,10 @@ fn commands_that_only_look_start_no_daemon_where_there_are_no_forks() {
         tine.json(&["daemon", "stop"]),
         serde_json::json!({"running": false})
     );
-    assert!(!repo.common_dir().join("tine").exists(), "no store was made");
+    assert!(
+        !repo.common_dir().join("tine").exists(),
+        "no store was made"
+    );
     assert_eq!(tine.daemon_pid(), None);
 }
 
@@ -456,7 +478,10 @@ fn a_reader_that_goes_away_is_no_failure() {
 #[test]
 fn a_full_disk_behind_standard_output_is_a_failure() {
     let repo = TestRepo::unborn();
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
     let output = Tine::new(&repo)
         .command(&["completions", "fish"])
         .stdout(full)
@@ -517,7 +542,10 @@ fn doctor_reports_one_check_a_line_in_a_repository_and_outside() {
             "mounts"
         ]
     );
-    assert!(!repo.common_dir().join("tine").exists(), "doctor makes nothing");
+    assert!(
+        !repo.common_dir().join("tine").exists(),
+        "doctor makes nothing"
+    );
 
     let place = tempfile::tempdir().unwrap();
     let outside = tine.run_in(place.path(), &["doctor"]);
@@ -539,7 +567,10 @@ fn doctor_fails_with_six_where_something_needed_is_missing() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     // No git in PATH.
-    let output = run_with_timeout(tine.command(&["doctor", "--json"]).env("PATH", "/nonexistent"));
+    let output = run_with_timeout(
+        tine.command(&["doctor", "--json"])
+            .env("PATH", "/nonexistent"),
+    );
     assert_eq!(output.status.code(), Some(6), "{}", output.text());
     let report: Value = serde_json::from_str(&output.text()).unwrap();
     assert_eq!(report["ok"], false);
@@ -549,5 +580,8 @@ fn doctor_fails_with_six_where_something_needed_is_missing() {
         (&"git".into(), &"fail".into()),
         "{report}"
     );
-    assert!(git["hint"].as_str().unwrap().contains("install git"), "{report}");
+    assert!(
+        git["hint"].as_str().unwrap().contains("install git"),
+        "{report}"
+    );
 }

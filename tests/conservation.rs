@@ -1,5 +1,5 @@
-//! The conservation test: several actors work on one repository at the same time, at random and over all verbs, and afterwards
-//! every piece of acknowledged work must still be somewhere.
+//! The conservation test: several actors work on one repository at the same time, at random and
+//! over all verbs, and afterwards every piece of acknowledged work must still be somewhere.
 //!
 //! ```text
 //! seed ─► plan: the steps of each actor ─► actors, a thread each ─► marks, with what released them
@@ -7,7 +7,8 @@
 //!                                       failure ─► the same plan again, then smaller ones that still fail ─► printed
 //! ```
 //!
-//! Each piece of work has a *mark*, a word that occurs nowhere else. Only the actor that made a mark can release it.
+//! Each piece of work has a *mark*, a word that occurs nowhere else. Only the actor that made a
+//! mark can release it.
 
 mod support;
 

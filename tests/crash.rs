@@ -1,8 +1,9 @@
-//! The daemon is killed at random moments, while programs write and while it carries out commands: whatever was
-//! acknowledged must be there afterwards, what was not is whole or absent, and everything must go on.
+//! The daemon is killed at random moments, while programs write and while it carries out commands:
+//! whatever was acknowledged must be there afterwards, what was not is whole or absent, and
+//! everything must go on.
 //!
-//! A failure prints the seed; `TINE_CRASH_SEED=n` uses it again (the moments of killing stay the scheduler's).
-//! `TINE_SOAK=1` runs 500 rounds of each.
+//! A failure prints the seed; `TINE_CRASH_SEED=n` uses it again (the moments of killing stay the
+//! scheduler's). `TINE_SOAK=1` runs 500 rounds of each.
 
 mod support;
 
@@ -86,7 +87,10 @@ pub fn assert_nothing_else(repo: &TestRepo, what: &str, names: &BTreeSet<String>
             let snapshots = value["snapshots"].as_array().cloned().unwrap_or_default();
             for record in snapshots.iter().chain([&value]) {
                 layers.extend(record["open_layer"].as_u64());
-                let frozen = record["frozen_layers"].as_array().cloned().unwrap_or_default();
+                let frozen = record["frozen_layers"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
                 layers.extend(frozen.iter().filter_map(serde_json::Value::as_u64));
             }
         }

@@ -1,4 +1,5 @@
-//! The daemon's life, through the built binary: start, stop, crash, and what follows an unmount from outside.
+//! The daemon's life, through the built binary: start, stop, crash, and what follows an unmount
+//! from outside.
 
 #[macro_use]
 mod support;
@@ -47,7 +48,8 @@ fn listed(tine: &Tine<'_>, name: &str) -> serde_json::Value {
     let list = tine.json(&["list"]);
     let forks = list["forks"].as_array().expect("a list of forks");
     let fork = forks.iter().find(|fork| fork["name"] == name);
-    fork.unwrap_or_else(|| panic!("{name} is not in {list}")).clone()
+    fork.unwrap_or_else(|| panic!("{name} is not in {list}"))
+        .clone()
 }
 
 /// Unmounts the fork as a person would who has never heard of tine, and waits for what follows.
@@ -120,12 +122,16 @@ fn clients_that_start_at_once_end_with_one_daemon() {
                     .wait_with_output()
                     .expect("it ends")
                     .expect_success("tine daemon start");
-                let state: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+                let state: serde_json::Value =
+                    serde_json::from_slice(&output.stdout).expect("JSON");
                 assert_eq!(state["running"], true);
                 state["pid"].to_string()
             })
             .collect();
-        assert!(pids.iter().all(|pid| *pid == pids[0]), "round {round}: {pids:?}");
+        assert!(
+            pids.iter().all(|pid| *pid == pids[0]),
+            "round {round}: {pids:?}"
+        );
         wait_until("those who lost the race have ended", LIMIT, || {
             processes(&repo).len() == 1
         });
@@ -146,7 +152,8 @@ fn a_daemon_holds_nothing_of_who_started_it() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let dir = tempfile::tempdir().expect("a temporary directory");
-    // `cat` ends when every copy of the pipe's other end is closed, the shell's extra descriptor included.
+    // `cat` ends when every copy of the pipe's other end is closed, the shell's extra descriptor
+    // included.
     let script = format!(
         "{} -C {} daemon start 9>&1 | cat",
         Tine::program().display(),
@@ -164,7 +171,9 @@ fn a_daemon_holds_nothing_of_who_started_it() {
         .join("daemon.log");
     assert_eq!((link("fd/1"), link("fd/2")), (log.clone(), log));
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
-    let (_, fields) = stat.rsplit_once(") ").expect("the command is in parentheses");
+    let (_, fields) = stat
+        .rsplit_once(") ")
+        .expect("the command is in parentheses");
     let fields: Vec<&str> = fields.split(' ').collect();
     assert_eq!(fields[3], pid.to_string(), "it leads a session");
     assert_eq!(fields[4], "0", "it has no terminal");
@@ -175,7 +184,13 @@ fn only_the_owner_reaches_the_socket() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     tine.ok(&["daemon", "start"]);
-    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let mode = |path: &Path| {
+        fs::metadata(path)
+            .expect("it is there")
+            .permissions()
+            .mode()
+            & 0o777
+    };
     assert_eq!(mode(&store_dir(&repo)), 0o700);
     assert_eq!(mode(&store_dir(&repo).join("daemon.sock")), 0o600);
     assert_eq!(mode(&store_dir(&repo).join("daemon.log")), 0o600);
@@ -215,7 +230,10 @@ fn hostile_lines_are_answered_and_harm_nothing() {
         ),
     ] {
         let answer = ask_raw(&stream, line);
-        assert!(answer.contains(&format!("\"{code}\"")), "{line:?}: {answer}");
+        assert!(
+            answer.contains(&format!("\"{code}\"")),
+            "{line:?}: {answer}"
+        );
     }
     let deep = [b"[".repeat(1 << 20), b"\n".to_vec()].concat();
     assert!(ask_raw(&stream, &deep).contains("\"usage\""));
@@ -242,7 +260,12 @@ fn a_store_of_a_newer_format_is_refused_with_its_code() {
     value["format"] = 4711.into();
     fs::write(&format, value.to_string()).expect("it can be written");
     let output = tine.run(&["list", "--json"]);
-    assert_eq!(output.status.code(), Some(ENVIRONMENT), "{}", output.error_text());
+    assert_eq!(
+        output.status.code(),
+        Some(ENVIRONMENT),
+        "{}",
+        output.error_text()
+    );
     let told = output.text() + &output.error_text();
     assert!(told.contains("\"newer-format\""), "{told}");
     wait_until("no daemon is left", LIMIT, || processes(&repo).is_empty());
@@ -302,7 +325,10 @@ fn a_stop_is_refused_while_a_program_uses_a_mount() {
     assert!(told.contains(&pid), "the user is named: {told}");
     let told = tine.fails(CONFLICT, &["unmount", "b-busy"]);
     assert!(told.contains(&pid) && told.contains("--force"), "{told}");
-    assert!(is_mounted(&idle) && is_mounted(&busy), "nothing has changed");
+    assert!(
+        is_mounted(&idle) && is_mounted(&busy),
+        "nothing has changed"
+    );
     assert!(busy.join(".git").exists(), "the mount still works");
 
     tine.ok(&["daemon", "stop", "--force"]);
@@ -393,8 +419,13 @@ fn an_umount_from_outside_applies_the_policy_once() {
     );
     assert_eq!(repo.git(&["show", "tine/commit:new.txt"]), "commit");
     let kept = tine.json(&["snapshots", "discard"]);
-    assert_eq!(kept["snapshots"].as_array().map(Vec::len), Some(1), "{kept}");
-    let again = PathBuf::from(tine.ok(&["new", "again", "--from-fork", "discard@before-discard-1"]));
+    assert_eq!(
+        kept["snapshots"].as_array().map(Vec::len),
+        Some(1),
+        "{kept}"
+    );
+    let again =
+        PathBuf::from(tine.ok(&["new", "again", "--from-fork", "discard@before-discard-1"]));
     assert_eq!(
         fs::read_to_string(again.join("new.txt")).expect("it was kept"),
         "discard"
@@ -418,7 +449,11 @@ fn an_umount_from_outside_applies_the_policy_once() {
             "keep" => "?? new.txt",
             _ => "",
         };
-        assert_eq!(repo.git_in(&dir, &["status", "--short"]), expected, "{policy}");
+        assert_eq!(
+            repo.git_in(&dir, &["status", "--short"]),
+            expected,
+            "{policy}"
+        );
     }
 }
 
@@ -464,7 +499,11 @@ fn a_fork_that_cannot_be_mounted_is_not_made() {
         assert!(told.contains(&format!("\"{code}\"")), "{at}: {told}");
     }
     assert!(!inside.exists());
-    assert_eq!(repo.git(&["for-each-ref"]), refs, "no branch and no ref was made");
+    assert_eq!(
+        repo.git(&["for-each-ref"]),
+        refs,
+        "no branch and no ref was made"
+    );
     assert_eq!(repo.git(&["worktree", "list"]).lines().count(), 1);
     assert!(tine.ok(&["list"]).is_empty());
 }
@@ -498,7 +537,10 @@ fn a_delete_never_loses_work() {
     tine.fails(REFUSED, &["delete", "demo"]);
     assert!(is_mounted(&dir));
     let deleted = tine.json(&["delete", "demo", "--force"]);
-    assert!(!parent.exists(), "the last fork takes the directory with it");
+    assert!(
+        !parent.exists(),
+        "the last fork takes the directory with it"
+    );
     let kept = deleted["recover"].as_u64().expect("the work is kept");
     assert_eq!(tine.recoverable_file(&repo, kept, "new.txt"), "work");
     assert_eq!(
@@ -508,7 +550,8 @@ fn a_delete_never_loses_work() {
         Some(1)
     );
 
-    // A branch with a commit of its own stays, also when a later fork of the same name adds nothing to it.
+    // A branch with a commit of its own stays, also when a later fork of the same name adds nothing
+    // to it.
     let dir = tine.new_fork("demo");
     fs::write(dir.join("new.txt"), "work\n").expect("the mount takes writes");
     tine.ok(&["commit", "demo", "-m", "work"]);
@@ -528,17 +571,29 @@ fn a_repository_made_in_a_fork_is_not_taken_along_unasked() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
-    repo.sh_in(&dir, "git init -q lib; git -C lib commit -q --allow-empty -m own");
+    repo.sh_in(
+        &dir,
+        "git init -q lib; git -C lib commit -q --allow-empty -m own",
+    );
     let message = tine.fails(REFUSED, &["delete", "demo"]);
-    assert!(message.contains("a repository of its own in lib"), "{message}");
+    assert!(
+        message.contains("a repository of its own in lib"),
+        "{message}"
+    );
     assert!(is_mounted(&dir));
-    assert_eq!(repo.git_in(&dir.join("lib"), &["log", "--format=%s"]), "own");
+    assert_eq!(
+        repo.git_in(&dir.join("lib"), &["log", "--format=%s"]),
+        "own"
+    );
     // Unlike a commit, a snapshot keeps it.
     tine.ok(&["unmount", "demo", "--discard"]);
     tine.ok(&["mount", "demo"]);
     assert!(!dir.join("lib").exists());
     tine.ok(&["restore", "demo", "before-discard-1"]);
-    assert_eq!(repo.git_in(&dir.join("lib"), &["log", "--format=%s"]), "own");
+    assert_eq!(
+        repo.git_in(&dir.join("lib"), &["log", "--format=%s"]),
+        "own"
+    );
     tine.ok(&["delete", "demo", "--force"]);
     assert!(!dir.exists());
 }
@@ -614,7 +669,10 @@ fn requests_for_one_fork_wait_for_each_other() {
                 .collect()
         });
         let made = outcomes.iter().filter(|code| **code == Some(0)).count();
-        let refused = outcomes.iter().filter(|code| **code == Some(REFUSED)).count();
+        let refused = outcomes
+            .iter()
+            .filter(|code| **code == Some(REFUSED))
+            .count();
         assert_eq!(
             (made, refused),
             (1, 3),
@@ -641,7 +699,10 @@ fn a_fork_whose_worktree_is_gone_is_told_and_can_be_deleted() {
         .map(|fork| &fork["name"])
         .collect();
     assert_eq!(names, ["good"], "{list}");
-    assert!(list["damaged"].to_string().contains("bad is not whole"), "{list}");
+    assert!(
+        list["damaged"].to_string().contains("bad is not whole"),
+        "{list}"
+    );
     tine.ok(&["delete", "bad", "--force"]);
     let list = tine.json(&["list"]);
     assert_eq!(list["damaged"].as_array().map(Vec::len), Some(0), "{list}");
@@ -654,14 +715,21 @@ fn what_git_committed_in_the_mount_leaves_the_layer_by_itself() {
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     fs::write(dir.join("big"), vec![b'x'; 1 << 20]).expect("the mount takes writes");
-    let content_bytes = || listed(&tine, "demo")["content_bytes"].as_u64().expect("a number");
+    let content_bytes = || {
+        listed(&tine, "demo")["content_bytes"]
+            .as_u64()
+            .expect("a number")
+    };
     assert!(content_bytes() >= 1 << 20);
     repo.sh_in(&dir, "git add -A && git commit -qm big");
     wait_until("the content leaves the layer", LIMIT, || {
         content_bytes() < 1 << 20
     });
     assert_eq!(repo.git_in(&dir, &["status", "--short"]), "");
-    assert_eq!(fs::read(dir.join("big")).expect("it is there").len(), 1 << 20);
+    assert_eq!(
+        fs::read(dir.join("big")).expect("it is there").len(),
+        1 << 20
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Files of a store are cut off, changed, lost and mixed up: what is intact goes on, what is not is refused by name, nothing
-//! is invented, and the daemon never panics.
+//! Files of a store are cut off, changed, lost and mixed up: what is intact goes on, what is not is
+//! refused by name, nothing is invented, and the daemon never panics.
 //!
 //! A failure prints the seed; `TINE_DAMAGE_SEED=n` uses it again. `TINE_SOAK=1` runs 300 rounds.
 
@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use support::{
-    OutputExt, Random, TestRepo, Tine, force_unmount_beneath, require_fuse, run_with_timeout, soaking,
+    OutputExt, Random, TestRepo, Tine, force_unmount_beneath, require_fuse, run_with_timeout,
+    soaking,
 };
 
 const FORKS: [&str; 3] = ["one", "two", "three"];
@@ -145,9 +146,13 @@ impl<'r> Store<'r> {
             let dir = tine.new_fork(name).join("work");
             fs::create_dir(&dir).expect("the mount can be written");
             let mut files = Files::new();
-            for (number, len) in [0, 10, 3_000, 5_000, 70_000, 200_000].into_iter().enumerate() {
+            for (number, len) in [0, 10, 3_000, 5_000, 70_000, 200_000]
+                .into_iter()
+                .enumerate()
+            {
                 let content = random.bytes(len);
-                fs::write(dir.join(format!("file-{number}")), &content).expect("the mount can be written");
+                fs::write(dir.join(format!("file-{number}")), &content)
+                    .expect("the mount can be written");
                 files.insert(format!("file-{number}"), content);
             }
             contents.insert(name, files);
@@ -178,7 +183,8 @@ impl<'r> Store<'r> {
 
     /// Runs a command that may be refused, and checks how; whether it succeeded.
     fn may_refuse(&self, args: &[&str], what: &str) -> bool {
-        let output: Output = run_with_timeout(&mut self.tine.command(&[args, &["--json"]].concat()));
+        let output: Output =
+            run_with_timeout(&mut self.tine.command(&[args, &["--json"]].concat()));
         let text = output.text();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|error| {
             panic!(
@@ -191,7 +197,10 @@ impl<'r> Store<'r> {
         }
         let failure = &value["error"];
         let code = failure["code"].as_str().unwrap_or_default();
-        assert!(KNOWN_CODES.contains(&code), "{what}: tine {args:?}: {failure}");
+        assert!(
+            KNOWN_CODES.contains(&code),
+            "{what}: tine {args:?}: {failure}"
+        );
         assert_eq!(
             failure["exit"].as_i64(),
             output.status.code().map(i64::from),
@@ -248,22 +257,28 @@ impl<'r> Store<'r> {
         }
         self.tine.ok(&["status", name]);
         self.repo.git_in(&dir, &["status"]);
-        fs::write(dir.join("new"), "more").unwrap_or_else(|error| panic!("{what}: {name}: {error}"));
+        fs::write(dir.join("new"), "more")
+            .unwrap_or_else(|error| panic!("{what}: {name}: {error}"));
     }
 
-    /// That a harmed fork shows nothing that was not written: where its contents themselves were harmed, nothing longer. What
-    /// the end of a log let go of is zeroes once that end is cut off: nothing tells it from an end that was never written.
+    /// That a harmed fork shows nothing that was not written: where its contents themselves were
+    /// harmed, nothing longer. What the end of a log let go of is zeroes once that end is cut off:
+    /// nothing tells it from an end that was never written.
     fn assert_invents_nothing(&self, name: &str, harmed: &Harmed, what: &str) {
         let Ok(entries) = fs::read_dir(self.mount_dir(name).join("work")) else {
             return;
         };
         for entry in entries.flatten() {
             let mut found = Vec::new();
-            let read = fs::File::open(entry.path()).and_then(|mut file| file.read_to_end(&mut found));
+            let read =
+                fs::File::open(entry.path()).and_then(|mut file| file.read_to_end(&mut found));
             if read.is_err() {
                 continue;
             }
-            let file = entry.file_name().into_string().expect("the names are UTF-8");
+            let file = entry
+                .file_name()
+                .into_string()
+                .expect("the names are UTF-8");
             let wanted = self.contents[name]
                 .get(&file)
                 .unwrap_or_else(|| panic!("{what}: {file} was never there"));
@@ -283,7 +298,8 @@ impl<'r> Store<'r> {
 }
 
 fn copy(from: &Path, to: &Path) {
-    run_with_timeout(std::process::Command::new("cp").arg("-a").arg(from).arg(to)).expect_success("cp");
+    run_with_timeout(std::process::Command::new("cp").arg("-a").arg(from).arg(to))
+        .expect_success("cp");
 }
 
 #[test]
@@ -300,7 +316,9 @@ fn a_damaged_store_shows_what_is_intact_or_says_what_is_damaged() {
             .iter()
             .flat_map(|dir| files_beneath(&repo.common_dir().join(dir)))
             .collect();
-        let pick = |random: &mut Random| candidates[random.below(candidates.len() as u64) as usize].clone();
+        let pick = |random: &mut Random| {
+            candidates[random.below(candidates.len() as u64) as usize].clone()
+        };
         let path = pick(&mut random);
         let others: Vec<&PathBuf> = candidates.iter().filter(|other| **other != path).collect();
         let other = others[random.below(others.len() as u64) as usize].clone();
@@ -337,7 +355,10 @@ fn a_damaged_store_shows_what_is_intact_or_says_what_is_damaged() {
                 false => store.assert_invents_nothing(name, &parts, &what),
             }
         }
-        for name in FORKS.into_iter().filter(|name| owners.contains(&Some(*name))) {
+        for name in FORKS
+            .into_iter()
+            .filter(|name| owners.contains(&Some(*name)))
+        {
             for args in [
                 &["path", name][..],
                 &["status", name],
@@ -357,7 +378,10 @@ fn a_damaged_store_shows_what_is_intact_or_says_what_is_damaged() {
             let told = deleted.error_text();
             let is_headless = told.contains(&format!("worktrees/{name}/HEAD is damaged"));
             let is_gone = deleted.status.success() || deleted.status.code() == Some(4);
-            assert!(is_gone || is_headless || !opens, "{what}: {name} stays: {told}");
+            assert!(
+                is_gone || is_headless || !opens,
+                "{what}: {name} stays: {told}"
+            );
         }
         store.may_refuse(&["daemon", "stop", "--force"], &what);
         store.assert_log_is_calm(&what);

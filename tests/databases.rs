@@ -1,7 +1,8 @@
-//! Databases in a mount while their writers and the daemon are killed: every transaction whose commit returned is there,
-//! none is there in part.
+//! Databases in a mount while their writers and the daemon are killed: every transaction whose
+//! commit returned is there, none is there in part.
 //!
-//! A failure prints the seed; `TINE_CRASH_SEED=n` uses it again. `TINE_SOAK=1` runs 100 rounds of each.
+//! A failure prints the seed; `TINE_CRASH_SEED=n` uses it again. `TINE_SOAK=1` runs 100 rounds of
+//! each.
 
 mod support;
 
@@ -16,8 +17,8 @@ use std::time::Duration;
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use support::{
-    OutputExt, Random, TestRepo, Tine, require_fuse, require_program, run_with_timeout, run_with_timeout_of,
-    soaking,
+    OutputExt, Random, TestRepo, Tine, require_fuse, require_program, run_with_timeout,
+    run_with_timeout_of, soaking,
 };
 
 const WRITERS: u32 = 3;
@@ -82,8 +83,9 @@ impl Writer {
         }
     }
 
-    /// Waits for its first commit. Before that the database is being made, and redb writes the magic number of the file last:
-    /// one that is killed earlier leaves a file that no redb opens, on any file system.
+    /// Waits for its first commit. Before that the database is being made, and redb writes the
+    /// magic number of the file last: one that is killed earlier leaves a file that no redb opens,
+    /// on any file system.
     fn wait_for_beginning(&self) {
         // One that ends before shows in what is found.
         let _ = self.beginning.recv_timeout(LIMIT);
@@ -106,12 +108,17 @@ fn sqlite_survives(journal: &str) {
     let mount = tine.new_fork("demo");
     let database = mount.join("data.sqlite");
     let database = database.to_str().expect("test directories are UTF-8");
-    run_with_timeout(&mut python(&repo, "check.py", &["make", database, journal])).expect_success("make");
+    run_with_timeout(&mut python(&repo, "check.py", &["make", database, journal]))
+        .expect_success("make");
     for round in 0..rounds() {
         let writers: Vec<Writer> = (0..WRITERS)
             .map(|number| {
                 let (number, seed) = (number.to_string(), random.next().to_string());
-                Writer::start(python(&repo, "writer.py", &[database, journal, &number, &seed]))
+                Writer::start(python(
+                    &repo,
+                    "writer.py",
+                    &[database, journal, &number, &seed],
+                ))
             })
             .collect();
         // The others wait for their turn.
@@ -125,13 +132,22 @@ fn sqlite_survives(journal: &str) {
         if kills_daemon {
             tine.ok(&["list"]);
         }
-        let checked = run_with_timeout_of(&mut python(&repo, "check.py", &["check", database]), LIMIT, b"")
-            .expect_success(&format!("round {round}"))
-            .text();
+        let checked = run_with_timeout_of(
+            &mut python(&repo, "check.py", &["check", database]),
+            LIMIT,
+            b"",
+        )
+        .expect_success(&format!("round {round}"))
+        .text();
         let found: BTreeMap<usize, u64> = checked
             .lines()
             .filter_map(|line| line.split_once(' '))
-            .map(|(writer, last)| (writer.parse().expect("a number"), last.parse().expect("a number")))
+            .map(|(writer, last)| {
+                (
+                    writer.parse().expect("a number"),
+                    last.parse().expect("a number"),
+                )
+            })
             .collect();
         for (writer, last) in acknowledged.iter().enumerate() {
             let found = found.get(&writer).copied().unwrap_or(0);
@@ -166,7 +182,8 @@ fn sqlite_with_rollback_journals_keeps_every_transaction() {
 }
 
 const TABLE: TableDefinition<u64, &[u8]> = TableDefinition::new("entries");
-/// Where the writer of [`redb_keeps_every_transaction`] finds its database: it is this very program, run again.
+/// Where the writer of [`redb_keeps_every_transaction`] finds its database: it is this very
+/// program, run again.
 const REDB_VARIABLE: &str = "TINE_TEST_REDB";
 
 /// Writes transactions for ever, each of several entries, and says which are committed.
@@ -207,7 +224,10 @@ fn last_transaction(database: &Database) -> Result<u64, redb::Error> {
             (number * 37 + part * 501) as usize % 4000,
             "{number}"
         );
-        assert!(value.value().iter().all(|byte| *byte == number as u8), "{number}");
+        assert!(
+            value.value().iter().all(|byte| *byte == number as u8),
+            "{number}"
+        );
         *parts.entry(number).or_default() += 1;
     }
     assert!(

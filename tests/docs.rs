@@ -1,4 +1,5 @@
-//! The documentation as a whole: its links lead somewhere, every page can be reached, and tests that it names are there.
+//! The documentation as a whole: its links lead somewhere, every page can be reached, and tests
+//! that it names are there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -102,7 +103,8 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Calls `found` with each relative link: the page it is on, the line, the file it leads to, the anchor.
+/// Calls `found` with each relative link: the page it is on, the line, the file it leads to, the
+/// anchor.
 fn each_link(
     pages: &BTreeMap<PathBuf, String>,
     mut found: impl FnMut(&Path, usize, PathBuf, Option<String>),
@@ -167,7 +169,11 @@ fn every_page_is_reached_from_the_readme_and_listed_in_the_index() {
     }
     let index = &leads_to[Path::new("docs/README.md")];
     for page in pages.keys() {
-        assert!(reached.contains(page), "nothing leads to {}", page.display());
+        assert!(
+            reached.contains(page),
+            "nothing leads to {}",
+            page.display()
+        );
         assert!(
             index.contains(page) || page.ends_with("README.md"),
             "docs/README.md does not list {}",

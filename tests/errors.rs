@@ -1,4 +1,5 @@
-//! What failures say: every text in the source is in `docs/messages.md`, says what to do next, and is written like the others.
+//! What failures say: every text in the source is in `docs/messages.md`, says what to do next, and
+//! is written like the others.
 
 #[path = "errors/reading.rs"]
 mod reading;
@@ -15,7 +16,10 @@ use reading::Said;
 use tine::ops::ErrorCode;
 
 /// What cannot be read from the source: file, and why.
-const UNREAD: [(&str, &str); 1] = [("cli/usage.rs", "clap says what is wrong with a command line")];
+const UNREAD: [(&str, &str); 1] = [(
+    "cli/usage.rs",
+    "clap says what is wrong with a command line",
+)];
 
 fn src() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))
@@ -94,7 +98,12 @@ fn every_text_can_be_read_from_the_source() {
     let unread: Vec<String> = said()
         .into_iter()
         .filter(|said| !UNREAD.iter().any(|(file, _)| *file == said.file))
-        .filter_map(|said| Some(format!("{}: {} in {:?}", said.file, said.unread?, said.message)))
+        .filter_map(|said| {
+            Some(format!(
+                "{}: {} in {:?}",
+                said.file, said.unread?, said.message
+            ))
+        })
         .collect();
     assert!(
         unread.is_empty(),
@@ -236,11 +245,17 @@ fn every_command_of_tine_s_in_a_hint_has_the_options_that_it_names() {
         for words in commands_in(&hint, "tine") {
             // What comes after is another program's.
             let words: Vec<String> = words.into_iter().take_while(|word| word != "--").collect();
-            let first = words.iter().position(|word| !word.starts_with('-')).unwrap_or(0);
+            let first = words
+                .iter()
+                .position(|word| !word.starts_with('-'))
+                .unwrap_or(0);
             // `-C DIR` stands before the command.
             let first = first + usize::from(words.first().is_some_and(|word| word == "-C"));
             let words = words.get(first..).unwrap_or_default();
-            if words.first().is_none_or(|word| word.starts_with(['{', '…', '-'])) {
+            if words
+                .first()
+                .is_none_or(|word| word.starts_with(['{', '…', '-']))
+            {
                 continue;
             }
             let Some(help) = help_of(words) else {
@@ -293,10 +308,12 @@ const OF_OTHERS: [&str; 2] = ["--device", "--cap-add"];
 
 #[test]
 fn an_option_that_a_hint_names_alone_is_one_of_some_command() {
-    let reference = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference.md"))
-        .expect("the reference is there");
+    let reference =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference.md"))
+            .expect("the reference is there");
     // A command of several has no page of its own there.
-    let rounds = help_of(&["round".to_owned(), "start".to_owned()]).expect("there is such a command");
+    let rounds =
+        help_of(&["round".to_owned(), "start".to_owned()]).expect("there is such a command");
     let reference = reference + &rounds;
     let mut wrong = Vec::new();
     for hint in hints() {

@@ -14,7 +14,8 @@ mod power_loss;
 use support::TestRepo;
 use support::disk::{Disk, Kind, mount_memory};
 
-/// Returns from the test with a `SKIP` line where disks cannot be made here; fails where `REQUIRE_FUSE=1`.
+/// Returns from the test with a `SKIP` line where disks cannot be made here; fails where
+/// `REQUIRE_FUSE=1`.
 macro_rules! require_disk {
     () => {
         if let Some(reason) = $crate::support::disk::disks_missing() {

@@ -1,5 +1,5 @@
-//! Agents' file tools, through the daemon: that tools, mounts, commands and editors agree on every path, that nothing leads
-//! out of a fork, and that no edit is lost, whatever else goes on.
+//! Agents' file tools, through the daemon: that tools, mounts, commands and editors agree on every
+//! path, that nothing leads out of a fork, and that no edit is lost, whatever else goes on.
 
 mod support;
 

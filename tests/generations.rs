@@ -1,4 +1,5 @@
-//! Dependency trees of the main checkout, kept for the forks that carry them: whole whatever the main checkout does.
+//! Dependency trees of the main checkout, kept for the forks that carry them: whole whatever the
+//! main checkout does.
 
 mod support;
 
@@ -42,14 +43,21 @@ fn install(repo: &TestRepo, version: &str) {
     }
     // Larger than what one read takes, and not of whole blocks.
     repo.write("node_modules/p0/lib/large.bin", version.repeat(300_001));
-    repo.write(&format!("node_modules/only-in-{version}/index.js"), "// only\n");
+    repo.write(
+        &format!("node_modules/only-in-{version}/index.js"),
+        "// only\n",
+    );
     repo.write(
         "node_modules/.package-lock.json",
         format!("{{\"lock\":\"{version}\"}}\n"),
     );
     fs::create_dir(modules.join(".bin")).unwrap();
     symlink("../p1/lib/index.js", modules.join(".bin/p1")).unwrap();
-    fs::set_permissions(modules.join("p1/lib/index.js"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(
+        modules.join("p1/lib/index.js"),
+        fs::Permissions::from_mode(0o755),
+    )
+    .unwrap();
 }
 
 fn new_fork(tine: &Tine, name: &str) -> PathBuf {
@@ -71,7 +79,9 @@ fn generation(tine: &Tine, fork: &str) -> Option<String> {
 }
 
 fn wait_until_kept(tine: &Tine, fork: &str) -> String {
-    wait_until("the tree is kept", SOON, || generation(tine, fork).is_some());
+    wait_until("the tree is kept", SOON, || {
+        generation(tine, fork).is_some()
+    });
     generation(tine, fork).unwrap()
 }
 
@@ -157,7 +167,14 @@ fn a_kept_tree_is_listed_whatever_stands_in_its_place_in_the_main_checkout() {
         "rules",
     );
     let modules = repo.dir().join("node_modules");
-    let fork = tine.json(&["new", "work", "--carry", "node_modules", "--carry", "target"]);
+    let fork = tine.json(&[
+        "new",
+        "work",
+        "--carry",
+        "node_modules",
+        "--carry",
+        "target",
+    ]);
     let fork = PathBuf::from(fork["mount_dir"].as_str().unwrap());
     wait_until("the trees are kept", SOON, || {
         let trees = trees(&tine, "work");
@@ -222,7 +239,8 @@ fn list_and_status_say_what_is_kept_and_where_the_main_checkout_has_moved_on() {
     for args in [&["list"][..], &["status", "work"]] {
         let said = said(args);
         assert!(
-            said.contains("moved on from node_modules/") && said.contains("tine update work --carried"),
+            said.contains("moved on from node_modules/")
+                && said.contains("tine update work --carried"),
             "{said}"
         );
     }
@@ -236,7 +254,8 @@ fn forks_of_one_tree_share_a_generation_and_the_last_takes_it_along() {
     let tine = Tine::new(&repo);
     new_fork(&tine, "one");
     let id = wait_until_kept(&tine, "one");
-    let kept_at = |id: &str| fs::metadata(repo.common_dir().join("tine/generations").join(id)).unwrap();
+    let kept_at =
+        |id: &str| fs::metadata(repo.common_dir().join("tine/generations").join(id)).unwrap();
     let made = (kept_at(&id).ino(), kept_at(&id).mtime_nsec());
     new_fork(&tine, "two");
     assert_eq!(wait_until_kept(&tine, "two"), id);
@@ -296,7 +315,10 @@ fn what_a_fork_writes_stays_its_own() {
     assert_eq!(picture(&repo, repo.dir()), before);
     assert!(tine.json(&["check"])["ok"] == true);
     let large = fs::read(one.join("node_modules/p0/lib/large.bin")).unwrap();
-    assert_eq!((large.len(), large[70000], large[70001]), (300_001, b'x', b'1'));
+    assert_eq!(
+        (large.len(), large[70000], large[70001]),
+        (300_001, b'x', b'1')
+    );
     install(&repo, "2");
     std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(picture(&repo, &two), before);
@@ -320,7 +342,9 @@ fn the_new_tree_is_taken_up_and_given_back() {
     let own = dir.join("node_modules/p2/lib/own.js");
     fs::write(&own, "own\n").unwrap();
     fs::write(dir.join("node_modules/p1/lib/index.js"), "own\n").unwrap();
-    fs::read_dir(dir.join("node_modules/p2/lib")).unwrap().count();
+    fs::read_dir(dir.join("node_modules/p2/lib"))
+        .unwrap()
+        .count();
     tine.fails(7, &["update", "work", "--carried"]);
 
     install(&repo, "2");
@@ -354,7 +378,8 @@ fn the_new_tree_is_taken_up_and_given_back() {
         reads("p2/lib/index.js", "// 1 of 2\n")
     });
     wait_until("old names are listed", SOON, || {
-        repo.sh_in(&dir.join("node_modules"), "ls").contains("only-in-1")
+        repo.sh_in(&dir.join("node_modules"), "ls")
+            .contains("only-in-1")
     });
     let lines = |picture: &str| {
         picture
@@ -487,7 +512,10 @@ fn what_is_carried_goes_along_with_a_repository_that_is_moved() {
         .run_in(&moved, &["mount", "work"])
         .expect_success("tine mount");
     let place = PathBuf::from(place.text().trim());
-    assert!(place.starts_with(repo.root().join("moved.forks")), "{place:?}");
+    assert!(
+        place.starts_with(repo.root().join("moved.forks")),
+        "{place:?}"
+    );
     assert_eq!(picture(&repo, &place), before);
     tine.run_in(&moved, &["daemon", "stop"])
         .expect_success("tine daemon stop");
@@ -666,16 +694,26 @@ fn damage_in_a_file_is_found_and_mended() {
     let id = wait_until_kept(&tine, "work");
     let before = picture(&repo, &dir);
     assert!(tine.json(&["check"])["ok"] == true);
-    let pack = repo.common_dir().join("tine/generations").join(&id).join("pack");
+    let pack = repo
+        .common_dir()
+        .join("tine/generations")
+        .join(&id)
+        .join("pack");
     let mut bytes = fs::read(&pack).unwrap();
-    let at = bytes.windows(4).position(|window| window == b"1111").unwrap();
+    let at = bytes
+        .windows(4)
+        .position(|window| window == b"1111")
+        .unwrap();
     bytes[at + 100_000] ^= 1;
     fs::write(&pack, bytes).unwrap();
     tine.kill_daemon();
     tine.ok(&["mount", "work"]);
     assert_ne!(picture(&repo, &dir), before);
     let report: Value = serde_json::from_str(&tine.run(&["check", "--json"]).text()).unwrap();
-    assert_eq!(report["findings"][0]["kind"], "generation-damaged", "{report}");
+    assert_eq!(
+        report["findings"][0]["kind"], "generation-damaged",
+        "{report}"
+    );
     let said = report["findings"][0].to_string();
     assert!(
         said.contains("p0/lib/large.bin is not as it was copied"),

@@ -1,6 +1,8 @@
-//! What `--json` and MCP answer, whole and in order, as files in `tests/golden/`: a change of any key, value or failure shows.
+//! What `--json` and MCP answer, whole and in order, as files in `tests/golden/`: a change of any
+//! key, value or failure shows.
 //!
-//! Ids, times, sizes and paths of the machine are replaced. `TINE_UPDATE_GOLDEN=1` writes the files anew.
+//! Ids, times, sizes and paths of the machine are replaced. `TINE_UPDATE_GOLDEN=1` writes the files
+//! anew.
 
 mod support;
 
@@ -20,7 +22,10 @@ use support::{TestRepo, Tine, require_fuse};
 fn sample() -> TestRepo {
     let repo = TestRepo::new();
     repo.commit_files(
-        &[("src/lib.rs", b"one\ntwo\nthree\n"), ("notes.txt", b"alpha\n")],
+        &[
+            ("src/lib.rs", b"one\ntwo\nthree\n"),
+            ("notes.txt", b"alpha\n"),
+        ],
         "second",
     );
     repo
@@ -190,14 +195,18 @@ fn an_agent_is_answered_over_mcp() {
             .flat_map(|properties| properties.keys())
             .collect();
         let required = tool.input_schema.get("required");
-        let tells = json!({"arguments": arguments, "required": required, "annotations": tool.annotations});
+        let tells =
+            json!({"arguments": arguments, "required": required, "annotations": tool.annotations});
         record.note(&tool.name, tells);
     }
     for (tool, arguments) in [
         ("list_directory", json!({})),
         ("read_file", json!({"path": "notes.txt"})),
         ("read_file", json!({"path": "nothing"})),
-        ("write_file", json!({"path": "notes.txt", "content": "beta\n"})),
+        (
+            "write_file",
+            json!({"path": "notes.txt", "content": "beta\n"}),
+        ),
         (
             "edit_file",
             json!({"path": "notes.txt", "edits": [{"old": "beta", "new": "gamma"}]}),

@@ -1,5 +1,6 @@
-//! Repositories made to do harm: the host is not touched, the daemon neither ends, nor hangs, nor takes all memory, and
-//! other forks go on. What git refuses to check out is refused, or left out, with a clear word.
+//! Repositories made to do harm: the host is not touched, the daemon neither ends, nor hangs, nor
+//! takes all memory, and other forks go on. What git refuses to check out is refused, or left out,
+//! with a clear word.
 
 mod support;
 

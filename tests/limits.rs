@@ -1,5 +1,5 @@
-//! How much there may be: mounts, files, names, bytes, open files. Each test prints what it measured; the figures that
-//! stand for all sizes are small here and large with `TINE_SOAK=1`.
+//! How much there may be: mounts, files, names, bytes, open files. Each test prints what it
+//! measured; the figures that stand for all sizes are small here and large with `TINE_SOAK=1`.
 
 mod support;
 
@@ -34,8 +34,8 @@ fn resident(tine: &Tine<'_>) -> u64 {
     kibibytes_of(&format!("/proc/{pid}/status"), "VmRSS:")
 }
 
-/// The daemon's own memory in bytes, without the pages of the program that it runs: those of a build without optimizations are most
-/// of what is resident, and are more with every function.
+/// The daemon's own memory in bytes, without the pages of the program that it runs: those of a
+/// build without optimizations are most of what is resident, and are more with every function.
 fn own_memory(tine: &Tine<'_>) -> u64 {
     let pid = tine.daemon_pid().expect("the daemon runs");
     kibibytes_of(&format!("/proc/{pid}/status"), "RssAnon:")

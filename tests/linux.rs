@@ -1,6 +1,6 @@
-//! The mount beside ext4: each check is a function of a directory, tried in a fork's mount and in a checkout on the
-//! host's file system, and what it observes must be the same. Where it is not, the difference stands with the check and,
-//! with its reason, in docs/semantics.md.
+//! The mount beside ext4: each check is a function of a directory, tried in a fork's mount and in a
+//! checkout on the host's file system, and what it observes must be the same. Where it is not, the
+//! difference stands with the check and, with its reason, in docs/semantics.md.
 
 #[path = "linux/compare.rs"]
 mod compare;

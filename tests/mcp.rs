@@ -1,4 +1,5 @@
-//! Agents over the Model Context Protocol: the built binary as a server, `rmcp`'s own client, and the official Python SDK.
+//! Agents over the Model Context Protocol: the built binary as a server, `rmcp`'s own client, and
+//! the official Python SDK.
 
 mod support;
 

@@ -1,9 +1,10 @@
-//! Random sequences of file operations, commits and restarts, against a plain file system in memory: through the
-//! [`Workspace`](tine::workspace::Workspace) itself, and through a real mount, beside the host's own file system.
+//! Random sequences of file operations, commits and restarts, against a plain file system in
+//! memory: through the [`Workspace`](tine::workspace::Workspace) itself, and through a real mount,
+//! beside the host's own file system.
 //!
-//! A failure prints the shortest sequence found, ready to be pasted into a `regression_*` test below; its seed goes to
-//! `tests/model/regressions.txt` and runs first from then on. `TINE_SOAK=1` runs many more cases, `PROPTEST_CASES=n`
-//! as many as it says.
+//! A failure prints the shortest sequence found, ready to be pasted into a `regression_*` test
+//! below; its seed goes to `tests/model/regressions.txt` and runs first from then on. `TINE_SOAK=1`
+//! runs many more cases, `PROPTEST_CASES=n` as many as it says.
 
 mod support;
 
@@ -116,7 +117,8 @@ impl Nodes {
         self.is_renumbered = true;
     }
 
-    /// Invariant 7: a number stays with its node through copy-up, rename and remount, and is never used again.
+    /// Invariant 7: a number stays with its node through copy-up, rename and remount, and is never
+    /// used again.
     fn check(&mut self, path: &str, ours: u64, theirs: u64) {
         let known = *self.theirs.entry(ours).or_insert(theirs);
         assert_eq!(known, theirs, "the inode number of {path} changed");
@@ -162,12 +164,16 @@ fn compare(what: &str, expected: &Sight, mut found: Sight, nodes: &mut Nodes) {
         };
         assert_eq!(fields(&found), fields(expected), "{what}: {text:?}");
     }
-    let extra: Vec<_> = found.keys().map(|path| String::from_utf8_lossy(path)).collect();
+    let extra: Vec<_> = found
+        .keys()
+        .map(|path| String::from_utf8_lossy(path))
+        .collect();
     assert!(extra.is_empty(), "{what}: nobody made {extra:?}");
 }
 
-/// Checks the modification times of files in `found`, the state to which a fork that was `before` has gone at `since`: what it brought is new,
-/// what stays keeps its time. The reference learns them; `found` then has the times that it had in that state, `was`.
+/// Checks the modification times of files in `found`, the state to which a fork that was `before`
+/// has gone at `since`: what it brought is new, what stays keeps its time. The reference learns
+/// them; `found` then has the times that it had in that state, `was`.
 fn check_times(
     what: &str,
     reference: &mut Reference,
@@ -193,7 +199,10 @@ fn check_times(
                 Some(there) if !has_other_names => seen.mtime == there.mtime,
                 _ => seen.mtime.is_none_or(|mtime| mtime >= since),
             };
-            let (text, of) = (String::from_utf8_lossy(path), there.map(|there| there.mtime));
+            let (text, of) = (
+                String::from_utf8_lossy(path),
+                there.map(|there| there.mtime),
+            );
             assert!(
                 is_right,
                 "{what}: the directory {text:?} is of {:?}, and was of {of:?}",
@@ -208,7 +217,8 @@ fn check_times(
         }
         let text = String::from_utf8_lossy(path).into_owned();
         let there = before.get(path);
-        let is_same = there.is_some_and(|there| (there.kind, &there.content) == (seen.kind, &seen.content));
+        let is_same =
+            there.is_some_and(|there| (there.kind, &there.content) == (seen.kind, &seen.content));
         let stays = is_same && there.is_some_and(|there| there.mtime == seen.mtime);
         // The base ignores it: an output, which is as old as it was there.
         let is_output = path
@@ -236,13 +246,17 @@ fn check_times(
     }
 }
 
-/// Commits as `tine commit` does; nothing to commit is fine. Invariant 11: what is shown before is what is committed.
+/// Commits as `tine commit` does; nothing to commit is fine. Invariant 11: what is shown before is
+/// what is committed.
 fn commit(fork: &TestFork) {
     let shown = fork.changes();
     match fork.commit("a step") {
         Ok(outcome) => {
             let tree_id = write_tree(fork.repository(), &shown).expect("the tree is written");
-            assert_eq!(outcome.tree_id, tree_id, "what was shown is what is committed");
+            assert_eq!(
+                outcome.tree_id, tree_id,
+                "what was shown is what is committed"
+            );
             assert!(
                 fork.changes().changes.is_empty(),
                 "nothing differs after a commit"
@@ -255,7 +269,8 @@ fn commit(fork: &TestFork) {
     }
 }
 
-/// One sequence through the workspace. Git is asked about every sequence for which `ask_git` is set.
+/// One sequence through the workspace. Git is asked about every sequence for which `ask_git` is
+/// set.
 fn workspace_case(repo: &TestRepo, ops: &[Op], ask_git: bool) {
     let mut fork = TestFork::new(repo, &fresh_name());
     let mut reference = Reference::read(repo.dir(), base_time(&fork));
@@ -268,7 +283,9 @@ fn workspace_case(repo: &TestRepo, ops: &[Op], ask_git: bool) {
         &mut nodes,
     );
     for (number, op) in ops.iter().enumerate() {
-        let Some(step) = op.step(&reference) else { continue };
+        let Some(step) = op.step(&reference) else {
+            continue;
+        };
         let expected = reference.apply(&step);
         let found = match step {
             Step::Commit => {
@@ -289,7 +306,12 @@ fn workspace_case(repo: &TestRepo, ops: &[Op], ask_git: bool) {
             compare(&what, &reference.sight(), subject.sight(), &mut nodes);
         }
     }
-    compare("at the end", &reference.sight(), subject.sight(), &mut nodes);
+    compare(
+        "at the end",
+        &reference.sight(),
+        subject.sight(),
+        &mut nodes,
+    );
     drop(subject);
     fork.reopen();
     let mut subject = ByInode::new(fork.workspace().clone());
@@ -344,7 +366,9 @@ fn mount_case(repo: &TestRepo, ops: &[Op]) {
     let mut host = host_copy(&host_dir, &reference);
 
     for (number, op) in ops.iter().enumerate() {
-        let Some(step) = op.step(&reference) else { continue };
+        let Some(step) = op.step(&reference) else {
+            continue;
+        };
         let expected = reference.apply(&step);
         assert_eq!(
             host.apply(&step),
@@ -368,7 +392,12 @@ fn mount_case(repo: &TestRepo, ops: &[Op]) {
             compare(&what, &reference.sight(), subject.sight(), &mut nodes);
         }
     }
-    compare("at the end", &reference.sight(), subject.sight(), &mut nodes);
+    compare(
+        "at the end",
+        &reference.sight(),
+        subject.sight(),
+        &mut nodes,
+    );
     compare_with_host(&mut reference, &mut host);
     agreement::check(repo, &fork, &reference);
     fork.remove();
@@ -388,12 +417,15 @@ fn daemon_case(repo: &TestRepo, tine: &Tine, ops: &[Op]) {
     let mut subject = Directory::new(&mount);
     let mut nodes = Nodes::default();
     for (number, op) in ops.iter().enumerate() {
-        let Some(step) = op.step(&reference) else { continue };
+        let Some(step) = op.step(&reference) else {
+            continue;
+        };
         let expected = reference.apply(&step);
         match step {
             Step::Commit => {
                 let output = tine.run(&["commit", &name, "-m", "a step"]);
-                let fine = output.status.success() || output.error_text().contains("nothing to commit");
+                let fine =
+                    output.status.success() || output.error_text().contains("nothing to commit");
                 assert!(fine, "step {number}: {}", output.error_text());
             }
             Step::Reopen => {
@@ -418,7 +450,8 @@ fn daemon_case(repo: &TestRepo, tine: &Tine, ops: &[Op]) {
     tine.ok(&["delete", &name, "--force"]);
 }
 
-/// The reference alone against the host, so that a wrong reference is found where no mount is at hand.
+/// The reference alone against the host, so that a wrong reference is found where no mount is at
+/// hand.
 #[test]
 fn the_reference_behaves_as_the_host() {
     set_umask();
@@ -429,7 +462,9 @@ fn the_reference_behaves_as_the_host() {
         let host_dir = repo.root().join(fresh_name());
         let mut host = host_copy(&host_dir, &reference);
         for (number, op) in ops.iter().enumerate() {
-            let Some(step) = op.step(&reference) else { continue };
+            let Some(step) = op.step(&reference) else {
+                continue;
+            };
             assert_eq!(
                 reference.apply(&step),
                 host.apply(&step),
@@ -441,7 +476,8 @@ fn the_reference_behaves_as_the_host() {
     });
 }
 
-/// Invariant 5 as well: names are made, removed, whited out and made again over a base all the time. And invariant 11.
+/// Invariant 5 as well: names are made, removed, whited out and made again over a base all the
+/// time. And invariant 11.
 #[test]
 fn invariant_07_and_13_a_workspace_behaves_as_the_reference() {
     set_umask();
@@ -453,7 +489,8 @@ fn invariant_07_and_13_a_workspace_behaves_as_the_reference() {
     });
 }
 
-/// Invariants 2 and 3 as well: what a snapshot or another fork stands on stays as it was, and there.
+/// Invariants 2 and 3 as well: what a snapshot or another fork stands on stays as it was, and
+/// there.
 #[test]
 fn invariant_07_and_12_forks_of_forks_and_snapshots_behave_as_their_references() {
     set_umask();

@@ -15,8 +15,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use support::{
-    TestFork, TestRepo, mounts_beneath, path_text, require_fuse, require_program, run_with_timeout, skip,
-    test_name, transport, wait_until,
+    TestFork, TestRepo, mounts_beneath, path_text, require_fuse, require_program, run_with_timeout,
+    skip, test_name, transport, wait_until,
 };
 use tine::fuse::{Mount, MountError, MountOptions, UnmountMode, users_of};
 use tine::path::RepoPath;
@@ -77,7 +77,10 @@ fn the_base_is_seen_as_a_checkout() {
         fs::read(repo.dir().join("data/large.bin")).unwrap()
     );
     assert_eq!(fs::read(root.join("docs/empty")).unwrap(), b"");
-    assert_eq!(fs::read_link(root.join("link")).unwrap(), Path::new("README.md"));
+    assert_eq!(
+        fs::read_link(root.join("link")).unwrap(),
+        Path::new("README.md")
+    );
     assert_eq!(
         fs::read_link(root.join("dangling")).unwrap(),
         Path::new("nowhere")
@@ -86,7 +89,10 @@ fn the_base_is_seen_as_a_checkout() {
         fs::read(root.join("docs/up/main.rs")).unwrap(),
         fs::read(repo.dir().join("src/main.rs")).unwrap()
     );
-    assert_eq!(fs::metadata(root.join("run.sh")).unwrap().mode() & 0o777, 0o755);
+    assert_eq!(
+        fs::metadata(root.join("run.sh")).unwrap().mode() & 0o777,
+        0o755
+    );
     assert_eq!(
         fs::metadata(root.join("README.md")).unwrap().mode() & 0o777,
         0o644
@@ -210,14 +216,21 @@ fn the_ways_of_opening_work_without_open_requests() {
         .read(true)
         .custom_flags(libc::O_DIRECTORY)
         .open(root.join("run.sh"));
-    assert_eq!(no_directory.unwrap_err().raw_os_error(), Some(libc::ENOTDIR));
+    assert_eq!(
+        no_directory.unwrap_err().raw_os_error(),
+        Some(libc::ENOTDIR)
+    );
     let nameless = OpenOptions::new()
         .write(true)
         .custom_flags(libc::O_TMPFILE)
         .open(root);
     assert_eq!(nameless.unwrap_err().raw_os_error(), Some(libc::EOPNOTSUPP));
 
-    assert_eq!(requests(&fork, "create"), 1, "the kernel asked for create again");
+    assert_eq!(
+        requests(&fork, "create"),
+        1,
+        "the kernel asked for create again"
+    );
 }
 
 #[test]
@@ -227,7 +240,9 @@ fn a_fork_without_any_file_is_mounted() {
     repo.git(&["commit", "-q", "--allow-empty", "-m", "empty"]);
     let fork = TestFork::mounted(&repo, "one");
     assert_eq!(names(fork.path()), [".git"]);
-    fork.workspace().remove_path(Caller::ROOT, &path(".git")).unwrap();
+    fork.workspace()
+        .remove_path(Caller::ROOT, &path(".git"))
+        .unwrap();
     assert_eq!(names(fork.path()), [""; 0]);
     fs::write(fork.path().join("first"), "1").unwrap();
     assert_eq!(fs::read(fork.path().join("first")).unwrap(), b"1");
@@ -264,7 +279,9 @@ fn an_unlinked_file_is_freed_when_it_is_closed() {
     fs::remove_file(fork.path().join("short-lived")).unwrap();
     assert_eq!(nodes(), before + 1);
     drop(file);
-    wait_until("the kernel forgets the node", PATIENCE, || nodes() == before);
+    wait_until("the kernel forgets the node", PATIENCE, || {
+        nodes() == before
+    });
 }
 
 #[test]
@@ -372,7 +389,10 @@ fn permissions_hold_for_those_who_are_not_root() {
     if is_root {
         let private = mount(false);
         let (entered, message) = as_user(r#"ls "$DIR""#);
-        assert!(!entered && message.contains("Permission denied"), "{message}");
+        assert!(
+            !entered && message.contains("Permission denied"),
+            "{message}"
+        );
         private.unmount(UnmountMode::Clean).unwrap();
     }
     let shared = mount(is_root);
@@ -386,7 +406,10 @@ fn permissions_hold_for_those_who_are_not_root() {
     let set_user_id = file("set-user-id", 0o4777);
     let also = file("also", 0o6777);
     let (written, message) = as_user(r#"cat "$DIR/sealed" && echo more >> "$DIR/sealed""#);
-    assert!(!written && message.contains("Permission denied"), "{message}");
+    assert!(
+        !written && message.contains("Permission denied"),
+        "{message}"
+    );
     assert_eq!(fs::read(sealed).unwrap(), b"text");
     // Who may write a program with set-user-id does not get to run it as its owner.
     let (written, message) = as_user(r#"echo more >> "$DIR/set-user-id" && : > "$DIR/also""#);
@@ -401,7 +424,11 @@ fn permissions_hold_for_those_who_are_not_root() {
         let program = file("program", 0o6777);
         let (done, message) = as_user(&format!(r#"fallocate {how} "$DIR/program""#));
         assert!(done, "{message}");
-        assert_eq!(fs::metadata(program).unwrap().mode() & 0o7777, 0o777, "{how}");
+        assert_eq!(
+            fs::metadata(program).unwrap().mode() & 0o7777,
+            0o777,
+            "{how}"
+        );
     }
     shared.unmount(UnmountMode::Clean).unwrap();
 }
@@ -412,7 +439,10 @@ fn a_warm_file_is_opened_and_read_without_a_request() {
     let repo = TestRepo::new();
     let fork = TestFork::mounted(&repo, "one");
     let look = || {
-        assert_eq!(names(&fork.path().join("docs")), ["empty", "guide.md", "up"]);
+        assert_eq!(
+            names(&fork.path().join("docs")),
+            ["empty", "guide.md", "up"]
+        );
         assert_eq!(
             fs::read(fork.path().join("docs/guide.md")).unwrap(),
             b"one\ntwo\nthree\n"
@@ -423,13 +453,17 @@ fn a_warm_file_is_opened_and_read_without_a_request() {
             Path::new("../src")
         );
     };
-    // Twice: reading something makes the kernel doubt its access time, so that the next stat asks once more.
+    // Twice: reading something makes the kernel doubt its access time, so that the next stat asks
+    // once more.
     look();
     look();
     let before = all_requests(&fork);
     look();
     assert_eq!(all_requests(&fork), before);
-    assert_eq!((requests(&fork, "open"), requests(&fork, "opendir")), (1, 1));
+    assert_eq!(
+        (requests(&fork, "open"), requests(&fork, "opendir")),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -439,8 +473,11 @@ fn changes_by_path_are_seen_at_once() {
     let fork = TestFork::mounted(&repo, "one");
     let root = fork.path();
     let workspace = fork.workspace();
-    let write =
-        |name: &str, content: &[u8]| workspace.write_path(Caller::ROOT, &path(name), content).unwrap();
+    let write = |name: &str, content: &[u8]| {
+        workspace
+            .write_path(Caller::ROOT, &path(name), content)
+            .unwrap()
+    };
     let remove = |name: &str| workspace.remove_path(Caller::ROOT, &path(name)).unwrap();
     let held = File::open(root.join("docs/guide.md")).unwrap();
     for round in 0..50u8 {
@@ -526,7 +563,10 @@ fn what_was_written_is_there_after_remounting() {
         [number("docs/guide.md"), number("new"), number("README.md")],
         before
     );
-    assert_eq!(fs::read(fork.path().join("docs/guide.md")).unwrap(), b"changed");
+    assert_eq!(
+        fs::read(fork.path().join("docs/guide.md")).unwrap(),
+        b"changed"
+    );
     assert_eq!(fs::read(fork.path().join("new")).unwrap(), b"new");
 }
 
@@ -591,7 +631,10 @@ fn a_copy_in_another_namespace_keeps_nothing_from_being_unmounted() {
 fn who_stands_in_another_namespace_uses_the_mount() {
     require_fuse!();
     if !nix::unistd::geteuid().is_root() {
-        return skip(test_name!(), "only root can mount a directory at another place");
+        return skip(
+            test_name!(),
+            "only root can mount a directory at another place",
+        );
     }
     let repo = TestRepo::new();
     let fork = TestFork::mounted(&repo, "one");

@@ -40,7 +40,9 @@ fn repo() -> TestRepo {
 
 /// A mounted fork that shows texts.
 fn overlaid(repo: &TestRepo, name: &str) -> TestFork {
-    let mut fork = TestFork::with(repo, name, |options| options.settings.overlay_buffers = true);
+    let mut fork = TestFork::with(repo, name, |options| {
+        options.settings.overlay_buffers = true
+    });
     fork.mount();
     fork
 }

@@ -1,7 +1,8 @@
-//! Who may do what: access control lists, extended attributes and the bits of a mode, side by side with the file system
-//! that the tests lie on.
+//! Who may do what: access control lists, extended attributes and the bits of a mode, side by side
+//! with the file system that the tests lie on.
 //!
-//! A script is run in an empty directory there and in one of a mount, and must say the same in both.
+//! A script is run in an empty directory there and in one of a mount, and must say the same in
+//! both.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -12,12 +13,12 @@ use std::process::Command;
 
 use support::command::shell;
 use support::{
-    OutputExt, Random, TestFork, TestRepo, Tine, is_root, require_fuse, require_program, require_root,
-    run_with_timeout, soaking,
+    OutputExt, Random, TestFork, TestRepo, Tine, is_root, require_fuse, require_program,
+    require_root, run_with_timeout, soaking,
 };
 
-/// What every script begins with: `try` tells a command, what it says and its exit code; `as` runs one as an ordinary
-/// user, `as_member` as one who is in the group 4000, too.
+/// What every script begins with: `try` tells a command, what it says and its exit code; `as` runs
+/// one as an ordinary user, `as_member` as one who is in the group 4000, too.
 const PRELUDE: &str = r#"
 try() { echo "\$ $*"; "$@" 2>&1 || echo "exit code $?"; }
 as() { user=$1; shift; setpriv --reuid="$user" --regid="$user" --clear-groups "$@"; }
@@ -44,7 +45,8 @@ fn fork_for(repo: &TestRepo, entry: Entry) -> TestFork {
 /// What a script says in a fresh directory.
 fn said_in(dir: &Path, script: &str) -> String {
     fs::create_dir(dir).expect("the directory is new");
-    // The script stands there already: who it runs commands as need not be able to reach the directory from above.
+    // The script stands there already: who it runs commands as need not be able to reach the
+    // directory from above.
     let script = format!("{PRELUDE}{script}");
     let mut command = Command::new("sh");
     command.args(["-uc", &script]).current_dir(dir);
@@ -61,7 +63,8 @@ fn same_on_host_and_mount(entry: Entry, script: &str) {
     compare(&repo, &fork, "dir", script);
 }
 
-/// Runs a script in fresh directories called `name` on the host's file system and on a mount, and compares.
+/// Runs a script in fresh directories called `name` on the host's file system and on a mount, and
+/// compares.
 #[track_caller]
 fn compare(repo: &TestRepo, fork: &TestFork, name: &str, script: &str) {
     let on_host = said_in(&repo.root().join(name), script);
@@ -353,7 +356,14 @@ chattr -Rf -ia .; rm -rf ./*
 fn flags_protect_as_on_the_host() {
     require_fuse!();
     require_root!("be other users");
-    for program in ["chattr", "setfattr", "setfacl", "setpriv", "python3", "fallocate"] {
+    for program in [
+        "chattr",
+        "setfattr",
+        "setfacl",
+        "setpriv",
+        "python3",
+        "fallocate",
+    ] {
         require_program!(program);
     }
     same_on_host_and_mount(Entry::Anybody, FLAGS);
@@ -416,7 +426,8 @@ fn tine_goes_on_with_forks_that_hold_immutable_files() {
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("one");
     let protect = |names: &str| {
-        let script = format!("echo kept > new; mkdir sub; echo below > sub/file; chattr +i {names}");
+        let script =
+            format!("echo kept > new; mkdir sub; echo below > sub/file; chattr +i {names}");
         run_with_timeout(&mut shell(&dir, &script)).expect_success("the script");
     };
     // The root, too: what tine keeps there must not depend on it.
@@ -537,11 +548,16 @@ fn whatever_users_do_comes_out_as_on_the_host() {
     let repo = TestRepo::new();
     let fork = fork_for(&repo, Entry::Anybody);
     let program = repo.root().join("random.py");
-    fs::write(&program, include_str!("permissions/random.py")).expect("the directory can be written");
+    fs::write(&program, include_str!("permissions/random.py"))
+        .expect("the directory can be written");
     let rounds = if soaking() { 200 } else { 2 };
     for round in 0..rounds {
         for flags in ["", "flags"] {
-            let script = format!("python3 '{}' {} 150 {flags}", program.display(), random.next());
+            let script = format!(
+                "python3 '{}' {} 150 {flags}",
+                program.display(),
+                random.next()
+            );
             compare(&repo, &fork, &format!("round-{round}{flags}"), &script);
         }
     }

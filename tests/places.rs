@@ -1,5 +1,5 @@
-//! The mount place is never a trap: nobody writes beside a fork unnoticed while nothing is mounted, and copied and moved
-//! repositories keep their hands off each other's places.
+//! The mount place is never a trap: nobody writes beside a fork unnoticed while nothing is mounted,
+//! and copied and moved repositories keep their hands off each other's places.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -31,7 +31,8 @@ fn mode(dir: &Path) -> u32 {
     fs::metadata(dir).unwrap().permissions().mode() & 0o777
 }
 
-/// A writer of numbered files, every few milliseconds, until it is told to end; the numbers that it wrote.
+/// A writer of numbered files, every few milliseconds, until it is told to end; the numbers that it
+/// wrote.
 fn write_until(dir: &Path, stop: &AtomicBool) -> Vec<u32> {
     let mut written = Vec::new();
     for number in 0.. {
@@ -73,7 +74,11 @@ fn what_a_writer_wrote_across_kills_of_the_daemon_is_in_the_fork() {
         assert_eq!(found.ok(), Some(number.to_string()), "f{number}");
     }
     if is_root() {
-        assert_eq!(mounted_at(&dir), ["tmpfs", "fuse.tine"], "a guard lies beneath");
+        assert_eq!(
+            mounted_at(&dir),
+            ["tmpfs", "fuse.tine"],
+            "a guard lies beneath"
+        );
         let forks = tine.json(&["list"]);
         assert_eq!(
             forks["forks"][0]["strays"],
@@ -137,8 +142,14 @@ fn what_lies_in_the_place_of_an_unmounted_fork_is_told_and_stays_when_that_is_de
     let deleted = tine.ok(&["delete", "one"]);
     assert!(deleted.contains("a stray.txt, sub/"), "{deleted}");
     assert!(deleted.contains(dir.to_str().unwrap()), "{deleted}");
-    assert_eq!(fs::read_to_string(dir.join("a stray.txt")).unwrap(), "stray\n");
-    assert_eq!(fs::read_to_string(dir.join("sub/below")).unwrap(), "below\n");
+    assert_eq!(
+        fs::read_to_string(dir.join("a stray.txt")).unwrap(),
+        "stray\n"
+    );
+    assert_eq!(
+        fs::read_to_string(dir.join("sub/below")).unwrap(),
+        "below\n"
+    );
     // A fork that is made there has them, as any does that is mounted.
     let dir = tine.new_fork("two");
     tine.ok(&["unmount", "two"]);
@@ -193,7 +204,10 @@ fn strays_become_files_of_the_fork_and_can_be_taken_back() {
     assert_eq!(read("both.txt.stray"), "beside\n");
     assert_eq!(read("new/deep/file.txt"), "deep\n");
     assert_eq!(mode(&dir.join("go.sh")), 0o755);
-    assert_eq!(fs::read_link(dir.join("to-go")).unwrap(), Path::new("go.sh"));
+    assert_eq!(
+        fs::read_link(dir.join("to-go")).unwrap(),
+        Path::new("go.sh")
+    );
 
     tine.ok(&["undo", "one"]);
     assert!(!dir.join("new").exists() && !dir.join("both.txt.stray").exists());
@@ -235,7 +249,10 @@ fn strays_are_told_once_whatever_became_of_the_daemon() {
     }
     tine.kill_daemon();
     assert_eq!(strays(), serde_json::json!([]));
-    assert_eq!(fs::read_to_string(dir.join("a stray.txt")).unwrap(), "stray\n");
+    assert_eq!(
+        fs::read_to_string(dir.join("a stray.txt")).unwrap(),
+        "stray\n"
+    );
 }
 
 #[test]
@@ -251,11 +268,20 @@ fn a_fork_that_is_mounted_in_another_mount_namespace_is_not_said_to_be_here() {
     elsewhere.args(["new", "demo"]).current_dir(repo.dir());
     run_with_timeout(&mut elsewhere).expect_success("tine new");
     let said = tine.fails(5, &["mount", "demo"]);
-    assert!(said.contains("in the mount namespace of the daemon"), "{said}");
-    assert!(tine.fails(5, &["new", "other"]).contains("tine daemon stop"));
+    assert!(
+        said.contains("in the mount namespace of the daemon"),
+        "{said}"
+    );
+    assert!(
+        tine.fails(5, &["new", "other"])
+            .contains("tine daemon stop")
+    );
     tine.ok(&["daemon", "stop"]);
     let dir = PathBuf::from(tine.ok(&["mount", "demo"]).trim_end());
-    assert_eq!(mounted_at(&dir).last().map(String::as_str), Some("fuse.tine"));
+    assert_eq!(
+        mounted_at(&dir).last().map(String::as_str),
+        Some("fuse.tine")
+    );
 }
 
 #[test]
@@ -276,8 +302,8 @@ fn a_stray_that_a_program_still_writes_is_not_lost() {
     drop(log);
     tine.ok(&["unmount", "demo"]);
     tine.ok(&["mount", "demo"]);
-    let texts =
-        ["server.log", "server.log.stray"].map(|name| fs::read_to_string(dir.join(name)).unwrap_or_default());
+    let texts = ["server.log", "server.log.stray"]
+        .map(|name| fs::read_to_string(dir.join(name)).unwrap_or_default());
     assert!(texts.iter().any(|text| text.contains("two")), "{texts:?}");
 }
 
@@ -291,11 +317,11 @@ fn tine_in(tine: &Tine<'_>, dir: &Path, args: &[&str]) -> String {
 
 /// Where `git worktree list` has the fork's worktree.
 fn worktrees(repo: &TestRepo, dir: &Path) -> String {
-    let output =
-        run_with_timeout(
-            repo.command(Path::new("git"), dir)
-                .args(["worktree", "list", "--porcelain"]),
-        );
+    let output = run_with_timeout(repo.command(Path::new("git"), dir).args([
+        "worktree",
+        "list",
+        "--porcelain",
+    ]));
     output.expect_success("git worktree list").text()
 }
 
@@ -313,7 +339,11 @@ fn a_copy_takes_places_of_its_own() {
     let text = run_with_timeout(&mut tine.command_in(&copy, &["list"])).expect_success("list");
     let own: PathBuf = repo.root().join("copy.forks/one");
     assert!(text.text().contains("copy.forks/one"), "{}", text.text());
-    assert!(text.error_text().contains("a copy of"), "{}", text.error_text());
+    assert!(
+        text.error_text().contains("a copy of"),
+        "{}",
+        text.error_text()
+    );
     assert_eq!(fs::read_to_string(own.join("work.txt")).unwrap(), "work\n");
     assert!(
         !mounted_at(&dir).contains(&"fuse.tine".to_owned()),

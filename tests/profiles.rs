@@ -1,4 +1,5 @@
-//! Mounts for large files, whose contents the kernel reads by itself: the same bytes as everywhere, whoever changes them.
+//! Mounts for large files, whose contents the kernel reads by itself: the same bytes as everywhere,
+//! whoever changes them.
 
 mod support;
 
@@ -25,7 +26,8 @@ fn with_large_file(repo: &TestRepo) -> TestFork {
     });
     fork.mount();
     fs::write(fork.path().join("large"), pattern(LARGE)).unwrap();
-    // The kernel waits for no answer when it closes a file, and as long as one is open through its cache, all are.
+    // The kernel waits for no answer when it closes a file, and as long as one is open through its
+    // cache, all are.
     support::wait_until("the written file is closed", PATIENCE, || {
         requests(&fork, "release") == requests(&fork, "open")
     });
@@ -69,7 +71,8 @@ fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     );
 }
 
-/// Runs a program that maps files. This process must not: it would wait for itself with its memory locked.
+/// Runs a program that maps files. This process must not: it would wait for itself with its memory
+/// locked.
 fn python(code: &str, path: &Path) -> Vec<u8> {
     let output = run_with_timeout(Command::new("python3").args(["-c", code]).arg(path));
     assert!(
@@ -119,7 +122,8 @@ fn large_files_are_read_and_mapped_without_a_request() {
     assert!(requests(&fork, "open") > 0);
     drop(file);
 
-    // A program is mapped, too. Written by this process, a child of another test might have it open for writing still.
+    // A program is mapped, too. Written by this process, a child of another test might have it open
+    // for writing still.
     let program = fork.path().join("program");
     let copied = run_with_timeout(Command::new("cp").arg("/bin/sh").arg(&program));
     assert!(copied.status.success());
@@ -138,7 +142,10 @@ fn small_files_are_kept_in_the_cache_from_one_opening_to_the_next() {
     fs::write(fork.path().join("small"), pattern(SMALL)).unwrap();
     let read = || {
         assert_eq!(fs::read(fork.path().join("small")).unwrap(), pattern(SMALL));
-        assert_eq!(fs::read(fork.path().join("base.txt")).unwrap(), b"of the base\n");
+        assert_eq!(
+            fs::read(fork.path().join("base.txt")).unwrap(),
+            b"of the base\n"
+        );
     };
     read();
     let before = requests(&fork, "read");
@@ -157,7 +164,11 @@ fn who_reads_sees_what_others_write_meanwhile() {
     let mut expected = pattern(LARGE);
     assert_same(&read_all(&reader), &expected, "the content");
 
-    let mut writer = OpenOptions::new().read(true).append(true).open(&path).unwrap();
+    let mut writer = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .open(&path)
+        .unwrap();
     writer.write_all(b"appended").unwrap();
     expected.extend_from_slice(b"appended");
     assert_same(&read_all(&reader), &expected, "the content");
@@ -170,7 +181,11 @@ fn who_reads_sees_what_others_write_meanwhile() {
     for len in [70_000, 100, 0, 50, 2 * LARGE] {
         writer.set_len(len as u64).unwrap();
         expected.resize(len, 0);
-        assert_same(&read_all(&reader), &expected, &format!("cut or grown to {len}"));
+        assert_same(
+            &read_all(&reader),
+            &expected,
+            &format!("cut or grown to {len}"),
+        );
         assert_eq!(fs::metadata(&path).unwrap().len(), len as u64);
         assert_same(&fs::read(&path).unwrap(), &expected, "the content");
     }
@@ -190,7 +205,11 @@ fn who_reads_sees_what_others_write_meanwhile() {
     drop((reader, writer));
 
     // What was written past the kernel's cache is in it no more than what was cut.
-    let mut writer = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let mut writer = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
     let mut bytes = Vec::new();
     writer.read_to_end(&mut bytes).unwrap();
     assert_same(&bytes, &expected, "the content");
@@ -204,7 +223,11 @@ fn who_writes_first_is_seen_by_readers_and_through_mappings() {
     let repo = TestRepo::new();
     let fork = with_large_file(&repo);
     let path = fork.path().join("large");
-    let writer = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let writer = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
     let reader = File::open(&path).unwrap();
     writer.write_all_at(b"first", 5000).unwrap();
     let mut expected = pattern(LARGE);
@@ -229,7 +252,8 @@ fn what_is_written_through_a_mapping_counts_as_a_change() {
     let fork = with_large_file(&repo);
     fork.commit("large").unwrap();
     let path = fork.path().join("large");
-    // Another content than the one that was committed: the kernel reads none that has left the layer.
+    // Another content than the one that was committed: the kernel reads none that has left the
+    // layer.
     fs::write(&path, pattern(LARGE + 1)).unwrap();
     let before = fs::metadata(&path).unwrap().modified().unwrap();
     write_mapped(&path);

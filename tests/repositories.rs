@@ -1,5 +1,5 @@
-//! Repositories as they come: however they are stored and whatever is in them, a fork is what git itself would check
-//! out, or it is refused.
+//! Repositories as they come: however they are stored and whatever is in them, a fork is what git
+//! itself would check out, or it is refused.
 
 mod support;
 
@@ -9,8 +9,8 @@ use std::path::Path;
 use support::repo::path_text;
 use support::{OutputExt, TestFork, TestRepo, Tine, require_fuse};
 
-/// Checks the whole of a fork's life: clean, as git would check it out, changed, committed by tine and by git, opened
-/// again.
+/// Checks the whole of a fork's life: clean, as git would check it out, changed, committed by tine
+/// and by git, opened again.
 #[track_caller]
 fn works(repo: &TestRepo) {
     let mut fork = TestFork::mounted(repo, "demo");
@@ -26,7 +26,9 @@ fn works(repo: &TestRepo) {
             "echo added > added.txt; echo changed >> README.md; rm -f docs/guide.md",
         );
     }
-    let outcome = fork.commit("by tine").expect("there is something to commit");
+    let outcome = fork
+        .commit("by tine")
+        .expect("there is something to commit");
     assert_eq!(repo.status(fork.path()), "");
     repo.sh_in(&checkout, "git add -A; git commit -qm 'by git'");
     assert_eq!(
@@ -52,7 +54,8 @@ fn works(repo: &TestRepo) {
     repo.git(&["fsck", "--strict"]);
 }
 
-/// As [`works`], where a fork may instead be refused for `reason`; never may it differ from git's checkout.
+/// As [`works`], where a fork may instead be refused for `reason`; never may it differ from git's
+/// checkout.
 #[track_caller]
 fn works_or_is_refused(repo: &TestRepo, reason: &str) {
     match TestFork::try_with(repo, "trial", |_| {}) {
@@ -81,7 +84,10 @@ fn assert_nothing_left(repo: &TestRepo, name: &str) {
     ]);
     assert_eq!(refs, "");
     let worktrees = repo.git(&["worktree", "list", "--porcelain"]);
-    assert!(!worktrees.contains(&format!("repo.forks/{name}")), "{worktrees}");
+    assert!(
+        !worktrees.contains(&format!("repo.forks/{name}")),
+        "{worktrees}"
+    );
     assert!(!repo.common_dir().join("tine/forks").join(name).exists());
 }
 
@@ -320,7 +326,10 @@ fn pointers_of_a_filter_that_is_not_installed() {
     require_fuse!();
     let repo = TestRepo::unborn();
     repo.write_base_files();
-    repo.write(".gitattributes", "*.psd filter=lfs diff=lfs merge=lfs -text\n");
+    repo.write(
+        ".gitattributes",
+        "*.psd filter=lfs diff=lfs merge=lfs -text\n",
+    );
     repo.write(
         "art.psd",
         "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
@@ -367,7 +376,10 @@ fn partial_clone_fetches_what_is_missing() {
     require_fuse!();
     let repo = partial_clone();
     let missing = repo.git(&["rev-list", "--objects", "--missing=print", "--all"]);
-    assert!(missing.contains("\n?"), "blobs are missing before: {missing}");
+    assert!(
+        missing.contains("\n?"),
+        "blobs are missing before: {missing}"
+    );
     let fork = TestFork::mounted(&repo, "demo");
     repo.assert_same_trees(&repo.root().join("repo"), fork.path());
     assert_eq!(repo.status(fork.path()), "");
@@ -383,7 +395,8 @@ fn partial_clone_fetches_what_is_missing() {
 fn partial_clone_without_its_origin_gives_an_error_and_no_data() {
     require_fuse!();
     let repo = partial_clone();
-    fs::rename(repo.root().join("repo"), repo.root().join("gone")).expect("the origin can be moved away");
+    fs::rename(repo.root().join("repo"), repo.root().join("gone"))
+        .expect("the origin can be moved away");
     match TestFork::try_with(&repo, "demo", |_| {}) {
         Err(error) => {
             assert!(!error.to_string().is_empty());
@@ -391,7 +404,8 @@ fn partial_clone_without_its_origin_gives_an_error_and_no_data() {
         }
         Ok(mut fork) => {
             fork.mount();
-            let error = fs::read(fork.path().join("README.md")).expect_err("the blob cannot be had");
+            let error =
+                fs::read(fork.path().join("README.md")).expect_err("the blob cannot be had");
             assert_eq!(error.raw_os_error(), Some(libc::EIO));
         }
     }
@@ -411,14 +425,21 @@ fn corrupt_objects_give_an_error_and_no_data() {
     fs::write(&object, "this is no object").expect("the object can be damaged");
     match TestFork::try_with(&repo, "demo", |_| {}) {
         Err(error) => {
-            assert!(error.to_string().contains(&blob), "the object is named: {error}");
+            assert!(
+                error.to_string().contains(&blob),
+                "the object is named: {error}"
+            );
             assert_nothing_left(&repo, "demo");
         }
         Ok(mut fork) => {
             fork.mount();
-            let error = fs::read(fork.path().join("docs/guide.md")).expect_err("the blob cannot be read");
+            let error =
+                fs::read(fork.path().join("docs/guide.md")).expect_err("the blob cannot be read");
             assert_eq!(error.raw_os_error(), Some(libc::EIO));
-            assert!(fs::read(fork.path().join("README.md")).is_ok(), "the others can");
+            assert!(
+                fs::read(fork.path().join("README.md")).is_ok(),
+                "the others can"
+            );
         }
     }
 }
@@ -459,7 +480,8 @@ fn empty_tree() {
     fs::write(fork.path().join("first.txt"), "first\n").expect("the mount can be written");
     fork.commit("first").expect("there is something to commit");
     fs::remove_file(fork.path().join("first.txt")).expect("it was just made");
-    fork.commit("empty again").expect("there is something to commit");
+    fork.commit("empty again")
+        .expect("there is something to commit");
     assert_eq!(
         repo.git(&["rev-parse", "tine/demo^{tree}"]),
         repo.git(&["rev-parse", "main^{tree}"])

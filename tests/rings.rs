@@ -1,5 +1,5 @@
-//! FUSE over io_uring: forks whose requests come through rings, where the kernel has them switched on. The other test
-//! programs run over rings as well with `TINE_TEST_TRANSPORT=ring`.
+//! FUSE over io_uring: forks whose requests come through rings, where the kernel has them switched
+//! on. The other test programs run over rings as well with `TINE_TEST_TRANSPORT=ring`.
 
 mod support;
 
@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use support::{
-    OutputExt, TestRepo, Tine, path_text, require_fuse, require_program, require_root, run_with_timeout,
-    skip_optional, test_name, wait_until,
+    OutputExt, TestRepo, Tine, path_text, require_fuse, require_program, require_root,
+    run_with_timeout, skip_optional, test_name, wait_until,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -61,7 +61,9 @@ fn figure(tine: &Tine<'_>, key: &str) -> u64 {
 /// Runs a shell script in `dir`, on one CPU: all its requests go to one queue.
 fn on_one_cpu(dir: &Path, script: &str) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", "0", "sh", "-ec", script]).current_dir(dir);
+    command
+        .args(["-c", "0", "sh", "-ec", script])
+        .current_dir(dir);
     command
 }
 
@@ -89,7 +91,10 @@ fn requests_come_as_is_chosen() {
         tine.new_fork("three");
         assert_eq!(transport_of(&tine, "three"), "ring");
         let text = tine.ok(&["daemon", "status"]);
-        assert!(text.contains("served through io_uring     three, two"), "{text}");
+        assert!(
+            text.contains("served through io_uring     three, two"),
+            "{text}"
+        );
     } else {
         let message = tine.fails(1, &["new", "three"]);
         assert!(
@@ -104,8 +109,14 @@ fn requests_come_as_is_chosen() {
 
     choose(&repo, "pigeon");
     let message = tine.fails(1, &["new", "four"]);
-    assert!(message.contains(r#"tine.transport is "pigeon""#), "{message}");
-    assert!(message.contains("none of auto, device and ring"), "{message}");
+    assert!(
+        message.contains(r#"tine.transport is "pigeon""#),
+        "{message}"
+    );
+    assert!(
+        message.contains("none of auto, device and ring"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -132,17 +143,19 @@ fn programs_work_over_rings() {
         rm -r more copy third
         ! test -e more
     "#;
-    run_with_timeout(on_one_cpu(&dir, script).env("HOME", repo.root().join("home"))).expect_success(script);
+    run_with_timeout(on_one_cpu(&dir, script).env("HOME", repo.root().join("home")))
+        .expect_success(script);
     tine.ok(&["daemon", "stop"]);
     tine.ok(&["mount", "one"]);
-    let script =
-        r#"test $(stat -c %s large) = 100; test "$(cat second)" = 1; cmp "$HOME/large" by-large-blocks"#;
-    run_with_timeout(on_one_cpu(&dir, script).env("HOME", repo.root().join("home"))).expect_success(script);
+    let script = r#"test $(stat -c %s large) = 100; test "$(cat second)" = 1; cmp "$HOME/large" by-large-blocks"#;
+    run_with_timeout(on_one_cpu(&dir, script).env("HOME", repo.root().join("home")))
+        .expect_success(script);
     let counted = tine.json(&["daemon", "status"])["mounted"][0]["requests"]["read"].as_u64();
     assert!(counted > Some(0), "{counted:?}");
 }
 
-/// A filter that waits runs for a lookup, a read and whatever else; everybody else on the CPU goes on.
+/// A filter that waits runs for a lookup, a read and whatever else; everybody else on the CPU goes
+/// on.
 #[test]
 fn what_takes_long_holds_nobody_up() {
     require_rings!();

@@ -1,6 +1,6 @@
-//! What the kernel asks for, operation by operation: exact numbers. A time would show a lost optimisation only on a
-//! machine that does nothing else; a request that was not there before shows everywhere. `scripts/round-trips` counts
-//! more of them, and programs.
+//! What the kernel asks for, operation by operation: exact numbers. A time would show a lost
+//! optimisation only on a machine that does nothing else; a request that was not there before shows
+//! everywhere. `scripts/round-trips` counts more of them, and programs.
 
 mod support;
 
@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use support::{
-    OutputExt, TestFork, TestRepo, Tine, is_root, path_text, require_fuse, require_program, run_with_timeout,
+    OutputExt, TestFork, TestRepo, Tine, is_root, path_text, require_fuse, require_program,
+    run_with_timeout,
 };
 
 /// A mounted fork, and what it was asked until the last look.
@@ -24,14 +25,17 @@ struct Counted {
 
 impl Counted {
     fn new(repo: &TestRepo, allow_other: bool) -> Counted {
-        let mut fork = TestFork::with(repo, "one", |options| options.settings.allow_other = allow_other);
+        let mut fork = TestFork::with(repo, "one", |options| {
+            options.settings.allow_other = allow_other
+        });
         fork.mount();
         let mut counted = Counted {
             fork,
             before: Vec::new(),
             checks: allow_other || !is_root(),
         };
-        // CREATE is asked for once, because its answer holds for good; each test starts behind that.
+        // CREATE is asked for once, because its answer holds for good; each test starts behind
+        // that.
         write_new(&counted.path("first"), b"");
         stat(counted.fork.path());
         counted.look();
@@ -42,7 +46,8 @@ impl Counted {
         self.fork.path().join(name)
     }
 
-    /// What was asked since the last look: `lookup 1, write 2`, in alphabetical order. Nobody waits for a forget.
+    /// What was asked since the last look: `lookup 1, write 2`, in alphabetical order. Nobody waits
+    /// for a forget.
     fn look(&mut self) -> String {
         let now = self.fork.mounted_at().expect("it is mounted").counters();
         let mut asked: Vec<String> = Vec::new();
@@ -70,8 +75,8 @@ impl Counted {
         );
     }
 
-    /// The same in a directory that something was just made or removed in: the kernel does not know its mode any more,
-    /// and asks where it is to check permissions.
+    /// The same in a directory that something was just made or removed in: the kernel does not know
+    /// its mode any more, and asks where it is to check permissions.
     #[track_caller]
     fn costs_after_a_change(&mut self, what: &str, expected: &str, act: impl FnOnce()) {
         let mut asked = expected.to_owned();
@@ -85,8 +90,8 @@ impl Counted {
     }
 }
 
-/// Runs `test` on a mount that only who made the fork may enter (there the kernel checks no permissions for root), and
-/// on one that others may enter, too.
+/// Runs `test` on a mount that only who made the fork may enter (there the kernel checks no
+/// permissions for root), and on one that others may enter, too.
 fn on_both_kinds_of_mounts(test: impl Fn(Counted)) {
     for allow_other in [false, true] {
         let repo = TestRepo::new();
@@ -140,7 +145,9 @@ fn what_was_seen_once_is_not_asked_for_again() {
         counted.costs("stat after the first read", "getattr 1", || stat(&file));
         counted.costs("stat after that", "", || stat(&file));
 
-        counted.costs("a missing name, first", "lookup 1", || assert!(!missing.exists()));
+        counted.costs("a missing name, first", "lookup 1", || {
+            assert!(!missing.exists())
+        });
         counted.costs("a missing name, again", "", || assert!(!missing.exists()));
 
         let link = counted.path("link");
@@ -171,7 +178,9 @@ fn writing_costs_what_it_must() {
     require_fuse!();
     on_both_kinds_of_mounts(|mut counted| {
         let dir = counted.path("new");
-        counted.costs("mkdir", "lookup 1, mkdir 1", || fs::create_dir(&dir).unwrap());
+        counted.costs("mkdir", "lookup 1, mkdir 1", || {
+            fs::create_dir(&dir).unwrap()
+        });
         let file = dir.join("file");
         counted.costs_after_a_change(
             "create, write, close",
@@ -205,11 +214,17 @@ fn writing_costs_what_it_must() {
             "truncate while opening, and write",
             "getxattr 1, setattr 1, write 1",
             || {
-                let mut open = OpenOptions::new().write(true).truncate(true).open(&file).unwrap();
+                let mut open = OpenOptions::new()
+                    .write(true)
+                    .truncate(true)
+                    .open(&file)
+                    .unwrap();
                 open.write_all(b"new").unwrap();
             },
         );
-        counted.costs("read whole pages that were written", "getattr 1", || read(&large));
+        counted.costs("read whole pages that were written", "getattr 1", || {
+            read(&large)
+        });
         counted.costs(
             "read a part of a page that was written",
             "getattr 1, read 1",
@@ -270,7 +285,12 @@ fn the_script_that_counts_finds_the_same() {
     let counts = repo.root().join("counts.json");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/round-trips");
     let mut command = repo.command(&script, repo.dir());
-    command.args(["--tine", path_text(Tine::program()), "--json", path_text(&counts)]);
+    command.args([
+        "--tine",
+        path_text(Tine::program()),
+        "--json",
+        path_text(&counts),
+    ]);
     command.args(["--dir", path_text(repo.root())]);
     command.args(["--times", "2", "--only", "stat, ", "--only", "mkdir"]);
     run_with_timeout(&mut command).expect_success("scripts/round-trips");

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{
-    OutputExt, TestRepo, Tine, is_root, require_fuse, require_program, require_root, run_with_timeout,
-    soaking, wait_until,
+    OutputExt, TestRepo, Tine, is_root, require_fuse, require_program, require_root,
+    run_with_timeout, soaking, wait_until,
 };
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -31,7 +31,8 @@ fn store_dir(repo: &TestRepo) -> PathBuf {
 }
 
 fn connect(repo: &TestRepo) -> UnixStream {
-    let stream = UnixStream::connect(store_dir(repo).join("daemon.sock")).expect("the daemon listens");
+    let stream =
+        UnixStream::connect(store_dir(repo).join("daemon.sock")).expect("the daemon listens");
     stream
         .set_read_timeout(Some(LIMIT))
         .expect("a timeout can be set");
@@ -42,7 +43,9 @@ fn connect(repo: &TestRepo) -> UnixStream {
 fn ask(stream: &UnixStream, line: &[u8]) -> String {
     let mut output = stream;
     // The answer tells whether it was read.
-    let _ = output.write_all(line).and_then(|()| output.write_all(b"\n"));
+    let _ = output
+        .write_all(line)
+        .and_then(|()| output.write_all(b"\n"));
     let mut answer = String::new();
     BufReader::new(stream)
         .read_line(&mut answer)
@@ -98,7 +101,9 @@ fn by_stranger(script: &str, socket: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.arg(format!("--reuid={STRANGER}"));
     command.arg(format!("--regid={STRANGER}"));
-    command.args(["--clear-groups", "perl", "-e", script]).arg(socket);
+    command
+        .args(["--clear-groups", "perl", "-e", script])
+        .arg(socket);
     command
 }
 
@@ -164,7 +169,9 @@ print <$c>;"#;
     fs::rename(&planted, store_dir(&repo).join("daemon.sock")).unwrap();
     // Between bind and listen nobody answers yet.
     wait_until("the command meets the stranger", LIMIT, || {
-        tine.run(&["list"]).error_text().contains("runs as another user")
+        tine.run(&["list"])
+            .error_text()
+            .contains("runs as another user")
     });
     let told = listener.wait_with_output().unwrap();
     assert_eq!(told.text(), "", "nothing was said to it");
@@ -234,7 +241,10 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
     ];
     for name in names {
         requests.push((new_request(json!(name)), "usage"));
-        requests.push((json!({"request": "show", "arguments": {"fork": name}}), "usage"));
+        requests.push((
+            json!({"request": "show", "arguments": {"fork": name}}),
+            "usage",
+        ));
         requests.push((
             json!({"request": "delete", "arguments": {"fork": name, "force": true}}),
             "usage",
@@ -262,7 +272,15 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
         request["arguments"][key] = value;
         request
     };
-    for git_dir in ["/", "/etc", "relative", "", "/dev/null", "/proc/self/fd", "/a\0b"] {
+    for git_dir in [
+        "/",
+        "/etc",
+        "relative",
+        "",
+        "/dev/null",
+        "/proc/self/fd",
+        "/a\0b",
+    ] {
         let mut request = with("git_dir", json!(git_dir));
         request["arguments"]["from"] = json!("HEAD");
         requests.push((request, "any"));
@@ -342,7 +360,10 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
         "usage",
     ));
     requests.push((with("umask", json!(70000)), "usage"));
-    requests.push((json!({"request": "run", "arguments": {"command": "id"}}), "usage"));
+    requests.push((
+        json!({"request": "run", "arguments": {"command": "id"}}),
+        "usage",
+    ));
     requests
 }
 
@@ -366,8 +387,8 @@ fn no_request_reaches_outside() {
     for (mut request, code) in requests {
         request["protocol"] = json!(2);
         let answer = ask(&stream, request.to_string().as_bytes());
-        let answer: Value =
-            serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{request}: {error}: {answer}"));
+        let answer: Value = serde_json::from_str(&answer)
+            .unwrap_or_else(|error| panic!("{request}: {error}: {answer}"));
         let found = answer.pointer("/error/code").and_then(Value::as_str);
         match (code, found) {
             ("any", Some("internal")) | (_, None) => panic!("{request}: {answer}"),
@@ -386,8 +407,7 @@ fn no_request_reaches_outside() {
     let identity = json!({"name": smuggler, "email": "e>\ngpgsig x", "time": null});
     let request = json!({"protocol": 2, "request": "commit", "from": {"author": identity, "committer": identity}, "arguments": {"fork": "demo", "message": "m"}});
     ask(&stream, request.to_string().as_bytes());
-    let request =
-        json!({"protocol": 2, "request": "commit", "arguments": {"fork": "demo", "message": "m\0n"}});
+    let request = json!({"protocol": 2, "request": "commit", "arguments": {"fork": "demo", "message": "m\0n"}});
     assert!(ask(&stream, request.to_string().as_bytes()).contains("\"error\""));
     let commit = repo.git(&["cat-file", "commit", "tine/demo"]);
     let headers: Vec<&str> = commit
@@ -395,7 +415,11 @@ fn no_request_reaches_outside() {
         .take_while(|line| !line.is_empty())
         .filter_map(|line| line.split(' ').next())
         .collect();
-    assert_eq!(headers, ["tree", "parent", "author", "committer"], "{commit}");
+    assert_eq!(
+        headers,
+        ["tree", "parent", "author", "committer"],
+        "{commit}"
+    );
     repo.git(&["fsck", "--strict"]);
 }
 
@@ -411,7 +435,11 @@ fn the_names_in_git_that_a_fork_may_not_have_are_refused_on_the_command_line() {
             "{name}: {}",
             output.error_text()
         );
-        assert!(output.error_text().contains("hint:"), "{}", output.error_text());
+        assert!(
+            output.error_text().contains("hint:"),
+            "{}",
+            output.error_text()
+        );
     }
     assert_eq!(names_beneath(&repo.git_dir().join("refs/heads")).len(), 1);
 }
@@ -486,7 +514,8 @@ fn random_bytes_on_the_socket_do_no_harm() {
         json!({"protocol": 2, "request": "show", "arguments": {"fork": "demo"}}).to_string(),
         json!({"protocol": 2, "request": "changes", "arguments": {"fork": "demo", "write": false}})
             .to_string(),
-        json!({"protocol": 2, "request": "log", "arguments": {"fork": "demo", "limit": 3}}).to_string(),
+        json!({"protocol": 2, "request": "log", "arguments": {"fork": "demo", "limit": 3}})
+            .to_string(),
         json!({"protocol": 2, "request": "figures", "arguments": {}}).to_string(),
     ];
     for _ in 0..if soaking() { 20_000 } else { 500 } {
@@ -507,8 +536,8 @@ fn random_bytes_on_the_socket_do_no_harm() {
         }
         line.retain(|byte| *byte != b'\n');
         let answer = ask(&connect(&repo), &line);
-        let answer: Value =
-            serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer:?} to {line:?}"));
+        let answer: Value = serde_json::from_str(&answer)
+            .unwrap_or_else(|error| panic!("{error}: {answer:?} to {line:?}"));
         assert_ne!(
             answer.pointer("/error/code"),
             Some(&json!("internal")),

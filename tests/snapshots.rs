@@ -1,4 +1,5 @@
-//! Snapshots, forks of forks and ways back in real mounts: what programs see and hold, and what is taken while they write.
+//! Snapshots, forks of forks and ways back in real mounts: what programs see and hold, and what is
+//! taken while they write.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! `git status` in a fork asks the daemon what changed. What it forgets is a change that git does not see, so git with the
-//! daemon's help is set beside git that looks at every file.
+//! `git status` in a fork asks the daemon what changed. What it forgets is a change that git does
+//! not see, so git with the daemon's help is set beside git that looks at every file.
 
 mod support;
 
@@ -18,14 +18,20 @@ const ALONE: [&str; 5] = [
     "core.untrackedCache=false",
 ];
 
-const FLAGS: [&[&str]; 4] = [&[], &["-uall"], &["-uall", "--ignored"], &["--ignored=matching"]];
+const FLAGS: [&[&str]; 4] = [
+    &[],
+    &["-uall"],
+    &["-uall", "--ignored"],
+    &["--ignored=matching"],
+];
 
 fn status(repo: &TestRepo, dir: &Path, git_flags: &[&str], flags: &[&str]) -> Output {
     let words = [git_flags, &["status", "--porcelain", "-z"], flags].concat();
     repo.try_git_in(dir, &words)
 }
 
-/// Checks that git with the daemon's help says what git says without. `done` is what was done so far.
+/// Checks that git with the daemon's help says what git says without. `done` is what was done so
+/// far.
 #[track_caller]
 fn agrees(repo: &TestRepo, dir: &Path, flags: &[&str], done: &[String]) {
     let helped = status(repo, dir, &[], flags);
@@ -151,10 +157,11 @@ fn some_step(random: &mut Random) -> String {
         41 => "git clean -fdq".to_owned(),
         42 => "git sparse-checkout set src docs || true".to_owned(),
         43 => "git sparse-checkout disable".to_owned(),
-        // Only where no other file is: what git remembers of untracked files goes wrong without anybody's help where a
-        // directory with tracked files becomes a repository.
+        // Only where no other file is: what git remembers of untracked files goes wrong without
+        // anybody's help where a directory with tracked files becomes a repository.
         44 => {
-            "mkdir -p own; git init -q own/nested; git -C own/nested commit -q --allow-empty -m n".to_owned()
+            "mkdir -p own; git init -q own/nested; git -C own/nested commit -q --allow-empty -m n"
+                .to_owned()
         }
         45 => [
             "rm -rf own",
@@ -166,7 +173,9 @@ fn some_step(random: &mut Random) -> String {
             "git config --worktree status.showUntrackedFiles {}",
             ["all", "normal"][number as usize % 2]
         ),
-        _ => format!("ln -f {path} kept; mv -T {dir} {other_dir}; echo {number} >> kept; rm -f kept"),
+        _ => {
+            format!("ln -f {path} kept; mv -T {dir} {other_dir}; echo {number} >> kept; rm -f kept")
+        }
     }
 }
 
@@ -310,7 +319,8 @@ fn a_commit_keeps_what_git_knows_of_untracked_files() {
     );
     directories_read(&repo, &dir);
     assert_eq!(directories_read(&repo, &dir), 0);
-    // One is changed, one is made, one goes, and one that git has seen as untracked goes without a trace.
+    // One is changed, one is made, one goes, and one that git has seen as untracked goes without a
+    // trace.
     repo.sh_in(
         &dir,
         "echo changed > src/a; echo > many/5/new; rm many/7/deep/file; echo > made/new; rm -r seen",
@@ -349,13 +359,17 @@ fn git_works_without_the_daemon_s_help_and_without_noise() {
     repo.sh_in(&dir, "rm docs/a");
     assert_eq!(quiet(), " D docs/a\0 M src/a\0");
 
-    // Another work tree with this one's index: what the daemon knows of the mount says nothing of it.
+    // Another work tree with this one's index: what the daemon knows of the mount says nothing of
+    // it.
     std::fs::rename(&away, &socket).expect("it is there");
     let elsewhere = repo.root().join("elsewhere");
     std::fs::create_dir(&elsewhere).expect("a new directory");
     agrees(&repo, &dir, &[], &[]);
     let place = format!("--work-tree={}", elsewhere.display());
-    let git_dir = format!("--git-dir={}", repo.git_in(&dir, &["rev-parse", "--git-dir"]));
+    let git_dir = format!(
+        "--git-dir={}",
+        repo.git_in(&dir, &["rev-parse", "--git-dir"])
+    );
     let deleted = repo.git(&[&git_dir, &place, "ls-files", "--deleted"]);
     let tracked = repo.git_in(&dir, &["ls-files"]);
     assert_eq!(deleted, tracked);

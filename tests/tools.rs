@@ -1,4 +1,5 @@
-//! Real programs in real mounts: git, tar, rsync, sed, cargo, SQLite and what the kernel offers to all of them.
+//! Real programs in real mounts: git, tar, rsync, sed, cargo, SQLite and what the kernel offers to
+//! all of them.
 
 mod support;
 
@@ -84,18 +85,31 @@ fn first_git_status_reads_no_file() {
     assert_eq!(output.text(), "");
     let trace = fs::read_to_string(&trace).expect("strace wrote it");
     let mount = fork.path().to_str().expect("test directories are UTF-8");
-    // What was opened stands at a line's end: `= 3</the/path>`. Directories are opened to be listed, ignore files to be
-    // read, and `.git` leads to the repository.
+    // What was opened stands at a line's end: `= 3</the/path>`. Directories are opened to be
+    // listed, ignore files to be read, and `.git` leads to the repository.
     let allowed = [".gitignore", ".gitattributes", ".git"];
     let read: Vec<&str> = trace
         .lines()
         .filter(|line| !line.contains("O_DIRECTORY"))
-        .filter_map(|line| line.rsplit_once("= ")?.1.split_once('<')?.1.strip_suffix('>'))
+        .filter_map(|line| {
+            line.rsplit_once("= ")?
+                .1
+                .split_once('<')?
+                .1
+                .strip_suffix('>')
+        })
         .filter(|path| path.starts_with(mount) && *path != mount)
-        .filter(|path| !allowed.iter().any(|name| path.ends_with(&format!("/{name}"))))
+        .filter(|path| {
+            !allowed
+                .iter()
+                .any(|name| path.ends_with(&format!("/{name}")))
+        })
         .collect();
     assert!(read.is_empty(), "git status opened\n{}", read.join("\n"));
-    assert!(trace.contains(mount), "the trace shows nothing of the mount");
+    assert!(
+        trace.contains(mount),
+        "the trace shows nothing of the mount"
+    );
 }
 
 #[test]
@@ -165,7 +179,8 @@ fn the_main_checkout_stays_as_it_was() {
         fork.path(),
         "echo x > README.md; git commit -qam x; git checkout -q -b other; rm -r src; git commit -qam y",
     );
-    fork.commit("nothing").expect_err("there is nothing to commit");
+    fork.commit("nothing")
+        .expect_err("there is nothing to commit");
     fork.remove();
     assert_eq!(
         (
@@ -336,13 +351,20 @@ fn git_may_write_the_index_in_any_format() {
         "--no-split-index",
         "--index-version=4",
     ] {
-        let args = [&["update-index"][..], &format.split('=').collect::<Vec<_>>()].concat();
+        let args = [
+            &["update-index"][..],
+            &format.split('=').collect::<Vec<_>>(),
+        ]
+        .concat();
         repo.git_in(fork.path(), &args);
         repo.sh_in(
             fork.path(),
             &format!("echo {format} >> README.md; echo {format} > new{format}"),
         );
-        assert_eq!(repo.status(fork.path()), format!(" M README.md\n?? new{format}"));
+        assert_eq!(
+            repo.status(fork.path()),
+            format!(" M README.md\n?? new{format}")
+        );
         fork.commit(format).expect("there is something to commit");
         assert_eq!(repo.status(fork.path()), "", "{format}");
         let listed = repo.git_in(fork.path(), &["ls-files", &format!("new{format}")]);
@@ -401,7 +423,10 @@ fn gc_and_prune_leave_forks_alone() {
             .commit_id
             .to_string()
     };
-    repo.sh_in(fork.path(), "git checkout -q --detach; git branch -qD tine/demo");
+    repo.sh_in(
+        fork.path(),
+        "git checkout -q --detach; git branch -qD tine/demo",
+    );
     repo.git(&["checkout", "-q", "main"]);
     repo.git(&["branch", "-qD", "passing"]);
     repo.git(&["worktree", "prune", "--expire=now"]);
@@ -415,7 +440,8 @@ fn gc_and_prune_leave_forks_alone() {
     repo.git(&["gc", "-q", "--prune=now"]);
     let listed = repo.git(&["worktree", "list", "--porcelain"]);
     assert!(
-        listed.contains(&format!("worktree {}", fork.path().display())) && listed.contains("locked"),
+        listed.contains(&format!("worktree {}", fork.path().display()))
+            && listed.contains("locked"),
         "{listed}"
     );
     fork.reopen();
@@ -478,9 +504,15 @@ fn hooks_run_in_the_mount() {
     let home = |name: &str| fs::read_to_string(repo.home().join(name)).expect("the hook ran");
     assert_eq!(Path::new(home("where").trim()), fork.path());
     assert_eq!(home("what"), "hooked\n");
-    let refused = repo.try_sh_in(fork.path(), "echo FORBIDDEN > a.txt; git commit -qam refused");
+    let refused = repo.try_sh_in(
+        fork.path(),
+        "echo FORBIDDEN > a.txt; git commit -qam refused",
+    );
     assert!(!refused.status.success());
-    assert_eq!(repo.git_in(fork.path(), &["log", "-1", "--format=%s"]), "hooked");
+    assert_eq!(
+        repo.git_in(fork.path(), &["log", "-1", "--format=%s"]),
+        "hooked"
+    );
 }
 
 #[test]
@@ -621,8 +653,11 @@ fn cargo_builds_twice_and_rebuilds_nothing() {
     };
     assert_eq!(cargo(&fork, &["run", "-q"]).text(), "42");
     assert_eq!(repo.status(fork.path()), "?? Cargo.lock");
-    fs::write(fork.path().join("src/part.rs"), "pub fn answer() -> u32 { 43 }\n")
-        .expect("the mount can be written");
+    fs::write(
+        fork.path().join("src/part.rs"),
+        "pub fn answer() -> u32 { 43 }\n",
+    )
+    .expect("the mount can be written");
     assert_eq!(cargo(&fork, &["run", "-q"]).text(), "43");
     fork.commit("answer").expect("there is something to commit");
     fork.reopen();
@@ -655,8 +690,12 @@ fn a_base_directory_is_renamed_without_copying() {
         fork.reopen();
     }
     let after = fork.workspace().stats();
-    assert_eq!(after.content_bytes, before.content_bytes, "no content was copied");
-    fork.commit("renamed").expect("there is something to commit");
+    assert_eq!(
+        after.content_bytes, before.content_bytes,
+        "no content was copied"
+    );
+    fork.commit("renamed")
+        .expect("there is something to commit");
     assert_eq!(repo.status(fork.path()), "");
     let renames = repo.git(&["diff", "--name-status", "-M100%", "HEAD", "tine/demo"]);
     assert!(
@@ -730,7 +769,8 @@ fn names_of_any_bytes() {
             "{} is in the commit",
             String::from_utf8_lossy(name)
         );
-        let content = fs::read(fork.path().join(OsStr::from_bytes(name))).expect("it is in the commit");
+        let content =
+            fs::read(fork.path().join(OsStr::from_bytes(name))).expect("it is in the commit");
         assert_eq!(content, name);
     }
 }
@@ -825,7 +865,10 @@ p = mmap.mmap(new.fileno(), 0); p[500000:500003] = b'end'; p.close()",
     assert_eq!(large[0], b'Q');
     assert_eq!(large.len(), support::repo::large_content().len());
     let new = fs::read(fork.path().join("new.bin")).expect("it was made");
-    assert_eq!((new.len(), &new[500_000..500_003]), (1 << 20, b"end".as_slice()));
+    assert_eq!(
+        (new.len(), &new[500_000..500_003]),
+        (1 << 20, b"end".as_slice())
+    );
 }
 
 /// Invariant 8: what the library writes is seen through the mount at once, and the other way round.
@@ -841,7 +884,10 @@ fn mount_and_library_see_the_same_bytes() {
     let caller = Caller::new(uid, gid);
     let readme = RepoPath::parse("README.md").expect("a plain path");
     let new = RepoPath::parse("docs/new.txt").expect("a plain path");
-    let (readme_file, new_file) = (fork.path().join("README.md"), fork.path().join("docs/new.txt"));
+    let (readme_file, new_file) = (
+        fork.path().join("README.md"),
+        fork.path().join("docs/new.txt"),
+    );
     for round in 0..20 {
         // Everything that the kernel may remember is looked at before.
         assert!(!new_file.exists());
@@ -863,7 +909,9 @@ fn mount_and_library_see_the_same_bytes() {
             fork.workspace().read_path(&readme).expect("it is there"),
             back.as_bytes()
         );
-        fork.workspace().remove_path(caller, &new).expect("it is there");
+        fork.workspace()
+            .remove_path(caller, &new)
+            .expect("it is there");
         support::wait_until("the kernel is told", Duration::from_secs(5), || {
             !new_file.exists()
         });
@@ -925,9 +973,11 @@ fn forks_written_at_the_same_time_do_not_mix() {
             for writer in 0..3 {
                 scope.spawn(move || {
                     for number in 0..40 {
-                        // The same names in every fork; the writers of a fork share its directories.
+                        // The same names in every fork; the writers of a fork share its
+                        // directories.
                         let path = dir.join(format!("src/file-{writer}-{number}"));
-                        fs::write(&path, content(name, writer, number)).expect("the mount can be written");
+                        fs::write(&path, content(name, writer, number))
+                            .expect("the mount can be written");
                         if number % 2 == 0 {
                             let moved = dir.join(format!("docs/moved-{writer}-{number}"));
                             fs::rename(&path, moved).expect("the file was just made");
@@ -947,7 +997,9 @@ fn forks_written_at_the_same_time_do_not_mix() {
         }
     });
     for (name, dir) in &forks {
-        for (writer, number) in (0..3).flat_map(|writer| (0..40).map(move |number| (writer, number))) {
+        for (writer, number) in
+            (0..3).flat_map(|writer| (0..40).map(move |number| (writer, number)))
+        {
             let path = match number % 2 {
                 0 => format!("docs/moved-{writer}-{number}"),
                 _ => format!("src/file-{writer}-{number}"),

@@ -12,7 +12,8 @@ fn the_tutorial_prints_what_it_says() {
     require_namespace!();
     let scratch = pages::assert_holds("docs/tutorial.md");
     // The picture in the README is the one that the tutorial draws.
-    let drawn = fs::read_to_string(scratch.dir().join("forks.svg")).expect("the tutorial draws a picture");
+    let drawn =
+        fs::read_to_string(scratch.dir().join("forks.svg")).expect("the tutorial draws a picture");
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/forks.svg");
     if pages::updating() {
         fs::write(&place, &drawn).expect("the picture can be written");
@@ -32,7 +33,8 @@ fn the_session_in_the_readme_prints_what_it_says() {
 
 #[test]
 fn what_is_expected_of_a_page_is_understood() {
-    let owned = |lines: &[&str]| -> Vec<String> { lines.iter().map(|&line| line.to_owned()).collect() };
+    let owned =
+        |lines: &[&str]| -> Vec<String> { lines.iter().map(|&line| line.to_owned()).collect() };
     for (pattern, line, is) in [
         ("a", "a", true),
         ("a", "ab", false),

@@ -56,7 +56,8 @@ impl Ui {
         BufReader::new(stdout)
             .read_line(&mut line)
             .expect("stdout can be read");
-        let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
+        let told: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
         Ui {
             child,
             address: told["address"].as_str().expect("an address").to_owned(),
@@ -129,7 +130,10 @@ pub fn repo() -> TestRepo {
     let list: String = (1..=20).map(|line| format!("{line}\n")).collect();
     let program = "fn main() {\n    let limit = read_limit(10);\n    println!(\"{limit}\");\n}\n";
     repo.commit_files(
-        &[("list.txt", list.as_bytes()), ("main.rs", program.as_bytes())],
+        &[
+            ("list.txt", list.as_bytes()),
+            ("main.rs", program.as_bytes()),
+        ],
         "list",
     );
     repo
@@ -152,5 +156,8 @@ pub fn review(repo: &TestRepo, tine: &Tine) {
         repo.dir(),
         "sed -i '2s/.*/two of main/' list.txt; echo notes of main > notes.md; git add -A; git commit -qm 'main goes on'",
     );
-    tine.fails(3, &["merge", "parser", "--review", "-m", "Merge the parser"]);
+    tine.fails(
+        3,
+        &["merge", "parser", "--review", "-m", "Merge the parser"],
+    );
 }

@@ -1,5 +1,5 @@
-//! Programs that watch a mounted fork (inotify): each change of tine's raises the events that a program's would, before the
-//! command returns.
+//! Programs that watch a mounted fork (inotify): each change of tine's raises the events that a
+//! program's would, before the command returns.
 
 mod support;
 
@@ -18,7 +18,9 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::fanotify::{self, Fanotify};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
-use support::{OutputExt, TestRepo, Tine, is_root, path_text, require_fuse, run_with_timeout, wait_until};
+use support::{
+    OutputExt, TestRepo, Tine, is_root, path_text, require_fuse, run_with_timeout, wait_until,
+};
 
 /// What is asked for: all but that something was opened or read.
 fn of_changes() -> AddWatchFlags {
@@ -80,8 +82,9 @@ impl Watch {
         self.watched.insert(added.unwrap(), name.to_owned());
     }
 
-    /// What has happened until now: `src CREATE new.rs`. Both ends of a move have the same number. A program chooses in how
-    /// many steps it writes: of several modifications of a file in a row one is told.
+    /// What has happened until now: `src CREATE new.rs`. Both ends of a move have the same number.
+    /// A program chooses in how many steps it writes: of several modifications of a file in a row
+    /// one is told.
     fn events(&self) -> Vec<String> {
         let mut told: Vec<String> = Vec::new();
         let mut cookies = Vec::new();
@@ -94,7 +97,11 @@ impl Watch {
                 if event.mask.contains(AddWatchFlags::IN_IGNORED) {
                     continue;
                 }
-                let mask: Vec<&str> = event.mask.iter_names().map(|(name, _)| &name[3..]).collect();
+                let mask: Vec<&str> = event
+                    .mask
+                    .iter_names()
+                    .map(|(name, _)| &name[3..])
+                    .collect();
                 let at = self.watched.get(&event.wd).map_or("?", String::as_str);
                 let mut line = format!("{at} {}", mask.join("|"));
                 if event.cookie != 0 {
@@ -108,8 +115,12 @@ impl Watch {
                 if let Some(name) = event.name {
                     line.push_str(&format!(" {}", name.to_string_lossy()));
                 }
-                let of_one_file = told.iter().rev().take_while(|line| line.contains(" MODIFY"));
-                if !(line.contains(" MODIFY") && of_one_file.take(2).any(|before| *before == line)) {
+                let of_one_file = told
+                    .iter()
+                    .rev()
+                    .take_while(|line| line.contains(" MODIFY"));
+                if !(line.contains(" MODIFY") && of_one_file.take(2).any(|before| *before == line))
+                {
                     told.push(line);
                 }
             }
@@ -141,7 +152,8 @@ impl Pair {
         Pair { repo, fork, plain }
     }
 
-    /// The events of `change` in the fork are those of `program` in the copy, where every directory and file is watched.
+    /// The events of `change` in the fork are those of `program` in the copy, where every directory
+    /// and file is watched.
     #[track_caller]
     fn agree(&self, what: &str, change: impl FnOnce(&Tine<'_>), program: impl FnOnce(&Path)) {
         self.agree_watching(what, true, change, program);
@@ -149,7 +161,12 @@ impl Pair {
 
     /// As [`Pair::agree`], where directories alone are watched.
     #[track_caller]
-    fn agree_in_directories(&self, what: &str, change: impl FnOnce(&Tine<'_>), program: impl FnOnce(&Path)) {
+    fn agree_in_directories(
+        &self,
+        what: &str,
+        change: impl FnOnce(&Tine<'_>),
+        program: impl FnOnce(&Path),
+    ) {
         self.agree_watching(what, false, change, program);
     }
 
@@ -162,7 +179,10 @@ impl Pair {
         program: impl FnOnce(&Path),
     ) {
         let tine = std::mem::ManuallyDrop::new(Tine::new(&self.repo));
-        let (in_fork, in_copy) = (Watch::all(&self.fork, files), Watch::all(&self.plain, files));
+        let (in_fork, in_copy) = (
+            Watch::all(&self.fork, files),
+            Watch::all(&self.plain, files),
+        );
         change(&tine);
         let found = in_fork.events();
         program(&self.plain);
@@ -315,7 +335,11 @@ fn what_is_moved_is_moved_from_and_to() {
         run(&["mv", "one", "README.md", "READ.md"]),
         rename("README.md", "READ.md"),
     );
-    pair.agree("undo", run(&["undo", "one"]), rename("READ.md", "README.md"));
+    pair.agree(
+        "undo",
+        run(&["undo", "one"]),
+        rename("READ.md", "README.md"),
+    );
     let args = ["mv", "one", "docs/guide.md", "src"];
     pair.agree(
         "mv elsewhere",
@@ -379,7 +403,10 @@ fn invariant_19_what_is_removed_is_deleted_each_thing_in_it_too() {
         fs::remove_file(plain.join("README.md")).unwrap();
     });
     pair.agree("undo", run(&["undo", "one"]), |plain| {
-        write(&plain.join("README.md"), "# A test\n\nWith two paragraphs.\n")
+        write(
+            &plain.join("README.md"),
+            "# A test\n\nWith two paragraphs.\n",
+        )
     });
     pair.agree("rm -r", run(&["rm", "-r", "one", "src"]), |plain| {
         remove_all(&plain.join("src"))
@@ -413,7 +440,11 @@ fn second_commit(repo: &TestRepo) -> String {
     repo.write("src/more.rs", "// more\n");
     repo.write("brand/new.txt", "new\n");
     fs::remove_file(repo.dir().join("src/deep/er/still/leaf.txt")).unwrap();
-    fs::set_permissions(repo.dir().join("README.md"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(
+        repo.dir().join("README.md"),
+        fs::Permissions::from_mode(0o755),
+    )
+    .unwrap();
     repo.commit_all("second")
 }
 
@@ -459,7 +490,11 @@ fn invariant_19_a_fork_that_moves_is_checked_out_step_by_step() {
         let patch = pair.repo.git(&["diff", "HEAD~", "HEAD"]) + "\n";
         fs::write(pair.repo.root().join("second.patch"), patch).unwrap();
         pair.agree(what, run(args), check_out_second);
-        pair.agree(&format!("undo of {what}"), run(&["undo", "one"]), check_out_first);
+        pair.agree(
+            &format!("undo of {what}"),
+            run(&["undo", "one"]),
+            check_out_first,
+        );
     }
 }
 
@@ -669,7 +704,10 @@ fn a_running_program_is_told_as_far_as_can_be() {
     running.kill().unwrap();
     running.wait().unwrap();
     feed(&tine, &["write", "one", "program"], "again\n");
-    assert_eq!(watch.events(), ["/ MODIFY program", "/ CLOSE_WRITE program"]);
+    assert_eq!(
+        watch.events(),
+        ["/ MODIFY program", "/ CLOSE_WRITE program"]
+    );
 }
 
 #[test]
@@ -687,7 +725,10 @@ fn a_file_that_nobody_may_write_to_is_told_as_far_as_can_be() {
         false => &["/ MODIFY run.sh"],
     };
     assert_eq!(watch.events(), expected);
-    assert_eq!(fs::read_to_string(pair.fork.join("run.sh")).unwrap(), "other\n");
+    assert_eq!(
+        fs::read_to_string(pair.fork.join("run.sh")).unwrap(),
+        "other\n"
+    );
 }
 
 /// Commits as many files as `count`, by hundreds in a directory.
@@ -721,7 +762,8 @@ fn many_files_in_several_directories_are_told_each_directory_in_its_order() {
         let expected: Vec<String> = names
             .iter()
             .flat_map(|name| {
-                ["DELETE", "CREATE", "MODIFY", "CLOSE_WRITE"].map(|event| format!("{dir} {event} {name}"))
+                ["DELETE", "CREATE", "MODIFY", "CLOSE_WRITE"]
+                    .map(|event| format!("{dir} {event} {name}"))
             })
             .collect();
         let is_there = |event: &&String| event.starts_with(&format!("{dir} "));
@@ -758,7 +800,10 @@ fn a_queue_that_nobody_reads_overflows_and_holds_up_nothing() {
     assert!(told > limit);
     assert!(last.unwrap().mask.contains(AddWatchFlags::IN_Q_OVERFLOW));
     assert_eq!(repo.status(&fork), "");
-    assert_eq!(fs::read_to_string(fork.join("many/0/0")).unwrap(), "second 0\n");
+    assert_eq!(
+        fs::read_to_string(fork.join("many/0/0")).unwrap(),
+        "second 0\n"
+    );
 }
 
 #[test]
@@ -818,7 +863,8 @@ fn many_forks_are_told_at_the_same_time_each_of_its_own() {
     for (name, watch) in names.iter().zip(&watches) {
         let expected: Vec<String> = (0..5)
             .flat_map(|round| {
-                ["CREATE", "MODIFY", "CLOSE_WRITE"].map(|event| format!("src {event} {name}-{round}"))
+                ["CREATE", "MODIFY", "CLOSE_WRITE"]
+                    .map(|event| format!("src {event} {name}-{round}"))
             })
             .collect();
         assert_eq!(watch.events(), expected, "{name}");
@@ -833,7 +879,10 @@ fn many_forks_are_told_at_the_same_time_each_of_its_own() {
 fn a_call_that_does_not_end_holds_up_no_command() {
     require_fuse!();
     if !is_root() {
-        support::skip_optional(support::test_name!(), "only root can hold up what others open");
+        support::skip_optional(
+            support::test_name!(),
+            "only root can hold up what others open",
+        );
         return;
     }
     let repo = TestRepo::new();

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// An inode number, as the kernel and programs see it.
 ///
-/// Base nodes have the top bit clear, nodes made in a fork have it set; 0 is never used, 1 is the root and 2 the attic.
+/// Base nodes have the top bit clear, nodes made in a fork have it set; 0 is never used, 1 is the
+/// root and 2 the attic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ino(pub u64);
 
@@ -24,7 +25,8 @@ impl Ino {
     }
 }
 
-/// How tables by inode number hash. Numbers are a keyed hash or counted, so nobody can choose some that collide.
+/// How tables by inode number hash. Numbers are a keyed hash or counted, so nobody can choose some
+/// that collide.
 pub type InoHash = foldhash::fast::RandomState;
 
 /// A table by inode number.
@@ -43,7 +45,8 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind that `mode`'s `S_IFMT` bits name; no bits at all mean a regular file, as in mknod(2).
+    /// The kind that `mode`'s `S_IFMT` bits name; no bits at all mean a regular file, as in
+    /// mknod(2).
     pub fn from_mode(mode: u32) -> Option<FileKind> {
         Some(match mode & libc::S_IFMT {
             0 | libc::S_IFREG => FileKind::Regular,
@@ -116,8 +119,11 @@ impl InodeFlags {
     }
 }
 
-/// A point in time: seconds since 1970 (before it: negative) and nanoseconds below 10⁹ counted forwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+/// A point in time: seconds since 1970 (before it: negative) and nanoseconds below 10⁹ counted
+/// forwards.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Timestamp {
     pub secs: i64,
     pub nanos: u32,

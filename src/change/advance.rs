@@ -1,8 +1,9 @@
-//! Moving a fork's HEAD to another commit, and its view with it, while what is uncommitted stays. The branch that HEAD is on moves
-//! along, or stays where it is while HEAD is put on another one.
+//! Moving a fork's HEAD to another commit, and its view with it, while what is uncommitted stays.
+//! The branch that HEAD is on moves along, or stays where it is while HEAD is put on another one.
 //!
-//! What git would refuse is refused: a path that both the move and an uncommitted change are about, unless they say the same, or
-//! somebody says what both come to ([`UpdateStep`]). Nothing else of the view is touched. The steps, and what a process that dies leaves behind:
+//! What git would refuse is refused: a path that both the move and an uncommitted change are about,
+//! unless they say the same, or somebody says what both come to ([`UpdateStep`]). Nothing else of
+//! the view is touched. The steps, and what a process that dies leaves behind:
 //!
 //! | step | found by the next daemon |
 //! |---|---|
@@ -39,8 +40,8 @@ use tine_path::RepoPath;
 use tine_sys::pause;
 use tine_workspace::store::IndexStamp;
 use tine_workspace::{
-    Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, ForkRecord, HeadMove, OperationKind,
-    Replacement, Store, SwitchMove, Undoes, UpdateMove,
+    Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, ForkRecord, HeadMove,
+    OperationKind, Replacement, Store, SwitchMove, Undoes, UpdateMove,
 };
 
 /// Where HEAD goes.
@@ -51,7 +52,8 @@ pub struct Step {
     pub to: ObjectId,
     /// Default: what is uncommitted stays as it is.
     pub update: Option<UpdateStep>,
-    /// Default: the branch that HEAD is on moves. Else HEAD is put on another one, which is at `to`.
+    /// Default: the branch that HEAD is on moves. Else HEAD is put on another one, which is at
+    /// `to`.
     pub switch: Option<SwitchMove>,
     /// Default: what is staged stays so.
     pub index: Option<IndexStep>,
@@ -100,7 +102,12 @@ impl Step {
     }
 
     /// Whether HEAD is where the move begins, or where it ends.
-    fn is_at(&self, head: &Head, branch: impl Fn(&SwitchMove) -> Option<&str>, id: Option<ObjectId>) -> bool {
+    fn is_at(
+        &self,
+        head: &Head,
+        branch: impl Fn(&SwitchMove) -> Option<&str>,
+        id: Option<ObjectId>,
+    ) -> bool {
         let is_on = |switch| head.short_branch() == branch(switch);
         head.commit_id() == id && self.switch.as_ref().is_none_or(is_on)
     }
@@ -155,7 +162,8 @@ struct Plan {
     new_tree: ObjectId,
     /// The tree of the new commit.
     to_tree: ObjectId,
-    /// The tree of the view before the move, where uncommitted changes are the same as changes that come: undo restores them.
+    /// The tree of the view before the move, where uncommitted changes are the same as changes that
+    /// come: undo restores them.
     followed: Option<ObjectId>,
     index: IndexStep,
     /// The stamp of the index before it was read.
@@ -163,14 +171,19 @@ struct Plan {
 }
 
 /// What moving would change; fails where moving would.
-pub fn preview(repository: &Repository, fork: &Fork, step: &Step) -> Result<Vec<Change>, ChangeError> {
+pub fn preview(
+    repository: &Repository,
+    fork: &Fork,
+    step: &Step,
+) -> Result<Vec<Change>, ChangeError> {
     refuse_work_of_git(repository, fork)?;
     let plan = Plan::make(repository, fork, step)?;
     refuse_in_the_way(fork, &plan.open)?;
     Ok(plan.changes)
 }
 
-/// What the view `view_tree` comes to that follows HEAD from one tree to another; `None` where something uncommitted is in the way.
+/// What the view `view_tree` comes to that follows HEAD from one tree to another; `None` where
+/// something uncommitted is in the way.
 pub fn followed(
     repository: &Repository,
     (from_tree, to_tree): (ObjectId, ObjectId),
@@ -222,7 +235,10 @@ pub fn advance(
         hold_trees(
             repository,
             name,
-            [(update.view_from, plan.from_tree), (update.view_to, plan.to_tree)],
+            [
+                (update.view_from, plan.from_tree),
+                (update.view_to, plan.to_tree),
+            ],
         )?;
     }
     if let Some(IndexStep { from, to }) = &step.index {
@@ -293,7 +309,12 @@ pub fn finish(
         if let Some(switch) = &mut step.switch {
             stand_by_itself_if_taken(repository, switch, to)?;
         }
-        step.index = IndexStep::begun(repository, fork, (step.from, to), begun.moved.index.as_deref())?;
+        step.index = IndexStep::begun(
+            repository,
+            fork,
+            (step.from, to),
+            begun.moved.index.as_deref(),
+        )?;
         let plan = Plan::make(repository, fork, &step)?;
         let attrs = fork.workspace.base_attrs();
         let by = By {
@@ -316,7 +337,8 @@ pub fn finish(
     Ok(())
 }
 
-/// Whether the newest operation in the journal is this step. That is so where a process was killed after it had changed the view.
+/// Whether the newest operation in the journal is this step. That is so where a process was killed
+/// after it had changed the view.
 fn is_noted(fork: &Fork, step: &Step) -> Result<bool, ChangeError> {
     let newest = fork.workspace.operations(1)?.into_iter().next();
     let moved = step.head_move();
@@ -330,7 +352,8 @@ fn is_noted(fork: &Fork, step: &Step) -> Result<bool, ChangeError> {
     }))
 }
 
-/// A branch that somebody moved or checked out since is not HEAD's to be on any more: the commit is.
+/// A branch that somebody moved or checked out since is not HEAD's to be on any more: the commit
+/// is.
 fn stand_by_itself_if_taken(
     repository: &Repository,
     switch: &mut SwitchMove,
@@ -355,7 +378,8 @@ fn stand_by_itself_if_taken(
 }
 
 impl UpdateStep {
-    /// The way back of an update whose view went from one tree to another: what was changed since stays.
+    /// The way back of an update whose view went from one tree to another: what was changed since
+    /// stays.
     ///
     /// # Errors
     /// [`ChangeError::LocalChanges`] where that is in the way.
@@ -367,7 +391,8 @@ impl UpdateStep {
     ) -> Result<UpdateStep, ChangeError> {
         let local = changeset::changeset(repository, fork, Blobs::Write)?;
         let now = changeset::write_tree(repository, &local)?;
-        let then = taken_back(repository, now, (view_from, view_to))?.map_err(ChangeError::LocalChanges)?;
+        let then = taken_back(repository, now, (view_from, view_to))?
+            .map_err(ChangeError::LocalChanges)?;
         Ok(UpdateStep {
             view_from: now,
             view_to: then,
@@ -377,7 +402,8 @@ impl UpdateStep {
     }
 }
 
-/// The tree `now` without the step from `from` to `to`, and with what changed since; `Err` has the paths in which the two conflict.
+/// The tree `now` without the step from `from` to `to`, and with what changed since; `Err` has the
+/// paths in which the two conflict.
 fn taken_back(
     repository: &Repository,
     now: ObjectId,
@@ -443,7 +469,14 @@ impl Plan {
             }
         };
         let views = step.update.map(|update| (update.view_from, update.view_to));
-        let index = IndexStep::plan(repository, fork, step, (from_tree, to_tree), &changes, views)?;
+        let index = IndexStep::plan(
+            repository,
+            fork,
+            step,
+            (from_tree, to_tree),
+            &changes,
+            views,
+        )?;
         // What a submodule stands on is its own affair.
         let open = open
             .into_iter()
@@ -518,9 +551,12 @@ impl Plan {
             let target = move || {
                 // Who waits for it learns of a failure by the end of the thread.
                 let _ = locked.send(());
-                target.recv().map_err(GitError::library("learn the new tree"))
+                target
+                    .recv()
+                    .map_err(GitError::library("learn the new tree"))
             };
-            let index = scope.spawn(|| prepare_index(repository, &fork.worktree, Some(&beginning), target));
+            let index =
+                scope.spawn(|| prepare_index(repository, &fork.worktree, Some(&beginning), target));
             if is_locked.recv().is_err() {
                 // It ends without having asked for the target only where it failed.
                 return joined(index).map(drop).map_err(ChangeError::from);
@@ -539,7 +575,9 @@ impl Plan {
                     tree_id: self.index.to.tree_id,
                     changes: index_changes(
                         fork,
-                        self.changes.iter().filter(|change| !is_uncommitted(&change.path)),
+                        self.changes
+                            .iter()
+                            .filter(|change| !is_uncommitted(&change.path)),
                     ),
                     intents: self.index.to.intents.clone(),
                 });
@@ -588,12 +626,17 @@ impl Plan {
     /// The change of the index; `None` where nothing is staged before or after it.
     fn staged(&self) -> Option<IndexStep> {
         let is_clean = |state: &IndexState, tree_id| *state == IndexState::clean(tree_id);
-        let is_clean = is_clean(&self.index.from, self.from_tree) && is_clean(&self.index.to, self.to_tree);
+        let is_clean =
+            is_clean(&self.index.from, self.from_tree) && is_clean(&self.index.to, self.to_tree);
         (!is_clean).then(|| self.index.clone())
     }
 
     /// What leads from the new view to the old one.
-    fn take_back(&self, repository: &Repository, fork: &Fork) -> Result<Vec<Replacement>, ChangeError> {
+    fn take_back(
+        &self,
+        repository: &Repository,
+        fork: &Fork,
+    ) -> Result<Vec<Replacement>, ChangeError> {
         let back: Vec<Change> = self
             .open
             .iter()

@@ -1,8 +1,9 @@
-//! The repository's branches as forks have to do with them: who has one checked out, which fork one was made for, and what forks
-//! remember of one that is renamed or deleted.
+//! The repository's branches as forks have to do with them: who has one checked out, which fork one
+//! was made for, and what forks remember of one that is renamed or deleted.
 //!
-//! HEAD of a fork's worktree says which branch the fork is on. Its record names the branch that it was made on and the one that
-//! it came from; both follow a renaming, by tine at once, by git when somebody looks ([`follow`]).
+//! HEAD of a fork's worktree says which branch the fork is on. Its record names the branch that it
+//! was made on and the one that it came from; both follow a renaming, by tine at once, by git when
+//! somebody looks ([`follow`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -102,14 +103,19 @@ impl<'s> Known<'s> {
         damaged.collect()
     }
 
-    /// Who has the branch `name` (short) checked out, or comes back to it when a rebase or bisection ends.
+    /// Who has the branch `name` (short) checked out, or comes back to it when a rebase or
+    /// bisection ends.
     pub fn holder(&self, name: &str) -> Option<Holder> {
         let full_name = full_name(self.repository.branch_behind(name).as_bytes());
-        let checkout = self.checkouts.iter().find(|checkout| checkout.uses(&full_name))?;
+        let checkout = self
+            .checkouts
+            .iter()
+            .find(|checkout| checkout.uses(&full_name))?;
         Some(self.holder_at(checkout))
     }
 
-    /// Whether the one who has the branch (short name) comes back to it when a rebase or bisection ends.
+    /// Whether the one who has the branch (short name) comes back to it when a rebase or bisection
+    /// ends.
     pub fn is_pending(&self, name: &str) -> bool {
         let full_name = full_name(self.repository.branch_behind(name).as_bytes());
         let mut checkouts = self.checkouts.iter();
@@ -120,7 +126,10 @@ impl<'s> Known<'s> {
     /// The forks that have the branch checked out, or are in the middle of something with it.
     pub fn forks_on(&self, name: &str) -> Vec<ForkName> {
         let full_name = full_name(self.repository.branch_behind(name).as_bytes());
-        let used = self.checkouts.iter().filter(|checkout| checkout.uses(&full_name));
+        let used = self
+            .checkouts
+            .iter()
+            .filter(|checkout| checkout.uses(&full_name));
         used.filter_map(|checkout| match self.holder_at(checkout) {
             Holder::Fork(fork, _) => Some(fork),
             Holder::Main(_) | Holder::Worktree(_) => None,
@@ -153,7 +162,9 @@ impl<'s> Known<'s> {
         for checkout in &self.checkouts {
             for name in checkout.branch.iter().chain(&checkout.pending) {
                 let short = name.strip_prefix(b"refs/heads/").unwrap_or(name);
-                holders.entry(short).or_insert_with(|| self.holder_at(checkout));
+                holders
+                    .entry(short)
+                    .or_insert_with(|| self.holder_at(checkout));
             }
         }
         let of_forks = holders
@@ -161,7 +172,9 @@ impl<'s> Known<'s> {
             .filter(|(_, holder)| matches!(holder, Holder::Fork(..)))
             .map(|(name, _)| name.to_vec())
             .chain(made_for.keys().cloned());
-        let of_forks: BTreeSet<String> = of_forks.filter_map(|name| String::from_utf8(name).ok()).collect();
+        let of_forks: BTreeSet<String> = of_forks
+            .filter_map(|name| String::from_utf8(name).ok())
+            .collect();
         let only: Vec<String> = of_forks.into_iter().collect();
         let tips = self.repository.branch_tips((!all).then_some(&only))?;
         let mut origins = Origins::of(self.repository);
@@ -177,10 +190,14 @@ impl<'s> Known<'s> {
                     made_for: record.map(|record| record.name.clone()),
                     came_from: match record {
                         // A commit that is missing hides this figure, and nothing of the others.
-                        Some(record) => origins.distance(record, tip.commit_id).unwrap_or_else(|error| {
-                            log::warn!("{}: {error}", record.name);
-                            None
-                        }),
+                        Some(record) => {
+                            origins
+                                .distance(record, tip.commit_id)
+                                .unwrap_or_else(|error| {
+                                    log::warn!("{}: {error}", record.name);
+                                    None
+                                })
+                        }
                         None => None,
                     },
                     tip,
@@ -200,7 +217,8 @@ impl<'s> Known<'s> {
         }
     }
 
-    /// Fails where a checkout would have no branch any more. An alias goes without the branch behind it.
+    /// Fails where a checkout would have no branch any more. An alias goes without the branch
+    /// behind it.
     fn refuse_deletion(&self, name: &str) -> Result<(), ChangeError> {
         if self.repository.alias_of(name).is_none() {
             return self.refuse_held(name);
@@ -216,8 +234,8 @@ impl<'s> Known<'s> {
         }
     }
 
-    /// Fails where several checkouts have the branch: it would move, and one of them would not follow. One whose directory is gone
-    /// does not count.
+    /// Fails where several checkouts have the branch: it would move, and one of them would not
+    /// follow. One whose directory is gone does not count.
     pub fn refuse_held_twice(&self, name: &str) -> Result<(), ChangeError> {
         let full_name = full_name(self.repository.branch_behind(name).as_bytes());
         let on_it = self
@@ -238,8 +256,8 @@ impl<'s> Known<'s> {
         }
     }
 
-    /// Deletes branches (short names), all or none. Without `force` those alone that nothing is lost with; with it what nothing
-    /// else reaches is kept.
+    /// Deletes branches (short names), all or none. Without `force` those alone that nothing is
+    /// lost with; with it what nothing else reaches is kept.
     pub fn delete(&self, names: &[String], force: bool) -> Result<Vec<DeletedBranch>, ChangeError> {
         let _removing = self.store.removing_branches();
         let mut going: BTreeMap<&str, ObjectId> = BTreeMap::new();
@@ -273,7 +291,10 @@ impl<'s> Known<'s> {
                 let entry = RecoverEntry {
                     branch: Some((*name).to_owned()),
                     head: Some(tip.to_string()),
-                    ..RecoverEntry::new(RecoverKind::Branch, format!("tine branch delete {name} --force"))
+                    ..RecoverEntry::new(
+                        RecoverKind::Branch,
+                        format!("tine branch delete {name} --force"),
+                    )
                 };
                 kept.insert(
                     name,
@@ -295,8 +316,8 @@ impl<'s> Known<'s> {
         Ok(deleted)
     }
 
-    /// Renames a branch (short names), with what forks remember of it; the forks whose HEAD follows. The caller has the turns of
-    /// [`Known::forks_on`] it.
+    /// Renames a branch (short names), with what forks remember of it; the forks whose HEAD
+    /// follows. The caller has the turns of [`Known::forks_on`] it.
     pub fn rename(&self, old: &str, new: &str) -> Result<Vec<ForkName>, ChangeError> {
         let old_name = full_name(old.as_bytes());
         let is_unborn = || {
@@ -329,11 +350,13 @@ impl<'s> Known<'s> {
     }
 }
 
-/// Deletes a branch (short name) that nobody has checked out, at `tip`. Commits that nothing else reaches become the entry `kept` of
-/// `tine recover` first; its number. The caller holds the branch's lease.
+/// Deletes a branch (short name) that nobody has checked out, at `tip`. Commits that nothing else
+/// reaches become the entry `kept` of `tine recover` first; its number. The caller holds the
+/// branch's lease.
 ///
 /// # Errors
-/// [`GitError::BranchCheckedOut`], and [`ChangeError::BranchNotMerged`] where there is no `kept`; the branch stays then.
+/// [`GitError::BranchCheckedOut`], and [`ChangeError::BranchNotMerged`] where there is no `kept`;
+/// the branch stays then.
 pub fn remove(
     store: &Store,
     repository: &Repository,
@@ -359,7 +382,11 @@ pub fn remove(
     Ok(recover)
 }
 
-fn delete_with_settings(repository: &Repository, branch: &str, tip: ObjectId) -> Result<(), ChangeError> {
+fn delete_with_settings(
+    repository: &Repository,
+    branch: &str,
+    tip: ObjectId,
+) -> Result<(), ChangeError> {
     repository.delete_branch(branch, tip)?;
     // Settings that stay mislead nobody until a branch of that name is made again.
     if let Err(error) = repository.forget_branch_settings(branch) {
@@ -426,26 +453,35 @@ impl<'r> Origins<'r> {
 }
 
 impl Start {
-    /// The commit of a point that was found for the fork `spoken_of`, if for one. Of a view that is HEAD, of a snapshot the HEAD of
-    /// that time. The fork that it is of must not change meanwhile.
+    /// The commit of a point that was found for the fork `spoken_of`, if for one. Of a view that is
+    /// HEAD, of a snapshot the HEAD of that time. The fork that it is of must not change meanwhile.
     pub fn at(
         store: &Store,
         repository: &Repository,
         spoken_of: Option<&ForkName>,
-        FoundPoint { point, tree, others }: FoundPoint,
+        FoundPoint {
+            point,
+            tree,
+            others,
+        }: FoundPoint,
     ) -> Result<Start, ChangeError> {
         let no_commit = || ChangeError::NoCommit(point.to_string());
         let (commit_id, is_uncommitted) = match (&point, spoken_of, tree) {
             (Point::Fork(name), ..) => {
-                let changeset = changeset::changeset(repository, &*store.open_fork(name)?, Blobs::Hash)?;
+                let changeset =
+                    changeset::changeset(repository, &*store.open_fork(name)?, Blobs::Hash)?;
                 let commit_id = changeset.head_commit.ok_or_else(no_commit)?;
                 (commit_id, !changeset.changes.is_empty())
             }
-            (Point::SnapshotOf(name, snapshot), ..) | (Point::Snapshot(snapshot), Some(name), _) => {
+            (Point::SnapshotOf(name, snapshot), ..)
+            | (Point::Snapshot(snapshot), Some(name), _) => {
                 let record = store.snapshot(name, snapshot)?;
                 let commit_id = snapshots::head_commit(name, &record)?.ok_or_else(no_commit)?;
                 let tree_id = snapshots::snapshot_tree(store, repository, name, &record)?;
-                (commit_id, tree_id != repository.commit_info(commit_id)?.tree_id)
+                (
+                    commit_id,
+                    tree_id != repository.commit_info(commit_id)?.tree_id,
+                )
             }
             (_, _, PointTree::Known { commit_id, .. }) => (commit_id.ok_or_else(no_commit)?, false),
             (_, _, PointTree::Unwritten) => return Err(no_commit()),
@@ -530,13 +566,20 @@ pub fn note_head(
     Ok(())
 }
 
-fn note_renamed(store: &Store, record: &ForkRecord, old: &str, new: &str) -> Result<(), ChangeError> {
+fn note_renamed(
+    store: &Store,
+    record: &ForkRecord,
+    old: &str,
+    new: &str,
+) -> Result<(), ChangeError> {
     // A word without a prefix means the fork of that name, where there is one.
     let is_fork = ForkName::parse(old).is_ok_and(|name| store.record(&name).is_ok());
     let rename = |record: &mut ForkRecord| {
         let mut is_renamed = rename_in(&mut record.branch, old, new);
         for branch in [&mut record.head_branch, &mut record.from_branch] {
-            is_renamed |= branch.as_mut().is_some_and(|branch| rename_in(branch, old, new));
+            is_renamed |= branch
+                .as_mut()
+                .is_some_and(|branch| rename_in(branch, old, new));
         }
         let target = record.on_unmount.target_mut();
         let target = target.filter(|target| !is_fork || target.as_str() != old);

@@ -27,7 +27,8 @@ const ATTEMPTS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
     pub kind: TreeEntryKind,
-    /// Null where a file is so large that it was not read to name its blob ([`Blobs::Hash`]), as in git's raw diffs.
+    /// Null where a file is so large that it was not read to name its blob ([`Blobs::Hash`]), as in
+    /// git's raw diffs.
     pub id: ObjectId,
 }
 
@@ -88,13 +89,16 @@ pub struct Changeset {
     pub head_commit: Option<ObjectId>,
     pub head_tree: ObjectId,
     pub changes: Vec<Change>,
-    /// Directories with a repository of their own, submodules included, that no ignore rule matches.
+    /// Directories with a repository of their own, submodules included, that no ignore rule
+    /// matches.
     pub repositories: Vec<RepoPath>,
-    /// Untracked nodes left out though not ignored: fifos, sockets, devices, and nested repositories.
+    /// Untracked nodes left out though not ignored: fifos, sockets, devices, and nested
+    /// repositories.
     pub left_out: Vec<RepoPath>,
 }
 
-/// Whether the blobs of changed files are only named (huge ones not even that) or also written to the object database.
+/// Whether the blobs of changed files are only named (huge ones not even that) or also written to
+/// the object database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blobs {
     Hash,
@@ -104,13 +108,17 @@ pub enum Blobs {
 }
 
 /// Computes the changes of `fork` against its HEAD. Costs O(changes).
-pub fn changeset(repository: &Repository, fork: &Fork, blobs: Blobs) -> Result<Changeset, ChangeError> {
+pub fn changeset(
+    repository: &Repository,
+    fork: &Fork,
+    blobs: Blobs,
+) -> Result<Changeset, ChangeError> {
     let head_commit = repository.head_of(fork.worktree.git_dir())?.commit_id();
     Ok(examine(repository, fork, head_commit, blobs, Scope::Everything)?.changeset)
 }
 
-/// The tree of the fork's view: HEAD's tree with the changes applied. `changeset` must have been computed with
-/// [`Blobs::Write`].
+/// The tree of the fork's view: HEAD's tree with the changes applied. `changeset` must have been
+/// computed with [`Blobs::Write`].
 pub fn write_tree(repository: &Repository, changeset: &Changeset) -> Result<ObjectId, ChangeError> {
     let edits: Vec<TreeChange> = changeset.changes.iter().map(Change::edit).collect();
     Ok(repository.edit_tree(changeset.head_tree, &edits)?)
@@ -178,9 +186,15 @@ struct Examiner<'a> {
 }
 
 impl Examiner<'_> {
-    fn examine(&self, head_commit: Option<ObjectId>, head_tree: ObjectId) -> Result<Examined, ChangeError> {
+    fn examine(
+        &self,
+        head_commit: Option<ObjectId>,
+        head_tree: ObjectId,
+    ) -> Result<Examined, ChangeError> {
         let delta = self.fork.workspace.delta()?;
-        let mut rules = IgnoreRules::new(self.repository, |dir: &RepoPath| read_ignore_file(self.fork, dir))?;
+        let mut rules = IgnoreRules::new(self.repository, |dir: &RepoPath| {
+            read_ignore_file(self.fork, dir)
+        })?;
         let mut is_ignored = |path: &RepoPath, is_dir| match self.scope {
             Scope::Everything | Scope::WithoutIndex => rules.is_ignored(path, is_dir),
             // Untracked paths are not looked at, so the rules do not matter.
@@ -191,7 +205,13 @@ impl Examiner<'_> {
             ignored,
             nested,
             mut left_out,
-        } = compare(self.repository, &delta, head_tree, self.options, &mut is_ignored)?;
+        } = compare(
+            self.repository,
+            &delta,
+            head_tree,
+            self.options,
+            &mut is_ignored,
+        )?;
         if self.scope == Scope::Everything {
             candidates = self.decided_by_index(candidates, ignored)?;
             self.let_go(&mut candidates, head_tree, &mut is_ignored)?;
@@ -275,7 +295,8 @@ impl Examiner<'_> {
         Ok(self.repository.edit_tree(head_tree, &edits)?)
     }
 
-    /// A `.gitattributes` of the layers, written as it is; git does not follow one that is a symlink.
+    /// A `.gitattributes` of the layers, written as it is; git does not follow one that is a
+    /// symlink.
     fn attributes_file(
         &self,
         path: &RepoPath,
@@ -346,13 +367,18 @@ impl Examiner<'_> {
                 (Some(side), Some(held.attr))
             }
         };
-        let change = (old != new).then_some(Change { path, old, new, attr });
+        let change = (old != new).then_some(Change {
+            path,
+            old,
+            new,
+            attr,
+        });
         Ok((change, adoptable))
     }
 
-    /// Settles what the index has a say in: ignored candidates count where it tracks them nevertheless, and what is
-    /// missing counts unless it is only left out of the checkout. Where neither occurs the index is not read, nor where
-    /// it is the one that was asked before.
+    /// Settles what the index has a say in: ignored candidates count where it tracks them
+    /// nevertheless, and what is missing counts unless it is only left out of the checkout. Where
+    /// neither occurs the index is not read, nor where it is the one that was asked before.
     fn decided_by_index<'c>(
         &self,
         candidates: Vec<Candidate<'c>>,
@@ -364,8 +390,12 @@ impl Examiner<'_> {
         let asked: Vec<&RepoPath> = missing.iter().chain(&ignored).map(|c| &c.path).collect();
         let answers = self.tracking_of(&asked)?;
         let (of_missing, of_ignored) = answers.split_at(missing.len());
-        let wanted = of_missing.iter().map(|&tracking| tracking != Tracking::Skipped);
-        let tracked = of_ignored.iter().map(|&tracking| tracking != Tracking::Untracked);
+        let wanted = of_missing
+            .iter()
+            .map(|&tracking| tracking != Tracking::Skipped);
+        let tracked = of_ignored
+            .iter()
+            .map(|&tracking| tracking != Tracking::Untracked);
         let counts: Vec<bool> = wanted.chain(tracked).collect();
         let undecided = missing.into_iter().chain(ignored);
         counted.extend(
@@ -376,8 +406,8 @@ impl Examiner<'_> {
         Ok(counted)
     }
 
-    /// What nested repositories come to: gitlinks to the commits they stand on, where HEAD or the index has a gitlink
-    /// there, and those that nothing tracks.
+    /// What nested repositories come to: gitlinks to the commits they stand on, where HEAD or the
+    /// index has a gitlink there, and those that nothing tracks.
     fn gitlinks(
         &self,
         nested: Vec<NestedRepository>,
@@ -418,8 +448,8 @@ impl Examiner<'_> {
         Ok((gitlinks, unknown))
     }
 
-    /// What `git rm --cached` took out of the index is deleted, where an ignore rule keeps `git add -A` from taking it
-    /// back.
+    /// What `git rm --cached` took out of the index is deleted, where an ignore rule keeps
+    /// `git add -A` from taking it back.
     fn let_go(
         &self,
         candidates: &mut Vec<Candidate<'_>>,
@@ -442,8 +472,8 @@ impl Examiner<'_> {
         Ok(())
     }
 
-    /// What the worktree's index lacks of HEAD's tree. One that is missing or damaged has nothing to say: what is in the
-    /// fork can be looked at and kept without it.
+    /// What the worktree's index lacks of HEAD's tree. One that is missing or damaged has nothing
+    /// to say: what is in the fork can be looked at and kept without it.
     fn removed_from_index(&self, head_tree: ObjectId) -> Result<Arc<[RemovedPath]>, ChangeError> {
         let Some(stamp) = IndexStamp::of(&self.fork.worktree.index_path()) else {
             return Ok(Arc::new([]));
@@ -452,8 +482,8 @@ impl Examiner<'_> {
         if let Some(removed) = memo.removed(&stamp, head_tree) {
             return Ok(removed);
         }
-        let removed =
-            removed_paths(self.repository, &self.fork.worktree, head_tree).unwrap_or_else(|error| {
+        let removed = removed_paths(self.repository, &self.fork.worktree, head_tree)
+            .unwrap_or_else(|error| {
                 log::warn!("{}: {error}", self.fork.worktree.index_path().display());
                 Vec::new()
             });
@@ -468,7 +498,10 @@ impl Examiner<'_> {
             return Ok(vec![Tracking::Untracked; paths.len()]);
         };
         let memo = self.fork.memo();
-        let mut known: Vec<_> = paths.iter().map(|path| memo.tracking(&stamp, path)).collect();
+        let mut known: Vec<_> = paths
+            .iter()
+            .map(|path| memo.tracking(&stamp, path))
+            .collect();
         let unknown: Vec<RepoPath> = paths
             .iter()
             .zip(&known)

@@ -1,6 +1,8 @@
-//! Looking whether a store is whole, with what stands above its forks: reviews, handoffs and sessions.
+//! Looking whether a store is whole, with what stands above its forks: reviews, handoffs and
+//! sessions.
 //!
-//! [`Store::check`] looks at forks and layers; here are the records whose types it does not know, and what they need.
+//! [`Store::check`] looks at forks and layers; here are the records whose types it does not know,
+//! and what they need.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,7 +17,9 @@ use super::review::{self, ReviewRecord, ReviewState};
 use super::round::{self, RoundRecord};
 use tine_git::Repository;
 use tine_git::recovery::RECOVER;
-use tine_workspace::store::{Above, CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, Shelf};
+use tine_workspace::store::{
+    Above, CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, Shelf,
+};
 use tine_workspace::{ForkRecord, Store, StoreError};
 
 /// Looks at all that the store has, and puts right what can be, if that is asked for.
@@ -30,8 +34,8 @@ pub fn check(
     );
     let noted = RefCell::new(Vec::new());
     let before_cut = |store: &Store, record: &ForkRecord| {
-        let notes =
-            cut_back::before_cut(store, repository, record).map_err(|error| note_failed(store, error))?;
+        let notes = cut_back::before_cut(store, repository, record)
+            .map_err(|error| note_failed(store, error))?;
         noted.borrow_mut().push((record.name.clone(), notes));
         Ok(())
     };
@@ -47,7 +51,10 @@ pub fn check(
         }
     }
     let (reviews, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
-    for review in reviews.iter().filter(|review| review.state == ReviewState::Open) {
+    for review in reviews
+        .iter()
+        .filter(|review| review.state == ReviewState::Open)
+    {
         if !review.is_kept(repository)? {
             let finding = missing_ref("reviews", review.id, "the sides of the review");
             let done = repair.then(|| review.save(store, repository));
@@ -73,7 +80,9 @@ pub fn check(
         {
             let can_be_made = handoff.head_commit.is_some();
             let hint = match can_be_made {
-                true => "`tine check --repair` makes the patches again, of the same commits".to_owned(),
+                true => {
+                    "`tine check --repair` makes the patches again, of the same commits".to_owned()
+                }
                 false => format!(
                     "import the mailbox again (`tine handoff import FILE`) and let go of this one (`tine handoff delete {}`)",
                     handoff.id
@@ -97,8 +106,8 @@ pub fn check(
     Ok(report)
 }
 
-/// Objects that refs of reviews, handoffs, rounds and entries of `tine recover` keep, or that such entries need, and that are not
-/// in the repository.
+/// Objects that refs of reviews, handoffs, rounds and entries of `tine recover` keep, or that such
+/// entries need, and that are not in the repository.
 fn lost_objects(repository: &Repository) -> Result<Vec<Finding>, ChangeError> {
     let finding = |kind, what: String, detail: String, hint: String| Finding {
         kind,
@@ -171,9 +180,9 @@ fn reads(store: &Store, shelf: Shelf, id: u64) -> Result<(), StoreError> {
         Shelf::GoneBack => store.read_document::<GoneBack>(shelf, id).map(drop),
         Shelf::Moves => store.read_document::<MoveRecord>(shelf, id).map(drop),
         // What is in them is known to those who keep them, above this layer.
-        Shelf::Buffers | Shelf::UnsavedReads | Shelf::OpenFiles => {
-            store.read_document::<serde::de::IgnoredAny>(shelf, id).map(drop)
-        }
+        Shelf::Buffers | Shelf::UnsavedReads | Shelf::OpenFiles => store
+            .read_document::<serde::de::IgnoredAny>(shelf, id)
+            .map(drop),
     }
 }
 
@@ -183,13 +192,15 @@ fn missing_ref(group: &str, id: u64, what: &str) -> Finding {
         fork: None,
         what: format!("refs/tine/+{group}/{id}"),
         detail: format!("it is gone: `git gc` may remove {what} {id}"),
-        hint: "`tine check --repair` sets it anew, where the repository still has the commits".to_owned(),
+        hint: "`tine check --repair` sets it anew, where the repository still has the commits"
+            .to_owned(),
         repaired: None,
         planned: None,
     }
 }
 
-/// The patches are the same whenever they are made of the same commits; the record learns their checksum.
+/// The patches are the same whenever they are made of the same commits; the record learns their
+/// checksum.
 fn made_again(
     handoff: &mut HandoffRecord,
     store: &Store,

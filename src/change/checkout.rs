@@ -1,4 +1,5 @@
-//! Moving a checkout that is not a fork's along with its branch, with a record by which the next daemon ends what a killed one had begun.
+//! Moving a checkout that is not a fork's along with its branch, with a record by which the next
+//! daemon ends what a killed one had begun.
 
 use std::path::{Path, PathBuf};
 
@@ -23,8 +24,8 @@ pub struct MoveRecord {
     pub action: String,
 }
 
-/// A checkout whose index is locked, so that it can follow its branch. Its record is written before the lock is taken: a daemon
-/// that is killed leaves no lock of which nobody knows.
+/// A checkout whose index is locked, so that it can follow its branch. Its record is written before
+/// the lock is taken: a daemon that is killed leaves no lock of which nobody knows.
 pub struct PreparedMove<'a> {
     store: &'a Store,
     record: MoveRecord,
@@ -34,8 +35,8 @@ pub struct PreparedMove<'a> {
     is_half_done: bool,
 }
 
-/// Locks a checkout and finds out whether it can follow. The caller holds the leases of the branch and of the checkout, also
-/// when the move is dropped or gone.
+/// Locks a checkout and finds out whether it can follow. The caller holds the leases of the branch
+/// and of the checkout, also when the move is dropped or gone.
 ///
 /// # Errors
 /// As [`Repository::prepare_checkout_move`].
@@ -91,14 +92,18 @@ impl Drop for PreparedMove<'_> {
             return;
         }
         // A record that stays leads to nothing worse than a second look at the checkout.
-        if let Err(error) = self.store.remove_document(Shelf::Moves, self.record.id, None) {
+        if let Err(error) = self
+            .store
+            .remove_document(Shelf::Moves, self.record.id, None)
+        {
             log::warn!("{error}");
         }
     }
 }
 
-/// Ends moves that a process which died had begun: of the checkout `dir`, of which the caller holds the lease, or of all,
-/// where no other request runs yet. What fails is logged, and tried again before the next move there.
+/// Ends moves that a process which died had begun: of the checkout `dir`, of which the caller holds
+/// the lease, or of all, where no other request runs yet. What fails is logged, and tried again
+/// before the next move there.
 pub fn finish(store: &Store, repository: &Repository, dir: Option<&Path>) {
     let records = match store.documents::<MoveRecord>(Shelf::Moves) {
         Ok((records, damaged)) => {
@@ -128,7 +133,8 @@ pub fn finish(store: &Store, repository: &Repository, dir: Option<&Path>) {
 }
 
 fn finish_one(repository: &Repository, record: &MoveRecord) -> Result<bool, ChangeError> {
-    let id = |hex: &str| ObjectId::from_hex(hex.as_bytes()).map_err(GitError::library("read an id"));
+    let id =
+        |hex: &str| ObjectId::from_hex(hex.as_bytes()).map_err(GitError::library("read an id"));
     let commits = (id(&record.from)?, id(&record.to)?);
     Ok(repository.finish_checkout_move(&record.dir, &record.branch, commits, &record.action)?)
 }

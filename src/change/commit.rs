@@ -42,12 +42,14 @@ pub struct CommitOutcome {
 pub enum SettleOutcome {
     /// How many contents left the layer because HEAD has them.
     Settled(usize),
-    /// A `git gc` is at work, which may remove blobs that HEAD has since a moment ago: the contents stay for now.
+    /// A `git gc` is at work, which may remove blobs that HEAD has since a moment ago: the contents
+    /// stay for now.
     Later,
 }
 
-/// Commits what `git add -A && git commit` would, and brings the worktree's index along. Costs O(changes). Before HEAD
-/// moves, the new tree is checked to differ from the old one in exactly what the changeset says.
+/// Commits what `git add -A && git commit` would, and brings the worktree's index along. Costs
+/// O(changes). Before HEAD moves, the new tree is checked to differ from the old one in exactly
+/// what the changeset says.
 pub fn commit(
     repository: &Repository,
     name: &ForkName,
@@ -60,14 +62,16 @@ pub fn commit(
     refuse_work_of_git(repository, fork)?;
     refuse_held_twice(repository, fork)?;
     let parent_id = repository.head_of(fork.worktree.git_dir())?.commit_id();
-    let Examined { changeset, adoptable } =
-        examine(repository, fork, parent_id, Blobs::Write, Scope::Everything)?;
+    let Examined {
+        changeset,
+        adoptable,
+    } = examine(repository, fork, parent_id, Blobs::Write, Scope::Everything)?;
     if changeset.changes.is_empty() {
         return Err(ChangeError::NothingToCommit);
     }
     let parent_ids = parent_id.into_iter().collect();
-    // All of this is on the disk before HEAD moves. The layer, too: a HEAD that is ahead of the view after a power failure
-    // would look like changes that take it back.
+    // All of this is on the disk before HEAD moves. The layer, too: a HEAD that is ahead of the
+    // view after a power failure would look like changes that take it back.
     let beginning = fork.workspace.beginning();
     let beginning = KnownState {
         token: &beginning,
@@ -76,8 +80,13 @@ pub fn commit(
     };
     let (tree_id, commit_id, prepared_index) = thread::scope(|scope| {
         let (give_target, target) = mpsc::sync_channel(1);
-        let target = move || target.recv().map_err(GitError::library("learn the new tree"));
-        let index = scope.spawn(|| prepare_index(repository, &fork.worktree, Some(&beginning), target));
+        let target = move || {
+            target
+                .recv()
+                .map_err(GitError::library("learn the new tree"))
+        };
+        let index =
+            scope.spawn(|| prepare_index(repository, &fork.worktree, Some(&beginning), target));
         let synced = scope.spawn(|| fork.workspace.sync());
         let tree_id = write_tree(repository, &changeset)?;
         check_landed(repository, &changeset, tree_id)?;
@@ -142,10 +151,12 @@ pub fn commit(
     })
 }
 
-/// Refuses where the branch that the fork is on is not where the fork left it: what others committed would look like changes of the
-/// fork's that take it back.
+/// Refuses where the branch that the fork is on is not where the fork left it: what others
+/// committed would look like changes of the fork's that take it back.
 pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
-    if let Some(moved) = repository.moved_under(&fork.worktree, fork.name().as_str(), &fork.made_on)? {
+    if let Some(moved) =
+        repository.moved_under(&fork.worktree, fork.name().as_str(), &fork.made_on)?
+    {
         let mut numbers = 2u64..;
         let free = loop {
             let number = numbers.next().unwrap_or(u64::MAX);
@@ -155,7 +166,8 @@ pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), Ch
             }
         };
         let (left_at, now) = (moved.left_at, moved.now);
-        let is_rewritten = !repository.is_ancestor(left_at, now)? && !repository.is_ancestor(now, left_at)?;
+        let is_rewritten =
+            !repository.is_ancestor(left_at, now)? && !repository.is_ancestor(now, left_at)?;
         return Err(ChangeError::MovedUnder {
             fork: fork.name().clone(),
             moved: Box::new(moved),
@@ -166,7 +178,8 @@ pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), Ch
     refuse_gone_branch(repository, fork)
 }
 
-/// Refuses where another checkout has the branch that the fork is on: it would not follow, and its next commit would take this one back.
+/// Refuses where another checkout has the branch that the fork is on: it would not follow, and its
+/// next commit would take this one back.
 fn refuse_held_twice(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
     let head = repository.head_of(fork.worktree.git_dir())?;
     let Some(branch) = head.short_branch() else {
@@ -182,7 +195,8 @@ fn refuse_held_twice(repository: &Repository, fork: &Fork) -> Result<(), ChangeE
     }
 }
 
-/// Refuses where the branch that the fork is on was deleted under it: a commit would have no parent.
+/// Refuses where the branch that the fork is on was deleted under it: a commit would have no
+/// parent.
 pub fn refuse_gone_branch(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
     match repository.gone_branch(&fork.worktree, &fork.made_on)? {
         Some(gone) => Err(ChangeError::BranchGone(Box::new(gone))),
@@ -190,7 +204,8 @@ pub fn refuse_gone_branch(repository: &Repository, fork: &Fork) -> Result<(), Ch
     }
 }
 
-/// Refuses where git is at work in the fork, or in the middle of something, and where its branch moved under it.
+/// Refuses where git is at work in the fork, or in the middle of something, and where its branch
+/// moved under it.
 pub(super) fn refuse_work_of_git(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
     if let Some(operation) = fork.worktree.operation_in_progress() {
         return Err(ChangeError::OperationInProgress(operation));
@@ -199,7 +214,8 @@ pub(super) fn refuse_work_of_git(repository: &Repository, fork: &Fork) -> Result
     Ok(repository.check_unlocked(&fork.worktree)?)
 }
 
-/// Refuses where HEAD is not at the fork's own commits: amid a rebase or bisection, or where its branch is gone.
+/// Refuses where HEAD is not at the fork's own commits: amid a rebase or bisection, or where its
+/// branch is gone.
 pub fn refuse_head_elsewhere(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
     match fork.worktree.operation_in_progress() {
         Some(operation @ ("rebase" | "bisect")) => Err(ChangeError::OperationInProgress(operation)),
@@ -212,8 +228,9 @@ pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Lets contents leave the layer that HEAD's tree has by now (after a commit by git inside the mount), and keeps HEAD
-/// under `refs/tine/<fork>/`. Does nothing where HEAD has not moved since `last_head`.
+/// Lets contents leave the layer that HEAD's tree has by now (after a commit by git inside the
+/// mount), and keeps HEAD under `refs/tine/<fork>/`. Does nothing where HEAD has not moved since
+/// `last_head`.
 pub fn settle(
     repository: &Repository,
     name: &ForkName,
@@ -224,24 +241,28 @@ pub fn settle(
     let Some(head) = head.filter(|_| head != last_head) else {
         return Ok(SettleOutcome::Settled(0));
     };
-    let Examined { mut adoptable, .. } = examine(repository, fork, Some(head), Blobs::Hash, Scope::InHead)?;
+    let Examined { mut adoptable, .. } =
+        examine(repository, fork, Some(head), Blobs::Hash, Scope::InHead)?;
     adoptable.retain(|adoptable| adoptable.is_in_head);
-    // git does not wait for the objects that it writes, and from now on they are all there is of these contents.
+    // git does not wait for the objects that it writes, and from now on they are all there is of
+    // these contents.
     repository.sync_blobs(adoptable.iter().map(|adoptable| adoptable.blob_id))?;
     keep_head(repository, name, head)?;
     adopt(repository, fork, head, &adoptable)
 }
 
-/// Checks that `tree_id` differs from HEAD's tree where the changeset says, in what it says, and nowhere else.
+/// Checks that `tree_id` differs from HEAD's tree where the changeset says, in what it says, and
+/// nowhere else.
 pub(super) fn check_landed(
     repository: &Repository,
     changeset: &Changeset,
     tree_id: ObjectId,
 ) -> Result<(), ChangeError> {
-    let mut landed: BTreeMap<RepoPath, Change> = compare_trees(repository, changeset.head_tree, tree_id)?
-        .into_iter()
-        .map(|change| (change.path.clone(), change))
-        .collect();
+    let mut landed: BTreeMap<RepoPath, Change> =
+        compare_trees(repository, changeset.head_tree, tree_id)?
+            .into_iter()
+            .map(|change| (change.path.clone(), change))
+            .collect();
     for change in &changeset.changes {
         match landed.remove(&change.path) {
             Some(landed) if landed.old == change.old && landed.new == change.new => {}
@@ -254,7 +275,8 @@ pub(super) fn check_landed(
     }
 }
 
-/// What the index has to say of the changed paths. Where a stat cannot be had, git reads the file once.
+/// What the index has to say of the changed paths. Where a stat cannot be had, git reads the file
+/// once.
 pub(super) fn index_changes<'c>(
     fork: &Fork,
     changes: impl IntoIterator<Item = &'c Change>,
@@ -278,8 +300,8 @@ pub(super) fn index_changes<'c>(
     changes.into_iter().filter_map(of_change).collect()
 }
 
-/// Lets contents leave the layer that `head` has, which was kept from being collected. Blobs that a `git gc` removed before that are
-/// written again, out of the layer.
+/// Lets contents leave the layer that `head` has, which was kept from being collected. Blobs that a
+/// `git gc` removed before that are written again, out of the layer.
 fn adopt(
     repository: &Repository,
     fork: &Fork,
@@ -292,7 +314,8 @@ fn adopt(
     if repository.is_being_collected() {
         return Ok(SettleOutcome::Later);
     }
-    let missing = || repository.missing_objects(adoptable.iter().map(|adoptable| adoptable.blob_id));
+    let missing =
+        || repository.missing_objects(adoptable.iter().map(|adoptable| adoptable.blob_id));
     let mut gone = missing()?;
     if !gone.is_empty() {
         log::info!("writing {} blobs again that a git gc removed", gone.len());
@@ -307,20 +330,30 @@ fn adopt(
         .collect();
     match adopted.is_empty() {
         true => Ok(SettleOutcome::Settled(0)),
-        false => Ok(SettleOutcome::Settled(fork.workspace.adopt_blobs(&adopted)?)),
+        false => Ok(SettleOutcome::Settled(
+            fork.workspace.adopt_blobs(&adopted)?,
+        )),
     }
 }
 
-/// Makes `head` reachable from the refs of the fork, and lets nothing go that was: layers may hold blobs of every HEAD
-/// the fork ever had. `head` follows its descendants; where HEAD went elsewhere the old one becomes `held-<n>`.
-pub(super) fn keep_head(repository: &Repository, name: &ForkName, head: ObjectId) -> Result<(), ChangeError> {
+/// Makes `head` reachable from the refs of the fork, and lets nothing go that was: layers may hold
+/// blobs of every HEAD the fork ever had. `head` follows its descendants; where HEAD went elsewhere
+/// the old one becomes `held-<n>`.
+pub(super) fn keep_head(
+    repository: &Repository,
+    name: &ForkName,
+    head: ObjectId,
+) -> Result<(), ChangeError> {
     let kept = repository.kept(name.as_str())?;
     for (label, id) in &kept {
         if is_for_layers(label) && repository.is_ancestor(head, *id)? {
             return Ok(());
         }
     }
-    let old = kept.iter().find(|(label, _)| label == "head").map(|(_, id)| *id);
+    let old = kept
+        .iter()
+        .find(|(label, _)| label == "head")
+        .map(|(_, id)| *id);
     if let Some(old) = old
         && !repository.is_ancestor(old, head)?
     {

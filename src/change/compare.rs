@@ -1,14 +1,15 @@
-//! Comparing a fork's view with a tree, without reading one file: pure over a [`Delta`], a [`TreeReader`] and ignore
-//! rules.
+//! Comparing a fork's view with a tree, without reading one file: pure over a [`Delta`], a
+//! [`TreeReader`] and ignore rules.
 //!
-//! A directory needs a look only where the delta speaks of it or where its base tree differs from the tree it is
-//! compared with; equal subtrees are skipped, so the cost is that of the changes. The outcome names candidates: what a
-//! file holds that the fork wrote is found out later, by [`super::changeset`].
+//! A directory needs a look only where the delta speaks of it or where its base tree differs from
+//! the tree it is compared with; equal subtrees are skipped, so the cost is that of the changes.
+//! The outcome names candidates: what a file holds that the fork wrote is found out later, by
+//! [`super::changeset`].
 //!
-//! The rules are those of `git add -A`: directories are only implied by what is in them; a submodule stays as it is
-//! while a directory stands in its place, unless that is a repository with another commit; an untracked node that an
-//! ignore rule matches is set apart (the index may track it nevertheless), and so are nested repositories; what git
-//! cannot hold is left out.
+//! The rules are those of `git add -A`: directories are only implied by what is in them; a
+//! submodule stays as it is while a directory stands in its place, unless that is a repository with
+//! another commit; an untracked node that an ignore rule matches is set apart (the index may track
+//! it nevertheless), and so are nested repositories; what git cannot hold is left out.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +42,8 @@ impl TreeReader for Repository {
 pub enum Found<'a> {
     /// Nothing that git would hold.
     Nothing,
-    /// A base file that the layers do not touch, in place or in a directory that was moved; or a gitlink.
+    /// A base file that the layers do not touch, in place or in a directory that was moved; or a
+    /// gitlink.
     Stored(Side),
     /// A node of the layers.
     Node(&'a DeltaNode),
@@ -60,7 +62,8 @@ pub struct Candidate<'a> {
 pub struct Comparison<'a> {
     /// Sorted by path.
     pub candidates: Vec<Candidate<'a>>,
-    /// Nodes that the tree lacks and an ignore rule matches, sorted by path: they count only if the index tracks them.
+    /// Nodes that the tree lacks and an ignore rule matches, sorted by path: they count only if the
+    /// index tracks them.
     pub ignored: Vec<Candidate<'a>>,
     /// Directories with a repository of their own, sorted by path.
     pub nested: Vec<NestedRepository>,
@@ -88,8 +91,8 @@ pub struct CompareOptions {
     pub file_mode: bool,
 }
 
-/// Compares the view with the tree `tree_id`. `is_ignored` says whether an ignore rule matches an untracked path (for a
-/// directory: with `true`), for itself or for a directory above it.
+/// Compares the view with the tree `tree_id`. `is_ignored` says whether an ignore rule matches an
+/// untracked path (for a directory: with `true`), for itself or for a directory above it.
 pub fn compare<'a>(
     trees: &dyn TreeReader,
     delta: &'a Delta,
@@ -123,7 +126,8 @@ pub fn compare_trees(
     Ok(comparison.candidates.into_iter().map(change).collect())
 }
 
-/// The kind of `new` as it counts beside `old`: without `core.fileMode` a regular file keeps the mode it had.
+/// The kind of `new` as it counts beside `old`: without `core.fileMode` a regular file keeps the
+/// mode it had.
 pub(super) fn effective_kind(
     options: CompareOptions,
     old: Option<&Side>,
@@ -157,14 +161,16 @@ enum Seen<'a> {
     Node(&'a DeltaNode),
 }
 
-/// Whether a gitlink of the view is an empty directory, as in a checkout, or an entry, as in a tree.
+/// Whether a gitlink of the view is an empty directory, as in a checkout, or an entry, as in a
+/// tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Submodules {
     AreDirectories,
     AreEntries,
 }
 
-/// A directory still to be looked at. The walk keeps these itself: a view may be deeper than a thread's stack.
+/// A directory still to be looked at. The walk keeps these itself: a view may be deeper than a
+/// thread's stack.
 struct Pending<'a> {
     path: RepoPath,
     view: ViewDir<'a>,
@@ -260,11 +266,13 @@ impl<'a, 'w> Walk<'a, 'w> {
             self.entry(path, old, seen, dir.ignored)?;
         }
 
-        // Where the delta is silent the base shows through, which matters where it is not the tree itself.
+        // Where the delta is silent the base shows through, which matters where it is not the tree
+        // itself.
         let Some(base) = base else {
             return Ok(());
         };
-        let is_spoken_of = |name: &EntryName| entries.is_some_and(|entries| entries.contains_key(name));
+        let is_spoken_of =
+            |name: &EntryName| entries.is_some_and(|entries| entries.contains_key(name));
         for (name, side) in &base {
             if is_spoken_of(name) || tree.get(name) == Some(side) {
                 continue;
@@ -335,15 +343,18 @@ impl<'a, 'w> Walk<'a, 'w> {
                 });
                 Ok(())
             }
-            // Populated or not, git looks into a submodule's directory only as a repository of its own.
-            Some(TreeEntryKind::Submodule) if self.submodules == Submodules::AreDirectories => match seen {
-                Seen::Dir(view) if is_repository(view) => {
-                    self.nest(path, old, false);
-                    Ok(())
+            // Populated or not, git looks into a submodule's directory only as a repository of its
+            // own.
+            Some(TreeEntryKind::Submodule) if self.submodules == Submodules::AreDirectories => {
+                match seen {
+                    Seen::Dir(view) if is_repository(view) => {
+                        self.nest(path, old, false);
+                        Ok(())
+                    }
+                    Seen::Dir(_) => Ok(()),
+                    _ => self.tracked(path, old, seen, ignored),
                 }
-                Seen::Dir(_) => Ok(()),
-                _ => self.tracked(path, old, seen, ignored),
-            },
+            }
             Some(_) => self.tracked(path, old, seen, ignored),
         }
     }
@@ -392,7 +403,11 @@ impl<'a, 'w> Walk<'a, 'w> {
             true => &mut self.found.ignored,
             false => &mut self.found.candidates,
         };
-        list.push(Candidate { path, old: None, new });
+        list.push(Candidate {
+            path,
+            old: None,
+            new,
+        });
         Ok(())
     }
 

@@ -14,8 +14,8 @@ use tine_workspace::{DeltaNode, Fork, FsError};
 /// How often a file that is being written is read again before giving up on it.
 const ATTEMPTS: usize = 8;
 
-/// Files from this size in bytes on are not read to find out what their blob is called: git's own default for
-/// `core.bigFileThreshold`.
+/// Files from this size in bytes on are not read to find out what their blob is called: git's own
+/// default for `core.bigFileThreshold`.
 const HUGE: u64 = 512 << 20;
 
 /// What a node holds.
@@ -24,8 +24,8 @@ pub(super) struct Held {
     pub id: ObjectId,
     /// The attributes that the node had while it held this.
     pub attr: Attr,
-    /// Whether the bytes stand in a layer and are the blob's own, unconverted: once the repository keeps the blob they
-    /// need not stand there any more.
+    /// Whether the bytes stand in a layer and are the blob's own, unconverted: once the repository
+    /// keeps the blob they need not stand there any more.
     pub may_leave_layer: bool,
 }
 
@@ -39,8 +39,8 @@ pub(super) struct Contents<'a> {
 }
 
 impl Contents<'_> {
-    /// The blob that the file or symlink `node` at `path` is in git. A file that changes meanwhile is read again; one
-    /// that goes on changing, or went away, is [`ChangeError::Unstable`].
+    /// The blob that the file or symlink `node` at `path` is in git. A file that changes meanwhile
+    /// is read again; one that goes on changing, or went away, is [`ChangeError::Unstable`].
     pub fn of(&self, path: &RepoPath, node: &DeltaNode) -> Result<Held, ChangeError> {
         if let Some(id) = node.blob_id {
             return Ok(Held {
@@ -68,7 +68,9 @@ impl Contents<'_> {
             let before = self.attr_of(path, node)?;
             let stored_as = self.read(path, node, &before, converted_as)?;
             if self.attr_of(path, node)? == before {
-                self.fork.memo().remember_blob(&before, converted_as, stored_as);
+                self.fork
+                    .memo()
+                    .remember_blob(&before, converted_as, stored_as);
                 return Ok(Held {
                     id: stored_as.id,
                     attr: before,
@@ -79,8 +81,8 @@ impl Contents<'_> {
         Err(ChangeError::Unstable(path.clone()))
     }
 
-    /// Whether a file so large that reading it takes seconds is known to differ from HEAD's: there is none, or it has
-    /// another size. Where blobs are written everything is read.
+    /// Whether a file so large that reading it takes seconds is known to differ from HEAD's: there
+    /// is none, or it has another size. Where blobs are written everything is read.
     pub fn differs_without_reading(
         &self,
         path: &RepoPath,
@@ -93,13 +95,15 @@ impl Contents<'_> {
         let Some(old) = old else { return Ok(true) };
         match old.kind {
             TreeEntryKind::File | TreeEntryKind::Executable => {}
-            TreeEntryKind::Symlink | TreeEntryKind::Directory | TreeEntryKind::Submodule => return Ok(true),
+            TreeEntryKind::Symlink | TreeEntryKind::Directory | TreeEntryKind::Submodule => {
+                return Ok(true);
+            }
         }
         Ok(!self.rules.is_converted(path)? && self.repository.blob_size(old.id)? != node.attr.size)
     }
 
-    /// The blob that a base file in its place is in git: the one it was made from, unless attributes have changed that
-    /// convert its bytes another way (`git add --renormalize`).
+    /// The blob that a base file in its place is in git: the one it was made from, unless
+    /// attributes have changed that convert its bytes another way (`git add --renormalize`).
     pub fn of_stored(&self, path: &RepoPath, stored: &Side) -> Result<ObjectId, ChangeError> {
         let is_file = matches!(stored.kind, TreeEntryKind::File | TreeEntryKind::Executable);
         if !is_file || !self.rules.is_converted(path)? {
@@ -130,7 +134,8 @@ impl Contents<'_> {
         attr: &Attr,
         converted_as: Option<&ConvertedAs>,
     ) -> Result<StoredAs, ChangeError> {
-        // A blob that is to be written is always written anew: one that was written before may have been pruned.
+        // A blob that is to be written is always written anew: one that was written before may have
+        // been pruned.
         let writes = self.writes(path);
         if !writes && let Some(stored_as) = self.fork.memo().blob(attr, converted_as) {
             return Ok(stored_as);

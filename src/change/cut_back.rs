@@ -1,8 +1,10 @@
 //! What a fork goes back past when a repair cuts the log of its layer.
 //!
-//! The view is then as it was at some moment before, and HEAD is where it was. What was committed since, by the fork itself or by others
-//! whom it merged, would look like a change that takes it back. Nobody knows which moment it was. So each commit that HEAD was on is
-//! noted before the cut as one that the fork may have gone back to; afterwards only those notes stay that tell of a path.
+//! The view is then as it was at some moment before, and HEAD is where it was. What was committed
+//! since, by the fork itself or by others whom it merged, would look like a change that takes it
+//! back. Nobody knows which moment it was. So each commit that HEAD was on is noted before the cut
+//! as one that the fork may have gone back to; afterwards only those notes stay that tell of a
+//! path.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +21,8 @@ use tine_workspace::{ForkName, ForkRecord, Store};
 /// So many of the commits that HEAD was on are looked at, the newest ones.
 const MAX_EARLIER_HEADS: usize = 64;
 
-/// Notes that the files of a fork may go back past what HEAD has of commits: the numbers of the notes, the newest state first.
+/// Notes that the files of a fork may go back past what HEAD has of commits: the numbers of the
+/// notes, the newest state first.
 pub fn before_cut(
     store: &Store,
     repository: &Repository,
@@ -72,7 +75,8 @@ pub fn after_cut(
     Ok(())
 }
 
-/// The commits other than `now` that HEAD of a fork was on, the newest first, and the one that the fork was made on.
+/// The commits other than `now` that HEAD of a fork was on, the newest first, and the one that the
+/// fork was made on.
 fn earlier_heads(
     repository: &Repository,
     record: &ForkRecord,

@@ -43,7 +43,10 @@ pub enum ChangeError {
     #[error("the branch {:?} that the fork is on is gone; the fork left it at {}", .0.branch, .0.left_at)]
     BranchGone(Box<GoneBranch>),
     #[error("the branch {branch:?} is checked out twice: {}", .holders.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    BranchHeldTwice { branch: String, holders: Vec<Holder> },
+    BranchHeldTwice {
+        branch: String,
+        holders: Vec<Holder>,
+    },
     #[error("a {0} is under way in the fork")]
     OperationInProgress(&'static str),
     #[error("{0} changed while it was being read")]
@@ -89,12 +92,16 @@ pub enum ChangeError {
     #[error("the branch {branch:?} is checked out {holder}")]
     BranchHeld { branch: String, holder: Holder },
     /// Deleting it would leave commits that nothing else reaches.
-    #[error("the branch {branch:?} has commits that no other branch or tag has; the last is {commit_id}")]
+    #[error(
+        "the branch {branch:?} has commits that no other branch or tag has; the last is {commit_id}"
+    )]
     BranchNotMerged { branch: String, commit_id: ObjectId },
     #[error("`tine recover` has no entry {0}")]
     NothingToRecover(u64),
     /// `tree_id` is what can still be read of it.
-    #[error("the entry {id} needs the object {object_id}, which is not in this repository any more")]
+    #[error(
+        "the entry {id} needs the object {object_id}, which is not in this repository any more"
+    )]
     HistoryGone {
         id: u64,
         object_id: ObjectId,
@@ -124,7 +131,11 @@ impl ChangeError {
 const NAMED_PATHS: usize = 3;
 
 fn shown(paths: &[RepoPath]) -> String {
-    let named: Vec<String> = paths.iter().take(NAMED_PATHS).map(RepoPath::to_string).collect();
+    let named: Vec<String> = paths
+        .iter()
+        .take(NAMED_PATHS)
+        .map(RepoPath::to_string)
+        .collect();
     match paths.len().saturating_sub(NAMED_PATHS) {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),

@@ -1,7 +1,7 @@
 //! The fork point: the commit at which a fork's own commits begin.
 //!
-//! It is recorded when a fork is made. An update moves it, by `tine update` or by git in the mount: a merge or rebase that takes over
-//! more of the branch that the fork came from.
+//! It is recorded when a fork is made. An update moves it, by `tine update` or by git in the mount:
+//! a merge or rebase that takes over more of the branch that the fork came from.
 //!
 //! | what HEAD did | the fork point |
 //! |---|---|
@@ -18,7 +18,8 @@ use super::point::damaged;
 use tine_git::{ObjectId, Repository};
 use tine_workspace::{ForkName, ForkPoint, ForkRecord, Store};
 
-/// Where the fork's own commits begin, of which the last is `head`. `None`: all commits are its own.
+/// Where the fork's own commits begin, of which the last is `head`. `None`: all commits are its
+/// own.
 ///
 /// # Errors
 /// [`ChangeError::Store`] where the record is damaged.
@@ -31,8 +32,9 @@ pub fn fork_point(
     fork_point_against(repository, record, head, upstream)
 }
 
-/// As [`fork_point`], where `upstream` is what the fork is compared with. Only records of earlier versions need it: theirs may name
-/// the tip of a branch that was there before the fork, with commits that upstream lacks.
+/// As [`fork_point`], where `upstream` is what the fork is compared with. Only records of earlier
+/// versions need it: theirs may name the tip of a branch that was there before the fork, with
+/// commits that upstream lacks.
 fn fork_point_against(
     repository: &Repository,
     record: &ForkRecord,
@@ -58,8 +60,9 @@ fn fork_point_against(
     }
 }
 
-/// Where the commits begin that an update to `upstream` must keep; `upstream_name` is what a person called it. Of what a branch lacks only
-/// that may go which the branch had once, so that it was taken out of it; and of that nothing that was made in the fork.
+/// Where the commits begin that an update to `upstream` must keep; `upstream_name` is what a person
+/// called it. Of what a branch lacks only that may go which the branch had once, so that it was
+/// taken out of it; and of that nothing that was made in the fork.
 pub fn kept_by_update(
     repository: &Repository,
     store: &Store,
@@ -109,7 +112,10 @@ pub(super) fn made_in(git_dir: &Path) -> HashSet<ObjectId> {
 }
 
 /// The tip of the branch that the fork came from, where that is known, still there and whole.
-pub fn upstream(repository: &Repository, record: &ForkRecord) -> Result<Option<ObjectId>, ChangeError> {
+pub fn upstream(
+    repository: &Repository,
+    record: &ForkRecord,
+) -> Result<Option<ObjectId>, ChangeError> {
     Ok(match &record.from_branch {
         Some(branch) => repository.readable_branch(branch)?,
         None => None,

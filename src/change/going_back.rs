@@ -1,8 +1,9 @@
-//! Going back to an earlier state of a fork, or to another fork's, without taking back what others have committed since.
+//! Going back to an earlier state of a fork, or to another fork's, without taking back what others
+//! have committed since.
 //!
-//! A state is a tree over the HEAD that it was at. Where HEAD has commits of others that the state lacks (an update, a merge, another
-//! branch), the state's tree would take them back. What the state has of its own, its tree against its HEAD, goes onto the present HEAD
-//! instead, as a merge.
+//! A state is a tree over the HEAD that it was at. Where HEAD has commits of others that the state
+//! lacks (an update, a merge, another branch), the state's tree would take them back. What the
+//! state has of its own, its tree against its HEAD, goes onto the present HEAD instead, as a merge.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -53,8 +54,8 @@ impl Then {
         })
     }
 
-    /// What the present HEAD of the fork has that this state lacks; `None` where only the fork's own commits lie between them: those
-    /// stay reachable, and the state's tree is what is meant.
+    /// What the present HEAD of the fork has that this state lacks; `None` where only the fork's
+    /// own commits lie between them: those stay reachable, and the state's tree is what is meant.
     pub fn since(
         &self,
         store: &Store,
@@ -85,8 +86,8 @@ impl Then {
         }))
     }
 
-    /// What the present HEAD of the fork has of others since the fork point `point`: what the fork merged. The fork point has nothing of
-    /// its own, so its tree is what is meant in any case.
+    /// What the present HEAD of the fork has of others since the fork point `point`: what the fork
+    /// merged. The fork point has nothing of its own, so its tree is what is meant in any case.
     pub fn since_fork_point(
         store: &Store,
         repository: &Repository,
@@ -115,10 +116,12 @@ impl Then {
             base_tree: repository.commit_info(point)?.tree_id,
             left_out,
         };
-        Ok(Some(since.within(repository, &[RepoPath::root()])?).filter(|since| !since.left_out.is_empty()))
+        Ok(Some(since.within(repository, &[RepoPath::root()])?)
+            .filter(|since| !since.left_out.is_empty()))
     }
 
-    /// The branches whose commits are nobody else's: the fork's, and those of forks that began as it.
+    /// The branches whose commits are nobody else's: the fork's, and those of forks that began as
+    /// it.
     fn own_branches(
         &self,
         store: &Store,
@@ -130,7 +133,9 @@ impl Then {
         let mut own = Vec::new();
         match &self.branch {
             // It was put on another branch since, whose commits it did not make.
-            Some(then) if self.is_own && now != Some(then) && repository.branch(then)?.is_some() => {
+            Some(then)
+                if self.is_own && now != Some(then) && repository.branch(then)?.is_some() =>
+            {
                 own.push(then.clone());
             }
             _ => {
@@ -139,7 +144,10 @@ impl Then {
             }
         }
         for child in store.records().0 {
-            if child.parent.is_some_and(|parent| parent.fork == record.name) {
+            if child
+                .parent
+                .is_some_and(|parent| parent.fork == record.name)
+            {
                 own.push(child.branch);
                 own.extend(child.head_branch);
             }
@@ -150,7 +158,11 @@ impl Then {
 
 impl Since {
     /// Without the commits that changed nothing at `paths` and beneath.
-    pub fn within(mut self, repository: &Repository, paths: &[RepoPath]) -> Result<Since, ChangeError> {
+    pub fn within(
+        mut self,
+        repository: &Repository,
+        paths: &[RepoPath],
+    ) -> Result<Since, ChangeError> {
         let mut left_out = Vec::new();
         for id in self.left_out {
             let touched = touched_by(repository, id)?;
@@ -187,16 +199,19 @@ pub fn at_paths(
 /// So long a record stays without its fork, as entries of `tine recover` do by default.
 const KEPT_SECS: i64 = 90 * 24 * 60 * 60;
 
-/// That a fork went back to a state although HEAD had commits of others by then: `<store>/gone-back/<n>.json`.
+/// That a fork went back to a state although HEAD had commits of others by then:
+/// `<store>/gone-back/<n>.json`.
 ///
-/// The files can leave the fork by many ways: snapshots, other forks, handoffs, branches. So the record belongs to the store, and
-/// whatever is about to commit or merge compares the result with it.
+/// The files can leave the fork by many ways: snapshots, other forks, handoffs, branches. So the
+/// record belongs to the store, and whatever is about to commit or merge compares the result with
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoneBack {
     pub id: u64,
     pub created_secs: i64,
     pub fork: ForkName,
-    /// The branch that the fork came from (short name). Where this has taken the commits back itself, nobody needs a warning.
+    /// The branch that the fork came from (short name). Where this has taken the commits back
+    /// itself, nobody needs a warning.
     pub from_branch: Option<String>,
     /// HEAD of the state, in hex.
     pub then: String,
@@ -233,8 +248,9 @@ impl KnownGoneBack {
 }
 
 impl GoneBack {
-    /// Notes that the fork of that record goes back to where `since` says, before its files change; the number of the note, unless
-    /// there is one already. Killed in between, a fork is asked about commits that it has, and takes none back in silence.
+    /// Notes that the fork of that record goes back to where `since` says, before its files change;
+    /// the number of the note, unless there is one already. Killed in between, a fork is asked
+    /// about commits that it has, and takes none back in silence.
     pub fn note(
         store: &Store,
         repository: &Repository,
@@ -253,7 +269,10 @@ impl GoneBack {
         if known.iter().any(is_same) {
             return Ok(None);
         }
-        for old in known.iter().filter(|old| old.is_outdated(store, repository)) {
+        for old in known
+            .iter()
+            .filter(|old| old.is_outdated(store, repository))
+        {
             store.remove_document(Shelf::GoneBack, old.id, None)?;
         }
         let noted = store.add_document::<_, ChangeError>(Shelf::GoneBack, |id| {
@@ -277,7 +296,8 @@ impl GoneBack {
         is_old && is_fork_gone || then.is_ok_and(|then| !repository.has_object(then))
     }
 
-    /// Paths that the tree `to` has as at the state, against the commit `from`, which has commits of others by then.
+    /// Paths that the tree `to` has as at the state, against the commit `from`, which has commits
+    /// of others by then.
     pub(super) fn taken_back(
         &self,
         repository: &Repository,
@@ -295,17 +315,24 @@ impl GoneBack {
         let made = compare_trees(repository, then_tree, from_tree)?;
         let made: BTreeSet<&RepoPath> = made.iter().map(|change| &change.path).collect();
         let added = changed.iter().filter(|change| change.old.is_none());
-        let added: HashSet<ObjectId> = added.filter_map(|change| Some(change.new.as_ref()?.id)).collect();
+        let added: HashSet<ObjectId> = added
+            .filter_map(|change| Some(change.new.as_ref()?.id))
+            .collect();
         let mut suspects = Vec::new();
         for path in changed.iter().map(|change| &change.path) {
-            if made.contains(path) && is_back(repository, [then_tree, from_tree, to], path, &added)? {
+            if made.contains(path) && is_back(repository, [then_tree, from_tree, to], path, &added)?
+            {
                 suspects.push(path);
             }
         }
         if suspects.is_empty() {
             return Ok(Vec::new());
         }
-        let mut left_out = self.left_out.iter().map(id).collect::<Result<Vec<_>, _>>()?;
+        let mut left_out = self
+            .left_out
+            .iter()
+            .map(id)
+            .collect::<Result<Vec<_>, _>>()?;
         left_out.retain(|id| repository.has_object(*id));
         let lacking: HashSet<ObjectId> = repository
             .commits_between(&left_out, &[from])?
@@ -356,8 +383,9 @@ impl GoneBack {
 /// Texts up to this size, in bytes, are compared by lines.
 const MAX_COMPARED_BYTES: u64 = 4 << 20;
 
-/// Whether at `path` a tree takes back what led from the tree `then` to the tree `now`: it is as it was then, has lines of then again,
-/// or is gone while a new path, one of those with these ids, has what was there then.
+/// Whether at `path` a tree takes back what led from the tree `then` to the tree `now`: it is as it
+/// was then, has lines of then again, or is gone while a new path, one of those with these ids, has
+/// what was there then.
 fn is_back(
     repository: &Repository,
     [then, now, new]: [ObjectId; 3],
@@ -416,7 +444,8 @@ impl Taking<'_> {
         }
     }
 
-    /// The fork in which paths can be had as the commit `from` has them, and what that is called there.
+    /// The fork in which paths can be had as the commit `from` has them, and what that is called
+    /// there.
     fn way_out(self, from: ObjectId) -> Option<Box<(ForkName, String)>> {
         let (fork, to) = match self {
             Taking::Commit(fork) => (fork, "HEAD".to_owned()),
@@ -427,9 +456,10 @@ impl Taking<'_> {
     }
 }
 
-/// Refuses where the tree `to` would take commits of others back that `from` has: paths of it are as at a state that a fork went back to
-/// past those commits. `what` would do that. Where a record of such a fork cannot be read, any change may be one. Costs next to nothing
-/// where no fork ever went back so.
+/// Refuses where the tree `to` would take commits of others back that `from` has: paths of it are
+/// as at a state that a fork went back to past those commits. `what` would do that. Where a record
+/// of such a fork cannot be read, any change may be one. Costs next to nothing where no fork ever
+/// went back so.
 ///
 /// # Errors
 /// [`ChangeError::TakesBack`], [`ChangeError::MayTakeBack`].
@@ -468,7 +498,10 @@ pub fn refuse_taking_back(
 }
 
 /// The paths that a commit changed. What a merge brings its parents' commits have.
-fn touched_by(repository: &Repository, commit_id: ObjectId) -> Result<BTreeSet<RepoPath>, ChangeError> {
+fn touched_by(
+    repository: &Repository,
+    commit_id: ObjectId,
+) -> Result<BTreeSet<RepoPath>, ChangeError> {
     let info = repository.commit_info(commit_id)?;
     let before = match info.parent_ids.as_slice() {
         [] => repository.empty_tree_id(),

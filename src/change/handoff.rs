@@ -1,7 +1,8 @@
 //! Handoffs: finished work of a fork as a file that outlives it, until somebody applies it.
 //!
-//! The file is a mailbox of patches (`git am` takes it), the record beside it says what it is of. A ref keeps the commits as long as
-//! the record is there. What happens to a record, each one atomic replacement of its file:
+//! The file is a mailbox of patches (`git am` takes it), the record beside it says what it is of. A
+//! ref keeps the commits as long as the record is there. What happens to a record, each one atomic
+//! replacement of its file:
 //!
 //! | state | what is there |
 //! |---|---|
@@ -55,7 +56,8 @@ impl HandoffState {
     }
 }
 
-/// What the store remembers of a handoff: one atomically replaced file. Commits are in hex, times in seconds since 1970.
+/// What the store remembers of a handoff: one atomically replaced file. Commits are in hex, times
+/// in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandoffRecord {
     pub id: u64,
@@ -240,7 +242,9 @@ impl HandoffRecord {
             &mut self.applied_on,
         ];
         let words = words.into_iter().flatten();
-        words.fold(false, |is_renamed, word| rename_in(word, old, new) | is_renamed)
+        words.fold(false, |is_renamed, word| {
+            rename_in(word, old, new) | is_renamed
+        })
     }
 
     /// Replaces the record.
@@ -338,8 +342,8 @@ impl HandoffRecord {
         mailbox_path(store, self.id)
     }
 
-    /// Whether `git am --keep` is what gives the commits' own subjects back: of what comes from elsewhere, which has `[PATCH]`
-    /// before each, it is not.
+    /// Whether `git am --keep` is what gives the commits' own subjects back: of what comes from
+    /// elsewhere, which has `[PATCH]` before each, it is not.
     pub fn keeps_subjects(&self) -> bool {
         self.imported_from.is_none()
     }
@@ -369,7 +373,10 @@ impl HandoffRecord {
             true => Ok(()),
             false => Err(ChangeError::DamagedHandoff {
                 id: self.id,
-                reason: format!("{} is gone, or has another length", self.mailbox(store).display()),
+                reason: format!(
+                    "{} is gone, or has another length",
+                    self.mailbox(store).display()
+                ),
             }),
         }
     }
@@ -395,7 +402,8 @@ pub fn mailbox_path(store: &Store, id: u64) -> PathBuf {
     store.attachment(Shelf::Handoffs, id, MAILBOX)
 }
 
-/// Puts right what a process that died has left; the handoffs that are to be made. Nobody else may be at work on them.
+/// Puts right what a process that died has left; the handoffs that are to be made. Nobody else may
+/// be at work on them.
 pub fn recover(store: &Store, repository: &Repository) -> Result<Vec<u64>, ChangeError> {
     let ids = store.document_ids(Shelf::Handoffs)?;
     for (label, _) in repository.kept(REFS)? {
@@ -411,7 +419,10 @@ pub fn recover(store: &Store, repository: &Repository) -> Result<Vec<u64>, Chang
     let mut to_make = Vec::new();
     for mut record in records {
         if !record.is_in_place(store) && record.head_commit.is_some() {
-            log::warn!("the mailbox of handoff {} is gone and is made again", record.id);
+            log::warn!(
+                "the mailbox of handoff {} is gone and is made again",
+                record.id
+            );
             record.begin_again();
             record.save(store)?;
         }

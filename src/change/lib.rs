@@ -1,7 +1,8 @@
-//! The changeset: the typed difference between two views or trees, and what is made of it: status, diff, commit.
+//! The changeset: the typed difference between two views or trees, and what is made of it: status,
+//! diff, commit.
 //!
-//! [`compare`] is pure over a [`Delta`](tine_workspace::Delta), a tree reader and ignore rules; [`changeset`] adds the
-//! contents; one planner serves status, diff, commit and dry runs alike.
+//! [`compare`] is pure over a [`Delta`](tine_workspace::Delta), a tree reader and ignore rules;
+//! [`changeset`] adds the contents; one planner serves status, diff, commit and dry runs alike.
 
 pub mod advance;
 pub mod branches;

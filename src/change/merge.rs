@@ -89,8 +89,9 @@ pub fn plan(
     }
 }
 
-/// Merges what is uncommitted in a target, whose view is the tree `view`, with its move from `from` to `to`: what the view is then.
-/// Where no path is in the way, the view follows as it does in any move.
+/// Merges what is uncommitted in a target, whose view is the tree `view`, with its move from `from`
+/// to `to`: what the view is then. Where no path is in the way, the view follows as it does in any
+/// move.
 pub fn carry_along(
     repository: &Repository,
     from: Tip,

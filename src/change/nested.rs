@@ -1,7 +1,8 @@
 //! Repositories within a fork, and the commit that each stands on.
 //!
-//! What belongs to the fork is read through its workspace, whether it is mounted or not, and what git keeps for a
-//! submodule from the repository's own directory. Nothing else is followed: a `.git` may name any place on the machine.
+//! What belongs to the fork is read through its workspace, whether it is mounted or not, and what
+//! git keeps for a submodule from the repository's own directory. Nothing else is followed: a
+//! `.git` may name any place on the machine.
 
 use std::path::PathBuf;
 
@@ -16,8 +17,8 @@ const MAX_SYMBOLIC_REFS: usize = 5;
 /// A larger file holds no refs: a million packed ones take less.
 const MAX_TEXT_BYTES: u64 = 128 << 20;
 
-/// The commit that HEAD names in the repository whose checkout is `dir`. `None` where it has no commit yet, is none
-/// that can be read, or lies outside both fork and repository.
+/// The commit that HEAD names in the repository whose checkout is `dir`. `None` where it has no
+/// commit yet, is none that can be read, or lies outside both fork and repository.
 pub(super) fn head_of(
     repository: &Repository,
     fork: &Fork,
@@ -33,7 +34,9 @@ pub(super) fn head_of(
         FileKind::Directory => head_in_view(repository, fork, &dot_git),
         FileKind::Regular => {
             let Some(git_dir) = read_text(fork, &dot_git)?.and_then(|text| {
-                let path = text.strip_prefix("gitdir: ")?.trim_end_matches(['\r', '\n']);
+                let path = text
+                    .strip_prefix("gitdir: ")?
+                    .trim_end_matches(['\r', '\n']);
                 Some(PathBuf::from(path))
             }) else {
                 return Ok(None);

@@ -1,8 +1,9 @@
 //! Points: what a fork is compared with, taken back to or begun at, named by a word.
 //!
-//! A word may mean several things. They are tried in this order, and the first that exists is meant: a snapshot of the
-//! fork, a fork (its view as it is now), `pristine` (the fork point), a revision as git understands it in the fork's
-//! worktree. What else exists by that name is told, and a prefix says which is meant:
+//! A word may mean several things. They are tried in this order, and the first that exists is
+//! meant: a snapshot of the fork, a fork (its view as it is now), `pristine` (the fork point), a
+//! revision as git understands it in the fork's worktree. What else exists by that name is told,
+//! and a prefix says which is meant:
 //!
 //! ```text
 //! snapshot:NAME          fork:NAME          fork:NAME@SNAPSHOT          rev:REVISION
@@ -68,7 +69,8 @@ pub struct FoundPoint {
 }
 
 impl Point {
-    /// What `word` may mean to the fork `name`, the most likely first. With a prefix it means one thing.
+    /// What `word` may mean to the fork `name`, the most likely first. With a prefix it means one
+    /// thing.
     fn meanings(name: &ForkName, word: &str) -> Result<Vec<Point>, ChangeError> {
         let snapshot_name = |snapshot: &str| {
             ForkName::parse(snapshot).map_err(|_| ChangeError::NoSuchPoint {
@@ -81,7 +83,9 @@ impl Point {
         }
         if let Some(fork) = word.strip_prefix("fork:") {
             return Ok(vec![match fork.split_once('@') {
-                Some((fork, snapshot)) => Point::SnapshotOf(ForkName::parse(fork)?, snapshot_name(snapshot)?),
+                Some((fork, snapshot)) => {
+                    Point::SnapshotOf(ForkName::parse(fork)?, snapshot_name(snapshot)?)
+                }
                 None => Point::Fork(ForkName::parse(fork)?),
             }]);
         }
@@ -137,14 +141,19 @@ impl Point {
         })
     }
 
-    /// Finds what `word` means where no fork is spoken of: a fork, a snapshot (`fork@snapshot`), or a revision in the worktree
-    /// with `git_dir`. Writes nothing.
-    pub fn find_anywhere(store: &Store, git_dir: &Path, word: &str) -> Result<FoundPoint, ChangeError> {
+    /// Finds what `word` means where no fork is spoken of: a fork, a snapshot (`fork@snapshot`), or
+    /// a revision in the worktree with `git_dir`. Writes nothing.
+    pub fn find_anywhere(
+        store: &Store,
+        git_dir: &Path,
+        word: &str,
+    ) -> Result<FoundPoint, ChangeError> {
         let name = word.strip_prefix("fork:").unwrap_or(word);
         let mut meanings = Vec::new();
         match name.split_once('@') {
             Some((fork, snapshot)) => {
-                if let (Ok(fork), Ok(snapshot)) = (ForkName::parse(fork), ForkName::parse(snapshot)) {
+                if let (Ok(fork), Ok(snapshot)) = (ForkName::parse(fork), ForkName::parse(snapshot))
+                {
                     meanings.push(Point::SnapshotOf(fork, snapshot));
                 }
             }
@@ -218,22 +227,30 @@ impl Point {
             }
             Point::Revision(revision) => {
                 let worktree = store.worktree_of(&record.name)?;
-                let (tree_id, commit_id) = store.repository().resolve_tree(worktree.git_dir(), revision)?;
+                let (tree_id, commit_id) = store
+                    .repository()
+                    .resolve_tree(worktree.git_dir(), revision)?;
                 Ok(PointTree::Known { tree_id, commit_id })
             }
         }
     }
 }
 
-fn find_snapshot(store: &Store, fork: &ForkName, snapshot: &ForkName) -> Result<PointTree, ChangeError> {
+fn find_snapshot(
+    store: &Store,
+    fork: &ForkName,
+    snapshot: &ForkName,
+) -> Result<PointTree, ChangeError> {
     let snapshot = store.snapshot(fork, snapshot)?;
-    Ok(match snapshots::written_tree(store.repository(), &snapshot) {
-        Some(tree_id) => PointTree::Known {
-            tree_id,
-            commit_id: None,
+    Ok(
+        match snapshots::written_tree(store.repository(), &snapshot) {
+            Some(tree_id) => PointTree::Known {
+                tree_id,
+                commit_id: None,
+            },
+            None => PointTree::Unwritten,
         },
-        None => PointTree::Unwritten,
-    })
+    )
 }
 
 /// For `map_err`: what the store remembers of the fork cannot be read.
@@ -274,9 +291,18 @@ mod tests {
         );
         assert_eq!(
             meanings("pristine").unwrap(),
-            ["snapshot:pristine", "fork:pristine", "pristine", "rev:pristine"]
+            [
+                "snapshot:pristine",
+                "fork:pristine",
+                "pristine",
+                "rev:pristine"
+            ]
         );
-        assert_eq!(meanings("HEAD~2").unwrap(), ["rev:HEAD~2"], "no other's name");
+        assert_eq!(
+            meanings("HEAD~2").unwrap(),
+            ["rev:HEAD~2"],
+            "no other's name"
+        );
         assert_eq!(
             meanings("demo@before").unwrap(),
             ["fork:demo@before", "rev:demo@before"]
@@ -294,7 +320,13 @@ mod tests {
         ] {
             assert_eq!(meanings(word).unwrap(), [word]);
         }
-        for word in ["fork:../x", "fork:@x", "fork:demo@", "snapshot:", "snapshot:../x"] {
+        for word in [
+            "fork:../x",
+            "fork:@x",
+            "fork:demo@",
+            "snapshot:",
+            "snapshot:../x",
+        ] {
             assert!(meanings(word).is_err(), "{word}");
         }
     }

@@ -1,11 +1,14 @@
-//! What commands dropped, replaced or discarded, and how it comes back: the entries of `tine recover`.
+//! What commands dropped, replaced or discarded, and how it comes back: the entries of
+//! `tine recover`.
 //!
 //! An entry is one ref, `refs/tine/+recover/<id>`, to a tree that keeps commits and their trees
-//! ([`git::recovery`](tine_git::recovery)). The ref is on the disk before the thing goes, so a process that dies in between leaves
-//! both, never neither. No `git log --all` shows what is kept, and no `git gc` removes it.
+//! ([`git::recovery`](tine_git::recovery)). The ref is on the disk before the thing goes, so a
+//! process that dies in between leaves both, never neither. No `git log --all` shows what is kept,
+//! and no `git gc` removes it.
 //!
-//! An entry keeps the commits that nothing else reaches, and of a fork those since its fork point. These stand on commits that
-//! something else reaches; should that change later, [`tend`] takes more commits into the entry.
+//! An entry keeps the commits that nothing else reaches, and of a fork those since its fork point.
+//! These stand on commits that something else reaches; should that change later, [`tend`] takes
+//! more commits into the entry.
 
 mod rules;
 mod staged;
@@ -28,7 +31,8 @@ use tine_workspace::{Fork, ForkName, SnapshotReason, SnapshotRecord, Store};
 /// How many snapshots that tine took by itself are kept of a fork that is deleted: the newest.
 const MAX_AUTOMATIC_SNAPSHOTS: usize = 50;
 
-/// How many commits since its fork point are kept of a fork that is deleted, though a branch has them: the newest.
+/// How many commits since its fork point are kept of a fork that is deleted, though a branch has
+/// them: the newest.
 const MAX_FORK_COMMITS: usize = 1000;
 
 /// What an entry brings back.
@@ -150,8 +154,8 @@ pub fn parse(hex: &str) -> Result<ObjectId, ChangeError> {
     Ok(parsed.map_err(GitError::library("read the name of a kept commit"))?)
 }
 
-/// Keeps what `entry` names; its number. It is on the disk when this returns. `without` are branches (short names) that are about to
-/// go.
+/// Keeps what `entry` names; its number. It is on the disk when this returns. `without` are
+/// branches (short names) that are about to go.
 pub fn keep(
     store: &Store,
     repository: &Repository,
@@ -162,18 +166,24 @@ pub fn keep(
     let mut own = repository.own_commits(&tips, without)?;
     let is_own = !own.commit_ids.is_empty();
     if let (RecoverKind::Fork, Some(head)) = (entry.kind, &entry.head) {
-        // A branch that has them now may be deleted with plain git, and `git gc` may run before the entries are looked after.
+        // A branch that has them now may be deleted with plain git, and `git gc` may run before the
+        // entries are looked after.
         let since = entry.fork_point.as_deref().map(parse).transpose()?;
         let since = since.filter(|id| repository.has_object(*id));
         repository.add_commits_since(&mut own, parse(head)?, since, MAX_FORK_COMMITS)?;
     }
-    let OwnCommits { commit_ids, stand_on } = own;
+    let OwnCommits {
+        commit_ids,
+        stand_on,
+    } = own;
     entry.size_bytes = match is_own {
         false => 0,
-        true => repository.own_bytes(&tips, without).unwrap_or_else(|error| {
-            log::warn!("the size of what is kept is not known: {error}");
-            0
-        }),
+        true => repository
+            .own_bytes(&tips, without)
+            .unwrap_or_else(|error| {
+                log::warn!("the size of what is kept is not known: {error}");
+                0
+            }),
     };
     entry.stands_on = stand_on.iter().map(ToString::to_string).collect();
     let tree_id = repository.write_recoverable(&commit_ids, &encoded(&entry)?)?;
@@ -182,13 +192,16 @@ pub fn keep(
     while !repository.keep_recoverable(&id.to_string(), tree_id)? {
         id = id.saturating_add(1);
     }
-    log::info!("`tine recover {id}` brings back what `{}` dropped", entry.command);
+    log::info!(
+        "`tine recover {id}` brings back what `{}` dropped",
+        entry.command
+    );
     Ok(id)
 }
 
 fn encoded(entry: &RecoverEntry) -> Result<Vec<u8>, ChangeError> {
-    let mut text =
-        serde_json::to_vec_pretty(entry).map_err(GitError::library("encode what is said of kept commits"))?;
+    let mut text = serde_json::to_vec_pretty(entry)
+        .map_err(GitError::library("encode what is said of kept commits"))?;
     text.push(b'\n');
     Ok(text)
 }
@@ -246,11 +259,15 @@ fn read(repository: &Repository, tree_id: ObjectId) -> Result<RecoverEntry, Chan
     })?)
 }
 
-/// Whether the tree of an entry keeps commits that nothing else reaches. One that cannot be read may.
+/// Whether the tree of an entry keeps commits that nothing else reaches. One that cannot be read
+/// may.
 pub fn may_be_work(repository: &Repository, tree_id: ObjectId) -> bool {
     let only_here = || {
         let kept = repository.recoverable_commits(tree_id)?;
-        if kept.iter().any(|commit_id| !repository.has_object(*commit_id)) {
+        if kept
+            .iter()
+            .any(|commit_id| !repository.has_object(*commit_id))
+        {
             return Ok(true);
         }
         Ok::<_, GitError>(!repository.own_commits(&kept, &[])?.commit_ids.is_empty())
@@ -258,8 +275,8 @@ pub fn may_be_work(repository: &Repository, tree_id: ObjectId) -> bool {
     only_here().unwrap_or(true)
 }
 
-/// Writes the commits of an entry again, under their own ids. The entry stays. Commits on which they stand come from other entries
-/// where git has let go of them.
+/// Writes the commits of an entry again, under their own ids. The entry stays. Commits on which
+/// they stand come from other entries where git has let go of them.
 ///
 /// # Errors
 /// [`ChangeError::HistoryGone`] where no entry has them either, or one of the entry's own is lost.
@@ -301,13 +318,17 @@ pub fn require_tree(
 }
 
 /// The tree of a commit, where it is lost.
-fn lost_tree(repository: &Repository, commit_id: ObjectId) -> Result<Option<ObjectId>, ChangeError> {
+fn lost_tree(
+    repository: &Repository,
+    commit_id: ObjectId,
+) -> Result<Option<ObjectId>, ChangeError> {
     let tree_id = repository.commit_info(commit_id)?.tree_id;
     let is_lost = !repository.has_object(tree_id) && repository.promisor_remote().is_none();
     Ok(is_lost.then_some(tree_id))
 }
 
-/// An object without which `found` or a part of it does not come back, and which neither git nor one of `entries` has.
+/// An object without which `found` or a part of it does not come back, and which neither git nor
+/// one of `entries` has.
 pub fn missing(
     repository: &Repository,
     found: &Recoverable,
@@ -329,10 +350,12 @@ pub fn missing(
     Ok(None)
 }
 
-/// Writes again what a review that was aborted needs, where an entry keeps it and git has let go of it.
+/// Writes again what a review that was aborted needs, where an entry keeps it and git has let go of
+/// it.
 pub fn write_review_again(repository: &Repository, review: u64) -> Result<(), ChangeError> {
-    let of_review =
-        |found: &&Recoverable| found.entry.kind == RecoverKind::Review && found.entry.number == Some(review);
+    let of_review = |found: &&Recoverable| {
+        found.entry.kind == RecoverKind::Review && found.entry.number == Some(review)
+    };
     match list(repository)?.0.iter().rfind(of_review) {
         Some(found) => write_again(repository, found),
         None => Ok(()),
@@ -347,8 +370,8 @@ enum Below<'a> {
     Missing(ObjectId),
 }
 
-/// Looks for the commits of `found` and those on which it stands: in the repository, else in `entries`, which stand on others in
-/// turn.
+/// Looks for the commits of `found` and those on which it stands: in the repository, else in
+/// `entries`, which stand on others in turn.
 fn below<'a>(
     repository: &Repository,
     found: &Recoverable,
@@ -391,7 +414,11 @@ fn newest_tree(repository: &Repository, found: &Recoverable) -> Option<ObjectId>
     repository.write_commits_again(found.tree_id).ok()?;
     let entry = &found.entry;
     let snapshot = entry.snapshots.last().map(|snapshot| &snapshot.view);
-    let newest = entry.uncommitted.as_ref().or(entry.head.as_ref()).or(snapshot)?;
+    let newest = entry
+        .uncommitted
+        .as_ref()
+        .or(entry.head.as_ref())
+        .or(snapshot)?;
     let tree_id = repository.commit_info(parse(newest).ok()?).ok()?.tree_id;
     repository.has_object(tree_id).then_some(tree_id)
 }
@@ -406,7 +433,9 @@ pub fn purge(
         return Ok(Vec::new());
     }
     // A full disk must not keep anything from going. Then a number may be given again.
-    if let Err(error) = highest(store, repository).and_then(|id| Ok(store.note_highest_recoverable(id)?)) {
+    if let Err(error) =
+        highest(store, repository).and_then(|id| Ok(store.note_highest_recoverable(id)?))
+    {
         log::warn!("{error}");
     }
     let labels: Vec<String> = going.iter().map(ToString::to_string).collect();
@@ -423,8 +452,8 @@ pub struct Expired {
     pub bytes: u64,
 }
 
-/// Looks after the entries: takes in commits on which they stand and which nothing else reaches any more, and lets go of what the
-/// rules let go of.
+/// Looks after the entries: takes in commits on which they stand and which nothing else reaches any
+/// more, and lets go of what the rules let go of.
 pub fn tend(store: &Store, repository: &Repository, now_secs: i64) -> Result<Expired, ChangeError> {
     let (found, damaged) = list(repository)?;
     for (id, error) in damaged {
@@ -443,7 +472,9 @@ pub fn tend(store: &Store, repository: &Repository, now_secs: i64) -> Result<Exp
     };
     let of = |found: &Recoverable| (found.id, found.entry.kept_secs, found.entry.size_bytes);
     let going = rules.outdated(&found.iter().map(of).collect::<Vec<_>>(), now_secs);
-    let (going, staying): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| going.contains(&found.id));
+    let (going, staying): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|found| going.contains(&found.id));
     take_in(repository, &staying)?;
     let ids: Vec<u64> = going.iter().map(|found| found.id).collect();
     let stays = purge(store, repository, &ids)?;
@@ -475,7 +506,9 @@ pub fn take_in(repository: &Repository, entries: &[Recoverable]) -> Result<(), C
                         repository.write_commits_again(holder.tree_id)?;
                     }
                 }
-                Below::Missing(lost) => log::warn!("the entry {} needs {lost}, which is gone", found.id),
+                Below::Missing(lost) => {
+                    log::warn!("the entry {} needs {lost}, which is gone", found.id)
+                }
             }
         }
         ends.extend(stands_on);
@@ -515,7 +548,8 @@ pub fn commit_uncommitted(
             None
         }
     };
-    let Examined { changeset, .. } = examine(repository, fork, parent_id, Blobs::Write, Scope::Everything)?;
+    let Examined { changeset, .. } =
+        examine(repository, fork, parent_id, Blobs::Write, Scope::Everything)?;
     if changeset.changes.is_empty() {
         return Ok(None);
     }
@@ -528,7 +562,8 @@ pub fn commit_uncommitted(
 /// How the subject begins of a commit with what was uncommitted in a fork.
 const UNCOMMITTED: &str = "tine: discarded state of ";
 
-/// Writes a commit of a view. Where no identity is configured it bears tine's own: nothing may be lost for want of a name.
+/// Writes a commit of a view. Where no identity is configured it bears tine's own: nothing may be
+/// lost for want of a name.
 fn commit_view(
     repository: &Repository,
     tree_id: ObjectId,
@@ -553,8 +588,9 @@ fn commit_view(
     }
 }
 
-/// The snapshots of a fork as an entry keeps them: those that somebody asked for, and the newest of the others, unless they are what
-/// HEAD was. One that cannot be kept keeps none of the others from being: it stands in the second list, with the reason.
+/// The snapshots of a fork as an entry keeps them: those that somebody asked for, and the newest of
+/// the others, unless they are what HEAD was. One that cannot be kept keeps none of the others from
+/// being: it stands in the second list, with the reason.
 pub fn kept_snapshots(
     store: &Store,
     repository: &Repository,
@@ -580,8 +616,8 @@ pub fn kept_snapshots(
     (kept, lost)
 }
 
-/// One snapshot as an entry keeps it; `None` of one that tine took by itself and that is what HEAD was, where a branch still has that
-/// commit.
+/// One snapshot as an entry keeps it; `None` of one that tine took by itself and that is what HEAD
+/// was, where a branch still has that commit.
 pub fn kept_snapshot(
     store: &Store,
     repository: &Repository,
@@ -613,8 +649,9 @@ pub fn kept_snapshot(
 /// The namespace in which branches that were deleted were kept before there were entries.
 const OLD_BRANCHES: &str = "_branches";
 
-/// Takes the refs `refs/tine/<fork>/discarded-<n>` and `refs/tine/_branches/deleted-<n>` of an earlier tine for entries. Where a
-/// process died between the two steps the entry is not made again.
+/// Takes the refs `refs/tine/<fork>/discarded-<n>` and `refs/tine/_branches/deleted-<n>` of an
+/// earlier tine for entries. Where a process died between the two steps the entry is not made
+/// again.
 pub fn take_over(store: &Store, repository: &Repository) -> Result<(), ChangeError> {
     let mut known: Option<Vec<Recoverable>> = None;
     for group in repository.keepers()? {

@@ -1,5 +1,5 @@
-//! Reviews and git's memory of resolutions: what git remembers resolves a conflict by itself, and what a review came to is
-//! remembered. Where `git rerere` is not used, nothing happens.
+//! Reviews and git's memory of resolutions: what git remembers resolves a conflict by itself, and
+//! what a review came to is remembered. Where `git rerere` is not used, nothing happens.
 
 use super::ChangeError;
 use super::review::{ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord, VersionRecord};
@@ -22,7 +22,8 @@ pub fn recall(
         return Ok(recalled);
     }
     for record in &mut review.conflicts {
-        let Some(conflict) = text_conflict(repository, record)?.filter(|_| record.resolution.is_none())
+        let Some(conflict) =
+            text_conflict(repository, record)?.filter(|_| record.resolution.is_none())
         else {
             continue;
         };
@@ -51,7 +52,11 @@ pub fn recall(
 }
 
 /// Has git remember what became of the conflicts.
-pub fn remember(store: &Store, repository: &Repository, review: &ReviewRecord) -> Result<(), ChangeError> {
+pub fn remember(
+    store: &Store,
+    repository: &Repository,
+    review: &ReviewRecord,
+) -> Result<(), ChangeError> {
     if !repository.remembers_resolutions() {
         return Ok(());
     }

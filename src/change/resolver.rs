@@ -1,7 +1,8 @@
 //! Resolvers: whoever says what is to become of conflicts, one after another.
 //!
-//! A resolver is asked with a [`Question`] and gives an [`Answer`]; [`CommandResolver`] is one that runs a command, with JSON on
-//! its standard input and output. Whatever goes wrong with it leaves the conflict open.
+//! A resolver is asked with a [`Question`] and gives an [`Answer`]; [`CommandResolver`] is one that
+//! runs a command, with JSON on its standard input and output. Whatever goes wrong with it leaves
+//! the conflict open.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -382,7 +383,8 @@ impl CommandResolver {
             .spawn()
             .map_err(ResolverError::NotRun)?;
         let group = child.id();
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
         if let Some(mut stdin) = stdin {
             // Who needs no question closes the pipe.
             thread::spawn(move || stdin.write_all(&input).ok());
@@ -453,7 +455,8 @@ mod tests {
     #[test]
     fn an_answer_is_content_a_side_or_nothing() {
         let answer =
-            answer_of(r#"printf %s '{"content":"x\n","reasoning":"why","metadata":{"cost":1}}'"#).unwrap();
+            answer_of(r#"printf %s '{"content":"x\n","reasoning":"why","metadata":{"cost":1}}'"#)
+                .unwrap();
         assert_eq!(
             answer.resolution,
             AnsweredResolution::Content {
@@ -501,13 +504,19 @@ mod tests {
             ("true", "not understood"),
             ("echo '{}'", "neither a resolution nor content"),
             (r#"echo '{"resolution":"content"}'"#, "no content"),
-            (r#"echo '{"resolution":"ours","content":"x"}'"#, "beside another"),
+            (
+                r#"echo '{"resolution":"ours","content":"x"}'"#,
+                "beside another",
+            ),
             (
                 r#"echo '{"content":"x","content_base64":"eA=="}'"#,
                 "two contents",
             ),
             (r#"echo '{"content_base64":"!"}'"#, "not understood"),
-            ("echo out of credit >&2; exit 3", "exit code 3): out of credit"),
+            (
+                "echo out of credit >&2; exit 3",
+                "exit code 3): out of credit",
+            ),
             ("kill -9 $$", "signal 9"),
             ("no-such-command-anywhere", "exit code 127"),
         ] {

@@ -1,7 +1,8 @@
 //! Taking paths of a fork back to what they are at a point.
 //!
-//! What differs is what a diff shows: the view and the point's tree are compared, so that a plan, a dry run and the
-//! outcome are the same list. Ignored files are no part of it: they stay, and in the way of something they are an error.
+//! What differs is what a diff shows: the view and the point's tree are compared, so that a plan, a
+//! dry run and the outcome are the same list. Ignored files are no part of it: they stay, and in
+//! the way of something they are an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,12 +43,13 @@ pub struct RevertOptions {
 pub struct RevertOutcome {
     /// From what it was to what it is, sorted by path.
     pub changes: Vec<Change>,
-    /// Submodules that stand on another commit, or would have to go: their repositories are left alone.
+    /// Submodules that stand on another commit, or would have to go: their repositories are left
+    /// alone.
     pub left_alone: Vec<RepoPath>,
 }
 
-/// Takes `paths`, and all beneath them, back to what they are in a tree. In one step, or not at all. A path that neither
-/// the fork nor the tree has is an error.
+/// Takes `paths`, and all beneath them, back to what they are in a tree. In one step, or not at
+/// all. A path that neither the fork nor the tree has is an error.
 pub fn revert(
     repository: &Repository,
     name: &ForkName,
@@ -117,8 +119,9 @@ impl Plan {
         // Of the view as it will be, what matters are its attributes.
         let attributes = changeset.changes.iter().chain(&changes);
         let attributes = attributes.filter(|change| is_attributes(&change.path));
-        let attributes: BTreeMap<&RepoPath, TreeChange> =
-            attributes.map(|change| (&change.path, change.edit())).collect();
+        let attributes: BTreeMap<&RepoPath, TreeChange> = attributes
+            .map(|change| (&change.path, change.edit()))
+            .collect();
         let edits: Vec<TreeChange> = attributes.into_values().collect();
         let attributes_tree = repository.edit_tree(changeset.head_tree, &edits)?;
         let replacements = replacements(repository, fork, &changes, attributes_tree)?;
@@ -132,16 +135,18 @@ impl Plan {
     }
 }
 
-/// From what the view is, which is HEAD's tree with the changes of `changeset`, to the tree `to`; sorted by path.
+/// From what the view is, which is HEAD's tree with the changes of `changeset`, to the tree `to`;
+/// sorted by path.
 fn changes_to(
     repository: &Repository,
     changeset: &Changeset,
     to: ObjectId,
 ) -> Result<Vec<Change>, ChangeError> {
-    let mut changes: BTreeMap<RepoPath, Change> = compare_trees(repository, changeset.head_tree, to)?
-        .into_iter()
-        .map(|change| (change.path.clone(), change))
-        .collect();
+    let mut changes: BTreeMap<RepoPath, Change> =
+        compare_trees(repository, changeset.head_tree, to)?
+            .into_iter()
+            .map(|change| (change.path.clone(), change))
+            .collect();
     for local in &changeset.changes {
         let new = match changes.remove(&local.path) {
             Some(change) => change.new,
@@ -160,9 +165,9 @@ fn changes_to(
     Ok(changes.into_values().collect())
 }
 
-/// Keeps from `git gc` what the layer is about to name, and brings it to the disk: from then on it is all there is of
-/// these contents. What the base and the fork's own commits have is kept already, and so is what `commit_id` has where that
-/// is one of them.
+/// Keeps from `git gc` what the layer is about to name, and brings it to the disk: from then on it
+/// is all there is of these contents. What the base and the fork's own commits have is kept
+/// already, and so is what `commit_id` has where that is one of them.
 pub(super) fn hold_blobs<'r>(
     repository: &Repository,
     name: &ForkName,
@@ -202,7 +207,8 @@ pub(super) fn hold_blobs<'r>(
     hold_tree_of(repository, name, &kept, &edits)
 }
 
-/// Keeps trees from `git gc`, and brings them to the disk. Each comes with one that is there for good.
+/// Keeps trees from `git gc`, and brings them to the disk. Each comes with one that is there for
+/// good.
 pub(super) fn hold_trees(
     repository: &Repository,
     name: &ForkName,
@@ -239,8 +245,8 @@ fn hold_tree_of(
     Ok(repository.hold(name.as_str(), tree_id)?)
 }
 
-/// What has to be done to the view for these changes. What is written is converted as the attributes say that are in force
-/// when all is done, which are those of `new_tree`.
+/// What has to be done to the view for these changes. What is written is converted as the
+/// attributes say that are in force when all is done, which are those of `new_tree`.
 pub(super) fn replacements(
     repository: &Repository,
     fork: &Fork,
@@ -252,7 +258,10 @@ pub(super) fn replacements(
         base: fork.workspace.base(),
         rules: fork.conversions_of(new_tree)?,
     };
-    changes.iter().map(|change| planner.replacement(change)).collect()
+    changes
+        .iter()
+        .map(|change| planner.replacement(change))
+        .collect()
 }
 
 /// Whether something is at the path, ignored or not.
@@ -264,8 +273,8 @@ fn exists(fork: &Fork, path: &RepoPath) -> Result<bool, ChangeError> {
     }
 }
 
-/// Whether the change is one of a repository within the fork. What it stands on is its own affair; that an empty
-/// directory of a submodule comes or goes is not.
+/// Whether the change is one of a repository within the fork. What it stands on is its own affair;
+/// that an empty directory of a submodule comes or goes is not.
 pub(super) fn is_repository(fork: &Fork, change: &Change) -> bool {
     let is_gitlink = |side: &Option<Side>| {
         side.as_ref()
@@ -302,7 +311,12 @@ impl Planner<'_> {
         })
     }
 
-    fn entry(&self, path: &RepoPath, old: Option<&Side>, new: &Side) -> Result<NewEntry, ChangeError> {
+    fn entry(
+        &self,
+        path: &RepoPath,
+        old: Option<&Side>,
+        new: &Side,
+    ) -> Result<NewEntry, ChangeError> {
         let executable = match new.kind {
             TreeEntryKind::Submodule | TreeEntryKind::Directory => return Ok(NewEntry::Directory),
             TreeEntryKind::Symlink => {
@@ -333,13 +347,22 @@ impl Planner<'_> {
     }
 
     /// What the base has at the path, if that is this blob.
-    fn base_kind(&self, path: &RepoPath, blob_id: ObjectId) -> Result<Option<TreeEntryKind>, ChangeError> {
+    fn base_kind(
+        &self,
+        path: &RepoPath,
+        blob_id: ObjectId,
+    ) -> Result<Option<TreeEntryKind>, ChangeError> {
         let found = self.base.find(path)?;
-        let entry = found.as_ref().and_then(|(dir, index)| dir.entries.get(*index));
-        Ok(entry.filter(|entry| entry.id == blob_id).map(|entry| entry.kind))
+        let entry = found
+            .as_ref()
+            .and_then(|(dir, index)| dir.entries.get(*index));
+        Ok(entry
+            .filter(|entry| entry.id == blob_id)
+            .map(|entry| entry.kind))
     }
 
-    /// Whether a checkout of the base has the same bytes for the blob as one of the view as it will be.
+    /// Whether a checkout of the base has the same bytes for the blob as one of the view as it will
+    /// be.
     fn is_as_in_base(
         &self,
         path: &RepoPath,
@@ -354,7 +377,9 @@ impl Planner<'_> {
         }
         let bytes = |of: &Base| -> Result<Vec<u8>, ChangeError> {
             let content = of.content(path, blob_id)?;
-            Ok(content.to_vec().map_err(GitError::io("read", path.as_path()))?)
+            Ok(content
+                .to_vec()
+                .map_err(GitError::io("read", path.as_path()))?)
         };
         Ok(bytes(&self.rules)? == bytes(&self.base)?)
     }

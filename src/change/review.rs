@@ -1,8 +1,9 @@
 //! Reviews: merges with conflicts that are kept, so that somebody can resolve them.
 //!
-//! A merge is the same whenever it is made of the same sides. So a review remembers what was to be merged, what the conflicts
-//! were and what is to become of them; committing it makes the merge once more and puts the resolutions in. One whose conflict
-//! has other contents by then is not used.
+//! A merge is the same whenever it is made of the same sides. So a review remembers what was to be
+//! merged, what the conflicts were and what is to become of them; committing it makes the merge
+//! once more and puts the resolutions in. One whose conflict has other contents by then is not
+//! used.
 
 mod conflicts;
 
@@ -108,9 +109,11 @@ pub struct ReviewRecord {
     /// What is to be done where that is no merge of a source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Box<ReviewedWork>>,
-    /// The sides as they were when it was planned, in hex: the target's commit, and the source's commit and tree.
+    /// The sides as they were when it was planned, in hex: the target's commit, and the source's
+    /// commit and tree.
     pub ours_commit: Option<String>,
-    /// The target's view, where something is uncommitted in it: a tree, in hex. It is merged along and stays uncommitted.
+    /// The target's view, where something is uncommitted in it: a tree, in hex. It is merged along
+    /// and stays uncommitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<String>,
     pub theirs_commit: Option<String>,
@@ -178,22 +181,22 @@ pub(super) fn damaged(error: &dyn std::fmt::Display) -> ChangeError {
 }
 
 impl ReviewRecord {
-    /// The conflict of that path; any of the paths that it is about will do. Of several, in commits one after another, an open one,
-    /// else the last.
+    /// The conflict of that path; any of the paths that it is about will do. Of several, in commits
+    /// one after another, an open one, else the last.
     pub fn conflict_at(&mut self, path: &PathText) -> Option<&mut ConflictRecord> {
-        let is_meant = |conflict: &ConflictRecord| conflict.path == *path || conflict.paths.contains(path);
+        let is_meant =
+            |conflict: &ConflictRecord| conflict.path == *path || conflict.paths.contains(path);
         let meant = |record: &ReviewRecord, is_open_only: bool| {
-            record
-                .conflicts
-                .iter()
-                .rposition(|conflict| is_meant(conflict) && !(is_open_only && conflict.resolution.is_some()))
+            record.conflicts.iter().rposition(|conflict| {
+                is_meant(conflict) && !(is_open_only && conflict.resolution.is_some())
+            })
         };
         let at = meant(self, true).or_else(|| meant(self, false))?;
         self.conflicts.get_mut(at)
     }
 
-    /// The sides that are no longer what was planned. Of a source only the content counts: what is uncommitted in a fork becomes
-    /// another commit each time.
+    /// The sides that are no longer what was planned. Of a source only the content counts: what is
+    /// uncommitted in a fork becomes another commit each time.
     pub fn moved(&self, sides: &Sides) -> Vec<MergeSide> {
         let ours_commit = sides.ours.commit_id.map(|id| id.to_string());
         let view = sides.view.map(|id| id.to_string());
@@ -229,12 +232,15 @@ impl ReviewRecord {
     /// Whether these are its conflicts, about the same contents at the same places.
     pub fn has_conflicts(&self, conflicts: &[ConflictRecord]) -> bool {
         self.conflicts.len() == conflicts.len()
-            && conflicts
-                .iter()
-                .all(|conflict| self.conflicts.iter().any(|known| known.has_same_inputs(conflict)))
+            && conflicts.iter().all(|conflict| {
+                self.conflicts
+                    .iter()
+                    .any(|known| known.has_same_inputs(conflict))
+            })
     }
 
-    /// Takes the conflicts of a sequence that was run with these resolutions in the place of those that were known.
+    /// Takes the conflicts of a sequence that was run with these resolutions in the place of those
+    /// that were known.
     pub fn take_conflicts(&mut self, ran: &Ran) {
         self.conflicts = ran.resolved.clone();
         if let Some(stopped) = &ran.stopped {
@@ -250,8 +256,8 @@ impl ReviewRecord {
             .count()
     }
 
-    /// Puts other conflicts in the place of these; resolutions stay where the conflict is the same. Nothing is known of the
-    /// whole any more.
+    /// Puts other conflicts in the place of these; resolutions stay where the conflict is the same.
+    /// Nothing is known of the whole any more.
     fn replace_conflicts(&mut self, conflicts: &[ConflictRecord]) {
         self.verdict = None;
         let old = std::mem::take(&mut self.conflicts);
@@ -262,7 +268,8 @@ impl ReviewRecord {
         }
     }
 
-    /// Puts resolutions and amendments into a merge. Conflicts without a resolution, or with other contents, stay open.
+    /// Puts resolutions and amendments into a merge. Conflicts without a resolution, or with other
+    /// contents, stay open.
     pub fn put_into(
         &self,
         repository: &Repository,
@@ -270,7 +277,8 @@ impl ReviewRecord {
     ) -> Result<MergeOutcome, ChangeError> {
         let records = outcome.conflicts.iter().map(ConflictRecord::of).collect();
         let Resolved { tree_id, open, .. } = self.resolve(repository, outcome.tree_id, records)?;
-        let is_open = |conflict: &Conflict| open.iter().any(|open| open.path == (&conflict.path).into());
+        let is_open =
+            |conflict: &Conflict| open.iter().any(|open| open.path == (&conflict.path).into());
         let (open, settled): (Vec<_>, Vec<_>) = outcome.conflicts.into_iter().partition(is_open);
         outcome.conflicts = open;
         outcome.settled.extend(settled);
@@ -318,7 +326,11 @@ impl ReviewRecord {
     }
 
     /// Puts the changes beside the conflicts into a tree.
-    pub fn amend(&self, repository: &Repository, tree_id: ObjectId) -> Result<ObjectId, ChangeError> {
+    pub fn amend(
+        &self,
+        repository: &Repository,
+        tree_id: ObjectId,
+    ) -> Result<ObjectId, ChangeError> {
         let mut edits = Vec::new();
         for amendment in &self.amendments {
             edits.push(TreeChange {
@@ -355,7 +367,8 @@ impl ReviewRecord {
         Ok(repository.kept_as(REFS, &self.id.to_string())?)
     }
 
-    /// Writes the record. What the record before it needs is kept from `git gc`, too: a process that dies in between leaves that.
+    /// Writes the record. What the record before it needs is kept from `git gc`, too: a process
+    /// that dies in between leaves that.
     pub fn save(&self, store: &Store, repository: &Repository) -> Result<(), ChangeError> {
         if self.state != ReviewState::Open {
             store.write_document(Shelf::Reviews, self.id, self)?;
@@ -410,7 +423,8 @@ impl ReviewRecord {
                 Need::Blob => TreeEntryKind::File,
             };
             let id = ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error))?;
-            let path = RepoPath::parse(hex.as_bytes()).map_err(|error: PathError| damaged(&error))?;
+            let path =
+                RepoPath::parse(hex.as_bytes()).map_err(|error: PathError| damaged(&error))?;
             kept.insert(
                 hex.clone(),
                 TreeChange {
@@ -455,9 +469,13 @@ impl ReviewRecord {
         versions.chain(resolved).chain(amended)
     }
 
-    /// The trees that it leads from and to, made again of the sides as they were when it was planned, with resolutions and
-    /// amendments.
-    pub fn trees(&self, store: &Store, repository: &Repository) -> Result<(ObjectId, ObjectId), ChangeError> {
+    /// The trees that it leads from and to, made again of the sides as they were when it was
+    /// planned, with resolutions and amendments.
+    pub fn trees(
+        &self,
+        store: &Store,
+        repository: &Repository,
+    ) -> Result<(ObjectId, ObjectId), ChangeError> {
         let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error));
         let ours = self.ours_commit.as_ref().map(id).transpose()?;
         let ours_tree = repository.tree_of(ours)?;
@@ -487,17 +505,26 @@ impl ReviewRecord {
             commit_id: None,
             tree_id,
         };
-        let outcome = carry_along(repository, tip(ours_tree), view, tip(merged.tree_id), &options)?;
+        let outcome = carry_along(
+            repository,
+            tip(ours_tree),
+            view,
+            tip(merged.tree_id),
+            &options,
+        )?;
         let records = outcome
             .conflicts
             .iter()
             .map(ConflictRecord::of_uncommitted)
             .collect();
-        Ok((view, self.resolve(repository, outcome.tree_id, records)?.tree_id))
+        Ok((
+            view,
+            self.resolve(repository, outcome.tree_id, records)?.tree_id,
+        ))
     }
 
-    /// Runs the sequence of this review again, of how things were when it was planned, with its resolutions. What it commits is
-    /// signed by tine, and for nobody to see.
+    /// Runs the sequence of this review again, of how things were when it was planned, with its
+    /// resolutions. What it commits is signed by tine, and for nobody to see.
     pub fn run_again(&self, store: &Store, repository: &Repository) -> Result<Ran, ChangeError> {
         let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error));
         let Some(work) = &self.work else {
@@ -530,7 +557,10 @@ impl ReviewRecord {
             let path = one_line(&path.to_string());
             lines.push(format!("Resolved: {path} by {}", one_line(&resolution.by)));
             if let Some(reasoning) = &resolution.reasoning {
-                lines.push(format!("Resolution-reasoning: {path}: {}", one_line(reasoning)));
+                lines.push(format!(
+                    "Resolution-reasoning: {path}: {}",
+                    one_line(reasoning)
+                ));
             }
             if let Some(metadata) = &resolution.metadata {
                 lines.push(format!("Resolution-metadata: {path}: {metadata}"));
@@ -558,7 +588,9 @@ impl ReviewRecord {
         });
         let words = [&mut merge.into, &mut merge.source].into_iter();
         let words = words.chain(upstream).chain(&mut self.committed_on);
-        words.fold(false, |is_renamed, word| rename_in(word, old, new) | is_renamed)
+        words.fold(false, |is_renamed, word| {
+            rename_in(word, old, new) | is_renamed
+        })
     }
 
     /// Reads a review.

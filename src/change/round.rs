@@ -1,8 +1,9 @@
 //! Rounds: the books of an orchestrator that has several agents work several turns.
 //!
-//! A *session* is one record. In each *round* every agent has a *seat*: a fork, and with [`Mode::Branches`] a branch, whose names are
-//! random, so that nothing in them tells an agent, round or session. What is about to be done is written down before it begins,
-//! and the same command given again does the rest:
+//! A *session* is one record. In each *round* every agent has a *seat*: a fork, and with
+//! [`Mode::Branches`] a branch, whose names are random, so that nothing in them tells an agent,
+//! round or session. What is about to be done is written down before it begins, and the same
+//! command given again does the rest:
 //!
 //! | stage | what is there |
 //! |---|---|
@@ -21,7 +22,8 @@ use tine_path::text::optional_host_path;
 use tine_workspace::store::Shelf;
 use tine_workspace::{ForkName, Store, StoreError};
 
-/// Beneath `refs/tine/`, where no fork can be called so: the last commits of seats that went before their session.
+/// Beneath `refs/tine/`, where no fork can be called so: the last commits of seats that went before
+/// their session.
 pub const KEPT: &str = "+rounds";
 
 /// What a session's seats are made of.
@@ -202,7 +204,8 @@ impl RoundRecord {
     /// # Errors
     /// [`ChangeError::NoSuchSession`].
     pub fn load(store: &Store, session: &ForkName) -> Result<RoundRecord, ChangeError> {
-        RoundRecord::find(store, session)?.ok_or_else(|| ChangeError::NoSuchSession(session.clone()))
+        RoundRecord::find(store, session)?
+            .ok_or_else(|| ChangeError::NoSuchSession(session.clone()))
     }
 
     /// Has it name a branch (short names) that was renamed; whether it named it.
@@ -216,7 +219,9 @@ impl RoundRecord {
         let words = seats
             .filter_map(|seat| seat.branch.as_mut())
             .chain(&mut self.from_branch);
-        words.fold(false, |is_renamed, word| rename_in(word, old, new) | is_renamed)
+        words.fold(false, |is_renamed, word| {
+            rename_in(word, old, new) | is_renamed
+        })
     }
 
     /// Writes it down; a new one gets its number.
@@ -279,7 +284,11 @@ impl RoundRecord {
 
     pub fn seat_mut(&mut self, name: &ForkName) -> Result<&mut Seat, ChangeError> {
         let missing = self.no_such_agent(name);
-        if self.presenter.as_ref().is_some_and(|seat| seat.label() == name) {
+        if self
+            .presenter
+            .as_ref()
+            .is_some_and(|seat| seat.label() == name)
+        {
             return self.presenter.as_mut().ok_or(missing);
         }
         self.agent_mut(name)?.seat.as_mut().ok_or(missing)
@@ -312,8 +321,8 @@ impl RoundRecord {
             .all(|other| other != label)
     }
 
-    /// Begins the next round: everybody's seat becomes the one before, and the one before that goes. `names` gives a name for each
-    /// fork.
+    /// Begins the next round: everybody's seat becomes the one before, and the one before that
+    /// goes. `names` gives a name for each fork.
     pub fn plan(
         &mut self,
         next: &NextRound,
@@ -375,9 +384,13 @@ impl RoundRecord {
         self.archives.push(archive);
     }
 
-    /// The directory of an archive's name: the newest of a label bears the label, each before it also the number of its round.
+    /// The directory of an archive's name: the newest of a label bears the label, each before it
+    /// also the number of its round.
     pub fn archive_name(&self, archive: &ArchiveRecord) -> String {
-        let of_label = self.archives.iter().filter(|other| other.label == archive.label);
+        let of_label = self
+            .archives
+            .iter()
+            .filter(|other| other.label == archive.label);
         match of_label.map(|other| other.round).max() {
             Some(newest) if newest > archive.round => older_archive(&archive.label, archive.round),
             _ => archive.label.to_string(),
@@ -385,7 +398,8 @@ impl RoundRecord {
     }
 }
 
-/// What the archive of an earlier round is called when the label has another. No label can be called so.
+/// What the archive of an earlier round is called when the label has another. No label can be
+/// called so.
 pub fn older_archive(label: &ForkName, round: u64) -> String {
     format!("{label}~{round}")
 }
@@ -446,7 +460,11 @@ mod tests {
         let forks = |record: &RoundRecord, agent: &str| {
             let agent = record.agent(&name(agent)).unwrap();
             let fork = |seat: &Option<Seat>| seat.as_ref().map(|seat| seat.fork.to_string());
-            [fork(&agent.seat), fork(&agent.before), fork(&agent.outgoing)]
+            [
+                fork(&agent.seat),
+                fork(&agent.before),
+                fork(&agent.outgoing),
+            ]
         };
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(forks(&record, "a"), [None, some("f3"), some("f1")]);

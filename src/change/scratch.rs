@@ -1,7 +1,8 @@
-//! The scratch directory of an agent: made in its fork, and copied out of it as plain files when the agent has finished.
+//! The scratch directory of an agent: made in its fork, and copied out of it as plain files when
+//! the agent has finished.
 //!
-//! What is copied was written by somebody who is not trusted: names and links lead nowhere, because nothing is ever followed, and the
-//! directory that the copy goes to belongs to the store.
+//! What is copied was written by somebody who is not trusted: names and links lead nowhere, because
+//! nothing is ever followed, and the directory that the copy goes to belongs to the store.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -44,8 +45,8 @@ pub fn has_something(workspace: &Workspace, name: &EntryName) -> Result<bool, Ch
     }
 }
 
-/// Copies all that is in the directory to `into`, which is made; `false`, and nothing is made, where it is empty or missing. Fifos,
-/// sockets and devices are left out.
+/// Copies all that is in the directory to `into`, which is made; `false`, and nothing is made,
+/// where it is empty or missing. Fifos, sockets and devices are left out.
 pub fn copy_out(workspace: &Workspace, name: &EntryName, into: &Path) -> Result<bool, ChangeError> {
     let path = RepoPath::root().join(name);
     if !has_something(workspace, name)? {
@@ -91,9 +92,12 @@ impl Copying<'_> {
             FileKind::Regular => self.file(attr, into),
             FileKind::Symlink => {
                 let target = self.workspace.readlink(attr.ino)?;
-                symlink(std::ffi::OsStr::from_bytes(&target), into).map_err(ChangeError::io("create", into))
+                symlink(std::ffi::OsStr::from_bytes(&target), into)
+                    .map_err(ChangeError::io("create", into))
             }
-            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => Ok(()),
+            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+                Ok(())
+            }
         }
     }
 
@@ -125,7 +129,9 @@ impl Copying<'_> {
 fn put(file: &mut File, chunk: &[u8]) -> io::Result<()> {
     match chunk.iter().all(|byte| *byte == 0) {
         true => file
-            .seek(SeekFrom::Current(i64::try_from(chunk.len()).unwrap_or(i64::MAX)))
+            .seek(SeekFrom::Current(
+                i64::try_from(chunk.len()).unwrap_or(i64::MAX),
+            ))
             .map(drop),
         false => file.write_all(chunk),
     }

@@ -1,8 +1,9 @@
-//! Sequences: changes that are made on a commit one after another. Commits are merged or made again, mails and patches applied,
-//! and what is uncommitted comes along.
+//! Sequences: changes that are made on a commit one after another. Commits are merged or made
+//! again, mails and patches applied, and what is uncommitted comes along.
 //!
-//! A sequence is a value that names all it needs, so that it can be run as often as anybody likes: for a dry run, for what is really
-//! done, and once more when somebody has said what is to become of its conflicts. Running one adds objects and moves nothing.
+//! A sequence is a value that names all it needs, so that it can be run as often as anybody likes:
+//! for a dry run, for what is really done, and once more when somebody has said what is to become
+//! of its conflicts. Running one adds objects and moves nothing.
 
 mod mails;
 mod run;
@@ -114,7 +115,8 @@ pub enum Item {
         reverse: bool,
         three_way: bool,
     },
-    /// What a state has of its own, against `base_tree`, goes onto the commit, and takes the place of what is uncommitted.
+    /// What a state has of its own, against `base_tree`, goes onto the commit, and takes the place
+    /// of what is uncommitted.
     Restored {
         base_tree: String,
         view_tree: String,
@@ -125,8 +127,8 @@ pub enum Item {
     Uncommitted {
         head_tree: String,
         view_tree: String,
-        /// Whether that is `ours` in conflicts, as the fork's commits are in a merge; else it is put on what there is by then, as
-        /// commits are in a rebase.
+        /// Whether that is `ours` in conflicts, as the fork's commits are in a merge; else it is
+        /// put on what there is by then, as commits are in a rebase.
         is_ours: bool,
     },
 }
@@ -156,7 +158,9 @@ impl Sequence {
                 ),
                 Item::Patch { patch, .. } => (Some((Need::Blob, patch)), None),
                 Item::Uncommitted {
-                    head_tree, view_tree, ..
+                    head_tree,
+                    view_tree,
+                    ..
                 }
                 | Item::Restored {
                     base_tree: head_tree,
@@ -166,13 +170,19 @@ impl Sequence {
             };
             first.into_iter().chain(second)
         });
-        self.onto.iter().map(|onto| (Need::Commit, onto)).chain(of_items)
+        self.onto
+            .iter()
+            .map(|onto| (Need::Commit, onto))
+            .chain(of_items)
     }
 
     /// The item to whose tree changes beside the conflicts are added: the last that makes a commit.
     fn amended(&self) -> usize {
         let last = self.items.len().saturating_sub(1);
-        self.items.iter().rposition(Item::makes_commit).unwrap_or(last)
+        self.items
+            .iter()
+            .rposition(Item::makes_commit)
+            .unwrap_or(last)
     }
 }
 
@@ -207,11 +217,14 @@ impl Item {
         }
     }
 
-    /// How it is spoken of in a conflict: a commit in hex, a mail's subject; `None` of what is no commit.
+    /// How it is spoken of in a conflict: a commit in hex, a mail's subject; `None` of what is no
+    /// commit.
     fn name(&self) -> Option<String> {
         match self {
             Item::Pick { commit, .. } | Item::Merge { commit, .. } => Some(commit.clone()),
-            Item::Mail { commit, subject, .. } => Some(commit.as_ref().unwrap_or(subject).clone()),
+            Item::Mail {
+                commit, subject, ..
+            } => Some(commit.as_ref().unwrap_or(subject).clone()),
             Item::Patch { .. } | Item::Restored { .. } | Item::Uncommitted { .. } => None,
         }
     }
@@ -244,7 +257,8 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The tree that all of it leads to, or, where it stopped, what could be made without the conflicts.
+    /// The tree that all of it leads to, or, where it stopped, what could be made without the
+    /// conflicts.
     pub fn tree_id(&self) -> ObjectId {
         match &self.stopped {
             Some(stopped) => stopped.tree_id,

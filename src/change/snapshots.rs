@@ -1,4 +1,5 @@
-//! The trees of snapshots: written when somebody asks for them, and kept with the snapshot from then on.
+//! The trees of snapshots: written when somebody asks for them, and kept with the snapshot from
+//! then on.
 
 use super::ChangeError;
 use super::changeset::{self, Blobs, Scope, examine};
@@ -14,12 +15,16 @@ pub fn written_tree(repository: &Repository, snapshot: &SnapshotRecord) -> Optio
 }
 
 /// The commit that HEAD of the fork was on; `None` on a branch without one.
-pub fn head_commit(name: &ForkName, snapshot: &SnapshotRecord) -> Result<Option<ObjectId>, ChangeError> {
+pub fn head_commit(
+    name: &ForkName,
+    snapshot: &SnapshotRecord,
+) -> Result<Option<ObjectId>, ChangeError> {
     let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(damaged(name));
     snapshot.head_commit.as_ref().map(id).transpose()
 }
 
-/// The tree of the snapshot's view: what `git add -A` would have taken then. The snapshot must not be removed meanwhile.
+/// The tree of the snapshot's view: what `git add -A` would have taken then. The snapshot must not
+/// be removed meanwhile.
 pub fn snapshot_tree(
     store: &Store,
     repository: &Repository,
@@ -49,8 +54,11 @@ pub fn view_tree(
     }
     let view = store.open_snapshot(name, snapshot)?;
     let head_commit = head_commit(name, snapshot)?;
-    // The index says which ignored files are tracked. It is that of now, and has nothing to say of another HEAD.
-    let scope = match repository.head_left_at(&view.worktree, name.as_str(), &view.made_on)? == head_commit {
+    // The index says which ignored files are tracked. It is that of now, and has nothing to say of
+    // another HEAD.
+    let scope = match repository.head_left_at(&view.worktree, name.as_str(), &view.made_on)?
+        == head_commit
+    {
         true => Scope::Everything,
         false => Scope::WithoutIndex,
     };

@@ -8,7 +8,8 @@
 //!           none), Tine-Format
 //! ```
 //!
-//! Being one commit, it moves as one ref, whole or not at all. What is staged is not told apart from what is not.
+//! Being one commit, it moves as one ref, whole or not at all. What is staged is not told apart
+//! from what is not.
 
 use super::changeset::{Blobs, Examined, Scope, examine, write_tree};
 use super::commit::check_landed;
@@ -73,8 +74,8 @@ pub struct MadeState {
     pub changeset: Changeset,
 }
 
-/// Makes the state of a fork, and keeps it from `git gc` until the next one is made or the fork goes. One that says the same as
-/// the last one, or as `options.known`, is that.
+/// Makes the state of a fork, and keeps it from `git gc` until the next one is made or the fork
+/// goes. One that says the same as the last one, or as `options.known`, is that.
 pub fn make(
     repository: &Repository,
     record: &ForkRecord,
@@ -84,7 +85,8 @@ pub fn make(
     let head = repository.head_of(fork.worktree.git_dir())?;
     let branch = head.short_branch().map(str::to_owned);
     let left_at = repository.head_left_at(&fork.worktree, fork.name().as_str(), &fork.made_on)?;
-    let Examined { changeset, .. } = examine(repository, fork, left_at, Blobs::Write, Scope::Everything)?;
+    let Examined { changeset, .. } =
+        examine(repository, fork, left_at, Blobs::Write, Scope::Everything)?;
     let tree_id = write_tree(repository, &changeset)?;
     check_landed(repository, &changeset, tree_id)?;
     let message = message(record, branch.as_deref(), options.fork_point);
@@ -122,10 +124,12 @@ pub fn make(
 /// [`ChangeError::NotAState`] where it is something else, [`ChangeError::NewerState`].
 pub fn read(repository: &Repository, commit_id: ObjectId) -> Result<State, ChangeError> {
     let not_a_state = || ChangeError::NotAState { commit_id };
-    let info = repository.commit_info(commit_id).map_err(|error| match error {
-        GitError::CorruptObject { .. } => not_a_state(),
-        error => error.into(),
-    })?;
+    let info = repository
+        .commit_info(commit_id)
+        .map_err(|error| match error {
+            GitError::CorruptObject { .. } => not_a_state(),
+            error => error.into(),
+        })?;
     let message = repository.commit_message(commit_id)?;
     let Trailers {
         format,
@@ -170,8 +174,9 @@ pub fn read(repository: &Repository, commit_id: ObjectId) -> Result<State, Chang
     })
 }
 
-/// The commit that a fork made of `state` counts as made from: the one that the state names; where that is not here, where `trunk`
-/// (the commit that work begins at here) and the state's HEAD part, or that HEAD.
+/// The commit that a fork made of `state` counts as made from: the one that the state names; where
+/// that is not here, where `trunk` (the commit that work begins at here) and the state's HEAD part,
+/// or that HEAD.
 pub fn base_here(
     repository: &Repository,
     state: &State,
@@ -191,8 +196,9 @@ pub fn base_here(
     Ok(Some(bases.first().copied().unwrap_or(head)))
 }
 
-/// Where the own commits of a fork made of `state` begin; `base` is the commit that it counts as made from. A state that says that it
-/// has no commits of its own, while `trunk` lacks its HEAD, may be of a version that took a branch's tip for the fork point.
+/// Where the own commits of a fork made of `state` begin; `base` is the commit that it counts as
+/// made from. A state that says that it has no commits of its own, while `trunk` lacks its HEAD,
+/// may be of a version that took a branch's tip for the fork point.
 pub fn fork_point_here(
     repository: &Repository,
     state: &State,
@@ -271,7 +277,8 @@ mod tests {
 
     #[test]
     fn trailers_are_the_last_paragraph() {
-        let message = "tine: state of demo\n\nTine-Fork: demo\nTine-Branch: a/b c\nTine-Format: 1\n";
+        let message =
+            "tine: state of demo\n\nTine-Fork: demo\nTine-Branch: a/b c\nTine-Format: 1\n";
         let expected = Trailers {
             format: Some("1"),
             fork: Some("demo"),

@@ -1,5 +1,6 @@
-//! Commits that a fork alone keeps: those that its HEAD had before something was taken back, amended or reset, and stashes of an
-//! operation under way. They go with the fork, so an entry of `tine recover` takes them in.
+//! Commits that a fork alone keeps: those that its HEAD had before something was taken back,
+//! amended or reset, and stashes of an operation under way. They go with the fork, so an entry of
+//! `tine recover` takes them in.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +11,8 @@ use tine_git::worktree::OwnObject;
 use tine_git::{LinkedWorktree, ObjectId, Repository};
 use tine_workspace::{ForkName, SnapshotReason};
 
-/// Commits that nothing but the fork `name` reaches, each as an entry keeps a snapshot: the newest ones, on which no other of them
-/// stands. `known` are commits that the entry keeps anyway.
+/// Commits that nothing but the fork `name` reaches, each as an entry keeps a snapshot: the newest
+/// ones, on which no other of them stands. `known` are commits that the entry keeps anyway.
 pub fn superseded(
     repository: &Repository,
     name: &ForkName,
@@ -19,8 +20,9 @@ pub fn superseded(
     known: &BTreeSet<ObjectId>,
     snapshots: &[KeptSnapshot],
 ) -> Result<Vec<KeptSnapshot>, ChangeError> {
-    let mut candidates: Vec<(OwnObject, ObjectId)> =
-        worktree.map(LinkedWorktree::own_objects).unwrap_or_default();
+    let mut candidates: Vec<(OwnObject, ObjectId)> = worktree
+        .map(LinkedWorktree::own_objects)
+        .unwrap_or_default();
     let kept = repository.kept(name.as_str())?.into_iter();
     let of_layers = kept.filter(|(label, _)| is_for_layers(label));
     candidates.extend(of_layers.map(|(_, id)| (OwnObject::Ref, id)));

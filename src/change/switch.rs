@@ -22,8 +22,8 @@ pub struct SwitchWish<'a> {
 /// The step that takes the fork there from `head`, and what it changes; fails where that would.
 ///
 /// # Errors
-/// [`ChangeError::LocalChanges`] where something uncommitted is in the way, with `merge` where both changed the same lines or
-/// something is staged.
+/// [`ChangeError::LocalChanges`] where something uncommitted is in the way, with `merge` where both
+/// changed the same lines or something is staged.
 pub fn plan(
     store: &Store,
     repository: &Repository,

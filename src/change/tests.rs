@@ -1,5 +1,5 @@
-//! Changesets and commits over real repositories, held against what git says of a real checkout with the same content.
-//! Here is what both have in common.
+//! Changesets and commits over real repositories, held against what git says of a real checkout
+//! with the same content. Here is what both have in common.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,8 @@ use tine_git::testing::TestRepository;
 use tine_git::{GitError, Identity, ObjectId, Repository, TreeEntryKind, program};
 use tine_path::{EntryName, RepoPath};
 use tine_workspace::{
-    Caller, Fork, ForkName, ForkOptions, FsError, MountSettings, RenameMode, SetAttr, Store, UnmountPolicy,
+    Caller, Fork, ForkName, ForkOptions, FsError, MountSettings, RenameMode, SetAttr, Store,
+    UnmountPolicy,
 };
 
 mod changesets;
@@ -44,8 +45,8 @@ fn path(text: &str) -> RepoPath {
     RepoPath::parse(text).unwrap()
 }
 
-/// `a.txt`, `run.sh` (executable), `link`, `dir/b.txt`, `dir/sub/c.txt`, `ignored.log` (tracked though ignored) and
-/// `.gitignore` (`*.log`, `/build/`).
+/// `a.txt`, `run.sh` (executable), `link`, `dir/b.txt`, `dir/sub/c.txt`, `ignored.log` (tracked
+/// though ignored) and `.gitignore` (`*.log`, `/build/`).
 fn sample() -> TestRepository {
     let repository = TestRepository::new();
     repository.git(&["config", "user.name", "C O Nfig"]);
@@ -55,7 +56,11 @@ fn sample() -> TestRepository {
     repository.write("dir/b.txt", "beta\n");
     repository.write("dir/sub/c.txt", "gamma\n");
     repository.write("ignored.log", "log\n");
-    fs::set_permissions(repository.dir().join("run.sh"), PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(
+        repository.dir().join("run.sh"),
+        PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
     symlink("a.txt", repository.dir().join("link")).unwrap();
     repository.git(&["add", "-A"]);
     repository.write(".gitignore", "*.log\n/build/\n");
@@ -106,7 +111,9 @@ impl Fixture {
     }
 
     fn try_write(&self, at: &str, content: &str) -> Result<(), FsError> {
-        self.fork.workspace.write_path(ME, &path(at), content.as_bytes())
+        self.fork
+            .workspace
+            .write_path(ME, &path(at), content.as_bytes())
     }
 
     fn remove(&self, at: &str) {
@@ -250,7 +257,8 @@ impl Fixture {
                 }
                 FileKind::Regular => {
                     fs::write(&to, workspace.read_path(&from).unwrap()).unwrap();
-                    fs::set_permissions(&to, PermissionsExt::from_mode(u32::from(attr.perm))).unwrap();
+                    fs::set_permissions(&to, PermissionsExt::from_mode(u32::from(attr.perm)))
+                        .unwrap();
                 }
                 _ => {}
             }
@@ -258,7 +266,8 @@ impl Fixture {
     }
 }
 
-/// The fork's worktree as git has it, with a real directory for the checkout and an index of its own.
+/// The fork's worktree as git has it, with a real directory for the checkout and an index of its
+/// own.
 struct Checkout {
     git_dir: PathBuf,
     dir: PathBuf,
@@ -280,7 +289,8 @@ impl Checkout {
         String::from_utf8(program::run(&mut command, b"").unwrap()).unwrap()
     }
 
-    /// `git add -A`, and what the index then differs in from `tree`: old and new mode and id, and the path.
+    /// `git add -A`, and what the index then differs in from `tree`: old and new mode and id, and
+    /// the path.
     fn staged(&self, tree: &ObjectId) -> Vec<String> {
         self.git(&["add", "-A"]);
         let tree = tree.to_string();
@@ -296,7 +306,10 @@ impl Checkout {
             .map(|line| {
                 let (head, path) = line.split_once('\t').unwrap();
                 let fields: Vec<&str> = head.trim_start_matches(':').split(' ').collect();
-                format!("{} {} {} {} {path}", fields[0], fields[1], fields[2], fields[3])
+                format!(
+                    "{} {} {} {} {path}",
+                    fields[0], fields[1], fields[2], fields[3]
+                )
             })
             .collect()
     }

@@ -25,8 +25,8 @@ pub fn check_move(
     refuse_in_the_way(fork, &changes)
 }
 
-/// Takes the view from the tree `from` to the tree `to`, in one operation; what changed. What submodules stand on is their own
-/// affair.
+/// Takes the view from the tree `from` to the tree `to`, in one operation; what changed. What
+/// submodules stand on is their own affair.
 ///
 /// # Errors
 /// [`GitError::RefMoved`] where the view is `from` no more.
@@ -65,10 +65,12 @@ pub fn move_view(
 /// Somebody changed meanwhile what was to be replaced: who planned it plans again.
 pub(super) fn unless_the_view_moved(error: OperationError) -> ChangeError {
     match error {
-        OperationError::Fs { source, .. } if matches!(*source, FsError::Stale) => GitError::RefMoved {
-            name: "the view".to_owned(),
+        OperationError::Fs { source, .. } if matches!(*source, FsError::Stale) => {
+            GitError::RefMoved {
+                name: "the view".to_owned(),
+            }
+            .into()
         }
-        .into(),
         other => other.into(),
     }
 }

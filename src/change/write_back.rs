@@ -1,7 +1,9 @@
-//! Bringing a result to a plain directory that it began as: a three-way check of every path first, then the files, each at once.
+//! Bringing a result to a plain directory that it began as: a three-way check of every path first,
+//! then the files, each at once.
 //!
-//! A path may be written where the directory still has there what the base has, and is left as it is where it has what the result
-//! has. Anything else is somebody's own change: then nothing is written at all.
+//! A path may be written where the directory still has there what the base has, and is left as it
+//! is where it has what the result has. Anything else is somebody's own change: then nothing is
+//! written at all.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -92,7 +94,8 @@ impl Place<'_> {
     fn kind(&self, path: &RepoPath) -> Result<Option<(File, beneath::HostStat)>, ChangeError> {
         match beneath::open(&self.top, path.as_path(), Access::Look) {
             Ok(file) => {
-                let stat = beneath::stat(&file).map_err(ChangeError::io("look at", path.as_path()))?;
+                let stat =
+                    beneath::stat(&file).map_err(ChangeError::io("look at", path.as_path()))?;
                 Ok(Some((file, stat)))
             }
             Err(error) => match error.kind() {
@@ -121,10 +124,13 @@ impl Place<'_> {
         let is_executable = stat.perm & 0o100 != 0;
         match (side.kind, stat.kind) {
             (TreeEntryKind::Symlink, FileKind::Symlink) => {
-                let target = beneath::read_link(&file).map_err(ChangeError::io("read", path.as_path()))?;
+                let target =
+                    beneath::read_link(&file).map_err(ChangeError::io("read", path.as_path()))?;
                 Ok(target == self.repository.read_blob(side.id)?)
             }
-            (TreeEntryKind::File, FileKind::Regular) if !is_executable => self.has_bytes(path, &stat, side),
+            (TreeEntryKind::File, FileKind::Regular) if !is_executable => {
+                self.has_bytes(path, &stat, side)
+            }
             (TreeEntryKind::Executable, FileKind::Regular) if is_executable => {
                 self.has_bytes(path, &stat, side)
             }
@@ -132,7 +138,12 @@ impl Place<'_> {
         }
     }
 
-    fn has_bytes(&self, path: &RepoPath, stat: &beneath::HostStat, side: &Side) -> Result<bool, ChangeError> {
+    fn has_bytes(
+        &self,
+        path: &RepoPath,
+        stat: &beneath::HostStat,
+        side: &Side,
+    ) -> Result<bool, ChangeError> {
         if self.repository.blob_size(side.id)? != stat.size {
             return Ok(false);
         }
@@ -143,13 +154,15 @@ impl Place<'_> {
         Ok(bytes == self.repository.read_blob(side.id)?)
     }
 
-    /// Whether all that a directory holds will be gone, or is: one that is empty is in nobody's way.
+    /// Whether all that a directory holds will be gone, or is: one that is empty is in nobody's
+    /// way.
     fn empties(&self, path: &RepoPath) -> Result<bool, ChangeError> {
         let listed = beneath::open(&self.top, path.as_path(), Access::Read)
             .and_then(beneath::list)
             .map_err(ChangeError::io("list", path.as_path()))?;
         for (name, kind) in listed {
-            let Ok(child) = RepoPath::parse([path.as_bytes(), b"/", name.as_slice()].concat()) else {
+            let Ok(child) = RepoPath::parse([path.as_bytes(), b"/", name.as_slice()].concat())
+            else {
                 return Ok(false);
             };
             let goes = match kind {
@@ -169,7 +182,8 @@ impl Place<'_> {
             return Ok(true);
         }
         for dir in change.path.directories_above().filter(|dir| !dir.is_root()) {
-            match beneath::open(&self.top, dir.as_path(), Access::Look).and_then(|file| beneath::stat(&file))
+            match beneath::open(&self.top, dir.as_path(), Access::Look)
+                .and_then(|file| beneath::stat(&file))
             {
                 Ok(stat) if stat.kind == FileKind::Directory || self.going.contains(&dir) => {}
                 Ok(_) => return Ok(false),
@@ -204,7 +218,12 @@ fn delete(directory: &Path, path: &RepoPath) -> Result<(), ChangeError> {
 }
 
 /// Puts a file in its place, whole.
-fn write(repository: &Repository, directory: &Path, path: &RepoPath, side: &Side) -> Result<(), ChangeError> {
+fn write(
+    repository: &Repository,
+    directory: &Path,
+    path: &RepoPath,
+    side: &Side,
+) -> Result<(), ChangeError> {
     let file = directory.join(path.as_path());
     let parent = file.parent().unwrap_or(directory);
     fs::create_dir_all(parent).map_err(ChangeError::io("create", parent))?;
@@ -239,7 +258,8 @@ fn remove_empty(dir: &Path) -> std::io::Result<()> {
     fs::remove_dir(dir)
 }
 
-/// Writes a file that is to take the place of `file`, whose mode it has but for what makes it executable.
+/// Writes a file that is to take the place of `file`, whose mode it has but for what makes it
+/// executable.
 fn fill(new: &Path, file: &Path, bytes: &[u8], executable: bool) -> std::io::Result<()> {
     let mut made = OpenOptions::new()
         .write(true)

@@ -11,9 +11,10 @@ use crate::ops::protocol::SequenceWish;
 
 /// Apply a patch to a fork's files
 ///
-/// As `git apply`, mounted or not: what comes of it is uncommitted, in one step that `tine undo` takes back. Patches of git's and of
-/// `diff -u` are understood, with renames, modes and binary files; paths are from the fork's root. A patch that does not fit changes
-/// nothing: the files and hunks are listed, and the exit code is 3. --review keeps what fits, to resolve the rest.
+/// As `git apply`, mounted or not: what comes of it is uncommitted, in one step that `tine undo`
+/// takes back. Patches of git's and of `diff -u` are understood, with renames, modes and binary
+/// files; paths are from the fork's root. A patch that does not fit changes nothing: the files and
+/// hunks are listed, and the exit code is 3. --review keeps what fits, to resolve the rest.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -63,6 +64,11 @@ pub fn run(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
         three_way: verb.three_way,
     };
     let request = request(context, Some(&name), wish, &verb.conflicts, verb.check)?;
-    carry_out(context, &mut connection, &request, &verb.conflicts.resolving)
-        .inspect_err(|_| content.withdraw(&store_dir))
+    carry_out(
+        context,
+        &mut connection,
+        &request,
+        &verb.conflicts.resolving,
+    )
+    .inspect_err(|_| content.withdraw(&store_dir))
 }

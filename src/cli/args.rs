@@ -7,9 +7,10 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    apply, branch, buffer, check, cherry_pick, completions, daemon, diff, doctor, exec, fetch, handoff, list,
-    log, ls, man, mcp, merge, mount, new, op, path, push, recover, resolve, restore, review, round, shell,
-    snapshot, stats, status, tool, top, tree, ui, uninstall, unmount, update, write,
+    apply, branch, buffer, check, cherry_pick, completions, daemon, diff, doctor, exec, fetch,
+    handoff, list, log, ls, man, mcp, merge, mount, new, op, path, push, recover, resolve, restore,
+    review, round, shell, snapshot, stats, status, tool, top, tree, ui, uninstall, unmount, update,
+    write,
 };
 use crate::{client, ops};
 
@@ -28,8 +29,9 @@ Commands that take [NAME] mean the fork they run in where it is left out.";
 
 /// Give every coding agent its own copy-on-write workspace over a git repository
 ///
-/// A fork is mounted with FUSE and is an ordinary checkout to shells, compilers, editors and git. What is written in it
-/// lands in a layer of its own: it costs no disk until something changes, and the main checkout never sees it.
+/// A fork is mounted with FUSE and is an ordinary checkout to shells, compilers, editors and git.
+/// What is written in it lands in a layer of its own: it costs no disk until something changes, and
+/// the main checkout never sees it.
 #[derive(Debug, Parser)]
 #[command(
     name = "tine",

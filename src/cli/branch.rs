@@ -19,8 +19,8 @@ use crate::workspace::ForkName;
 
 /// List, make, delete and rename branches, and put forks on others
 ///
-/// Each branch may be checked out in one fork, in the main checkout, in another worktree, or nowhere. What git's own commands do
-/// to branches, in a mount or beside it, counts as well.
+/// Each branch may be checked out in one fork, in the main checkout, in another worktree, or
+/// nowhere. What git's own commands do to branches, in a mount or beside it, counts as well.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -86,7 +86,8 @@ fn list(verb: &ListBranches, context: &Context) -> Result<Exit, Failure> {
     if !branches.is_empty() {
         output.long(&output.table(&rows(&branches, output)))?;
     } else if damaged.is_empty() && !verb.all {
-        output.note("no fork has a branch: `--all` lists all branches, `tine new NAME` makes a fork");
+        output
+            .note("no fork has a branch: `--all` lists all branches, `tine new NAME` makes a fork");
     }
     for failure in &damaged {
         output.trouble(failure);
@@ -119,7 +120,8 @@ fn rows(branches: &[BranchInfo], output: &Output) -> Vec<Vec<Cell>> {
         };
         // A branch by its name, a commit by a part of it.
         let from = branch.from.as_deref().unwrap_or_default();
-        let is_id = matches!(from.len(), 40 | 64) && from.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_id =
+            matches!(from.len(), 40 | 64) && from.bytes().all(|byte| byte.is_ascii_hexdigit());
         vec![
             Cell::new(quoted(&branch.name)).toned(output, Tone::Name),
             Cell::new(short_id(&branch.commit)).toned(output, Tone::Faint),
@@ -138,7 +140,10 @@ impl Shown for CreateBranch {
     fn show(&self, created: &BranchCreated, context: &Context) -> Result<(), Failure> {
         let output = &context.output;
         if let Some(other) = created.also.first() {
-            output.note(&format!("{} was meant, there is {other} as well", created.at));
+            output.note(&format!(
+                "{} was meant, there is {other} as well",
+                created.at
+            ));
         }
         if created.uncommitted {
             output.note(UNCOMMITTED);
@@ -152,7 +157,8 @@ impl Shown for CreateBranch {
 }
 
 /// Of what a branch begins at.
-const UNCOMMITTED: &str = "what is uncommitted there is not in the branch: it begins at HEAD's commit";
+const UNCOMMITTED: &str =
+    "what is uncommitted there is not in the branch: it begins at HEAD's commit";
 
 impl Shown for DeleteBranches {
     fn show(&self, deleted: &BranchesDeleted, context: &Context) -> Result<(), Failure> {
@@ -223,7 +229,8 @@ fn switch(verb: &SwitchBranch, context: &Context) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-/// Runs git's `post-checkout`, as `git switch` does, in a fork that is mounted here; the failure where it failed.
+/// Runs git's `post-checkout`, as `git switch` does, in a fork that is mounted here; the failure
+/// where it failed.
 fn after_switch(
     context: &Context,
     connection: &mut Client,
@@ -237,7 +244,13 @@ fn after_switch(
         return Ok(None);
     }
     let old = switched.from_commit.as_deref();
-    let failed = post_checkout(&fork.mount_dir, &fork.mount_dir, old, commit, HookOutput::Shown)?;
+    let failed = post_checkout(
+        &fork.mount_dir,
+        &fork.mount_dir,
+        old,
+        commit,
+        HookOutput::Shown,
+    )?;
     Ok(failed.map(PostCheckout::failure))
 }
 
@@ -245,7 +258,9 @@ fn told(switched: &Switched) -> String {
     let Switched { fork, branch, .. } = switched;
     let Some(snapshot) = &switched.snapshot else {
         if switched.created {
-            return format!("{fork} is on the new branch {branch} now, where it left the one that moved\n");
+            return format!(
+                "{fork} is on the new branch {branch} now, where it left the one that moved\n"
+            );
         }
         return format!("{fork} is on {branch} already\n");
     };

@@ -19,8 +19,9 @@ use crate::tools::buffers::BufferSide;
 
 /// Look at what editors have open, and merge what agents wrote to it
 ///
-/// An editor that is connected says what a person has in it. What an agent writes to such a file with its tools goes into the
-/// editor, as soon as it fits there, and not into the file under the person's hands.
+/// An editor that is connected says what a person has in it. What an agent writes to such a file
+/// with its tools goes into the editor, as soon as it fits there, and not into the file under the
+/// person's hands.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -62,7 +63,8 @@ pub struct Show {
 
 /// Merge what an agent wrote to an open file into the editor
 ///
-/// That is done by itself as long as it is clean. Conflicts are shown, and nothing is changed; --keep settles them.
+/// That is done by itself as long as it is clean. Conflicts are shown, and nothing is changed;
+/// --keep settles them.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -80,8 +82,8 @@ pub struct Merge {
 
 /// Connect an editor: JSON on standard input and output
 ///
-/// For editors' plugins, which run it as long as they live. The buffers that it opens are closed when it ends. docs/editors.md
-/// says what goes in and out.
+/// For editors' plugins, which run it as long as they live. The buffers that it opens are closed
+/// when it ends. docs/editors.md says what goes in and out.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Example:
@@ -124,10 +126,14 @@ pub fn run(verb: &Buffer, context: &Context) -> Result<Exit, Failure> {
 fn list(context: &Context) -> Result<Exit, Failure> {
     let buffers = match context.connect_to_forks()? {
         None => Vec::new(),
-        Some(mut connection) => ask(&mut connection, BufferRequest::List, |answer| match answer {
-            BufferAnswer::Buffers { buffers } => Some(buffers),
-            _ => None,
-        })?,
+        Some(mut connection) => ask(
+            &mut connection,
+            BufferRequest::List,
+            |answer| match answer {
+                BufferAnswer::Buffers { buffers } => Some(buffers),
+                _ => None,
+            },
+        )?,
     };
     let output = &context.output;
     if output.is_json() {
@@ -146,7 +152,13 @@ fn list(context: &Context) -> Result<Exit, Failure> {
 fn row(buffer: &BufferInfo, output: &Output) -> Vec<Cell> {
     let (state, tone) = state(buffer);
     vec![
-        Cell::new(buffer.fork.as_ref().map_or("-".to_owned(), ToString::to_string)).toned(output, Tone::Name),
+        Cell::new(
+            buffer
+                .fork
+                .as_ref()
+                .map_or("-".to_owned(), ToString::to_string),
+        )
+        .toned(output, Tone::Name),
         Cell::new(quoted(&buffer.path)),
         Cell::new(state).toned(output, tone),
     ]
@@ -154,10 +166,13 @@ fn row(buffer: &BufferInfo, output: &Output) -> Vec<Cell> {
 
 fn state(buffer: &BufferInfo) -> (&'static str, Tone) {
     match buffer {
-        BufferInfo { conflicted: true, .. } => ("an agent's text conflicts", Tone::Bad),
+        BufferInfo {
+            conflicted: true, ..
+        } => ("an agent's text conflicts", Tone::Bad),
         BufferInfo { forked: true, .. } => ("an agent's text is being merged", Tone::Careful),
         BufferInfo {
-            unsaved_merge: true, ..
+            unsaved_merge: true,
+            ..
         } => ("an agent's text is merged and not saved", Tone::Careful),
         BufferInfo { saved: false, .. } => ("not saved", Tone::Careful),
         _ => ("saved", Tone::Good),
@@ -182,7 +197,11 @@ fn show(verb: &Show, context: &Context) -> Result<Exit, Failure> {
         return Ok(SUCCESS);
     }
     let (state, tone) = state(&shown.info);
-    let mut text = format!("{}: {}\n", quoted(&shown.info.path), output.paint(tone, state));
+    let mut text = format!(
+        "{}: {}\n",
+        quoted(&shown.info.path),
+        output.paint(tone, state)
+    );
     text.push_str(&conflict_text(&shown.conflicts, output));
     output.text(&text)?;
     Ok(SUCCESS)
@@ -193,14 +212,15 @@ fn merge(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
         path: context.absolute(&verb.file),
         side: verb.keep.map(BufferSide::from),
     };
-    let merged: BufferMerged = ask(
-        &mut connect(context, &verb.file)?,
-        request,
-        |answer| match answer {
-            BufferAnswer::Merged(merged) => Some(merged),
-            _ => None,
-        },
-    )?;
+    let merged: BufferMerged =
+        ask(
+            &mut connect(context, &verb.file)?,
+            request,
+            |answer| match answer {
+                BufferAnswer::Merged(merged) => Some(merged),
+                _ => None,
+            },
+        )?;
     let output = &context.output;
     match output.is_json() {
         true => output.json(&merged)?,
@@ -241,7 +261,11 @@ fn conflict_text(conflicts: &[BufferConflict], output: &Output) -> String {
             ("person ", &conflict.person, Tone::Good),
         ] {
             for line in lines.lines() {
-                text.push_str(&format!("  {}{}\n", output.paint(tone, sign), shown_line(line)));
+                text.push_str(&format!(
+                    "  {}{}\n",
+                    output.paint(tone, sign),
+                    shown_line(line)
+                ));
             }
         }
     }
@@ -260,8 +284,11 @@ fn shown_line(line: &str) -> String {
 fn connect(context: &Context, file: &Path) -> Result<Client, Failure> {
     context.connect_to_forks()?.ok_or_else(|| {
         let file = quoted(&PathText::from(file.as_os_str().as_encoded_bytes()));
-        Failure::new(ErrorCode::NoSuchBuffer, format!("no editor has {file} open"))
-            .hint("`tine buffer list` shows the buffers that are open")
+        Failure::new(
+            ErrorCode::NoSuchBuffer,
+            format!("no editor has {file} open"),
+        )
+        .hint("`tine buffer list` shows the buffers that are open")
     })
 }
 

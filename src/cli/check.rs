@@ -14,14 +14,16 @@ use crate::{change, ops};
 
 /// Check that everything the forks need is there and whole
 ///
-/// Reads every record, log and content of the store, and looks for the objects and refs that it needs in the repository.
-/// One finding is one line, with a hint. It ends with exit code 1 where something is left that is not as it must be.
+/// Reads every record, log and content of the store, and looks for the objects and refs that it
+/// needs in the repository. One finding is one line, with a hint. It ends with exit code 1 where
+/// something is left that is not as it must be.
 ///
-/// With --repair it sets refs anew where the commit is known, registers worktrees again, frees what nothing reaches, and
-/// moves damaged records to damaged/ in the store, with all that only they may name. A fork whose newest layer is damaged goes
-/// back to what was written before the damage; a copy of the layer is kept. It removes nobody's work: --dry-run says what
-/// it would do, --set-aside lists what it moved, and --put-back brings that back. A record that cannot be read, because it is
-/// another user's for example, may be whole and stays where it is.
+/// With --repair it sets refs anew where the commit is known, registers worktrees again, frees what
+/// nothing reaches, and moves damaged records to damaged/ in the store, with all that only they may
+/// name. A fork whose newest layer is damaged goes back to what was written before the damage; a
+/// copy of the layer is kept. It removes nobody's work: --dry-run says what it would do,
+/// --set-aside lists what it moved, and --put-back brings that back. A record that cannot be read,
+/// because it is another user's for example, may be whole and stays where it is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -54,7 +56,9 @@ pub fn run(verb: &Check, context: &Context) -> Result<Exit, Failure> {
     drop(busy);
     match context.output.is_json() {
         true => context.output.json(&checked)?,
-        false => context.output.text(&told(&checked.report, &context.output))?,
+        false => context
+            .output
+            .text(&told(&checked.report, &context.output))?,
     }
     Ok(if checked.ok {
         SUCCESS
@@ -63,8 +67,8 @@ pub fn run(verb: &Check, context: &Context) -> Result<Exit, Failure> {
     })
 }
 
-/// By the daemon, which knows what is being written; without one by this process, so that nothing is mounted or cleared away
-/// before it was seen.
+/// By the daemon, which knows what is being written; without one by this process, so that nothing
+/// is mounted or cleared away before it was seen.
 pub fn checked(repository: &Repository, check: &ops::Check) -> Result<StoreChecked, Failure> {
     if !Store::dir_of(repository).exists() {
         return Ok(CheckReport::default().into());
@@ -153,10 +157,16 @@ fn told(report: &CheckReport, output: &Output) -> String {
     text.push_str(&match (left, repaired) {
         (0, 0) => output.paint(Tone::Good, "all is whole"),
         (0, _) => output.paint(Tone::Good, &format!("{repaired} put right, all is whole")),
-        (_, 0) => output.paint(Tone::Bad, &format!("{} to look after", counted(left, "thing"))),
+        (_, 0) => output.paint(
+            Tone::Bad,
+            &format!("{} to look after", counted(left, "thing")),
+        ),
         (_, _) => output.paint(
             Tone::Bad,
-            &format!("{repaired} put right, {} to look after", counted(left, "thing")),
+            &format!(
+                "{repaired} put right, {} to look after",
+                counted(left, "thing")
+            ),
         ),
     });
     text.push('\n');
@@ -173,10 +183,14 @@ fn line_of(finding: &Finding, output: &Output) -> String {
                 format!("     --repair would {}\n", one_line(planned)),
             )
         }
-        None if finding.kind.is_leak() => {
-            (Tone::Careful, format!("     hint: {}\n", one_line(&finding.hint)))
-        }
-        None => (Tone::Bad, format!("     hint: {}\n", one_line(&finding.hint))),
+        None if finding.kind.is_leak() => (
+            Tone::Careful,
+            format!("     hint: {}\n", one_line(&finding.hint)),
+        ),
+        None => (
+            Tone::Bad,
+            format!("     hint: {}\n", one_line(&finding.hint)),
+        ),
     };
     let fork = finding
         .fork

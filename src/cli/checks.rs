@@ -23,7 +23,8 @@ use crate::render::text::{counted, human_size};
 use crate::sys::{file, namespace, process};
 use crate::workspace::Store;
 
-/// The oldest kernel whose FUSE has what the mounts rely on (directories opened without a round trip).
+/// The oldest kernel whose FUSE has what the mounts rely on (directories opened without a round
+/// trip).
 const OLDEST_KERNEL: (u32, u32) = (5, 1);
 
 /// Free disk space in bytes below which work may stop soon.
@@ -128,7 +129,9 @@ fn kernel() -> Check {
     let release = release.trim();
     let (major, minor) = OLDEST_KERNEL;
     match kernel_version(release) {
-        Some(version) if version >= OLDEST_KERNEL => Check::ok("kernel", format!("Linux {release}")),
+        Some(version) if version >= OLDEST_KERNEL => {
+            Check::ok("kernel", format!("Linux {release}"))
+        }
         Some(_) => Check::fail("kernel", format!("Linux {release} is too old"))
             .hint(format!("Linux {major}.{minor} or newer is needed")),
         None => Check::warn("kernel", format!("{release:?} is no version that is known"))
@@ -166,10 +169,15 @@ fn rings_by(parameter: Option<&str>) -> Check {
     const NAME: &str = "io-uring";
     match parameter.map(str::trim) {
         Some("Y") => Check::ok(NAME, "the kernel lets requests come over io_uring"),
-        Some(_) => Check::ok(NAME, "off: each request wakes a thread on another CPU").hint(format!(
-            "`echo Y > {RINGS_PARAMETER}` as root makes mounts faster that are made afterwards"
-        )),
-        None => Check::ok(NAME, "the kernel has no FUSE over io_uring (Linux 6.14 has)"),
+        Some(_) => {
+            Check::ok(NAME, "off: each request wakes a thread on another CPU").hint(format!(
+                "`echo Y > {RINGS_PARAMETER}` as root makes mounts faster that are made afterwards"
+            ))
+        }
+        None => Check::ok(
+            NAME,
+            "the kernel has no FUSE over io_uring (Linux 6.14 has)",
+        ),
     }
 }
 
@@ -255,7 +263,10 @@ fn store(repository: &Repository) -> Check {
     let store_dir = Store::dir_of(repository);
     let (dir, detail) = match store_dir.is_dir() {
         true => (store_dir.as_path(), "can be written"),
-        false => (repository.common_dir(), "can be written; there is no store yet"),
+        false => (
+            repository.common_dir(),
+            "can be written; there is no store yet",
+        ),
     };
     // Permission bits do not tell of read-only file systems: try it.
     let probe = dir.join(format!(".tine-doctor-{}", std::process::id()));
@@ -268,7 +279,10 @@ fn store(repository: &Repository) -> Check {
         Ok(()) => Check::ok(NAME, format!("{} {detail}", dir.display())),
         Err(error) => {
             let failure = Failure::io("write to", dir, &error);
-            let check = Check::fail(NAME, format!("{} cannot be written: {error}", dir.display()));
+            let check = Check::fail(
+                NAME,
+                format!("{} cannot be written: {error}", dir.display()),
+            );
             match failure.hint {
                 Some(hint) => check.hint(hint),
                 None => check,
@@ -328,11 +342,16 @@ fn forks(repository: &Repository, connected: Result<Option<Client>, Failure>) ->
         return Check::ok(NAME, "there are none yet");
     }
     let counted_and_damaged = match connected {
-        Ok(Some(mut client)) => client.forks().map(|(forks, damaged)| (forks.len(), damaged)),
+        Ok(Some(mut client)) => client
+            .forks()
+            .map(|(forks, damaged)| (forks.len(), damaged)),
         Ok(None) => Store::open_as_found(repository)
             .map(|store| {
                 let (records, damaged) = store.records();
-                (records.len(), damaged.into_iter().map(Failure::from).collect())
+                (
+                    records.len(),
+                    damaged.into_iter().map(Failure::from).collect(),
+                )
             })
             .map_err(Failure::from),
         Err(failure) => Err(failure),
@@ -377,8 +396,9 @@ fn health(repository: &Repository) -> Check {
                     first.what,
                     first.detail
                 );
-                Check::warn(NAME, detail)
-                    .hint("`tine check` tells them all, `tine check --repair` puts right what can be")
+                Check::warn(NAME, detail).hint(
+                    "`tine check` tells them all, `tine check --repair` puts right what can be",
+                )
             }
         },
         Err(failure) => Check::failed(NAME, failure),
@@ -423,7 +443,8 @@ fn answers(dir: PathBuf) -> bool {
     receive.recv_timeout(MOUNT_PATIENCE).unwrap_or(false)
 }
 
-/// The directories where file systems of tine's are mounted, from the text of `/proc/self/mountinfo` (proc(5)).
+/// The directories where file systems of tine's are mounted, from the text of
+/// `/proc/self/mountinfo` (proc(5)).
 fn mount_dirs(mountinfo: &[u8]) -> Vec<PathBuf> {
     mountinfo
         .split(|&byte| byte == b'\n')

@@ -1,4 +1,5 @@
-//! `tine commit`: commits what changed in a fork, with hooks and identities as `git commit` has them.
+//! `tine commit`: commits what changed in a fork, with hooks and identities as `git commit` has
+//! them.
 
 use std::path::Path;
 
@@ -55,10 +56,17 @@ fn tell(committed: &Committed, common_dir: &Path, context: &Context) -> Result<(
     ))
 }
 
-/// `2 files changed, 3 insertions(+)`, as git counts; `None` where it does not tell. The commit stands either way.
+/// `2 files changed, 3 insertions(+)`, as git counts; `None` where it does not tell. The commit
+/// stands either way.
 fn short_stat(commit: &str, common_dir: &Path) -> Option<String> {
     let mut command = program::command(common_dir);
-    command.args(["diff-tree", "--shortstat", "--root", "--no-commit-id", commit]);
+    command.args([
+        "diff-tree",
+        "--shortstat",
+        "--root",
+        "--no-commit-id",
+        commit,
+    ]);
     let printed = program::run(&mut command, b"").ok()?;
     let counts = String::from_utf8_lossy(&printed).trim().to_owned();
     (!counts.is_empty()).then_some(counts)

@@ -1,8 +1,9 @@
-//! What fits at a place of the command line, for shells that complete it: `clap_complete` knows the verbs and the flags, and
-//! asks here for the names.
+//! What fits at a place of the command line, for shells that complete it: `clap_complete` knows the
+//! verbs and the flags, and asks here for the names.
 //!
-//! The scripts run `TINE_COMPLETE=<shell> tine -- WORD…`. No daemon is started or asked for that, nothing is said on standard
-//! error, and whoever pressed a key does not wait for a file system that hangs.
+//! The scripts run `TINE_COMPLETE=<shell> tine -- WORD…`. No daemon is started or asked for that,
+//! nothing is said on standard error, and whoever pressed a key does not wait for a file system
+//! that hangs.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
+use clap_complete::engine::{
+    ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
 use clap_complete::env::{Elvish, EnvCompleter, Fish, Powershell, Zsh};
 use clap_complete::{CompleteEnv, Shell};
 
@@ -63,7 +66,8 @@ pub fn script(shell: Shell) -> Vec<u8> {
     }
 }
 
-/// As a file in `$fpath` the script is the body of a function, which is called for its first completion.
+/// As a file in `$fpath` the script is the body of a function, which is called for its first
+/// completion.
 const ZSH_AUTOLOADED: &str = "
 if [[ ${funcstack[1]} == _tine ]]; then
     _clap_dynamic_completer_tine \"$@\"
@@ -126,7 +130,8 @@ enum Kind {
     Path,
 }
 
-/// What an argument names: the word that stands for it in the help says it, and of what is called NAME the verb.
+/// What an argument names: the word that stands for it in the help says it, and of what is called
+/// NAME the verb.
 fn kind_of(verb: &str, argument: &clap::Arg) -> Option<Kind> {
     let word = argument.get_value_names()?.first()?.as_str();
     let kind = match (word, verb) {
@@ -192,7 +197,11 @@ impl Line {
         let mut words = self.before.iter().take_while(|word| *word != "--");
         while let Some(word) = words.next() {
             if let Some(given) = word.strip_prefix("-C") {
-                dir.push(if given.is_empty() { words.next()? } else { given });
+                dir.push(if given.is_empty() {
+                    words.next()?
+                } else {
+                    given
+                });
             }
         }
         Some(dir)
@@ -242,7 +251,13 @@ impl ValueCompleter for Kind {
 }
 
 impl Kind {
-    fn candidates(self, line: &Line, names: &Names, dir: &Path, typed: &str) -> Vec<CompletionCandidate> {
+    fn candidates(
+        self,
+        line: &Line,
+        names: &Names,
+        dir: &Path,
+        typed: &str,
+    ) -> Vec<CompletionCandidate> {
         match self {
             Kind::Fork => forks(names),
             Kind::ForkOrSnapshot => forks_or_snapshots(names, typed),
@@ -261,7 +276,10 @@ impl Kind {
                 all.into_iter().flatten().collect()
             }
             Kind::Branch => branches(names),
-            Kind::Target => [forks(names), branches(names)].into_iter().flatten().collect(),
+            Kind::Target => [forks(names), branches(names)]
+                .into_iter()
+                .flatten()
+                .collect(),
             Kind::Source => {
                 let all = [forks_or_snapshots(names, typed), branches(names)];
                 all.into_iter().flatten().collect()
@@ -301,7 +319,12 @@ impl Kind {
             Kind::Session => {
                 let sessions = names.sessions().into_iter();
                 sessions
-                    .map(|session| candidate(session.session.to_string(), format!("round {}", session.round)))
+                    .map(|session| {
+                        candidate(
+                            session.session.to_string(),
+                            format!("round {}", session.round),
+                        )
+                    })
                     .collect()
             }
             Kind::Agent => {
@@ -369,7 +392,10 @@ fn snapshots(names: &Names, fork: &ForkName, before: &str) -> Vec<CompletionCand
 }
 
 fn pristine() -> Vec<CompletionCandidate> {
-    vec![candidate("pristine".to_owned(), "the fork point".to_owned())]
+    vec![candidate(
+        "pristine".to_owned(),
+        "the fork point".to_owned(),
+    )]
 }
 
 fn branches(names: &Names) -> Vec<CompletionCandidate> {
@@ -403,7 +429,9 @@ fn conflicts(line: &Line, names: &Names) -> Vec<CompletionCandidate> {
 /// Paths of the fork, where it is mounted.
 fn paths(line: &Line, names: &Names, dir: &Path, current: &OsStr) -> Vec<CompletionCandidate> {
     match line.fork(names, dir).filter(|fork| fork.mounted) {
-        Some(fork) => PathCompleter::any().current_dir(fork.mount_dir).complete(current),
+        Some(fork) => PathCompleter::any()
+            .current_dir(fork.mount_dir)
+            .complete(current),
         None => Vec::new(),
     }
 }
@@ -414,7 +442,8 @@ mod tests {
 
     use super::*;
 
-    /// What stands for an argument that names nothing that there is: texts, numbers, files of the host, choices.
+    /// What stands for an argument that names nothing that there is: texts, numbers, files of the
+    /// host, choices.
     const OTHERS: [&str; 41] = [
         "30s|100ops",
         "30s|100ops|never",
@@ -469,7 +498,11 @@ mod tests {
             }
         }
         for command in command.get_subcommands() {
-            walk(format!("{verb} {}", command.get_name()).trim(), command, others);
+            walk(
+                format!("{verb} {}", command.get_name()).trim(),
+                command,
+                others,
+            );
         }
     }
 
@@ -492,8 +525,13 @@ mod tests {
             for word in verb.split(' ') {
                 found = found.find_subcommand(word).unwrap();
             }
-            let argument = found.get_arguments().find(|argument| argument.get_id() == id);
-            kind_of(verb, argument.unwrap_or_else(|| panic!("{verb} has no {id}")))
+            let argument = found
+                .get_arguments()
+                .find(|argument| argument.get_id() == id);
+            kind_of(
+                verb,
+                argument.unwrap_or_else(|| panic!("{verb} has no {id}")),
+            )
         };
         assert_eq!(kind("new", "name"), None);
         assert_eq!(kind("new", "from_fork"), Some(Kind::ForkOrSnapshot));

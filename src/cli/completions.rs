@@ -1,4 +1,5 @@
-//! `tine completions` and `tine shell-init`: scripts that teach a shell to complete tine's command line, and to go to forks.
+//! `tine completions` and `tine shell-init`: scripts that teach a shell to complete tine's command
+//! line, and to go to forks.
 
 use super::context::Context;
 use super::{Exit, SUCCESS, completing};
@@ -6,8 +7,9 @@ use crate::ops::Failure;
 
 /// Print a completion script for a shell
 ///
-/// It completes commands, flags, and the names of what there is: forks, snapshots, branches, reviews, handoffs, agents. Print it anew when
-/// tine was replaced by another version. `tine shell-init` has the same, always up to date, and `tcd` with it.
+/// It completes commands, flags, and the names of what there is: forks, snapshots, branches,
+/// reviews, handoffs, agents. Print it anew when tine was replaced by another version.
+/// `tine shell-init` has the same, always up to date, and `tcd` with it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -22,8 +24,8 @@ pub struct Completions {
 
 /// Print what a shell runs when it starts: completions, and `tcd`
 ///
-/// `tcd FORK` goes into a fork's mount, which is mounted first if it is not; `tcd` alone goes back to the main checkout. In zsh it
-/// belongs after `compinit`.
+/// `tcd FORK` goes into a fork's mount, which is mounted first if it is not; `tcd` alone goes back
+/// to the main checkout. In zsh it belongs after `compinit`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -55,7 +57,8 @@ pub fn run(verb: &Completions, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// Completion must be there before something can be said about it.
-const ZSH_COMPLETES: &str = "(( ${+functions[compdef]} )) || { autoload -Uz compinit && compinit -i }\n";
+const ZSH_COMPLETES: &str =
+    "(( ${+functions[compdef]} )) || { autoload -Uz compinit && compinit -i }\n";
 
 pub fn init(verb: &ShellInit, context: &Context) -> Result<Exit, Failure> {
     let (shell, own): (_, &[&str]) = match verb.shell {
@@ -73,7 +76,10 @@ pub fn init(verb: &ShellInit, context: &Context) -> Result<Exit, Failure> {
                 include_str!("scripts/tcd-completions.zsh"),
             ],
         ),
-        InitShell::Fish => (clap_complete::Shell::Fish, &[include_str!("scripts/tcd.fish")]),
+        InitShell::Fish => (
+            clap_complete::Shell::Fish,
+            &[include_str!("scripts/tcd.fish")],
+        ),
     };
     let mut script = match shell {
         clap_complete::Shell::Zsh => ZSH_COMPLETES.as_bytes().to_vec(),

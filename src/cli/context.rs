@@ -18,10 +18,12 @@ pub struct Context {
 }
 
 impl Context {
-    /// Goes where `-C` says and looks where that is. The repository is looked for only when it is needed.
+    /// Goes where `-C` says and looks where that is. The repository is looked for only when it is
+    /// needed.
     pub fn enter(global: &Global, output: Output) -> Result<Context, Failure> {
         for dir in &global.dirs {
-            std::env::set_current_dir(dir).map_err(|error| failures::named("go to", dir, &error))?;
+            std::env::set_current_dir(dir)
+                .map_err(|error| failures::named("go to", dir, &error))?;
         }
         let cwd = std::env::current_dir().map_err(|error| {
             Failure::new(ErrorCode::Io, "the current directory cannot be found")

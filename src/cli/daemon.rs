@@ -18,8 +18,8 @@ use crate::render::text::{counted, human_size};
 
 /// Start, stop or look at the daemon that serves the repository's forks
 ///
-/// Every command that needs it starts it; there is one for each repository. A daemon that starts mounts again what was
-/// mounted when the last one ended.
+/// Every command that needs it starts it; there is one for each repository. A daemon that starts
+/// mounts again what was mounted when the last one ended.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -227,9 +227,18 @@ fn described(figures: &Figures) -> String {
         large_directories,
         spooled,
     } = figures.caches;
-    let bytes = |filling: Filling| format!("{} of {}", human_size(filling.used), human_size(filling.limit));
+    let bytes = |filling: Filling| {
+        format!(
+            "{} of {}",
+            human_size(filling.used),
+            human_size(filling.limit)
+        )
+    };
     let lines = [
-        ("nodes the kernel remembers", figures.remembered_nodes.to_string()),
+        (
+            "nodes the kernel remembers",
+            figures.remembered_nodes.to_string(),
+        ),
         (
             "nodes and names in layers",
             format!("{} and {}", figures.layer_nodes, figures.layer_names),
@@ -264,7 +273,11 @@ fn described(figures: &Figures) -> String {
     });
     lines
         .into_iter()
-        .chain(transports.into_iter().filter(|(_, forks)| !forks.is_empty()))
+        .chain(
+            transports
+                .into_iter()
+                .filter(|(_, forks)| !forks.is_empty()),
+        )
         .map(|(what, value)| format!("  {what:<28}{value}\n"))
         .collect()
 }

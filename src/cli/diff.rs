@@ -24,12 +24,14 @@ use crate::workspace::ForkName;
 
 /// Show the changes of a fork since its last commit or another point
 ///
-/// git shows them, with your pager, colours and diff settings: new files, too, as `git add -A` would take them. Paths
-/// after -- narrow it; they are relative to the fork's root, or to where you are inside the mount.
+/// git shows them, with your pager, colours and diff settings: new files, too, as `git add -A`
+/// would take them. Paths after -- narrow it; they are relative to the fork's root, or to where you
+/// are inside the mount.
 ///
-/// --against names what else to compare with: a snapshot of the fork, another fork (as it is now), `pristine` (the fork
-/// point), or a revision as git understands it in the fork. Where a word means several of these the first is taken,
-/// and a note says so; `snapshot:NAME`, `fork:NAME`, `fork:NAME@SNAPSHOT` and `rev:REVISION` mean one thing only.
+/// --against names what else to compare with: a snapshot of the fork, another fork (as it is now),
+/// `pristine` (the fork point), or a revision as git understands it in the fork. Where a word means
+/// several of these the first is taken, and a note says so; `snapshot:NAME`, `fork:NAME`,
+/// `fork:NAME@SNAPSHOT` and `rev:REVISION` mean one thing only.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -146,7 +148,12 @@ struct Contents {
     new_content: Option<Content>,
 }
 
-fn tell_json(verb: &Diff, context: &Context, difference: &Difference, place: &Path) -> Result<Exit, Failure> {
+fn tell_json(
+    verb: &Diff,
+    context: &Context,
+    difference: &Difference,
+    place: &Path,
+) -> Result<Exit, Failure> {
     let counts = match verb.form.stat || !verb.paths.is_empty() {
         true => Some(counts_of(difference, place, &verb.paths)?),
         false => None,
@@ -163,8 +170,16 @@ fn tell_json(verb: &Diff, context: &Context, difference: &Difference, place: &Pa
         };
         let contents = match verb.content {
             true => Some(Contents {
-                old_content: content(context, change.old_mode.as_deref(), change.old_id.as_deref())?,
-                new_content: content(context, change.new_mode.as_deref(), change.new_id.as_deref())?,
+                old_content: content(
+                    context,
+                    change.old_mode.as_deref(),
+                    change.old_id.as_deref(),
+                )?,
+                new_content: content(
+                    context,
+                    change.new_mode.as_deref(),
+                    change.new_id.as_deref(),
+                )?,
             }),
             false => None,
         };
@@ -197,12 +212,14 @@ fn counts_of(
     paths: &[OsString],
 ) -> Result<BTreeMap<Vec<u8>, Counts>, Failure> {
     let mut git = git_diff(difference, place, &NUMSTAT_FLAGS, paths);
-    let counts = line_counts::ask(&mut git)?.into_iter().map(|(path, lines)| {
-        let counts = Counts {
-            added_lines: lines.added,
-            removed_lines: lines.removed,
-        };
-        (path, counts)
-    });
+    let counts = line_counts::ask(&mut git)?
+        .into_iter()
+        .map(|(path, lines)| {
+            let counts = Counts {
+                added_lines: lines.added,
+                removed_lines: lines.removed,
+            };
+            (path, counts)
+        });
     Ok(counts.collect())
 }

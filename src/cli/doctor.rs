@@ -1,4 +1,5 @@
-//! `tine doctor`: checks what tine needs from this machine and this repository. The checks stand in `checks`.
+//! `tine doctor`: checks what tine needs from this machine and this repository. The checks stand in
+//! `checks`.
 
 use serde::Serialize;
 
@@ -10,8 +11,9 @@ use crate::ops::{ExitCode, Failure};
 
 /// Check what tine needs from this machine and this repository
 ///
-/// One line a check: ok, warn (something will be missing) or fail (tine cannot work), each with a hint. It changes
-/// nothing, works outside a repository as well, and ends with exit code 6 where a check failed.
+/// One line a check: ok, warn (something will be missing) or fail (tine cannot work), each with a
+/// hint. It changes nothing, works outside a repository as well, and ends with exit code 6 where a
+/// check failed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -33,7 +35,11 @@ pub fn run(_: &Doctor, context: &Context) -> Result<Exit, Failure> {
     } else {
         context.output.text(&told(&checks, &context.output))?;
     }
-    Ok(if ok { SUCCESS } else { ExitCode::Environment.code() })
+    Ok(if ok {
+        SUCCESS
+    } else {
+        ExitCode::Environment.code()
+    })
 }
 
 fn told(checks: &[Check], output: &Output) -> String {
@@ -51,7 +57,10 @@ fn told(checks: &[Check], output: &Output) -> String {
             check.name
         ));
         if let Some(hint) = &check.hint {
-            text.push_str(&format!("     hint: {}\n", crate::render::text::one_line(hint)));
+            text.push_str(&format!(
+                "     hint: {}\n",
+                crate::render::text::one_line(hint)
+            ));
         }
     }
     text

@@ -27,15 +27,16 @@ const NOT_EXECUTABLE: Exit = 126;
 
 /// Run a command in a fork
 ///
-/// The fork is mounted first if it is not, or made with --new. The command takes tine's place: its output, its exit code
-/// and the signals it gets are its own (127: not found, 126: not executable). It runs at the fork's root with TINE_FORK
-/// (the name) and TINE_MOUNT (the path) in its environment, and without git's variables that would lead it elsewhere
-/// (GIT_DIR and the like).
+/// The fork is mounted first if it is not, or made with --new. The command takes tine's place: its
+/// output, its exit code and the signals it gets are its own (127: not found, 126: not executable).
+/// It runs at the fork's root with TINE_FORK (the name) and TINE_MOUNT (the path) in its
+/// environment, and without git's variables that would lead it elsewhere (GIT_DIR and the like).
 ///
-/// With --at-origin the fork stands at the path of the main checkout, for the command and what it starts: build caches
-/// and files that hold absolute paths go on to fit. Nobody else sees that. The command runs in the directory in which you
-/// are, if it is in the main checkout or the fork and the fork has it. An ordinary user's command runs in a user
-/// namespace then: programs like sudo have no effect there.
+/// With --at-origin the fork stands at the path of the main checkout, for the command and what it
+/// starts: build caches and files that hold absolute paths go on to fit. Nobody else sees that. The
+/// command runs in the directory in which you are, if it is in the main checkout or the fork and
+/// the fork has it. An ordinary user's command runs in a user namespace then: programs like sudo
+/// have no effect there.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -55,7 +56,8 @@ pub struct Exec {
     #[command(flatten)]
     pub origin: OriginFlags,
 
-    /// Count it as a verification attempt of the agent whose fork it is, and do not run it when its budget is spent (`tine round`)
+    /// Count it as a verification attempt of the agent whose fork it is, and do not run it when its
+    /// budget is spent (`tine round`)
     #[arg(long, conflicts_with = "new")]
     pub attempt: bool,
 
@@ -102,7 +104,13 @@ pub fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
 fn made(verb: &Exec, context: &Context, name: ForkName) -> Result<ForkInfo, Failure> {
     let (mut connection, fork) = new::make(context, name, &verb.options, true, None)?;
     let is_set_up = !verb.options.no_setup;
-    let after = after_new(context, &mut connection, &fork, is_set_up, HookOutput::Shown);
+    let after = after_new(
+        context,
+        &mut connection,
+        &fork,
+        is_set_up,
+        HookOutput::Shown,
+    );
     new::note_leads(context, &fork, &after.leads);
     match after.failed.into_iter().next() {
         Some(failure) => Err(failure),
@@ -122,7 +130,13 @@ pub fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failur
 }
 
 /// A command that runs `program` in `dir` of the fork, whose root is seen at `root`.
-pub fn command_in(context: &Context, fork: &ForkInfo, root: &Path, dir: &Path, program: &OsStr) -> Command {
+pub fn command_in(
+    context: &Context,
+    fork: &ForkInfo,
+    root: &Path,
+    dir: &Path,
+    program: &OsStr,
+) -> Command {
     let mut command = Command::new(program);
     command
         .current_dir(dir)
@@ -135,7 +149,8 @@ pub fn command_in(context: &Context, fork: &ForkInfo, root: &Path, dir: &Path, p
     command
 }
 
-/// Replaces this process by `command`. Returns only where that fails: the exit code, after the failure was shown.
+/// Replaces this process by `command`. Returns only where that fails: the exit code, after the
+/// failure was shown.
 pub fn replace(command: &mut Command, program: &OsStr, dir: &Path, context: &Context) -> Exit {
     let error = command.exec();
     let name = program.to_string_lossy();
@@ -174,7 +189,9 @@ pub fn replace(command: &mut Command, program: &OsStr, dir: &Path, context: &Con
             .hint("`tine doctor` looks after the mount"),
         ),
     };
-    context.output.failure_as(&failure.cause(error.to_string()), exit);
+    context
+        .output
+        .failure_as(&failure.cause(error.to_string()), exit);
     exit
 }
 

@@ -14,8 +14,9 @@ use crate::workspace::ForkName;
 
 /// Fetch the forks that a git remote has
 ///
-/// All forks of the remote are listed, and which of them are new or have changed since they were last seen here. `tine new
-/// --from-remote` takes one up. No fork and no branch of this repository changes.
+/// All forks of the remote are listed, and which of them are new or have changed since they were
+/// last seen here. `tine new --from-remote` takes one up. No fork and no branch of this repository
+/// changes.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -117,7 +118,9 @@ pub fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
             output.trouble(failure);
         }
     }
-    Ok(failures.first().map_or(SUCCESS, |failure| failure.exit.code()))
+    Ok(failures
+        .first()
+        .map_or(SUCCESS, |failure| failure.exit.code()))
 }
 
 /// HEAD of the worktree that the command runs in.
@@ -144,7 +147,8 @@ pub fn fetch_one(context: &Context, remote: &str, name: &ForkName) -> Result<(),
     Ok(repository.fetch_states(remote, Some(name.as_str()), false, listener)?)
 }
 
-/// Fetches the forks of a remote; what they are now, and what is wrong with those that cannot be read.
+/// Fetches the forks of a remote; what they are now, and what is wrong with those that cannot be
+/// read.
 fn fetched(
     context: &Context,
     repository: &Repository,
@@ -170,7 +174,9 @@ fn fetched(
         match state::read(repository, *id) {
             Ok(state) => lines.push(line(remote, name, news, *id, Some(state))),
             Err(error) => {
-                damaged.push(Failure::from(error).context(format!("{name} on {remote} cannot be taken up")));
+                damaged.push(
+                    Failure::from(error).context(format!("{name} on {remote} cannot be taken up")),
+                );
             }
         }
     }
@@ -184,7 +190,13 @@ fn fetched(
     Ok((lines, damaged))
 }
 
-fn line(remote: &str, name: ForkName, news: Option<News>, id: ObjectId, state: Option<State>) -> Line {
+fn line(
+    remote: &str,
+    name: ForkName,
+    news: Option<News>,
+    id: ObjectId,
+    state: Option<State>,
+) -> Line {
     let hex = |id: ObjectId| id.to_string();
     let of_state = state.as_ref();
     Line {

@@ -1,6 +1,6 @@
-//! `tine fsmonitor STORE FORK 2 TOKEN`: the answer to git's question what changed, for `git status` and the like. It runs
-//! before each of them, so it does nothing that it need not, and says nothing but the answer: where there is none git looks
-//! for itself.
+//! `tine fsmonitor STORE FORK 2 TOKEN`: the answer to git's question what changed, for `git status`
+//! and the like. It runs before each of them, so it does nothing that it need not, and says nothing
+//! but the answer: where there is none git looks for itself.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -15,7 +15,8 @@ use crate::ops::protocol::ChangedSince;
 use crate::workspace::{ForkName, Store};
 use crate::{client, ops};
 
-/// The version of git's protocol that is understood: a token, then paths, each with a NUL behind it.
+/// The version of git's protocol that is understood: a token, then paths, each with a NUL behind
+/// it.
 const VERSION: &str = "2";
 
 /// A daemon that takes longer would be slower than git is without it.

@@ -44,7 +44,11 @@ fn dot_of(knot: &Knot, number: &mut usize, text: &mut String) -> usize {
     };
     let label = match knot.about.is_empty() {
         true => dot_escaped(&knot.label),
-        false => format!("{}\\n{}", dot_escaped(&knot.label), dot_escaped(&knot.about)),
+        false => format!(
+            "{}\\n{}",
+            dot_escaped(&knot.label),
+            dot_escaped(&knot.about)
+        ),
     };
     let _ = writeln!(text, "  n{own} [label=\"{label}\"{style}];");
     for child in &knot.children {
@@ -96,7 +100,8 @@ impl Placed<'_> {
     }
 }
 
-/// A picture that stands by itself: each fork and snapshot has a row, and stands to the right of what it began as.
+/// A picture that stands by itself: each fork and snapshot has a row, and stands to the right of
+/// what it began as.
 pub fn svg(roots: &[Knot]) -> String {
     let mut placed = Vec::new();
     for root in roots {
@@ -162,7 +167,12 @@ pub fn svg(roots: &[Knot]) -> String {
     text
 }
 
-fn place<'a>(knot: &'a Knot, depth: usize, parent_row: Option<usize>, placed: &mut Vec<Placed<'a>>) {
+fn place<'a>(
+    knot: &'a Knot,
+    depth: usize,
+    parent_row: Option<usize>,
+    placed: &mut Vec<Placed<'a>>,
+) {
     let row = placed.len();
     placed.push(Placed {
         knot,
@@ -263,7 +273,10 @@ mod tests {
     fn no_name_or_message_breaks_out_of_the_picture() {
         let text = svg(&tree());
         assert!(!text.contains("<script"), "{text}");
-        assert!(text.contains("say &quot;&lt;/text&gt;&lt;script&gt;"), "{text}");
+        assert!(
+            text.contains("say &quot;&lt;/text&gt;&lt;script&gt;"),
+            "{text}"
+        );
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text}");
         let count = |what: &str| text.matches(what).count();
         assert_eq!((count("<g>"), count("</g>")), (4, 4));

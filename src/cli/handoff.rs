@@ -25,7 +25,9 @@ use crate::client::identity;
 use crate::ops::protocol::{
     CreateHandoff, HandoffDeleted, HandoffInfo, Handoffs, ImportHandoff, SequenceWish,
 };
-use crate::ops::{AwaitHandoffs, DeleteHandoff, ErrorCode, ExitCode, Failure, ListHandoffs, work_message};
+use crate::ops::{
+    AwaitHandoffs, DeleteHandoff, ErrorCode, ExitCode, Failure, ListHandoffs, work_message,
+};
 use crate::render::handoffs::told_line;
 
 pub fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
@@ -61,7 +63,13 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         );
         wish.no_verify = verb.no_verify;
         wish.operation.allow_revert = verb.allow_revert;
-        commit::commit_first(context, &mut connection, &request.fork, wish, HookOutput::Shown)?;
+        commit::commit_first(
+            context,
+            &mut connection,
+            &request.fork,
+            wish,
+            HookOutput::Shown,
+        )?;
     }
     let handoff = client::handoff::make(&mut connection, &request, &signers, !verb.background)?;
     note_agent_texts(context, &handoff.agent_texts);
@@ -86,7 +94,12 @@ fn apply(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
     let mut request = request(context, None, wish, &verb.conflicts, verb.dry_run)?;
     request.into.clone_from(&verb.into);
     request.allow_revert = verb.allow_revert;
-    carry_out(context, &mut connection, &request, &verb.conflicts.resolving)
+    carry_out(
+        context,
+        &mut connection,
+        &request,
+        &verb.conflicts.resolving,
+    )
 }
 
 impl Shown for ListHandoffs {
@@ -139,9 +152,11 @@ fn print_file(path: &Path, output: &Output) -> Result<(), Failure> {
         return Ok(());
     }
     match io::copy(&mut file, &mut io::stdout().lock()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::new(ErrorCode::Io, "the mailbox could not be printed").cause(error.to_string()))
-        }
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::new(
+            ErrorCode::Io,
+            "the mailbox could not be printed",
+        )
+        .cause(error.to_string())),
         _ => Ok(()),
     }
 }
@@ -155,7 +170,9 @@ fn diff(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
             ErrorCode::HandoffState,
             format!("the commits of handoff {id} are not in this repository"),
         )
-        .hint(format!("`tine handoff show {id} --patch` prints its patches")));
+        .hint(format!(
+            "`tine handoff show {id} --patch` prints its patches"
+        )));
     };
     let difference = Difference {
         old_tree,
@@ -189,7 +206,9 @@ impl Shown for DeleteHandoff {
 fn told_deleted(deleted: &HandoffDeleted) -> String {
     let rest = match (&deleted.kept_in, deleted.recover) {
         (Some(branch), _) => format!("; its commits are in {branch}"),
-        (None, Some(id)) => format!("; `tine recover {id} NAME` brings its commits back as a branch"),
+        (None, Some(id)) => {
+            format!("; `tine recover {id} NAME` brings its commits back as a branch")
+        }
         (None, None) => String::new(),
     };
     format!("deleted handoff {}{rest}\n", deleted.id)

@@ -78,12 +78,14 @@ pub fn sent_content(store_dir: &Path, file: Option<&Path>) -> Result<Transfer, F
     let mut outgoing = Outgoing::new(store_dir);
     match file {
         Some(path) => {
-            let mut file = File::open(path).map_err(|error| failures::named("read", path, &error))?;
+            let mut file =
+                File::open(path).map_err(|error| failures::named("read", path, &error))?;
             if file.metadata().is_ok_and(|meta| meta.is_dir()) {
-                return Err(
-                    Failure::new(ErrorCode::WrongKind, format!("{} is a directory", path.display()))
-                        .hint("name a file"),
-                );
+                return Err(Failure::new(
+                    ErrorCode::WrongKind,
+                    format!("{} is a directory", path.display()),
+                )
+                .hint("name a file"));
             }
             outgoing.add_all(&mut file)?;
         }

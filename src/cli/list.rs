@@ -19,8 +19,8 @@ use crate::workspace::ForkName;
 
 /// List the forks of the repository
 ///
-/// One line a fork: its name, what it began as, the branch it is on, whether it is mounted, what its layer takes on the disk, its age and
-/// its path.
+/// One line a fork: its name, what it began as, the branch it is on, whether it is mounted, what
+/// its layer takes on the disk, its age and its path.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -72,7 +72,8 @@ pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
 /// So many names are told of what lies in a mount place.
 const SHOWN_NAMES: usize = 10;
 
-/// Tells what was done to a fork that nobody asked for: where its place went, and what was found there.
+/// Tells what was done to a fork that nobody asked for: where its place went, and what was found
+/// there.
 pub fn tell_what_was_done(fork: &ForkInfo, connection: &mut Client, output: &Output) {
     let name = &fork.name;
     if let Some(note) = &fork.note {
@@ -81,7 +82,8 @@ pub fn tell_what_was_done(fork: &ForkInfo, connection: &mut Client, output: &Out
     tell_strays(fork, connection, output);
 }
 
-/// Tells which dependency trees are not, or not any more, as the main checkout has them, and what to do about it.
+/// Tells which dependency trees are not, or not any more, as the main checkout has them, and what
+/// to do about it.
 pub fn tell_trees<'t>(fork: &ForkName, trees: impl Iterator<Item = &'t TreeInfo>, output: &Output) {
     for tree in trees {
         let path = quoted(&tree.path);
@@ -94,7 +96,9 @@ pub fn tell_trees<'t>(fork: &ForkName, trees: impl Iterator<Item = &'t TreeInfo>
                 )
             }
             (TreeWord::Keeping, _) => {
-                format!("{path} is being kept; until it is whole the fork follows the main checkout")
+                format!(
+                    "{path} is being kept; until it is whole the fork follows the main checkout"
+                )
             }
             (TreeWord::Following, reason) => format!(
                 "{path} is not kept, the fork follows the main checkout: {}; {take_up} tries again",
@@ -218,7 +222,10 @@ fn carried(fork: &ForkInfo, output: &Output) -> Cell {
         return Cell::new("");
     };
     if !carry.available {
-        let text = format!("nothing: {} is the main checkout no more", carry.from.display());
+        let text = format!(
+            "nothing: {} is the main checkout no more",
+            carry.from.display()
+        );
         return Cell::new(text).toned(output, Tone::Careful);
     }
     let named = carry.paths.iter().take(NAMED);

@@ -51,7 +51,8 @@ pub fn run(verb: &Log, context: &Context) -> Result<Exit, Failure> {
     }
     let mut git = program::command(context.repository()?.common_dir());
     context.output.page(&mut git);
-    git.args(["log", "--oneline"]).args(context.output.color_flag());
+    git.args(["log", "--oneline"])
+        .args(context.output.color_flag());
     if let Some(count) = verb.max_count {
         git.arg(format!("--max-count={count}"));
     }

@@ -14,8 +14,9 @@ use crate::ops::{ErrorCode, Failure};
 
 /// Print a man page, or write all of them
 ///
-/// `tine man | man -l -` shows the page of tine itself, `tine man round start | man -l -` that of a command. A package or an
-/// installer writes all of them with --dir; --markdown prints the reference of all commands.
+/// `tine man | man -l -` shows the page of tine itself, `tine man round start | man -l -` that of a
+/// command. A package or an installer writes all of them with --dir; --markdown prints the
+/// reference of all commands.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -113,7 +114,9 @@ fn built() -> clap::Command {
 
 /// A command's own commands, as its help shows them.
 pub fn subcommands(command: &clap::Command) -> Vec<&clap::Command> {
-    let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+    let shown = command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
     let mut shown: Vec<&clap::Command> = shown.collect();
     shown.sort_by_key(|command| command.get_display_order());
     shown
@@ -127,7 +130,9 @@ pub fn with_subcommands(command: &clap::Command) -> Vec<&clap::Command> {
 
 /// `tine-round-start`: what a page is called.
 fn page_name(command: &clap::Command) -> &str {
-    command.get_display_name().unwrap_or_else(|| command.get_name())
+    command
+        .get_display_name()
+        .unwrap_or_else(|| command.get_name())
 }
 
 fn file_name(command: &clap::Command) -> String {
@@ -208,7 +213,11 @@ fn see_also(root: &clap::Command, command: &clap::Command) -> String {
     while let Some((shorter, _)) = above.rsplit_once('-') {
         above = shorter;
         // A command's own name may have a dash: `tine-cherry` is none.
-        if above == "tine" || root.find_subcommand(above.trim_start_matches("tine-")).is_some() {
+        if above == "tine"
+            || root
+                .find_subcommand(above.trim_start_matches("tine-"))
+                .is_some()
+        {
             others.push(above);
         }
     }

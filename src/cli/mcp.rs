@@ -10,9 +10,10 @@ use crate::workspace::ForkName;
 
 /// Serve a fork's tools to an agent over the Model Context Protocol
 ///
-/// It speaks on standard input and output until the client closes them, and is started by an MCP client, not by hand. The tools mean
-/// one fork, the active one: --fork, one that --new makes, or the one in whose mount the command runs. Without any of these none is
-/// active until the agent makes or chooses one. The main checkout is never written to by a tool other than a merge.
+/// It speaks on standard input and output until the client closes them, and is started by an MCP
+/// client, not by hand. The tools mean one fork, the active one: --fork, one that --new makes, or
+/// the one in whose mount the command runs. Without any of these none is active until the agent
+/// makes or chooses one. The main checkout is never written to by a tool other than a merge.
 ///
 /// A fork that was made stays when the client goes.
 #[derive(Debug, clap::Args)]
@@ -26,7 +27,8 @@ pub struct Mcp {
     #[arg(long, value_name = "FORK", conflicts_with = "new")]
     pub fork: Option<String>,
 
-    /// Make a fork when the client first needs one [NAME default: the first free one of mcp-1, mcp-2, …]
+    /// Make a fork when the client first needs one [NAME default: the first free one of mcp-1,
+    /// mcp-2, …]
     #[arg(long, value_name = "NAME", num_args = 0..=1)]
     pub new: Option<Option<String>>,
 

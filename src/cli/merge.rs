@@ -26,19 +26,23 @@ use crate::{client, ops};
 /// Merge forks, snapshots, branches or commits into a fork or branch
 ///
 /// A source is a fork, `FORK@SNAPSHOT`, a branch, a commit, a tree, or `pristine`. The target is
-/// the fork you stand in, or else the branch that the first source came from; --into names another fork or branch. Where the
-/// target is checked out it follows: a mounted fork at once, the main checkout as `git merge --ff-only` does.
+/// the fork you stand in, or else the branch that the first source came from; --into names another
+/// fork or branch. Where the target is checked out it follows: a mounted fork at once, the main
+/// checkout as `git merge --ff-only` does.
 ///
-/// Where the target has nothing of its own it moves to the source (--no-ff makes a merge commit nevertheless), else a merge
-/// commit is made.
+/// Where the target has nothing of its own it moves to the source (--no-ff makes a merge commit
+/// nevertheless), else a merge commit is made.
 ///
-/// What is uncommitted in a source fork goes into a branch only with --with-uncommitted, or with `tine.mergeUncommitted` in git's
-/// configuration: it is committed in the fork then. A fork that is named as the target takes it in any case. What is uncommitted in a
-/// target fork is merged along and stays uncommitted; in another checkout the merge is refused where it would overwrite it.
+/// What is uncommitted in a source fork goes into a branch only with --with-uncommitted, or with
+/// `tine.mergeUncommitted` in git's configuration: it is committed in the fork then. A fork that is
+/// named as the target takes it in any case. What is uncommitted in a target fork is merged along
+/// and stays uncommitted; in another checkout the merge is refused where it would overwrite it.
 ///
-/// Hooks run as with `git commit` in the sources and as with `git merge` in the target, where these are mounted or checked out.
+/// Hooks run as with `git commit` in the sources and as with `git merge` in the target, where these
+/// are mounted or checked out.
 ///
-/// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where the target has everything already.
+/// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where the target has
+/// everything already.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -90,8 +94,8 @@ pub struct Merge {
     #[arg(long, conflicts_with = "dry_run")]
     pub review: bool,
 
-    /// On conflicts, begin the merge in the mounted target as git does, with markers in the files: `git commit` there concludes
-    /// it, `git merge --abort` takes it back
+    /// On conflicts, begin the merge in the mounted target as git does, with markers in the files:
+    /// `git commit` there concludes it, `git merge --abort` takes it back
     #[arg(long, value_enum, value_name = "STYLE", num_args = 0..=1, require_equals = true, default_missing_value = "merge",
           conflicts_with_all = ["dry_run", "review", "resolver", "base", "all_or_nothing"])]
     pub markers: Option<MarkerStyle>,
@@ -148,7 +152,10 @@ impl MarkerStyle {
 pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
     let mut connection = context.connect()?;
     let merged = ask(verb, context, &mut connection)?;
-    if let Some(style) = verb.markers.filter(|_| merged.status == MergeStatus::Conflicts) {
+    if let Some(style) = verb
+        .markers
+        .filter(|_| merged.status == MergeStatus::Conflicts)
+    {
         tell(context, &merged, true)?;
         return begin_in_mount(verb, style, &merged, context, &mut connection);
     }
@@ -157,16 +164,25 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
     };
     let left = resolving::resolve(&verb.resolving, context, &mut connection, review)?;
     if left == Left::Resolved && verb.resolving.auto_commit {
-        return review::commit(context, &mut connection, review, None, false, verb.allow_revert);
+        return review::commit(
+            context,
+            &mut connection,
+            review,
+            None,
+            false,
+            verb.allow_revert,
+        );
     }
     let request = ops::ShowReview { review };
     match context.output.is_json() {
         // A merge is what was asked for: with its conflicts as they are resolved by now.
         true => {
             let shown = connection.call(&request)?;
-            context
-                .output
-                .json(&with_contents(context, &merged, &shown.info.record.conflicts)?)?;
+            context.output.json(&with_contents(
+                context,
+                &merged,
+                &shown.info.record.conflicts,
+            )?)?;
         }
         false => drop(review::show(&request, context, &mut connection)?),
     }
@@ -270,7 +286,9 @@ fn tell(context: &Context, merged: &Merged, is_begun: bool) -> Result<Exit, Fail
         true => context
             .output
             .json(&with_contents(context, merged, &merged.conflicts)?)?,
-        false => context.output.text(&told(merged, is_begun, &context.output))?,
+        false => context
+            .output
+            .text(&told(merged, is_begun, &context.output))?,
     }
     Ok(exit_of(merged.status))
 }
@@ -294,7 +312,8 @@ pub fn with_contents(
         Failure::new(ErrorCode::Internal, "the answer cannot be told").cause(error.to_string())
     };
     let mut document = serde_json::to_value(answer).map_err(failed)?;
-    let conflicts = serde_json::to_value(conflicts_with_contents(context, conflicts)?).map_err(failed)?;
+    let conflicts =
+        serde_json::to_value(conflicts_with_contents(context, conflicts)?).map_err(failed)?;
     if let Some(fields) = document.as_object_mut() {
         fields.insert("conflicts".to_owned(), conflicts);
     }
@@ -339,8 +358,9 @@ fn conflicts_with_contents<'a>(
     context: &Context,
     conflicts: &'a [ConflictRecord],
 ) -> Result<Vec<ConflictDocument<'a>>, Failure> {
-    let content =
-        |version: &VersionRecord| content(context, Some(&version.kind.mode_text()), Some(&version.id));
+    let content = |version: &VersionRecord| {
+        content(context, Some(&version.kind.mode_text()), Some(&version.id))
+    };
     let versions = |lines: &'a [VersionRecord]| -> Result<Vec<VersionDocument<'a>>, Failure> {
         lines
             .iter()
@@ -409,7 +429,12 @@ pub fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
                     Cell::new(format!("  {}", kind_in_words(conflict))).toned(output, Tone::Bad),
                     Cell::new(quoted(&conflict.path)),
                 ];
-                row.extend(conflict.of.as_ref().map(|of| Cell::new(format!("with {of}"))));
+                row.extend(
+                    conflict
+                        .of
+                        .as_ref()
+                        .map(|of| Cell::new(format!("with {of}"))),
+                );
                 row
             })
             .collect();
@@ -453,7 +478,9 @@ fn told_of(source: &MergedSource, target: &str, is_planned: bool) -> String {
         MergedHow::MergeCommit if commit.is_empty() => {
             format!("{from} {would}merged into {target}: merge commit\n")
         }
-        MergedHow::MergeCommit => format!("{from} {would}merged into {target}: merge commit {commit}\n"),
+        MergedHow::MergeCommit => {
+            format!("{from} {would}merged into {target}: merge commit {commit}\n")
+        }
         MergedHow::Conflicts => format!("{from} has conflicts with {target}:\n"),
     };
     if let Some(committed) = source
@@ -471,7 +498,9 @@ fn told_of(source: &MergedSource, target: &str, is_planned: bool) -> String {
         text.push_str(&format!("{count} {would}settled\n"));
     }
     match (&source.deleted_fork, &source.deleted_branch) {
-        (Some(fork), Some(branch)) => text.push_str(&format!("deleted {fork} and its branch {branch}\n")),
+        (Some(fork), Some(branch)) => {
+            text.push_str(&format!("deleted {fork} and its branch {branch}\n"))
+        }
         (Some(fork), None) => text.push_str(&format!("deleted {fork}\n")),
         (None, Some(branch)) => text.push_str(&format!("deleted the branch {branch}\n")),
         (None, None) => {}

@@ -1,7 +1,7 @@
 //! What `tine stats` tells, in the text format of Prometheus, and the endpoint that offers it.
 //!
-//! The format: <https://prometheus.io/docs/instrumenting/exposition_formats/>. Names and labels here are part of the contract with
-//! scripts.
+//! The format: <https://prometheus.io/docs/instrumenting/exposition_formats/>. Names and labels
+//! here are part of the contract with scripts.
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -30,7 +30,12 @@ struct Serving {
 }
 
 /// One metric of each mount.
-type OfFork = (&'static str, &'static str, &'static str, fn(&ForkStats) -> u64);
+type OfFork = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&ForkStats) -> u64,
+);
 
 const OF_FORKS: [OfFork; 5] = [
     (
@@ -51,12 +56,18 @@ const OF_FORKS: [OfFork; 5] = [
         "Nodes that the kernel remembers.",
         |fork| fork.remembered_nodes,
     ),
-    ("tine_layer_nodes", "gauge", "Nodes in the open layer.", |fork| {
-        fork.layer_nodes
-    }),
-    ("tine_layer_names", "gauge", "Names in the open layer.", |fork| {
-        fork.layer_names
-    }),
+    (
+        "tine_layer_nodes",
+        "gauge",
+        "Nodes in the open layer.",
+        |fork| fork.layer_nodes,
+    ),
+    (
+        "tine_layer_names",
+        "gauge",
+        "Names in the open layer.",
+        |fork| fork.layer_names,
+    ),
 ];
 
 /// The text; without a daemon only that there is none.
@@ -104,7 +115,11 @@ pub fn text(stats: Option<&Stats>) -> String {
     for (cache, uses, _) in caches {
         text.sample("tine_cache_hits_total", &[("cache", cache)], uses.hits);
     }
-    text.describe("tine_cache_misses_total", "counter", "How often it was not.");
+    text.describe(
+        "tine_cache_misses_total",
+        "counter",
+        "How often it was not.",
+    );
     for (cache, uses, _) in caches {
         text.sample("tine_cache_misses_total", &[("cache", cache)], uses.misses);
     }
@@ -124,12 +139,20 @@ pub fn text(stats: Option<&Stats>) -> String {
             })
         })
     };
-    text.describe("tine_operations_total", "counter", "Requests of the kernel.");
+    text.describe(
+        "tine_operations_total",
+        "counter",
+        "Requests of the kernel.",
+    );
     for (labels, operation) in operations() {
         text.sample("tine_operations_total", &labels, operation.count);
     }
     let histogram = "tine_operation_seconds";
-    text.describe(histogram, "histogram", "How long the daemon took for a request.");
+    text.describe(
+        histogram,
+        "histogram",
+        "How long the daemon took for a request.",
+    );
     for (labels, operation) in operations() {
         text.histogram(histogram, labels, operation);
     }
@@ -160,8 +183,13 @@ impl Text {
         let mut seen = 0;
         for (class, count) in operation.latency.iter().enumerate() {
             seen += count;
-            let bound = latency_bound_secs(class).map_or("+Inf".to_owned(), |bound| bound.to_string());
-            self.sample(&format!("{name}_bucket"), &[fork, kind, ("le", &bound)], seen);
+            let bound =
+                latency_bound_secs(class).map_or("+Inf".to_owned(), |bound| bound.to_string());
+            self.sample(
+                &format!("{name}_bucket"),
+                &[fork, kind, ("le", &bound)],
+                seen,
+            );
         }
         self.sample(&format!("{name}_sum"), &labels, operation.total_secs);
         self.sample(&format!("{name}_count"), &labels, seen);
@@ -183,7 +211,9 @@ pub fn serve(address: &str, read: &ReadStats, context: &Context) -> Result<Exit,
     let failed = |error: std::io::Error| {
         Failure::new(ErrorCode::Io, format!("could not listen at {address}"))
             .cause(error.to_string())
-            .hint("another program may have the port: choose another one, or 0 for any that is free")
+            .hint(
+                "another program may have the port: choose another one, or 0 for any that is free",
+            )
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
     let url = format!("http://{}{PATH}", listener.local_addr().map_err(failed)?);
@@ -220,7 +250,8 @@ pub fn serve(address: &str, read: &ReadStats, context: &Context) -> Result<Exit,
     Err(Failure::new(ErrorCode::Io, "no more requests come").hint("run it again"))
 }
 
-/// Reads what is asked, each connection in a thread of its own: one that says nothing keeps nobody waiting.
+/// Reads what is asked, each connection in a thread of its own: one that says nothing keeps nobody
+/// waiting.
 fn listen(listener: &TcpListener, heads: &mpsc::Sender<(TcpStream, Head)>) {
     for stream in listener.incoming() {
         let heads = heads.clone();
@@ -243,7 +274,8 @@ fn listen(listener: &TcpListener, heads: &mpsc::Sender<(TcpStream, Head)>) {
     }
 }
 
-/// Whether the request names this machine by its address: a name could be anybody's, and its page would read the answer.
+/// Whether the request names this machine by its address: a name could be anybody's, and its page
+/// would read the answer.
 fn is_named_loopback(head: &Head) -> bool {
     head.values("Host").all(|host| {
         host.parse::<SocketAddr>()
@@ -344,7 +376,10 @@ mod tests {
             } else if !line.starts_with('#') {
                 let name = line.split(['{', ' ']).next().unwrap();
                 let known = described.last().unwrap();
-                assert!(name == *known || name.starts_with(&format!("{known}_")), "{line}");
+                assert!(
+                    name == *known || name.starts_with(&format!("{known}_")),
+                    "{line}"
+                );
             }
         }
     }

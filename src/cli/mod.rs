@@ -16,8 +16,9 @@
 //! | `reference` | all commands in Markdown, `docs/reference.md` |
 //! | `identity`, `hooks` | what `git commit` does around a commit: identities and hooks |
 //!
-//! Nothing outside this folder prints. Standard output holds the answer and nothing else: text, or with `--json` one
-//! JSON value; notes, progress and failures in words go to standard error. `docs/scripting.md` is the contract with scripts.
+//! Nothing outside this folder prints. Standard output holds the answer and nothing else: text, or
+//! with `--json` one JSON value; notes, progress and failures in words go to standard error.
+//! `docs/scripting.md` is the contract with scripts.
 
 mod apply;
 mod args;
@@ -209,12 +210,15 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
     };
     outcome.map_err(|failure| {
         let words = std::env::args_os().skip(1);
-        let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+        let words: Vec<String> = words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
         suggest::with_suggestion(failure, &words, context.cwd())
     })
 }
 
-/// Starts the log on standard error: silent unless `-v` or `TINE_LOG` ask for it. A daemon starts its own.
+/// Starts the log on standard error: silent unless `-v` or `TINE_LOG` ask for it. A daemon starts
+/// its own.
 fn start_log(cli: &Cli) {
     if cli.verb.as_ref().is_some_and(Verb::is_daemon_run) {
         return;

@@ -12,7 +12,11 @@ impl Shown for Move {
             true => format!("; `tine undo {}` brings back what was there", moved.fork),
             false => String::new(),
         };
-        let line = format!("moved {} to {}{back}\n", shown(&moved.from), shown(&moved.to));
+        let line = format!(
+            "moved {} to {}{back}\n",
+            shown(&moved.from),
+            shown(&moved.to)
+        );
         context.output.text(&line)
     }
 }

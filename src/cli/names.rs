@@ -1,5 +1,6 @@
-//! What there is that a command line may name: for completions, and for who mistyped a name. It is read from the store and the
-//! repository without a daemon, which may not run, or be busy; what cannot be read is not there.
+//! What there is that a command line may name: for completions, and for who mistyped a name. It is
+//! read from the store and the repository without a daemon, which may not run, or be busy; what
+//! cannot be read is not there.
 
 use std::path::{Path, PathBuf};
 

@@ -24,9 +24,9 @@ use crate::workspace::{
 
 /// Make a fork, mount it and print its path
 ///
-/// The fork stands on the commit that HEAD names in the worktree the command runs in (inside a fork's mount: that
-/// fork's HEAD), or on the one that --from names, and is on a branch of its own. Its path is all that is printed on
-/// standard output.
+/// The fork stands on the commit that HEAD names in the worktree the command runs in (inside a
+/// fork's mount: that fork's HEAD), or on the one that --from names, and is on a branch of its own.
+/// Its path is all that is printed on standard output.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -48,8 +48,9 @@ pub struct New {
     #[arg(long, conflicts_with_all = ["allow_other", "suid", "dev", "profile", "overlay_buffers", "no_overlay_buffers"])]
     pub no_mount: bool,
 
-    /// Have commands that tine runs in the fork see it at the main checkout's path: exec, shell, tine.setup, an agent's `run`
-    /// [default: what tine.atOrigin says, or the fork that it begins as]
+    /// Have commands that tine runs in the fork see it at the main checkout's path: exec, shell,
+    /// tine.setup, an agent's `run` [default: what tine.atOrigin says, or the fork that it begins
+    /// as]
     #[arg(long)]
     pub at_origin: bool,
 
@@ -72,13 +73,13 @@ pub struct NewOptions {
     #[arg(long, value_name = "REV")]
     pub from: Option<String>,
 
-    /// Begin as another fork is at this moment, uncommitted and ignored files and all, or as it was when a snapshot was
-    /// taken
+    /// Begin as another fork is at this moment, uncommitted and ignored files and all, or as it was
+    /// when a snapshot was taken
     #[arg(long, value_name = "FORK[@SNAPSHOT]", conflicts_with = "from")]
     pub from_fork: Option<String>,
 
-    /// Take up a fork that was pushed to a remote, uncommitted changes and all, as it was last fetched (which is done where it
-    /// never was)
+    /// Take up a fork that was pushed to a remote, uncommitted changes and all, as it was last
+    /// fetched (which is done where it never was)
     #[arg(long, value_name = "[REMOTE/]FORK", conflicts_with_all = ["from", "from_fork"])]
     pub from_remote: Option<String>,
 
@@ -90,8 +91,9 @@ pub struct NewOptions {
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub at: Option<PathBuf>,
 
-    /// Ignored files of the main checkout that the fork sees without copying them, beside those that tine.carry or
-    /// .worktreeinclude names: a pattern as in .gitignore, or `ignored` for all; may be repeated
+    /// Ignored files of the main checkout that the fork sees without copying them, beside those
+    /// that tine.carry or .worktreeinclude names: a pattern as in .gitignore, or `ignored` for all;
+    /// may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub carry: Vec<String>,
 
@@ -107,13 +109,14 @@ pub struct NewOptions {
     #[arg(long)]
     pub no_setup: bool,
 
-    /// What unmounting does with uncommitted changes: `keep`, `commit`, `discard` (they are kept as a snapshot), `merge` (into
-    /// the branch that it came from) or `merge:TARGET`, `handoff` (hand over what is committed) or `handoff:TARGET`
+    /// What unmounting does with uncommitted changes: `keep`, `commit`, `discard` (they are kept as
+    /// a snapshot), `merge` (into the branch that it came from) or `merge:TARGET`, `handoff` (hand
+    /// over what is committed) or `handoff:TARGET`
     #[arg(long, value_parser = parse_policy, value_name = "POLICY", default_value = "keep")]
     pub on_unmount: UnmountPolicy,
 
-    /// Take a snapshot every so often while it is mounted, if anything was written: a time (30s, 5m, 2h) or a number of
-    /// changes (100ops)
+    /// Take a snapshot every so often while it is mounted, if anything was written: a time (30s,
+    /// 5m, 2h) or a number of changes (100ops)
     #[arg(long, value_name = "30s|100ops", value_parser = snapshot_every)]
     pub snapshot_every: Option<SnapshotEvery>,
 
@@ -144,7 +147,8 @@ pub struct MountFlags {
     #[arg(long, value_enum, value_name = "PROFILE")]
     pub profile: Option<ProfileWord>,
 
-    /// Have programs in the mount read what a person has in an editor and has not saved; git sees and records what is saved
+    /// Have programs in the mount read what a person has in an editor and has not saved; git sees
+    /// and records what is saved
     #[arg(long, conflicts_with = "no_overlay_buffers")]
     pub overlay_buffers: bool,
 
@@ -192,7 +196,11 @@ fn parse_policy(word: &str) -> Result<UnmountPolicy, String> {
 
 impl NewOptions {
     fn carry_wish(&self) -> CarryWish {
-        match (self.no_carry, self.carry.is_empty(), self.carry_only.is_empty()) {
+        match (
+            self.no_carry,
+            self.carry.is_empty(),
+            self.carry_only.is_empty(),
+        ) {
             (true, _, _) => CarryWish::Nothing,
             (false, _, false) => CarryWish::Only(self.carry_only.clone()),
             (false, false, true) => CarryWish::Also(self.carry.clone()),
@@ -313,7 +321,8 @@ pub fn make(
     Ok((connection, fork))
 }
 
-/// The fork on a remote that `word` names, `[REMOTE/]FORK`. It is fetched where it was never seen here.
+/// The fork on a remote that `word` names, `[REMOTE/]FORK`. It is fetched where it was never seen
+/// here.
 fn find_on_remote(context: &Context, word: &str) -> Result<RemoteFork, Failure> {
     // Names of remotes may have slashes in them, those of forks may not.
     let (remote, name) = match word.rsplit_once('/') {

@@ -11,8 +11,8 @@ use crate::workspace::SeenAt;
 /// Where a command sees the fork.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct OriginFlags {
-    /// Have the fork at the main checkout's own path, for the command alone [default: what the fork was made with, or
-    /// tine.atOrigin says]
+    /// Have the fork at the main checkout's own path, for the command alone [default: what the fork
+    /// was made with, or tine.atOrigin says]
     #[arg(long)]
     pub at_origin: bool,
 

@@ -1,6 +1,7 @@
 //! Standard output and standard error: text or JSON, colour, quoting.
 //!
-//! A reader that goes away (`tine list | head -1`) is no failure: what was to be done is done by then.
+//! A reader that goes away (`tine list | head -1`) is no failure: what was to be done is done by
+//! then.
 
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -87,7 +88,8 @@ impl Output {
         self.color
     }
 
-    /// What was asked for, said to a program that decides by itself (`--color=always`); `None` for its own choice.
+    /// What was asked for, said to a program that decides by itself (`--color=always`); `None` for
+    /// its own choice.
     pub fn color_flag(&self) -> Option<&'static str> {
         match self.color {
             Color::Auto => no_color().then_some("--color=never"),
@@ -117,7 +119,9 @@ impl Output {
     fn colors(&self, is_terminal: bool) -> bool {
         match self.color {
             Color::Auto => {
-                is_terminal && !no_color() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+                is_terminal
+                    && !no_color()
+                    && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
             }
             Color::Always => true,
             Color::Never => false,
@@ -137,7 +141,8 @@ impl Output {
         }
     }
 
-    /// Prints the path of a directory on a line of its own, byte for byte, so that a shell can use it.
+    /// Prints the path of a directory on a line of its own, byte for byte, so that a shell can use
+    /// it.
     pub fn path(&self, dir: &Path) -> Result<(), Failure> {
         let mut line = dir.as_os_str().as_bytes().to_vec();
         line.push(b'\n');
@@ -210,7 +215,8 @@ impl Output {
         !self.json && !self.quiet && std::io::stderr().is_terminal()
     }
 
-    /// Shows that `what` is going on until the value is dropped, if it takes long and somebody watches.
+    /// Shows that `what` is going on until the value is dropped, if it takes long and somebody
+    /// watches.
     pub fn busy(&self, what: &'static str) -> Option<progress::Busy> {
         self.is_watched().then(|| progress::Busy::with(what))
     }
@@ -233,7 +239,8 @@ impl Output {
         }
     }
 
-    /// Says on standard error what is wrong with something that the command did not fail for, and what to do.
+    /// Says on standard error what is wrong with something that the command did not fail for, and
+    /// what to do.
     pub fn trouble(&self, failure: &Failure) {
         self.say(Tone::Careful, "note", &failure.to_string());
         if let Some(hint) = &failure.hint {
@@ -269,7 +276,11 @@ impl Output {
 
     fn say(&self, tone: Tone, label: &str, text: &str) {
         let mut stderr = std::io::stderr().lock();
-        let label = paint(self.colors(stderr.is_terminal()), tone, &format!("{label}:"));
+        let label = paint(
+            self.colors(stderr.is_terminal()),
+            tone,
+            &format!("{label}:"),
+        );
         // Where standard error is closed there is nobody to tell.
         let _ = writeln!(stderr, "{label} {}", one_line(text));
     }
@@ -277,7 +288,8 @@ impl Output {
 
 fn json_line<T: Serialize>(value: &T) -> Result<Vec<u8>, Failure> {
     let mut line = serde_json::to_vec(value).map_err(|error| {
-        Failure::new(ErrorCode::Internal, "the answer cannot be told in JSON").cause(error.to_string())
+        Failure::new(ErrorCode::Internal, "the answer cannot be told in JSON")
+            .cause(error.to_string())
     })?;
     line.push(b'\n');
     Ok(line)

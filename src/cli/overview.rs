@@ -17,7 +17,8 @@ use crate::render::failure::FailureBody;
 use crate::render::text::counted;
 use crate::workspace::ForkName;
 
-/// Forks are asked what is uncommitted in them as long as all their layers together are no larger: it may have to be read.
+/// Forks are asked what is uncommitted in them as long as all their layers together are no larger:
+/// it may have to be read.
 const LITTLE_BYTES: u64 = 32 << 20;
 
 /// The most commands that are suggested.
@@ -128,7 +129,9 @@ fn fork_lines(context: &Context, connection: &mut Client, infos: Vec<ForkInfo>) 
         // What is in its way `tine status` tells.
         let changes = (all_bytes <= LITTLE_BYTES).then(|| connection.changes(&fork.name, false));
         lines.push(ForkLine {
-            uncommitted: changes.and_then(Result::ok).map(|changes| changes.changes.len()),
+            uncommitted: changes
+                .and_then(Result::ok)
+                .map(|changes| changes.changes.len()),
             here: here.as_ref() == Some(&fork.name),
             name: fork.name,
             branch: fork.branch,
@@ -172,7 +175,10 @@ fn next(forks: &[ForkLine], reviews: &[ReviewLine], handoffs: &[HandoffLine]) ->
                 format!("tine review commit {}", review.id),
                 "merge what is resolved",
             ),
-            _ => suggest(format!("tine review show {}", review.id), "see its conflicts"),
+            _ => suggest(
+                format!("tine review show {}", review.id),
+                "see its conflicts",
+            ),
         }
     }
     if let Some(handoff) = handoffs.first() {
@@ -194,7 +200,10 @@ fn next(forks: &[ForkLine], reviews: &[ReviewLine], handoffs: &[HandoffLine]) ->
         Some(fork) => suggest(format!("tine mount {}", fork.name), "mount it"),
         None => {}
     }
-    suggest("tine new NAME".to_owned(), "make a fork of HEAD, and mount it");
+    suggest(
+        "tine new NAME".to_owned(),
+        "make a fork of HEAD, and mount it",
+    );
     if next.len() == 1 {
         next.push(Suggestion {
             command: "tine --help".to_owned(),
@@ -235,7 +244,12 @@ fn told(overview: &Overview, output: &Output) -> String {
         (format!("handoff {}", handoff.id), about)
     }));
     let rows: Vec<Vec<Cell>> = waiting
-        .map(|(what, about)| vec![Cell::new(what).toned(output, Tone::Careful), Cell::new(about)])
+        .map(|(what, about)| {
+            vec![
+                Cell::new(what).toned(output, Tone::Careful),
+                Cell::new(about),
+            ]
+        })
         .collect();
     if !rows.is_empty() {
         text.push('\n');

@@ -8,10 +8,12 @@ use std::sync::atomic::AtomicBool;
 
 use crate::git::program;
 
-/// What git sets for its pagers where the environment does not: quit if it fits on one screen, colours, no other screen.
+/// What git sets for its pagers where the environment does not: quit if it fits on one screen,
+/// colours, no other screen.
 const DEFAULTS: [(&str, &str); 2] = [("LESS", "FRX"), ("LV", "-c")];
 
-/// Shows what is in `text` through the pager until somebody leaves it. False where there is none: nothing was read then.
+/// Shows what is in `text` through the pager until somebody leaves it. False where there is none:
+/// nothing was read then.
 pub fn show(text: &mut dyn Read) -> bool {
     let Some(mut pager) = begin() else {
         return false;
@@ -35,8 +37,12 @@ fn begin() -> Option<Child> {
             shell.env(name, value);
         }
     }
-    // The pager is interrupted by its own user, who goes on reading: this process must not leave it behind.
-    let _ = signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::new(AtomicBool::new(false)));
+    // The pager is interrupted by its own user, who goes on reading: this process must not leave it
+    // behind.
+    let _ = signal_hook::flag::register(
+        signal_hook::consts::SIGINT,
+        Arc::new(AtomicBool::new(false)),
+    );
     shell.spawn().ok()
 }
 

@@ -21,23 +21,26 @@ pub struct Busy {
 impl Busy {
     pub fn with(what: &'static str) -> Busy {
         let (ended, end) = mpsc::channel::<()>();
-        let is_over = move |time| !matches!(end.recv_timeout(time), Err(mpsc::RecvTimeoutError::Timeout));
-        let shower = thread::Builder::new().name("progress".to_owned()).spawn(move || {
-            if is_over(PATIENCE) {
-                return;
-            }
-            let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}")
-                .unwrap_or_else(|_| ProgressStyle::default_spinner());
-            let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
-                .with_style(style)
-                .with_elapsed(PATIENCE)
-                .with_message(what);
-            spinner.tick();
-            while !is_over(STEP) {
+        let is_over =
+            move |time| !matches!(end.recv_timeout(time), Err(mpsc::RecvTimeoutError::Timeout));
+        let shower = thread::Builder::new()
+            .name("progress".to_owned())
+            .spawn(move || {
+                if is_over(PATIENCE) {
+                    return;
+                }
+                let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}")
+                    .unwrap_or_else(|_| ProgressStyle::default_spinner());
+                let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
+                    .with_style(style)
+                    .with_elapsed(PATIENCE)
+                    .with_message(what);
                 spinner.tick();
-            }
-            spinner.finish_and_clear();
-        });
+                while !is_over(STEP) {
+                    spinner.tick();
+                }
+                spinner.finish_and_clear();
+            });
         Busy {
             ended: Some(ended),
             // Without a thread there is no progress to see, and nothing else is amiss.

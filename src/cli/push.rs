@@ -18,11 +18,12 @@ use crate::workspace::ForkName;
 
 /// Send the state of a fork to a git remote
 ///
-/// The state is HEAD with all its commits, and what is uncommitted as one more commit, which no branch leads to: it becomes
-/// refs/tine/forks/FORK on the remote, and nothing else changes there. `tine new --from-remote` takes it up, on any machine.
+/// The state is HEAD with all its commits, and what is uncommitted as one more commit, which no
+/// branch leads to: it becomes refs/tine/forks/FORK on the remote, and nothing else changes there.
+/// `tine new --from-remote` takes it up, on any machine.
 ///
-/// Where somebody else pushed a fork of that name meanwhile it is refused. What git ignores does not travel, nor do times,
-/// extended attributes and commits within submodules.
+/// Where somebody else pushed a fork of that name meanwhile it is refused. What git ignores does
+/// not travel, nor do times, extended attributes and commits within submodules.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,7 +35,8 @@ pub struct Push {
     #[arg(value_name = "FORK")]
     pub fork: String,
 
-    /// The remote [default: as git has it for the fork's branch, or else for the branch that it came from]
+    /// The remote [default: as git has it for the fork's branch, or else for the branch that it
+    /// came from]
     #[arg(value_name = "REMOTE")]
     pub remote: Option<String>,
 
@@ -81,9 +83,15 @@ pub fn run(verb: &Push, context: &Context) -> Result<Exit, Failure> {
         name,
     };
     let state = connection.call_as(&request, &signers)?;
-    let commit_id =
-        ObjectId::from_hex(state.commit.as_bytes()).map_err(GitError::library("read the state's id"))?;
-    let changed = send(context, &state.remote, &state.name, Some(commit_id), verb.force)?;
+    let commit_id = ObjectId::from_hex(state.commit.as_bytes())
+        .map_err(GitError::library("read the state's id"))?;
+    let changed = send(
+        context,
+        &state.remote,
+        &state.name,
+        Some(commit_id),
+        verb.force,
+    )?;
     tell(&state, changed, context)?;
     Ok(SUCCESS)
 }
@@ -102,7 +110,9 @@ fn delete(verb: &Push, name: &ForkName, context: &Context) -> Result<Exit, Failu
             name,
             deleted: true,
         })?,
-        false => context.output.text(&format!("removed {name} from {remote}\n"))?,
+        false => context
+            .output
+            .text(&format!("removed {name} from {remote}\n"))?,
     }
     Ok(SUCCESS)
 }

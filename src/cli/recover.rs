@@ -14,7 +14,9 @@ use crate::ops::protocol::{
     BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
 };
 use crate::ops::{ExitCode, Failure, ListRecover, Purge, ShowRecover};
-use crate::render::text::{counted, human_age, human_ago, human_size, now_secs, one_line, short_id};
+use crate::render::text::{
+    counted, human_age, human_ago, human_size, now_secs, one_line, short_id,
+};
 use crate::workspace::ForkName;
 use crate::workspace::store::FSCK;
 
@@ -56,7 +58,9 @@ fn told_list(list: &RecoverList, output: &Output) -> String {
                 Cell::new(line.entry.command.as_str()),
                 match &line.missing {
                     None => Cell::new(line.way_back.as_str()).toned(output, Tone::Good),
-                    Some(id) => Cell::new(format!("{} is missing", short_id(id))).toned(output, Tone::Bad),
+                    Some(id) => {
+                        Cell::new(format!("{} is missing", short_id(id))).toned(output, Tone::Bad)
+                    }
                 },
             ]
         }));
@@ -72,7 +76,10 @@ fn told_list(list: &RecoverList, output: &Output) -> String {
         if !text.is_empty() {
             text.push('\n');
         }
-        let mut rows = vec![heading(output, &["KEPT ELSEWHERE", "AGE", "WHY", "BACK WITH"])];
+        let mut rows = vec![heading(
+            output,
+            &["KEPT ELSEWHERE", "AGE", "WHY", "BACK WITH"],
+        )];
         rows.extend(list.elsewhere.iter().map(|line| {
             vec![
                 Cell::new(what_elsewhere(line)).toned(output, Tone::Name),
@@ -102,9 +109,12 @@ fn counted_entries(count: usize) -> String {
 
 /// When entries expire.
 fn rules(list: &RecoverList) -> String {
-    let age = list
-        .max_age_secs
-        .map(|secs| format!("{} old", human_age(0, i64::try_from(secs).unwrap_or(i64::MAX))));
+    let age = list.max_age_secs.map(|secs| {
+        format!(
+            "{} old",
+            human_age(0, i64::try_from(secs).unwrap_or(i64::MAX))
+        )
+    });
     let size = list
         .max_bytes
         .map(|bytes| format!("all entries take more than {}", human_size(bytes)));
@@ -118,7 +128,11 @@ fn rules(list: &RecoverList) -> String {
 
 fn what(line: &RecoverLine) -> String {
     let entry = &line.entry;
-    let fork = entry.fork.as_ref().map(ForkName::as_str).unwrap_or_default();
+    let fork = entry
+        .fork
+        .as_ref()
+        .map(ForkName::as_str)
+        .unwrap_or_default();
     let branch = entry.branch.as_deref().unwrap_or("commits");
     match entry.kind {
         RecoverKind::Fork => {
@@ -177,7 +191,11 @@ fn told(line: &RecoverLine, output: &Output) -> String {
     );
     if let Some(head) = &entry.head {
         let on = entry.branch.as_deref().unwrap_or("no branch");
-        text.push_str(&format!("HEAD was {} on {}\n", short_id(head), one_line(on)));
+        text.push_str(&format!(
+            "HEAD was {} on {}\n",
+            short_id(head),
+            one_line(on)
+        ));
     }
     let rows: Vec<Vec<Cell>> = entry
         .snapshots
@@ -240,11 +258,11 @@ fn tell_back(brought: &BroughtBack, context: &Context) -> Result<(), Failure> {
                 fork.name, brought.id
             ));
         }
-        (None, Some(branch), Some(commit)) => {
-            context
-                .output
-                .text(&format!("{} is back at {}\n", one_line(branch), short_id(commit)))?
-        }
+        (None, Some(branch), Some(commit)) => context.output.text(&format!(
+            "{} is back at {}\n",
+            one_line(branch),
+            short_id(commit)
+        ))?,
         _ => {}
     }
     Ok(())

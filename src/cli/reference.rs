@@ -1,5 +1,5 @@
-//! The reference of all commands in Markdown, as `docs/reference.md` has it: made of the definitions of the command line,
-//! so that it says what the help says.
+//! The reference of all commands in Markdown, as `docs/reference.md` has it: made of the
+//! definitions of the command line, so that it says what the help says.
 
 use super::man::{subcommands, with_subcommands};
 
@@ -35,7 +35,10 @@ pub fn of(root: &clap::Command) -> String {
 fn item(command: &clap::Command) -> String {
     let name = full_name(command);
     let anchor = name.replace(' ', "-");
-    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let about = command
+        .get_about()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     format!("- [`{name}`](#{anchor}): {}\n", prose(&about))
 }
 
@@ -57,7 +60,9 @@ fn section(command: &clap::Command) -> String {
     }
     let told: Vec<&clap::Arg> = command
         .get_arguments()
-        .filter(|argument| is_told(argument) && !argument.is_global_set() && argument.get_id() != "help")
+        .filter(|argument| {
+            is_told(argument) && !argument.is_global_set() && argument.get_id() != "help"
+        })
         .collect();
     if !told.is_empty() {
         text.push('\n');
@@ -140,7 +145,8 @@ fn written(argument: &clap::Arg) -> String {
     }
 }
 
-/// The lines of a command's examples, without their indentation, and the paragraphs that stand around them.
+/// The lines of a command's examples, without their indentation, and the paragraphs that stand
+/// around them.
 pub fn examples(command: &clap::Command) -> (Vec<String>, Vec<String>) {
     let after = command.get_after_long_help().map(ToString::to_string);
     let after = after.unwrap_or_default();

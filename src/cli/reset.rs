@@ -13,6 +13,8 @@ impl Shown for Reset {
     }
 
     fn show(&self, restored: &Restored, context: &Context) -> Result<(), Failure> {
-        context.output.text(&told(restored, "is at HEAD, unchanged"))
+        context
+            .output
+            .text(&told(restored, "is at HEAD, unchanged"))
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::context::Context;
 use super::inside::store_dir;
 use crate::change::resolver::{
-    AnsweredResolution, CommandResolver, ConflictQuestion, Content, DEFAULT_PATIENCE, MergeQuestion,
-    QuestionCommit, QuestionResolution, QuestionVersion, Resolver, VerdictKind,
+    AnsweredResolution, CommandResolver, ConflictQuestion, Content, DEFAULT_PATIENCE,
+    MergeQuestion, QuestionCommit, QuestionResolution, QuestionVersion, Resolver, VerdictKind,
 };
 use crate::change::review::{ConflictRecord, Verdict, VersionRecord};
 use crate::client::Client;
@@ -33,7 +33,8 @@ pub struct ResolverArgs {
     #[arg(long, value_name = "SECS", requires = "resolver", help_heading = "Resolver", default_value_t = DEFAULT_PATIENCE.as_secs())]
     pub resolver_timeout: u64,
 
-    /// Have the resolver look at the whole merge when its conflicts are resolved: it may veto it, or amend it
+    /// Have the resolver look at the whole merge when its conflicts are resolved: it may veto it,
+    /// or amend it
     #[arg(long, requires = "resolver", help_heading = "Resolver")]
     pub semantic: bool,
 
@@ -105,8 +106,14 @@ impl Asking<'_> {
     fn ask_of_conflicts(&mut self, resolver: &dyn Resolver) -> Result<usize, Failure> {
         let shown = self.shown()?.clone();
         let record = &shown.info.record;
-        let ours_commits = self.commits(record.ours_commit.as_deref(), record.theirs_commit.as_deref())?;
-        let theirs_commits = self.commits(record.theirs_commit.as_deref(), record.ours_commit.as_deref())?;
+        let ours_commits = self.commits(
+            record.ours_commit.as_deref(),
+            record.theirs_commit.as_deref(),
+        )?;
+        let theirs_commits = self.commits(
+            record.theirs_commit.as_deref(),
+            record.ours_commit.as_deref(),
+        )?;
         let open: Vec<&ConflictRecord> = record
             .conflicts
             .iter()
@@ -148,10 +155,12 @@ impl Asking<'_> {
                         AnsweredResolution::OursFile => ResolutionWish::Whole(MergeSide::Ours),
                         AnsweredResolution::TheirsFile => ResolutionWish::Whole(MergeSide::Theirs),
                         AnsweredResolution::Delete => ResolutionWish::Delete,
-                        AnsweredResolution::Content { bytes, executable } => ResolutionWish::Content {
-                            content: outgoing(&store_dir, &bytes)?,
-                            executable,
-                        },
+                        AnsweredResolution::Content { bytes, executable } => {
+                            ResolutionWish::Content {
+                                content: outgoing(&store_dir, &bytes)?,
+                                executable,
+                            }
+                        }
                     };
                     let request = ops::Resolve {
                         review: record.id,
@@ -185,7 +194,11 @@ impl Asking<'_> {
             source: record.merge.source.clone(),
             target: record.merge.into.clone(),
             patch: Content::from(program::run(&mut git, b"")?),
-            changed_paths: shown.changes.iter().map(|change| change.path.clone()).collect(),
+            changed_paths: shown
+                .changes
+                .iter()
+                .map(|change| change.path.clone())
+                .collect(),
             resolutions: record
                 .conflicts
                 .iter()
@@ -212,7 +225,9 @@ impl Asking<'_> {
         let store_dir = store_dir(self.context)?;
         let mut changes = Vec::new();
         for (path, content) in judgement.changes {
-            let content = content.map(|bytes| outgoing(&store_dir, &bytes)).transpose()?;
+            let content = content
+                .map(|bytes| outgoing(&store_dir, &bytes))
+                .transpose()?;
             changes.push((path, content));
         }
         let request = ops::Judge {
@@ -238,7 +253,11 @@ impl Asking<'_> {
         })
     }
 
-    fn versions(&self, conflict: &ConflictRecord, side: MergeSide) -> Result<Vec<QuestionVersion>, Failure> {
+    fn versions(
+        &self,
+        conflict: &ConflictRecord,
+        side: MergeSide,
+    ) -> Result<Vec<QuestionVersion>, Failure> {
         let version = |version: &VersionRecord| {
             let mode = version.kind.mode_text();
             Ok(QuestionVersion {
@@ -252,7 +271,11 @@ impl Asking<'_> {
     }
 
     /// The commits of `tip` that `other` has not.
-    fn commits(&self, tip: Option<&str>, other: Option<&str>) -> Result<Vec<QuestionCommit>, Failure> {
+    fn commits(
+        &self,
+        tip: Option<&str>,
+        other: Option<&str>,
+    ) -> Result<Vec<QuestionCommit>, Failure> {
         let Some(tip) = tip else {
             return Ok(Vec::new());
         };

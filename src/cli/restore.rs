@@ -98,10 +98,16 @@ pub fn index_kept(index: &IndexKept) -> String {
 pub fn lacking(left_out: &[CommitLine]) -> String {
     let mut text = String::new();
     if !left_out.is_empty() {
-        text.push_str("its files lack what these commits of HEAD brought; a commit would take them back:\n");
+        text.push_str(
+            "its files lack what these commits of HEAD brought; a commit would take them back:\n",
+        );
     }
     for commit in left_out {
-        text.push_str(&format!("  {}  {}\n", short_id(&commit.commit), commit.summary));
+        text.push_str(&format!(
+            "  {}  {}\n",
+            short_id(&commit.commit),
+            commit.summary
+        ));
     }
     text
 }

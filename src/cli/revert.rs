@@ -43,7 +43,10 @@ fn told(reverted: &Reverted, output: &Output) -> String {
             counted(count, "path"),
             reverted.fork
         ),
-        (_, true) => format!("{} would be taken back to {point}\n", counted(count, "path")),
+        (_, true) => format!(
+            "{} would be taken back to {point}\n",
+            counted(count, "path")
+        ),
     });
     text.push_str(&lacking(&reverted.left_out));
     text

@@ -19,8 +19,9 @@ use crate::render::text::{counted, human_age, now_secs, one_line, quoted, short_
 
 /// Look at merges with conflicts, and commit or abort them
 ///
-/// `tine merge --review` keeps a merge with conflicts as a review. `tine resolve` says what is to become of each conflict; it
-/// may be said again. Nothing is merged before `tine review commit`, and nothing is changed by `tine review abort`.
+/// `tine merge --review` keeps a merge with conflicts as a review. `tine resolve` says what is to
+/// become of each conflict; it may be said again. Nothing is merged before `tine review commit`,
+/// and nothing is changed by `tine review abort`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -63,8 +64,9 @@ pub struct Diff {
 
 /// Merge with the resolutions of a review
 ///
-/// Refused while a conflict is open. Where the target moved on since it was planned, and the conflicts are the same, the resolutions
-/// count for it as it is now; else it is refused until `tine review refresh`.
+/// Refused while a conflict is open. Where the target moved on since it was planned, and the
+/// conflicts are the same, the resolutions count for it as it is now; else it is refused until
+/// `tine review refresh`.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Example:
@@ -143,11 +145,16 @@ fn stands(review: &ReviewInfo) -> String {
             )
         }
         ReviewState::Aborted => "aborted".to_owned(),
-        ReviewState::Open if review.gone.contains(&MergeSide::Ours) => "its target is gone".to_owned(),
+        ReviewState::Open if review.gone.contains(&MergeSide::Ours) => {
+            "its target is gone".to_owned()
+        }
         ReviewState::Open if !review.moved.is_empty() => "outdated".to_owned(),
         ReviewState::Open => match review.open {
             0 => "resolved".to_owned(),
-            open => format!("{open} of {} open", counted(record.conflicts.len(), "conflict")),
+            open => format!(
+                "{open} of {} open",
+                counted(record.conflicts.len(), "conflict")
+            ),
         },
     }
 }
@@ -160,9 +167,11 @@ pub fn show(
 ) -> Result<Exit, Failure> {
     let shown = connection.call(operation)?;
     match context.output.is_json() {
-        true => context
-            .output
-            .json(&with_contents(context, &shown, &shown.info.record.conflicts)?)?,
+        true => context.output.json(&with_contents(
+            context,
+            &shown,
+            &shown.info.record.conflicts,
+        )?)?,
         false => context.output.long(&told(&shown, &context.output))?,
     }
     Ok(SUCCESS)
@@ -204,7 +213,10 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
     if let Some(verdict) = &record.verdict {
         let word = verdict.kind.in_words();
         let reasoning = one_line(verdict.reasoning.as_deref().unwrap_or_default());
-        text.push_str(&format!("{word} by {}: {reasoning}\n", one_line(&verdict.by)));
+        text.push_str(&format!(
+            "{word} by {}: {reasoning}\n",
+            one_line(&verdict.by)
+        ));
     }
     for amendment in &record.amendments {
         text.push_str(&format!("amended: {}\n", quoted(&amendment.path)));
@@ -250,7 +262,9 @@ fn told(shown: &ReviewShown, output: &Output) -> String {
 }
 
 fn diff(verb: &Diff, context: &Context, connection: &mut Client) -> Result<Exit, Failure> {
-    let shown = connection.call(&ShowReview { review: verb.review })?;
+    let shown = connection.call(&ShowReview {
+        review: verb.review,
+    })?;
     let difference = Difference {
         old_tree: &shown.old_tree,
         new_tree: &shown.new_tree,
@@ -272,7 +286,15 @@ pub fn commit(
         output: HookOutput::Shown,
         no_verify: false,
     };
-    match client::review::commit(context, connection, review, message, dry_run, allow_revert, hooks)? {
+    match client::review::commit(
+        context,
+        connection,
+        review,
+        message,
+        dry_run,
+        allow_revert,
+        hooks,
+    )? {
         ReviewOutcome::Sequenced(done) => sequencing::tell(context, &done),
         ReviewOutcome::Merge(merged) => tell_merge(context, &merged),
     }

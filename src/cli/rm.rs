@@ -9,11 +9,15 @@ use crate::render::nodes::shown;
 impl Shown for Remove {
     fn show(&self, answer: &Removed, context: &Context) -> Result<(), Failure> {
         let Removed { fork, removed } = answer;
-        let lines = removed.iter().map(|path| format!("removed {}\n", shown(path)));
+        let lines = removed
+            .iter()
+            .map(|path| format!("removed {}\n", shown(path)));
         let back = format!(
             "`tine undo {fork}` brings {} back\n",
             if removed.len() == 1 { "it" } else { "them" }
         );
-        context.output.text(&lines.chain([back]).collect::<String>())
+        context
+            .output
+            .text(&lines.chain([back]).collect::<String>())
     }
 }

@@ -10,7 +10,8 @@ use serde::Serialize;
 pub use self::arguments::Round;
 use self::arguments::{Action, Diff, Show};
 use self::telling::{
-    told_attempt, told_cleaned, told_comparison, told_finished, told_prompt, told_reader, told_session,
+    told_attempt, told_cleaned, told_comparison, told_finished, told_prompt, told_reader,
+    told_session,
 };
 use super::context::Context;
 use super::shown::{self, Shown};
@@ -24,8 +25,8 @@ use crate::ops::protocol::{
     AttemptCounted, BranchStays, ResultLine, RoundCompared, RoundFinished, RoundPresented,
 };
 use crate::ops::{
-    CleanRounds, CompareRound, CountAttempt, CountAttemptIn, ErrorCode, Failure, FinishRound, PresentRound,
-    StartRound,
+    CleanRounds, CompareRound, CountAttempt, CountAttemptIn, ErrorCode, Failure, FinishRound,
+    PresentRound, StartRound,
 };
 use crate::workspace::ForkName;
 
@@ -74,7 +75,8 @@ struct Rounds<'a> {
 }
 
 impl Rounds<'_> {
-    /// Connects for a command that needs a session to be there: where the repository has no store, nothing is started.
+    /// Connects for a command that needs a session to be there: where the repository has no store,
+    /// nothing is started.
     fn connect(&self) -> Result<Client, Failure> {
         self.context.connect_to_forks()?.ok_or_else(|| {
             Failure::new(
@@ -111,7 +113,9 @@ impl Rounds<'_> {
         let shown = connection.call(&request)?;
         match context.output.is_json() {
             true => context.output.json(&shown)?,
-            false => context.output.text(&told_session(&shown, &context.output))?,
+            false => context
+                .output
+                .text(&told_session(&shown, &context.output))?,
         }
         for BranchStays { branch, checkout } in &shown.stays {
             context.output.note(&format!(
@@ -186,7 +190,10 @@ impl Rounds<'_> {
         let agents = [verb.a.clone(), verb.b.clone()];
         let results = self.results(&mut self.connect()?, &agents, false)?;
         let [a, b] = results.as_slice() else {
-            return Err(Failure::new(ErrorCode::Internal, "two results were asked for"));
+            return Err(Failure::new(
+                ErrorCode::Internal,
+                "two results were asked for",
+            ));
         };
         if context.output.is_json() {
             #[derive(Serialize)]
@@ -275,7 +282,9 @@ impl Shown for CountAttempt {
 
 /// Counts an attempt of the agent whose fork it is, before a command is run there.
 pub fn count_attempt(context: &Context, fork: &ForkName) -> Result<(), Failure> {
-    let counted = context.connect()?.call(&CountAttemptIn { fork: fork.clone() })?;
+    let counted = context
+        .connect()?
+        .call(&CountAttemptIn { fork: fork.clone() })?;
     if !context.output.is_json() {
         context.output.note(&told_attempt(&counted));
     }

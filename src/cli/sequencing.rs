@@ -1,4 +1,5 @@
-//! What updating, making commits again and applying patches have in common: what becomes of conflicts, and what is told.
+//! What updating, making commits again and applying patches have in common: what becomes of
+//! conflicts, and what is told.
 
 use super::context::Context;
 use super::merge::with_contents;
@@ -80,9 +81,11 @@ pub fn go_on(
     match context.output.is_json() {
         true => {
             let shown = connection.call(&request)?;
-            context
-                .output
-                .json(&with_contents(context, &done, &shown.info.record.conflicts)?)?;
+            context.output.json(&with_contents(
+                context,
+                &done,
+                &shown.info.record.conflicts,
+            )?)?;
         }
         false => drop(review::show(&request, context, connection)?),
     }
@@ -124,9 +127,12 @@ fn told(done: &Sequenced, output: &Output) -> String {
     let would = if done.dry_run { "would be" } else { "is" };
     let changed = counted(done.changes.len(), "path");
     match done.status {
-        MergeStatus::NothingToMerge => text.push_str(&format!("nothing to do: {target} has all of it\n")),
+        MergeStatus::NothingToMerge => {
+            text.push_str(&format!("nothing to do: {target} has all of it\n"))
+        }
         MergeStatus::Merged if done.before != done.after => {
-            let short = |id: &Option<String>| short_id(id.as_deref().unwrap_or_default()).to_owned();
+            let short =
+                |id: &Option<String>| short_id(id.as_deref().unwrap_or_default()).to_owned();
             text.push_str(&format!(
                 "{target} {would} at {}, was at {}; {changed} changed\n",
                 short(&done.after),
@@ -135,7 +141,9 @@ fn told(done: &Sequenced, output: &Output) -> String {
         }
         MergeStatus::Merged => text.push_str(&match done.dry_run {
             true => format!("{changed} would change in {target}\n"),
-            false => format!("{changed} changed in {target}; `tine undo {target}` takes that back\n"),
+            false => {
+                format!("{changed} changed in {target}; `tine undo {target}` takes that back\n")
+            }
         }),
         MergeStatus::Conflicts | MergeStatus::Reviewed => {}
     }

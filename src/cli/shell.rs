@@ -11,8 +11,8 @@ use crate::ops::Failure;
 
 /// Open a shell in a fork
 ///
-/// It is $SHELL, or /bin/sh where that is not set, at the fork's root. The fork is mounted first if it is not. TINE_FORK
-/// holds the fork's name, for your prompt.
+/// It is $SHELL, or /bin/sh where that is not set, at the fork's root. The fork is mounted first if
+/// it is not. TINE_FORK holds the fork's name, for your prompt.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

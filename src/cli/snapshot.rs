@@ -49,7 +49,9 @@ pub fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
         true => context
             .output
             .json(&serde_json::json!({"fork": fork, "deleted": name, "recover": recover}))?,
-        false => context.output.note(&format!("deleted {fork}@{name}{way_back}")),
+        false => context
+            .output
+            .note(&format!("deleted {fork}@{name}{way_back}")),
     }
     Ok(SUCCESS)
 }

@@ -32,18 +32,21 @@ fn rows(snapshots: &[SnapshotInfo], output: &Output) -> Vec<Vec<Cell>> {
         heading("ABOUT"),
     ]];
     rows.extend(snapshots.iter().map(|snapshot| {
-        let about = snapshot.message.as_deref().unwrap_or(match snapshot.reason {
-            SnapshotReason::Asked => "",
-            SnapshotReason::Periodic => "taken by itself",
-            SnapshotReason::BeforeRestore => "taken before a restore",
-            SnapshotReason::BeforeReset => "taken before a reset",
-            SnapshotReason::BeforeDiscard => "taken before the changes were discarded",
-            SnapshotReason::BeforeMerge => "taken before a merge",
-            SnapshotReason::BeforeSwitch => "taken before it went to another branch",
-            SnapshotReason::BeforeUpdate => "taken before an update",
-            SnapshotReason::BeforeCherryPick => "taken before a cherry-pick",
-            SnapshotReason::BeforeApply => "taken before patches were applied",
-        });
+        let about = snapshot
+            .message
+            .as_deref()
+            .unwrap_or(match snapshot.reason {
+                SnapshotReason::Asked => "",
+                SnapshotReason::Periodic => "taken by itself",
+                SnapshotReason::BeforeRestore => "taken before a restore",
+                SnapshotReason::BeforeReset => "taken before a reset",
+                SnapshotReason::BeforeDiscard => "taken before the changes were discarded",
+                SnapshotReason::BeforeMerge => "taken before a merge",
+                SnapshotReason::BeforeSwitch => "taken before it went to another branch",
+                SnapshotReason::BeforeUpdate => "taken before an update",
+                SnapshotReason::BeforeCherryPick => "taken before a cherry-pick",
+                SnapshotReason::BeforeApply => "taken before patches were applied",
+            });
         vec![
             Cell::new(snapshot.name.as_str()).toned(output, Tone::Name),
             Cell::new(human_age(snapshot.created_secs, now_secs)).right(),

@@ -16,11 +16,12 @@ use crate::workspace::ForkName;
 
 /// Show what the mounts were asked, and how fast they answered
 ///
-/// Numbers are since a fork was mounted. What the kernel answers from its own caches asks nobody, and is not among them. How long
-/// a request took is the daemon's part of it, told as the power of two of microseconds that it stayed under.
+/// Numbers are since a fork was mounted. What the kernel answers from its own caches asks nobody,
+/// and is not among them. How long a request took is the daemon's part of it, told as the power of
+/// two of microseconds that it stayed under.
 ///
-/// --prometheus prints the same in the format that Prometheus scrapes; --serve ADDR offers that at http://ADDR/metrics until it
-/// is interrupted, to this machine alone.
+/// --prometheus prints the same in the format that Prometheus scrapes; --serve ADDR offers that at
+/// http://ADDR/metrics until it is interrupted, to this machine alone.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -110,7 +111,8 @@ pub fn run(verb: &Stats, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// What is said where nobody counts.
-pub const NONE_RUNS: &str = "no daemon runs, and nothing is mounted: any command that needs it starts it";
+pub const NONE_RUNS: &str =
+    "no daemon runs, and nothing is mounted: any command that needs it starts it";
 
 /// What the daemon tells; `None` where none runs. A fork that is named must be mounted.
 pub fn ask(context: &Context, read: &ReadStats) -> Result<Option<Told>, Failure> {
@@ -121,7 +123,9 @@ pub fn ask(context: &Context, read: &ReadStats) -> Result<Option<Told>, Failure>
                 ErrorCode::NotMounted,
                 format!("no daemon runs, so {fork} is not mounted"),
             )
-            .hint("`tine list` starts the daemon, which mounts what was mounted, and shows the forks")),
+            .hint(
+                "`tine list` starts the daemon, which mounts what was mounted, and shows the forks",
+            )),
         };
     };
     client.call(read).map(Some)
@@ -209,7 +213,10 @@ fn described(told: &Told, output: &Output) -> String {
 pub fn head(told: &Told) -> String {
     let hits = |uses: CacheUses| match uses.hits + uses.misses {
         0 => "not used yet".to_owned(),
-        all => format!("{:.1} % of {all} hit", uses.hits as f64 * 100.0 / all as f64),
+        all => format!(
+            "{:.1} % of {all} hit",
+            uses.hits as f64 * 100.0 / all as f64
+        ),
     };
     format!(
         "daemon {}: {} of {} mounted, {} of memory\ncaches: blobs {} ({}), directories {} ({})\n",
@@ -232,7 +239,14 @@ pub fn operations_table(fork: &ForkStats, output: &Output) -> String {
         .filter(|(_, operation)| operation.count > 0)
         .collect();
     operations.sort_by_key(|(_, operation)| std::cmp::Reverse(operation.count));
-    let heads = ["request", "count", "a second", "mean", "half under", "99 % under"];
+    let heads = [
+        "request",
+        "count",
+        "a second",
+        "mean",
+        "half under",
+        "99 % under",
+    ];
     let mut rows = vec![
         heads
             .iter()

@@ -10,8 +10,9 @@ use crate::render::text::{counted, quoted, short_id};
 
 /// Show what changed in a fork since its last commit
 ///
-/// One line a path, as `git add -A` would take it: A added, M modified, D deleted, T changed its type. What git ignores
-/// is left out. It costs as much as there are changes, however large the tree is.
+/// One line a path, as `git add -A` would take it: A added, M modified, D deleted, T changed its
+/// type. What git ignores is left out. It costs as much as there are changes, however large the
+/// tree is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -34,7 +35,9 @@ pub fn run(verb: &Status, context: &Context) -> Result<Exit, Failure> {
     if let Some(trouble) = &changes.trouble {
         context.output.note(&trouble.to_string());
     }
-    context.output.text(&told(&fork, &changes, &context.output))?;
+    context
+        .output
+        .text(&told(&fork, &changes, &context.output))?;
     tell_strays(&fork, &mut connection, &context.output);
     tell_trees(&name, changes.trees.iter(), &context.output);
     if let Some(operation) = changes.operation.as_deref().filter(|_| !fork.mounted) {
@@ -60,8 +63,12 @@ fn told(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
     };
     let stand = match (&changes.head_commit, &fork.fork_point) {
         (None, _) => "no commits yet".to_owned(),
-        (Some(head), Some(base)) if head == base => format!("HEAD {}, its fork point", short_id(head)),
-        (Some(head), Some(base)) => format!("HEAD {}, fork point {}", short_id(head), short_id(base)),
+        (Some(head), Some(base)) if head == base => {
+            format!("HEAD {}, its fork point", short_id(head))
+        }
+        (Some(head), Some(base)) => {
+            format!("HEAD {}, fork point {}", short_id(head), short_id(base))
+        }
         (Some(head), None) => format!("HEAD {}", short_id(head)),
     };
     let mount = if fork.mounted { "" } else { ", not mounted" };
@@ -70,7 +77,10 @@ fn told(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
         text.push_str(&change_text(change, output));
     }
     for path in &changes.left_out {
-        text.push_str(&format!("! {} (left out: git cannot hold it)\n", quoted(path)));
+        text.push_str(&format!(
+            "! {} (left out: git cannot hold it)\n",
+            quoted(path)
+        ));
     }
     for path in &changes.in_buffers {
         text.push_str(&format!(

@@ -12,7 +12,8 @@ use crate::workspace::ForkName;
 /// The most names that a hint offers.
 const OFFERED: usize = 3;
 
-/// `failure` of the command line `words`, which ran in `dir`, with a hint at what may have been meant.
+/// `failure` of the command line `words`, which ran in `dir`, with a hint at what may have been
+/// meant.
 pub fn with_suggestion(failure: Failure, words: &[String], dir: &Path) -> Failure {
     let names = || Names::around(dir);
     let suggestion = match failure.code {
@@ -47,8 +48,8 @@ fn open_reviews(names: &Names) -> Option<String> {
 
 fn ready_handoffs(names: &Names) -> Option<String> {
     let handoffs = names.handoffs().into_iter();
-    let ready =
-        handoffs.filter(|handoff| handoff.state == HandoffState::Ready && handoff.applied_secs.is_none());
+    let ready = handoffs
+        .filter(|handoff| handoff.state == HandoffState::Ready && handoff.applied_secs.is_none());
     numbers(ready.map(|handoff| handoff.id), "ready")
 }
 
@@ -111,7 +112,9 @@ fn candidates(code: ErrorCode, parts: &[&str], names: &Names) -> Vec<String> {
         }
         ErrorCode::NoSuchSession => {
             let sessions = names.sessions().into_iter();
-            sessions.map(|session| session.session.to_string()).collect()
+            sessions
+                .map(|session| session.session.to_string())
+                .collect()
         }
         ErrorCode::NoSuchAgent => {
             let sessions = names.sessions().into_iter();
@@ -119,7 +122,11 @@ fn candidates(code: ErrorCode, parts: &[&str], names: &Names) -> Vec<String> {
             agents.map(|agent| agent.name.to_string()).collect()
         }
         ErrorCode::NoSuchRemote => names.remotes(),
-        ErrorCode::NoSuchState => names.remote_forks().into_iter().map(|(_, name)| name).collect(),
+        ErrorCode::NoSuchState => names
+            .remote_forks()
+            .into_iter()
+            .map(|(_, name)| name)
+            .collect(),
         _ => branches().collect(),
     }
 }

@@ -94,18 +94,22 @@ fn shortened(text: &str, width: usize, ending: bool) -> String {
     };
     if ending {
         let kept: Vec<char> = text.chars().rev().take_while(&mut fits).collect();
-        return std::iter::once(ELLIPSIS).chain(kept.into_iter().rev()).collect();
+        return std::iter::once(ELLIPSIS)
+            .chain(kept.into_iter().rev())
+            .collect();
     }
     let kept: String = text.chars().take_while(&mut fits).collect();
     format!("{}{ELLIPSIS}", kept.trim_end())
 }
 
-/// Rows as a table of aligned columns, two spaces apart; the last column is not padded. Colours do not shift the columns.
+/// Rows as a table of aligned columns, two spaces apart; the last column is not padded. Colours do
+/// not shift the columns.
 pub fn table(rows: &[Vec<Cell>]) -> String {
     fitted(rows, None)
 }
 
-/// As [`table`], with the longest cells shortened where a line would not fit into so many `columns` of a terminal.
+/// As [`table`], with the longest cells shortened where a line would not fit into so many `columns`
+/// of a terminal.
 pub fn fitted(rows: &[Vec<Cell>], columns: Option<usize>) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let mut widths: Vec<usize> = (0..count)
@@ -189,7 +193,10 @@ mod tests {
         assert_eq!(fitted(&rows, Some(200)), table(&rows));
         // There is no room for that at all: nothing vanishes.
         let narrow = fitted(&rows, Some(3));
-        assert!(narrow.contains("name ") && narrow.contains("…/fork "), "{narrow}");
+        assert!(
+            narrow.contains("name ") && narrow.contains("…/fork "),
+            "{narrow}"
+        );
     }
 
     #[test]

@@ -19,9 +19,10 @@ use crate::workspace::ForkName;
 
 /// Watch what the mounts are asked at this moment
 ///
-/// Shows for each mounted fork the requests a second, what is read and written, and how fast the answers are; beneath that,
-/// of one fork, the kinds of requests and the files that are read and written most. Where standard output is no terminal, and
-/// with --once, it looks for one interval and prints that.
+/// Shows for each mounted fork the requests a second, what is read and written, and how fast the
+/// answers are; beneath that, of one fork, the kinds of requests and the files that are read and
+/// written most. Where standard output is no terminal, and with --once, it looks for one interval
+/// and prints that.
 ///
 /// Keys: q ends, s sorts by another column, the arrows choose a fork.
 #[derive(Debug, clap::Args)]
@@ -58,11 +59,20 @@ pub enum Sort {
 }
 
 impl Sort {
-    const ALL: [Sort; 5] = [Sort::Requests, Sort::Read, Sort::Written, Sort::Slow, Sort::Name];
+    const ALL: [Sort; 5] = [
+        Sort::Requests,
+        Sort::Read,
+        Sort::Written,
+        Sort::Slow,
+        Sort::Name,
+    ];
 
     fn next(self) -> Sort {
         let at = Sort::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
-        Sort::ALL.get((at + 1) % Sort::ALL.len()).copied().unwrap_or(self)
+        Sort::ALL
+            .get((at + 1) % Sort::ALL.len())
+            .copied()
+            .unwrap_or(self)
     }
 
     fn word(self) -> &'static str {
@@ -84,7 +94,11 @@ impl Sort {
             Sort::Slow => (fork.all().quantile_secs(0.99).unwrap_or(0.0) * 1e6) as u64,
             Sort::Name => 0,
         };
-        forks.sort_by(|one, other| key(other).cmp(&key(one)).then_with(|| one.fork.cmp(&other.fork)));
+        forks.sort_by(|one, other| {
+            key(other)
+                .cmp(&key(one))
+                .then_with(|| one.fork.cmp(&other.fork))
+        });
     }
 }
 
@@ -343,7 +357,10 @@ fn drawn(stats: &Stats, chosen: usize, output: &Output) -> String {
     }
     text.push_str(&table(&rows));
     if let Some(fork) = stats.mounted.get(chosen) {
-        text.push_str(&format!("\n{}\n", output.paint(Tone::Name, fork.fork.as_str())));
+        text.push_str(&format!(
+            "\n{}\n",
+            output.paint(Tone::Name, fork.fork.as_str())
+        ));
         text.push_str(&operations_table(fork, output));
         if !fork.files.is_empty() {
             text.push_str(&files_table(fork, output));

@@ -14,8 +14,8 @@ use crate::workspace::ForkName;
 
 /// Draw which fork began as which
 ///
-/// A fork stands beneath the one that it began as, or beneath that one's snapshot. One whose parent was deleted stands by
-/// itself and says so.
+/// A fork stands beneath the one that it began as, or beneath that one's snapshot. One whose parent
+/// was deleted stands by itself and says so.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -116,7 +116,9 @@ impl Known {
                     parent.fork == fork.name && child.name != fork.name && known == snapshot
                 })
             });
-            began_here.map(|child| self.branch(child)).collect::<Vec<_>>()
+            began_here
+                .map(|child| self.branch(child))
+                .collect::<Vec<_>>()
         };
         let mut children: Vec<Branch> = snapshots
             .iter()
@@ -205,7 +207,10 @@ fn draw(branch: &Branch, first: &str, rest: &str, output: &Output, text: &mut St
         Some(_) => output.paint(Tone::Name, &branch.label()),
         None => branch.label(),
     };
-    let line = format!("{first}{label} {}", output.paint(Tone::Faint, &branch.about));
+    let line = format!(
+        "{first}{label} {}",
+        output.paint(Tone::Faint, &branch.about)
+    );
     text.push_str(line.trim_end());
     text.push('\n');
     let last = branch.children.len().saturating_sub(1);

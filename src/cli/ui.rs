@@ -16,9 +16,10 @@ use crate::ui::{Place, Server};
 
 /// Show forks, diffs, reviews and handoffs in a browser
 ///
-/// The page is served on a port of 127.0.0.1 until Ctrl-C ends it. Its address holds a secret that is new each time: who has the
-/// address may do what the page can. It shows the graph of forks, what each has changed, and follows what happens. Conflicts of
-/// a review are resolved there as `tine resolve` does, and handoffs applied.
+/// The page is served on a port of 127.0.0.1 until Ctrl-C ends it. Its address holds a secret that
+/// is new each time: who has the address may do what the page can. It shows the graph of forks,
+/// what each has changed, and follows what happens. Conflicts of a review are resolved there as
+/// `tine resolve` does, and handoffs applied.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -26,7 +27,13 @@ Examples:
   tine ui --no-open --port 8123     for a browser elsewhere, with `ssh -L 8123:127.0.0.1:8123`")]
 pub struct Ui {
     /// The port of 127.0.0.1 [default: a free one]
-    #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
     pub port: u16,
 
     /// Print the address and open no browser
@@ -80,7 +87,8 @@ pub fn run(verb: &Ui, context: &Context) -> Result<Exit, Failure> {
     Ok(SUCCESS)
 }
 
-/// Opens a browser where there is a screen. One that cannot be opened is no failure: the address is there.
+/// Opens a browser where there is a screen. One that cannot be opened is no failure: the address is
+/// there.
 fn open(address: &str, context: &Context) {
     let has_screen = ["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"]
         .iter()

@@ -24,12 +24,14 @@ use crate::workspace::{ForkName, Store};
 
 /// Remove all that tine keeps for this repository
 ///
-/// Deletes the forks, with their mounts and worktrees, ends the daemon, and removes the store, the refs beneath refs/tine/ and
-/// tine's settings. Branches and their commits stay, but for branches of forks that have no commit of their own.
+/// Deletes the forks, with their mounts and worktrees, ends the daemon, and removes the store, the
+/// refs beneath refs/tine/ and tine's settings. Branches and their commits stay, but for branches
+/// of forks that have no commit of their own.
 ///
-/// It is refused while there is work that nothing else has: what is uncommitted in a fork, snapshots that somebody asked for,
-/// open reviews, handoffs that nobody applied, sessions of rounds, what is set aside. With --force what can be kept as a commit
-/// is kept, under refs/tine/, and the rest goes. What tine put elsewhere on the machine (the program, completions, man pages)
+/// It is refused while there is work that nothing else has: what is uncommitted in a fork,
+/// snapshots that somebody asked for, open reviews, handoffs that nobody applied, sessions of
+/// rounds, what is set aside. With --force what can be kept as a commit is kept, under refs/tine/,
+/// and the rest goes. What tine put elsewhere on the machine (the program, completions, man pages)
 /// is `scripts/uninstall`'s to remove.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -136,11 +138,15 @@ pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
     }
 
     context.step_out();
-    // Snapshots that tine took by itself are no work: their forks would not be deleted without `--force` else.
+    // Snapshots that tine took by itself are no work: their forks would not be deleted without
+    // `--force` else.
     let mut let_go: BTreeSet<String> = BTreeSet::new();
     if let Some(connection) = &mut connection {
         let signers = identity::signers_if_any(repository.common_dir());
-        let shown = found.forks.iter().map(|fork| (&fork.name, Some(&fork.mount_dir)));
+        let shown = found
+            .forks
+            .iter()
+            .map(|fork| (&fork.name, Some(&fork.mount_dir)));
         let damaged = found.damaged.iter().map(|name| (name, None));
         for (name, mount_dir) in shown.chain(damaged) {
             let request = ops::Delete {
@@ -148,7 +154,8 @@ pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
                 force: verb.force,
             };
             let deleted = connection.call_as(&request, &signers)?;
-            let goes = deleted.snapshots_only && deleted.superseded == 0 && !verb.force && !verb.keep_refs;
+            let goes =
+                deleted.snapshots_only && deleted.superseded == 0 && !verb.force && !verb.keep_refs;
             if goes && let Some(id) = deleted.recover {
                 let_go.insert(recovery::ref_name(id));
             }
@@ -192,7 +199,10 @@ fn look(connection: &mut Client, repository: &Repository) -> Result<Found, Failu
     for fork in &forks {
         let name = &fork.name;
         // What a damaged fork holds is not known: then it goes by force only.
-        match connection.changes(name, false).map(|found| found.changes.len()) {
+        match connection
+            .changes(name, false)
+            .map(|found| found.changes.len())
+        {
             Ok(0) => {}
             Ok(changes) => work.push(format!(
                 "{name} has changes in {} that are not committed",
@@ -250,7 +260,9 @@ fn look(connection: &mut Client, repository: &Repository) -> Result<Found, Failu
         !session.starts_with('.') && !sessions.iter().any(has_one)
     });
     work.extend(archives.map(|session| format!("the session {session} of rounds left archives")));
-    let set_aside = connection.call(&ops::ListSetAside { put_back: None })?.set_aside;
+    let set_aside = connection
+        .call(&ops::ListSetAside { put_back: None })?
+        .set_aside;
     work.extend(set_aside.iter().map(|aside| {
         format!(
             "{} is set aside (`tine check --put-back {}` brings it back)",
@@ -263,7 +275,11 @@ fn look(connection: &mut Client, repository: &Repository) -> Result<Found, Failu
         .filter_map(|name| ForkName::parse(name).ok())
         .filter(|name| forks.iter().all(|fork| fork.name != *name))
         .collect();
-    Ok(Found { forks, damaged, work })
+    Ok(Found {
+        forks,
+        damaged,
+        work,
+    })
 }
 
 /// What is in a directory, where it is there.
@@ -294,7 +310,9 @@ fn work_refs(repository: &Repository) -> Result<Vec<OwnRef>, Failure> {
             continue;
         }
         // What is no commit nothing else reaches.
-        let reached = repository.reached_otherwise(own.object_id, &[]).unwrap_or(None);
+        let reached = repository
+            .reached_otherwise(own.object_id, &[])
+            .unwrap_or(None);
         if reached.is_none() {
             work.push(own);
         }
@@ -401,7 +419,11 @@ fn told(removed: &Removed) -> String {
         text.push_str("there is nothing of tine's in this repository\n");
     }
     for kept in &removed.refs_kept {
-        let stays = if removed.dry_run { "would stay" } else { "stays" };
+        let stays = if removed.dry_run {
+            "would stay"
+        } else {
+            "stays"
+        };
         text.push_str(&format!("{kept} {stays}\n"));
     }
     text

@@ -1,4 +1,5 @@
-//! `tine unmount`: takes a fork's mount away and does with its layer what is asked for, or what the fork's policy says.
+//! `tine unmount`: takes a fork's mount away and does with its layer what is asked for, or what the
+//! fork's policy says.
 
 use super::context::Context;
 use super::restore::index_kept;
@@ -15,9 +16,10 @@ use crate::workspace::{ForkName, UnmountPolicy};
 
 /// Unmount a fork and keep, commit, merge or discard its changes
 ///
-/// Without a flag the fork's own policy decides (`tine new --on-unmount`), as it does after a plain `umount`. What is
-/// discarded is kept as a snapshot, from which it can be brought back. What is committed goes through the hooks that `tine commit`
-/// runs; one that refuses leaves the fork mounted.
+/// Without a flag the fork's own policy decides (`tine new --on-unmount`), as it does after a plain
+/// `umount`. What is discarded is kept as a snapshot, from which it can be brought back. What is
+/// committed goes through the hooks that `tine commit` runs; one that refuses leaves the fork
+/// mounted.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -43,8 +45,8 @@ pub struct Unmount {
     #[arg(long, group = "action")]
     pub discard: bool,
 
-    /// Commit the changes and merge them into a fork or branch [default: the branch that the fork came from]; conflicts
-    /// become a review
+    /// Commit the changes and merge them into a fork or branch [default: the branch that the fork
+    /// came from]; conflicts become a review
     #[arg(long, group = "action", value_name = "TARGET", num_args = 0..=1, default_missing_value = "", require_equals = true)]
     pub merge: Option<String>,
 
@@ -104,7 +106,8 @@ impl Unmount {
 
 pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
-    // A policy may ask for a commit; where it needs an identity and there is none, the daemon says so.
+    // A policy may ask for a commit; where it needs an identity and there is none, the daemon says
+    // so.
     let signers = identity::signers_if_any(context.repository()?.common_dir());
     let committed = commit_first(verb, context, &mut connection, &name)?;
     context.step_out();
@@ -116,7 +119,9 @@ pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
     let unmounted = connection.call_as(&request, &signers);
     let unmounted = match (unmounted, committed) {
         (Ok(unmounted), Some(commit)) => with_commit(unmounted, commit),
-        (Err(failure), Some(commit)) => return Err(failure.cause(stays_committed(name.as_str(), &commit))),
+        (Err(failure), Some(commit)) => {
+            return Err(failure.cause(stays_committed(name.as_str(), &commit)));
+        }
         (unmounted, None) => unmounted?,
     };
     match context.output.is_json() {
@@ -134,7 +139,8 @@ pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
     })
 }
 
-/// Commits what the action is going to commit, while the fork is mounted and its hooks can run; the commit, if one was made.
+/// Commits what the action is going to commit, while the fork is mounted and its hooks can run; the
+/// commit, if one was made.
 fn commit_first(
     verb: &Unmount,
     context: &Context,
@@ -190,7 +196,9 @@ fn told(unmounted: &Unmounted) -> String {
     let fork = &unmounted.fork;
     let then = match (&unmounted.policy, &unmounted.commit, &unmounted.snapshot) {
         (UnmountPolicy::Keep, ..) => "its changes are kept".to_owned(),
-        (UnmountPolicy::Commit, Some(commit), _) => format!("its changes are commit {}", short_id(commit)),
+        (UnmountPolicy::Commit, Some(commit), _) => {
+            format!("its changes are commit {}", short_id(commit))
+        }
         (UnmountPolicy::Commit, None, _) => "there was nothing to commit".to_owned(),
         (UnmountPolicy::Discard, _, Some(kept)) => {
             format!("its changes are discarded (`tine restore {fork} {kept}` brings them back)")

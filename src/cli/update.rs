@@ -22,8 +22,8 @@ pub struct Update {
     #[arg(long)]
     pub fetch: bool,
 
-    /// Take up the dependency trees (node_modules, .venv, vendor) that the main checkout has now, and nothing else; `previous`: show
-    /// those again that were shown before
+    /// Take up the dependency trees (node_modules, .venv, vendor) that the main checkout has now,
+    /// and nothing else; `previous`: show those again that were shown before
     #[arg(
         long,
         value_name = "WHICH",
@@ -97,14 +97,20 @@ fn take_up(
         for tree in &taken.trees {
             let path = quoted(&tree.path);
             context.output.text(&match (tree.changed, tree.missing) {
-                (true, _) => format!("{path} is taken up, {} copied\n", human_size(tree.copied_bytes)),
-                (false, true) => format!("{path} stays: the main checkout does not have it any more\n"),
+                (true, _) => format!(
+                    "{path} is taken up, {} copied\n",
+                    human_size(tree.copied_bytes)
+                ),
+                (false, true) => {
+                    format!("{path} stays: the main checkout does not have it any more\n")
+                }
                 (false, false) => format!("{path} is as the main checkout has it\n"),
             })?;
         }
         let changed = taken.trees.iter().any(|tree| tree.changed);
         if changed && which == CarriedTrees::Present {
-            let note = format!("`tine update {fork} --carried=previous` shows what it showed before");
+            let note =
+                format!("`tine update {fork} --carried=previous` shows what it showed before");
             context.output.note(&note);
         }
     }

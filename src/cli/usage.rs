@@ -1,4 +1,5 @@
-//! What clap refuses, turned into a [`Failure`] with a hint that fits, and what must be known before it has parsed.
+//! What clap refuses, turned into a [`Failure`] with a hint that fits, and what must be known
+//! before it has parsed.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -16,7 +17,11 @@ pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
     ("new", "--base", "say what to start from with `--from REV`"),
     ("new", "--rev", "say what to start from with `--from REV`"),
     ("new", "--ref", "say what to start from with `--from REV`"),
-    ("new", "--commit", "say what to start from with `--from REV`"),
+    (
+        "new",
+        "--commit",
+        "say what to start from with `--from REV`",
+    ),
     ("new", "--path", "say where to mount with `--at DIR`"),
     ("new", "--dir", "say where to mount with `--at DIR`"),
     (
@@ -32,7 +37,11 @@ pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
     ("mount", "--path", "say where to mount with `--at DIR`"),
     ("mount", "--dir", "say where to mount with `--at DIR`"),
     ("unmount", "--all", "`tine daemon stop` unmounts every fork"),
-    ("unmount", "--lazy", "`--force` detaches a mount that is in use"),
+    (
+        "unmount",
+        "--lazy",
+        "`--force` detaches a mount that is in use",
+    ),
     ("unmount", "-l", "`--force` detaches a mount that is in use"),
     (
         "delete",
@@ -60,7 +69,11 @@ pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
         "let git do it: `tine exec NAME -- git commit --amend`",
     ),
     ("commit", "-F", "give the message with `-m \"$(cat FILE)\"`"),
-    ("commit", "--file", "give the message with `-m \"$(cat FILE)\"`"),
+    (
+        "commit",
+        "--file",
+        "give the message with `-m \"$(cat FILE)\"`",
+    ),
     ("commit", "-n", "`--no-verify` skips the hooks"),
     (
         "diff",
@@ -77,15 +90,27 @@ pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
         "--patch",
         "the patch is what `tine diff` shows without a flag",
     ),
-    ("diff", "-p", "the patch is what `tine diff` shows without a flag"),
-    ("branch", "-a", "`tine branch list --all` lists all branches"),
+    (
+        "diff",
+        "-p",
+        "the patch is what `tine diff` shows without a flag",
+    ),
+    (
+        "branch",
+        "-a",
+        "`tine branch list --all` lists all branches",
+    ),
     ("branch", "-d", "`tine branch delete NAME` deletes a branch"),
     (
         "branch",
         "-D",
         "`tine branch delete NAME --force` deletes a branch, and keeps its commits",
     ),
-    ("branch", "-m", "`tine branch rename OLD NEW` renames a branch"),
+    (
+        "branch",
+        "-m",
+        "`tine branch rename OLD NEW` renames a branch",
+    ),
     (
         "branch create",
         "-f",
@@ -96,8 +121,16 @@ pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
         "--force",
         "`git branch -f NAME COMMIT` moves a branch",
     ),
-    ("branch create", "--from", "say where it begins with `--at POINT`"),
-    ("branch switch", "--from", "say where it begins with `--at POINT`"),
+    (
+        "branch create",
+        "--from",
+        "say where it begins with `--at POINT`",
+    ),
+    (
+        "branch switch",
+        "--from",
+        "say where it begins with `--at POINT`",
+    ),
     (
         "branch switch",
         "--detach",
@@ -116,7 +149,11 @@ pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
     ("status", "--short", "the output is short already"),
     ("status", "-s", "the output is short already"),
     ("status", "--porcelain", "`--json` is the form for scripts"),
-    ("log", "--oneline", "the output has one line a commit already"),
+    (
+        "log",
+        "--oneline",
+        "the output has one line a commit already",
+    ),
     ("list", "--porcelain", "`--json` is the form for scripts"),
     ("list", "-l", "the output is long already"),
     ("list", "-a", "every fork is listed already"),
@@ -195,7 +232,9 @@ pub fn color_of(words: &[OsString]) -> Color {
         let word = word.to_string_lossy();
         let value = match word.strip_prefix("--color=") {
             Some(value) => Some(value.to_owned()),
-            None if word == "--color" => words.peek().map(|next| next.to_string_lossy().into_owned()),
+            None if word == "--color" => {
+                words.peek().map(|next| next.to_string_lossy().into_owned())
+            }
             None => None,
         };
         match value.as_deref() {
@@ -218,7 +257,8 @@ pub fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
     let is_option = error
         .get(ContextKind::InvalidArg)
         .is_some_and(|argument| argument.to_string().starts_with('-'));
-    if let Some(StoreError::InvalidName { name, reason }) = source.and_then(|error| error.downcast_ref())
+    if let Some(StoreError::InvalidName { name, reason }) =
+        source.and_then(|error| error.downcast_ref())
         && !is_option
     {
         return StoreError::InvalidName {
@@ -248,7 +288,10 @@ fn message_of(error: &clap::Error, rendered: &str) -> String {
     let paragraph = rendered.split("\n\n").next().unwrap_or(rendered);
     let words: Vec<&str> = paragraph.split_whitespace().collect();
     let message = words.join(" ");
-    message.strip_prefix("error: ").unwrap_or(&message).to_owned()
+    message
+        .strip_prefix("error: ")
+        .unwrap_or(&message)
+        .to_owned()
 }
 
 /// clap's own tips.
@@ -317,24 +360,26 @@ fn own_hint(error: &clap::Error, verb: &str) -> Option<String> {
             ("commit", arg) if arg.contains("-m") => {
                 Some("give the message: `tine commit -m MSG`".to_owned())
             }
-            ("unmount", arg) if arg.contains("-m") => {
-                Some("give the message of the commit: `tine unmount NAME --commit -m MSG`".to_owned())
-            }
+            ("unmount", arg) if arg.contains("-m") => Some(
+                "give the message of the commit: `tine unmount NAME --commit -m MSG`".to_owned(),
+            ),
             ("unmount", arg) if arg.contains("--commit") => {
                 Some("a message goes with a commit: `tine unmount NAME --commit -m MSG`".to_owned())
             }
             ("exec", arg) if arg.contains("CMD") => Some(
-                "say what to run: `tine exec NAME -- CMD…`, or open a shell: `tine shell NAME`".to_owned(),
+                "say what to run: `tine exec NAME -- CMD…`, or open a shell: `tine shell NAME`"
+                    .to_owned(),
             ),
             ("new" | "mount" | "delete", arg) if arg.contains("NAME") => {
                 Some(format!("name the fork: `tine {verb} NAME`"))
             }
             ("rm", _) => Some(
-                "`tine rm FORK PATH…` removes paths in a fork, `tine delete NAME` removes a fork".to_owned(),
+                "`tine rm FORK PATH…` removes paths in a fork, `tine delete NAME` removes a fork"
+                    .to_owned(),
             ),
-            ("ls", _) => {
-                Some("`tine ls FORK` lists what is in a fork, `tine list` lists the forks".to_owned())
-            }
+            ("ls", _) => Some(
+                "`tine ls FORK` lists what is in a fork, `tine list` lists the forks".to_owned(),
+            ),
             ("exec", arg) if arg.contains("--new") => {
                 Some("add `--new`: only a fork that is being made takes these options".to_owned())
             }

@@ -12,8 +12,8 @@ use crate::render::nodes::shown;
 
 /// Write a file of a fork, mounted or not
 ///
-/// The content comes from standard input, or from --file. It takes the place of the old one in one step: nobody sees half
-/// of it. The file keeps its mode; what is no regular file is refused.
+/// The content comes from standard input, or from --file. It takes the place of the old one in one
+/// step: nobody sees half of it. The file keeps its mode; what is no regular file is refused.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -62,9 +62,16 @@ pub fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
         false => {
             let (done, back) = match written.created {
                 true => ("made", String::new()),
-                false => ("wrote", format!("; `tine undo {}` takes that back", written.fork)),
+                false => (
+                    "wrote",
+                    format!("; `tine undo {}` takes that back", written.fork),
+                ),
             };
-            let line = format!("{done} {} ({} bytes){back}\n", shown(&written.path), written.size);
+            let line = format!(
+                "{done} {} ({} bytes){back}\n",
+                shown(&written.path),
+                written.size
+            );
             context.output.text(&line)?;
         }
     }

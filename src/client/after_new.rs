@@ -1,7 +1,8 @@
-//! Steps in the caller's process after a fork was made: what leads to other trees is made right, git's `post-checkout` hook
-//! runs, then the repository's setup command.
+//! Steps in the caller's process after a fork was made: what leads to other trees is made right,
+//! git's `post-checkout` hook runs, then the repository's setup command.
 //!
-//! They need the mounted fork, and the daemon never waits on its own mount. None of them takes the fork back when it fails.
+//! They need the mounted fork, and the daemon never waits on its own mount. None of them takes the
+//! fork back when it fails.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
@@ -38,7 +39,8 @@ impl AfterNew {
     }
 }
 
-/// Takes the steps for `fork`. Of one that is not mounted, or not seen by this process, there are none. Blocks until they have ended.
+/// Takes the steps for `fork`. Of one that is not mounted, or not seen by this process, there are
+/// none. Blocks until they have ended.
 pub fn after_new(
     place: &Place,
     connection: &mut Client,

@@ -1,7 +1,9 @@
-//! One target directory of cargo's that several trees build into: told, and each fork given its own where the user wants that.
+//! One target directory of cargo's that several trees build into: told, and each fork given its own
+//! where the user wants that.
 //!
-//! cargo compares times of files. What one tree built last is newer than the sources of another, whatever times these have: with a shared
-//! directory a tree may run what was built of the other's sources.
+//! cargo compares times of files. What one tree built last is newer than the sources of another,
+//! whatever times these have: with a shared directory a tree may run what was built of the other's
+//! sources.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -47,9 +49,14 @@ fn target_dir_in(text: &str) -> Option<PathBuf> {
             continue;
         };
         let key = key.trim();
-        if (section == "build" && key == "target-dir") || (section.is_empty() && key == "build.target-dir") {
+        if (section == "build" && key == "target-dir")
+            || (section.is_empty() && key == "build.target-dir")
+        {
             let value = value.trim();
-            let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
+            let quote = value
+                .chars()
+                .next()
+                .filter(|quote| matches!(quote, '"' | '\''))?;
             return Some(PathBuf::from(value[1..].split(quote).next()?));
         }
     }

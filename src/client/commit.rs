@@ -14,9 +14,9 @@ use tine_workspace::ForkName;
 
 /// Commit what changed in a fork
 ///
-/// Everything that `git add -A` would take is committed to the branch the fork is on, and the worktree's index follows. It
-/// costs as much as there are changes, however large the tree is. Hooks run as with `git commit`, where the fork is
-/// mounted.
+/// Everything that `git add -A` would take is committed to the branch the fork is on, and the
+/// worktree's index follows. It costs as much as there are changes, however large the tree is.
+/// Hooks run as with `git commit`, where the fork is mounted.
 #[derive(Debug, Clone, clap::Args, Deserialize, JsonSchema)]
 #[group(skip)]
 #[command(after_long_help = "\
@@ -128,8 +128,9 @@ pub fn make(
     })
 }
 
-/// Commits what is uncommitted in the fork for a command that would have the daemon commit it, which runs no hooks; the commit, if one
-/// was made. Does nothing where the repository has no hooks.
+/// Commits what is uncommitted in the fork for a command that would have the daemon commit it,
+/// which runs no hooks; the commit, if one was made. Does nothing where the repository has no
+/// hooks.
 pub fn commit_first(
     place: &Place,
     connection: &mut Client,
@@ -161,7 +162,8 @@ pub fn note_skipped(place: &Place) {
     place.note("the hooks are skipped: the fork is not mounted, and they need a checkout");
 }
 
-/// The hooks that are to run, with the index that they see; `None` where there is nothing to run them for.
+/// The hooks that are to run, with the index that they see; `None` where there is nothing to run
+/// them for.
 fn prepare_hooks(
     connection: &mut Client,
     fork: &ForkInfo,

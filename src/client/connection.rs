@@ -1,7 +1,8 @@
 //! The client side of the daemon's socket.
 //!
 //! Where no daemon answers, [`Client::connect_or_start`] runs this very program as
-//! `tine daemon run --store-of <common-dir>`, which must call [`run`](tine_daemon::server::run) before it starts any thread.
+//! `tine daemon run --store-of <common-dir>`, which must call [`run`](tine_daemon::server::run)
+//! before it starts any thread.
 
 use std::io::{self, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -23,16 +24,19 @@ use tine_ops::{DaemonStatus, ListForks, Operation, ShowFork, Signers, Status, St
 use tine_sys::process;
 use tine_workspace::{ForkName, Store};
 
-/// How long a daemon that has accepted may take for its first answer: it may be mounting many forks.
+/// How long a daemon that has accepted may take for its first answer: it may be mounting many
+/// forks.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a client that lost the race for the store looks for the winner's socket before it tries to start one again.
+/// How long a client that lost the race for the store looks for the winner's socket before it tries
+/// to start one again.
 const WINNER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long one start may take at least, however little is left of a client's patience.
 const MIN_LAUNCH_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long a daemon is silent before a client looks whether it lives. One that was killed has mostly ended by then.
+/// How long a daemon is silent before a client looks whether it lives. One that was killed has
+/// mostly ended by then.
 const LIFE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often in a row a daemon is seen stopped by a signal before a client waits no longer.
@@ -41,7 +45,8 @@ const STOPPED_LOOKS: u32 = 3;
 /// How a client comes to its daemon.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// The program that is started; default: the one that runs, if it is tine, or else the `tine` that `PATH` leads to.
+    /// The program that is started; default: the one that runs, if it is tine, or else the `tine`
+    /// that `PATH` leads to.
     pub program: Option<PathBuf>,
     /// How long a start may take.
     pub patience: Duration,
@@ -59,7 +64,8 @@ impl Default for ConnectOptions {
 /// A connection to the daemon of one store.
 pub struct Client {
     common_dir: PathBuf,
-    /// How to come to another daemon when this one ends; `None` for a client of a running daemon only.
+    /// How to come to another daemon when this one ends; `None` for a client of a running daemon
+    /// only.
     restart: Option<ConnectOptions>,
     stream: BufReader<UnixStream>,
     store_dir: PathBuf,
@@ -73,17 +79,22 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the daemon of the repository with this common directory, starting it if none runs, and waits until
-    /// it answers (a daemon that starts first recovers its forks and mounts those that were mounted).
+    /// Connects to the daemon of the repository with this common directory, starting it if none
+    /// runs, and waits until it answers (a daemon that starts first recovers its forks and mounts
+    /// those that were mounted).
     ///
-    /// However many clients start at once, one daemon runs in the end: the store's lock decides. A start that fails is
-    /// reported with the code that it had in the daemon (newer format, locked, …).
+    /// However many clients start at once, one daemon runs in the end: the store's lock decides. A
+    /// start that fails is reported with the code that it had in the daemon (newer format, locked,
+    /// …).
     pub fn connect_or_start(common_dir: &Path) -> Result<Client, Failure> {
         Client::connect_or_start_with(common_dir, &ConnectOptions::default())
     }
 
     /// As [`Client::connect_or_start`], with choices.
-    pub fn connect_or_start_with(common_dir: &Path, options: &ConnectOptions) -> Result<Client, Failure> {
+    pub fn connect_or_start_with(
+        common_dir: &Path,
+        options: &ConnectOptions,
+    ) -> Result<Client, Failure> {
         let mut client = Client::find_or_start(common_dir, options)?;
         client.restart = Some(options.clone());
         Ok(client)
@@ -98,16 +109,20 @@ impl Client {
             Store::refuse_as_root(&Repository::open(common_dir)?)?;
             // Also the last try gets the time that it takes to be told no.
             let launch_deadline = deadline.max(Instant::now() + MIN_LAUNCH_PATIENCE);
-            let locked = match launch::launch(common_dir, options.program.as_deref(), launch_deadline)? {
-                Launched::Listening => None,
-                Launched::StoreLocked(failure) => Some(failure),
-            };
-            if let Some(client) = wait_for_socket(common_dir, deadline.min(Instant::now() + WINNER_PATIENCE))?
+            let locked =
+                match launch::launch(common_dir, options.program.as_deref(), launch_deadline)? {
+                    Launched::Listening => None,
+                    Launched::StoreLocked(failure) => Some(failure),
+                };
+            if let Some(client) =
+                wait_for_socket(common_dir, deadline.min(Instant::now() + WINNER_PATIENCE))?
             {
                 return Ok(client);
             }
             if Instant::now() >= deadline {
-                return Err(locked.unwrap_or_else(|| unreachable(&socket::store_dir(common_dir), 0)));
+                return Err(
+                    locked.unwrap_or_else(|| unreachable(&socket::store_dir(common_dir), 0))
+                );
             }
         }
     }
@@ -118,12 +133,16 @@ impl Client {
     }
 
     /// As [`Client::connect`]; a daemon that says nothing for `timeout` hangs.
-    pub(super) fn connect_within(common_dir: &Path, timeout: Duration) -> Result<Option<Client>, Failure> {
+    pub(super) fn connect_within(
+        common_dir: &Path,
+        timeout: Duration,
+    ) -> Result<Option<Client>, Failure> {
         let store_dir = socket::store_dir(common_dir);
         let Some(stream) = socket::connect(&store_dir)? else {
             return Ok(None);
         };
-        let failed = |error: io::Error| Failure::io("talk to", &store_dir.join(socket::SOCKET_NAME), &error);
+        let failed =
+            |error: io::Error| Failure::io("talk to", &store_dir.join(socket::SOCKET_NAME), &error);
         stream.set_read_timeout(Some(timeout)).map_err(failed)?;
         let mut stream = BufReader::new(stream);
         let from = Surroundings::default();
@@ -137,13 +156,18 @@ impl Client {
             // It was ending when it accepted.
             Exchange::NotTaken | Exchange::HungUp => return Ok(None),
             Exchange::Stuck(failure) => return Err(failure),
-            Exchange::Lost(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Exchange::Lost(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+            {
                 return Err(hanging(&store_dir, stream.get_ref(), timeout));
             }
-            Exchange::Lost(error) => return Err(unreachable(&store_dir, 0).cause(error.to_string())),
+            Exchange::Lost(error) => {
+                return Err(unreachable(&store_dir, 0).cause(error.to_string()));
+            }
         };
         stream.get_ref().set_read_timeout(None).map_err(failed)?;
-        let log_start = std::fs::metadata(store_dir.join(journal::LOG_NAME)).map_or(0, |log| log.len());
+        let log_start =
+            std::fs::metadata(store_dir.join(journal::LOG_NAME)).map_or(0, |log| log.len());
         Ok(Some(Client {
             common_dir: common_dir.to_owned(),
             restart: None,
@@ -202,7 +226,11 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::call`].
-    pub fn call_as<O: Operation>(&mut self, operation: &O, signers: &Signers) -> Result<O::Answer, Failure> {
+    pub fn call_as<O: Operation>(
+        &mut self,
+        operation: &O,
+        signers: &Signers,
+    ) -> Result<O::Answer, Failure> {
         let Signers { author, committer } = signers.clone();
         self.from.author = author;
         self.from.committer = committer;
@@ -212,23 +240,26 @@ impl Client {
         answer
     }
 
-    /// As [`Client::call`] of a client that starts no other daemon; one that says nothing for `timeout` hangs.
+    /// As [`Client::call`] of a client that starts no other daemon; one that says nothing for
+    /// `timeout` hangs.
     pub(super) fn call_within<O: Operation>(
         &mut self,
         operation: &O,
         timeout: Duration,
     ) -> Result<O::Answer, Failure> {
         let set = self.stream.get_ref().set_read_timeout(Some(timeout));
-        set.map_err(|error| Failure::io("talk to", &self.store_dir.join(socket::SOCKET_NAME), &error))?;
+        set.map_err(|error| {
+            Failure::io("talk to", &self.store_dir.join(socket::SOCKET_NAME), &error)
+        })?;
         self.call(operation)
     }
 
-    /// Calls an operation and waits for its answer, however long that takes. After [`Stop`] it also waits until the daemon's process has
-    /// let go of the store.
+    /// Calls an operation and waits for its answer, however long that takes. After [`Stop`] it also
+    /// waits until the daemon's process has let go of the store.
     ///
     /// # Errors
-    /// The operation's; `daemon-unreachable`; `protocol-mismatch` where the daemon is of another version and the operation is not for every
-    /// version.
+    /// The operation's; `daemon-unreachable`; `protocol-mismatch` where the daemon is of another
+    /// version and the operation is not for every version.
     pub fn call<O: Operation>(&mut self, operation: &O) -> Result<O::Answer, Failure> {
         if self.info.protocol != PROTOCOL_VERSION && !O::FOR_EVERY_VERSION {
             return Err(wire::version_mismatch(
@@ -274,8 +305,8 @@ impl Client {
     }
 }
 
-/// Asks the daemon of the store in `store_dir` one thing, if it runs, and waits no longer than `patience` for each part of
-/// the answer.
+/// Asks the daemon of the store in `store_dir` one thing, if it runs, and waits no longer than
+/// `patience` for each part of the answer.
 ///
 /// # Errors
 /// The operation's; `daemon-unreachable` where none runs or it does not answer.
@@ -286,7 +317,8 @@ pub fn ask_running<O: Operation>(
 ) -> Result<O::Answer, Failure> {
     let lost = || unreachable(store_dir, 0);
     let stream = socket::connect(store_dir)?.ok_or_else(lost)?;
-    let failed = |error: io::Error| Failure::io("talk to", &store_dir.join(socket::SOCKET_NAME), &error);
+    let failed =
+        |error: io::Error| Failure::io("talk to", &store_dir.join(socket::SOCKET_NAME), &error);
     stream.set_read_timeout(Some(patience)).map_err(failed)?;
     stream.set_write_timeout(Some(patience)).map_err(failed)?;
     match exchange(
@@ -389,7 +421,10 @@ fn wait_for_answer(stream: &UnixStream) -> io::Result<Waited> {
 }
 
 fn is_hangup(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
+    matches!(
+        error.kind(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+    )
 }
 
 /// Tries to connect, soon and then less often, until `deadline`.

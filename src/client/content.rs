@@ -7,8 +7,13 @@ use tine_git::ObjectId;
 use tine_merge::{TextHunk, text_of};
 use tine_ops::{ErrorCode, Failure};
 
-/// One side's bytes as git stores them; `None` where there is no such side, and for a submodule, which has none.
-pub fn content(place: &Place, mode: Option<&str>, id: Option<&str>) -> Result<Option<Content>, Failure> {
+/// One side's bytes as git stores them; `None` where there is no such side, and for a submodule,
+/// which has none.
+pub fn content(
+    place: &Place,
+    mode: Option<&str>,
+    id: Option<&str>,
+) -> Result<Option<Content>, Failure> {
     let (Some(mode), Some(id)) = (mode, id) else {
         return Ok(None);
     };

@@ -10,7 +10,11 @@ use tine_ops::protocol::Difference;
 use tine_ops::{ErrorCode, Failure};
 
 /// Refuses paths that git does not understand.
-pub fn check_paths(difference: &Difference, place: &Path, paths: &[OsString]) -> Result<(), Failure> {
+pub fn check_paths(
+    difference: &Difference,
+    place: &Path,
+    paths: &[OsString],
+) -> Result<(), Failure> {
     if paths.is_empty() {
         return Ok(());
     }
@@ -25,11 +29,19 @@ pub fn check_paths(difference: &Difference, place: &Path, paths: &[OsString]) ->
     let failure = Failure::new(ErrorCode::PathRefused, "git does not understand the paths").hint(
         "name them from the fork's root, or in its mount from where you stand; `.` is everything there",
     );
-    Err(lines(&finished.stderr).into_iter().fold(failure, Failure::cause))
+    Err(lines(&finished.stderr)
+        .into_iter()
+        .fold(failure, Failure::cause))
 }
 
-/// `git diff` in `place` between the sides of `difference`, with the attributes of the fork's own view.
-pub fn git_diff(difference: &Difference, place: &Path, flags: &[&str], paths: &[OsString]) -> Command {
+/// `git diff` in `place` between the sides of `difference`, with the attributes of the fork's own
+/// view.
+pub fn git_diff(
+    difference: &Difference,
+    place: &Path,
+    flags: &[&str],
+    paths: &[OsString],
+) -> Command {
     let mut command = program::command(place);
     command
         .arg(format!("--attr-source={}", difference.view_tree))

@@ -1,7 +1,7 @@
 //! Ending a daemon from outside: asking it to, and killing one that does not answer.
 //!
-//! Killing loses no acknowledged write, but leaves mounts behind that answer nothing: they are cut off, which frees
-//! whoever waits for them, and detached.
+//! Killing loses no acknowledged write, but leaves mounts behind that answer nothing: they are cut
+//! off, which frees whoever waits for them, and detached.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -31,8 +31,8 @@ pub enum Stopped {
     Killed,
 }
 
-/// Ends the daemon of `repository`. Refused while programs use a mount; with `force` they are cut off, and a daemon that
-/// does not answer is killed.
+/// Ends the daemon of `repository`. Refused while programs use a mount; with `force` they are cut
+/// off, and a daemon that does not answer is killed.
 pub fn stop(repository: &Repository, force: bool) -> Result<Stopped, Failure> {
     if !force {
         return match Client::connect(repository.common_dir())? {
@@ -106,8 +106,10 @@ fn detach_mounts(repository: &Repository) -> Result<(), Failure> {
 
 /// Kills the daemon at the other end of `line` and clears its mounts away.
 fn kill(repository: &Repository, line: &UnixStream) -> Result<(), Failure> {
-    let failed = |action: &str, error: &io::Error| Failure::io(action, &Store::dir_of(repository), error);
-    let daemon = process::peer_credentials(line).map_err(|error| failed("ask who serves", &error))?;
+    let failed =
+        |action: &str, error: &io::Error| Failure::io(action, &Store::dir_of(repository), error);
+    let daemon =
+        process::peer_credentials(line).map_err(|error| failed("ask who serves", &error))?;
     process::kill(daemon.pid).map_err(|error| failed("kill the daemon of", &error))?;
     let store_dir = Store::dir_of(repository);
     if !killed::has_ended(line).map_err(|error| failed("wait for the daemon of", &error))? {

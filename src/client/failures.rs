@@ -4,7 +4,8 @@ use std::path::Path;
 
 use tine_ops::{ErrorCode, Failure};
 
-/// A failing system call on something that the caller named: what is missing there is the caller's mistake.
+/// A failing system call on something that the caller named: what is missing there is the caller's
+/// mistake.
 pub fn named(action: &str, path: &Path, error: &std::io::Error) -> Failure {
     let failure = Failure::io(action, path, error);
     match error.kind() {

@@ -1,7 +1,8 @@
 //! The hooks that `git commit` runs, around a commit that the daemon makes.
 //!
-//! They run in the mount and see what git's would: the index they are given holds what is about to be committed, and
-//! stays theirs, as with `git commit -a`; the message is in `COMMIT_EDITMSG`; their output goes to standard error.
+//! They run in the mount and see what git's would: the index they are given holds what is about to
+//! be committed, and stays theirs, as with `git commit -a`; the message is in `COMMIT_EDITMSG`;
+//! their output goes to standard error.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -17,12 +18,18 @@ use tine_git::{CallerConfig, CommitTime, Identity, program};
 use tine_ops::{ErrorCode, Failure};
 
 /// The hooks around a commit, in the order in which they run.
-pub const COMMIT_HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
+pub const COMMIT_HOOKS: [&str; 4] = [
+    "pre-commit",
+    "prepare-commit-msg",
+    "commit-msg",
+    "post-commit",
+];
 
 /// The hooks around a merge commit, likewise.
 pub const MERGE_HOOKS: [&str; 3] = ["pre-merge-commit", "prepare-commit-msg", "commit-msg"];
 
-/// Whether there may be any of them for the configuration's repository. Quick: one that is configured is not looked for.
+/// Whether there may be any of them for the configuration's repository. Quick: one that is
+/// configured is not looked for.
 pub fn may_run(config: Option<&CallerConfig>) -> bool {
     match config.and_then(CallerConfig::hooks_dir) {
         Some(dir) => COMMIT_HOOKS
@@ -99,7 +106,8 @@ impl Hooks {
     /// Gives the hooks an index that holds `view_tree`.
     pub fn give_index(&mut self, view_tree: &str) -> Result<(), Failure> {
         let index = Index::new(&self.git_dir)?;
-        // Entries that are in the tree keep what they know of the files, so that a hook's `git diff` reads none.
+        // Entries that are in the tree keep what they know of the files, so that a hook's
+        // `git diff` reads none.
         let mut command = program::command(&self.dir);
         command
             .args(["read-tree", "--reset", view_tree])
@@ -114,12 +122,14 @@ impl Hooks {
         self.run("pre-commit", &[])
     }
 
-    /// Lets `prepare-commit-msg` and, with `verify`, `commit-msg` have the message; what they make of it.
+    /// Lets `prepare-commit-msg` and, with `verify`, `commit-msg` have the message; what they make
+    /// of it.
     pub fn message(&self, message: String, verify: bool) -> Result<String, Failure> {
         self.reworded("COMMIT_EDITMSG", "message", message, verify)
     }
 
-    /// Runs `pre-merge-commit`, and lets the hooks of the message have that of a merge commit; what they make of it.
+    /// Runs `pre-merge-commit`, and lets the hooks of the message have that of a merge commit; what
+    /// they make of it.
     pub fn merge_message(&self, message: String, verify: bool) -> Result<String, Failure> {
         if verify {
             self.run("pre-merge-commit", &[])?;
@@ -136,7 +146,13 @@ impl Hooks {
     }
 
     /// Lets the hooks of a message have it in `file`, which says that it is of `kind`.
-    fn reworded(&self, file: &str, kind: &str, message: String, verify: bool) -> Result<String, Failure> {
+    fn reworded(
+        &self,
+        file: &str,
+        kind: &str,
+        message: String,
+        verify: bool,
+    ) -> Result<String, Failure> {
         let asked = ["prepare-commit-msg", "commit-msg"]
             .iter()
             .any(|hook| self.present.contains(hook));
@@ -234,9 +250,10 @@ impl PostCheckout {
     }
 }
 
-/// Runs git's `post-checkout` in the worktree at `dir`, whose HEAD went from the commit `old` (none: it is new) to `new`. `None`
-/// where there is no such hook, or it succeeds. The configuration is that of `git_dir`: a look for it in `dir` would ask the mount. Blocks
-/// until it has ended.
+/// Runs git's `post-checkout` in the worktree at `dir`, whose HEAD went from the commit `old`
+/// (none: it is new) to `new`. `None` where there is no such hook, or it succeeds. The
+/// configuration is that of `git_dir`: a look for it in `dir` would ask the mount. Blocks until it
+/// has ended.
 pub fn post_checkout(
     dir: &Path,
     git_dir: &Path,

@@ -7,15 +7,20 @@ use tine_git::caller::commit_time;
 use tine_git::{CallerConfig, Identity, Role, program};
 use tine_ops::{ErrorCode, Failure, Signers};
 
-/// The committer as git knows it in `dir`, whose configuration is `config`: from the caller's environment, then from the
-/// configuration. The time is now, or what `GIT_COMMITTER_DATE` says.
+/// The committer as git knows it in `dir`, whose configuration is `config`: from the caller's
+/// environment, then from the configuration. The time is now, or what `GIT_COMMITTER_DATE` says.
 pub fn committer(dir: &Path, config: Option<&CallerConfig>) -> Result<Identity, Failure> {
     of_caller(dir, config, Role::Committer)
 }
 
-/// The author as git knows it in `dir`, or as `--author` says: `Name <address>`, or else a pattern for the author of an
-/// earlier commit, as git takes it. The time is now, or what `GIT_AUTHOR_DATE` says.
-pub fn author(dir: &Path, config: Option<&CallerConfig>, given: Option<&str>) -> Result<Identity, Failure> {
+/// The author as git knows it in `dir`, or as `--author` says: `Name <address>`, or else a pattern
+/// for the author of an earlier commit, as git takes it. The time is now, or what `GIT_AUTHOR_DATE`
+/// says.
+pub fn author(
+    dir: &Path,
+    config: Option<&CallerConfig>,
+    given: Option<&str>,
+) -> Result<Identity, Failure> {
     let Some(given) = given else {
         return of_caller(dir, config, Role::Author);
     };
@@ -64,20 +69,31 @@ fn of_caller(dir: &Path, config: Option<&CallerConfig>, role: Role) -> Result<Id
 /// Name and address of the author of the newest commit whose author matches `pattern`.
 fn earlier_author(dir: &Path, pattern: &str) -> Result<(String, String), Failure> {
     let mut command = program::command(dir);
-    command.args(["log", "--all", "-1", "-i", "--use-mailmap", "--format=%aN%n%aE"]);
+    command.args([
+        "log",
+        "--all",
+        "-1",
+        "-i",
+        "--use-mailmap",
+        "--format=%aN%n%aE",
+    ]);
     command.arg(format!("--author={pattern}"));
     let found = program::finish(&mut command, b"")?;
     let text = String::from_utf8_lossy(&found.stdout);
     let mut words = text.lines();
     match (words.next(), words.next()) {
-        (Some(name), Some(email)) if found.status.success() => Ok((name.to_owned(), email.to_owned())),
+        (Some(name), Some(email)) if found.status.success() => {
+            Ok((name.to_owned(), email.to_owned()))
+        }
         _ => {
             let failure = Failure::new(
                 ErrorCode::Usage,
                 format!("{pattern:?} is no author, and no earlier commit's author matches it"),
             )
             .hint("write it as git does: `--author 'Name <address>'`");
-            Err(lines(&found.stderr).into_iter().fold(failure, Failure::cause))
+            Err(lines(&found.stderr)
+                .into_iter()
+                .fold(failure, Failure::cause))
         }
     }
 }

@@ -1,8 +1,10 @@
-//! A daemon that was killed and cannot end: one of its threads waits in the kernel for a mount that the process served.
+//! A daemon that was killed and cannot end: one of its threads waits in the kernel for a mount that
+//! the process served.
 //!
-//! An invalidation waits for a directory that a program has locked while it waits for an answer. After SIGKILL nobody
-//! answers, yet the thread holds `/dev/fuse`, the store's lock and the socket: the kernel takes connections for a process
-//! that will never read from them. Cutting off its mounts frees the program, the thread and with it the rest.
+//! An invalidation waits for a directory that a program has locked while it waits for an answer.
+//! After SIGKILL nobody answers, yet the thread holds `/dev/fuse`, the store's lock and the socket:
+//! the kernel takes connections for a process that will never read from them. Cutting off its
+//! mounts frees the program, the thread and with it the rest.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -16,11 +18,13 @@ use tine_workspace::Store;
 /// How long the kernel may take to end a process that was killed.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whether the process at the other end of `line` was killed, or has returned from `main`, and yet keeps the connection.
-/// False of every process that may still answer, and where that cannot be known (another pid namespace).
+/// Whether the process at the other end of `line` was killed, or has returned from `main`, and yet
+/// keeps the connection. False of every process that may still answer, and where that cannot be
+/// known (another pid namespace).
 pub fn is_at(line: &UnixStream) -> io::Result<bool> {
     let peer = process::peer_credentials(line)?;
-    // A connection that lasts even now has kept the process, and with it the number, from going to another.
+    // A connection that lasts even now has kept the process, and with it the number, from going to
+    // another.
     Ok(process::main_thread_has_ended(peer.pid) && !has_ended_within(line, Duration::ZERO)?)
 }
 
@@ -28,7 +32,9 @@ pub fn is_at(line: &UnixStream) -> io::Result<bool> {
 pub fn release(store_dir: &Path, line: &UnixStream) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io("end the daemon of", store_dir, &error);
     let daemon = process::peer_credentials(line).map_err(failed)?.pid;
-    log::info!("the daemon (process {daemon}) was killed and waits for its own mounts, which are cut off");
+    log::info!(
+        "the daemon (process {daemon}) was killed and waits for its own mounts, which are cut off"
+    );
     let mut refused = None;
     for dir in Store::recorded_mount_dirs(store_dir) {
         // As long as it has not ended, no other has the store and serves the mounts.
@@ -53,8 +59,8 @@ pub fn release(store_dir: &Path, line: &UnixStream) -> Result<(), Failure> {
     })
 }
 
-/// Whether the process at the other end, which says nothing more, has ended, or does so in time: the connection lasts as
-/// long as it.
+/// Whether the process at the other end, which says nothing more, has ended, or does so in time:
+/// the connection lasts as long as it.
 pub fn has_ended(line: &UnixStream) -> io::Result<bool> {
     has_ended_within(line, END_PATIENCE)
 }

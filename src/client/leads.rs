@@ -1,4 +1,5 @@
-//! Files of carried and inherited trees that lead back to where they were made: found, and made right where text is enough.
+//! Files of carried and inherited trees that lead back to where they were made: found, and made
+//! right where text is enough.
 //!
 //! | kind | what leads | here |
 //! |---|---|---|
@@ -8,8 +9,8 @@
 //! | cmake-cache | `CMAKE_HOME_DIRECTORY` and `CMAKE_CACHEFILE_DIR` | told |
 //! | cargo-target | paths that programs were compiled with (`CARGO_MANIFEST_DIR`) | told |
 //!
-//! Everything is read and written through the mount, without following a symlink: what is made right is in the fork's layer. The look
-//! is bounded ([`MAX_LOOKS`]).
+//! Everything is read and written through the mount, without following a symlink: what is made
+//! right is in the fork's layer. The look is bounded ([`MAX_LOOKS`]).
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -70,7 +71,11 @@ pub struct Lead {
 }
 
 /// Finds what leads out of a fork that was just made, and makes right what can be.
-pub fn make_right(place: &Place, connection: &mut Client, fork: &ForkInfo) -> Result<Vec<Lead>, Failure> {
+pub fn make_right(
+    place: &Place,
+    connection: &mut Client,
+    fork: &ForkInfo,
+) -> Result<Vec<Lead>, Failure> {
     let carried: Vec<RepoPath> = fork
         .carry
         .iter()
@@ -92,9 +97,10 @@ pub fn make_right(place: &Place, connection: &mut Client, fork: &ForkInfo) -> Re
     roots.sort();
     roots.dedup();
     roots.retain(|root| *root != fork.mount_dir && root.parent().is_some());
-    let top =
-        beneath::open_top(&fork.mount_dir).map_err(|error| Failure::io("open", &fork.mount_dir, &error))?;
-    // What a look through the mount finds there the kernel remembers for a second, while the main checkout may build on.
+    let top = beneath::open_top(&fork.mount_dir)
+        .map_err(|error| Failure::io("open", &fork.mount_dir, &error))?;
+    // What a look through the mount finds there the kernel remembers for a second, while the main
+    // checkout may build on.
     let build_top = fork.carry.as_ref().filter(|_| fork.parent.is_none());
     let build_top = build_top.and_then(|carry| beneath::open_top(&carry.from).ok());
     let mut search = Search {
@@ -120,7 +126,8 @@ pub fn make_right(place: &Place, connection: &mut Client, fork: &ForkInfo) -> Re
     Ok(search.found)
 }
 
-/// Looks again in a fork of which other files are seen now: it was mounted, or went back. What was made right before went with its layer.
+/// Looks again in a fork of which other files are seen now: it was mounted, or went back. What was
+/// made right before went with its layer.
 pub fn again(place: &Place, connection: &mut Client, fork: &ForkName) {
     let found = connection.show(fork).and_then(|fork| {
         let is_seen = fork.mounted && place.check_mounted_here(connection, &fork).is_ok();
@@ -136,8 +143,13 @@ pub fn again(place: &Place, connection: &mut Client, fork: &ForkName) {
     }
 }
 
-/// The places of the forks that `fork` began as, the nearest first. One that is gone had the usual place.
-fn ancestors(connection: &mut Client, fork: &ForkInfo, place: &Place) -> Result<Vec<PathBuf>, Failure> {
+/// The places of the forks that `fork` began as, the nearest first. One that is gone had the usual
+/// place.
+fn ancestors(
+    connection: &mut Client,
+    fork: &ForkInfo,
+    place: &Place,
+) -> Result<Vec<PathBuf>, Failure> {
     let (forks, _) = connection.forks()?;
     let usual = default_mount_root(place.repository()?.checkout_dir());
     let mut places = Vec::new();
@@ -198,7 +210,8 @@ impl Search<'_> {
             .map(|stat| stat.kind)
     }
 
-    /// Looks at a carried or inherited place, one level below, and where package managers put links deeper down.
+    /// Looks at a carried or inherited place, one level below, and where package managers put links
+    /// deeper down.
     fn place(&mut self, place: &RepoPath) {
         match self.kind_of(place) {
             Some(FileKind::Symlink) => self.link(place),
@@ -334,7 +347,9 @@ impl Search<'_> {
                 {
                     Some(path)
                 }
-                FileKind::Directory if bytes.ends_with(b".dist-info") => child(&path, "direct_url.json"),
+                FileKind::Directory if bytes.ends_with(b".dist-info") => {
+                    child(&path, "direct_url.json")
+                }
                 _ => None,
             };
             if let Some(file) = file
@@ -345,8 +360,8 @@ impl Search<'_> {
         }
     }
 
-    /// Lets a text file lead to the fork: the root to which it led, and whether it leads to the fork now. With `if_there` only where the
-    /// fork has what it names.
+    /// Lets a text file lead to the fork: the root to which it led, and whether it leads to the
+    /// fork now. With `if_there` only where the fork has what it names.
     fn rewrite(&self, path: &RepoPath, if_there: bool) -> Option<(Vec<u8>, bool)> {
         let mut text = self.text(path)?;
         let mut led = None;
@@ -358,7 +373,9 @@ impl Search<'_> {
             led = led.or_else(|| Some(root.to_vec()));
             let is_there = |rest: &Vec<u8>| {
                 let place = [self.to, rest.as_slice()].concat();
-                Path::new(OsStr::from_bytes(&place)).symlink_metadata().is_ok()
+                Path::new(OsStr::from_bytes(&place))
+                    .symlink_metadata()
+                    .is_ok()
             };
             if if_there && !named.iter().all(is_there) {
                 return led.map(|root| (root, false));
@@ -387,19 +404,27 @@ impl Search<'_> {
                 .mode(0o600)
                 .open(new)?;
             file.write_all(text)?;
-            file.set_permissions(fs::Permissions::from_mode(before.permissions().mode() & 0o7777))
+            file.set_permissions(fs::Permissions::from_mode(
+                before.permissions().mode() & 0o7777,
+            ))
         })
     }
 
-    /// Puts what `make` makes in the place of what is at `path`. The directory is opened first: nothing on the way can lead elsewhere.
-    fn exchange(&self, path: &RepoPath, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    /// Puts what `make` makes in the place of what is at `path`. The directory is opened first:
+    /// nothing on the way can lead elsewhere.
+    fn exchange(
+        &self,
+        path: &RepoPath,
+        make: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> io::Result<()> {
         let Some((dir, name)) = path.split_last() else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let dir = beneath::open(&self.top, dir.as_path(), Access::Look)?;
         let dir = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
         let new = dir.join(format!(".tine-{}.new", std::process::id()));
-        let made = make(&new).and_then(|()| fs::rename(&new, dir.join(OsStr::from_bytes(name.as_bytes()))));
+        let made = make(&new)
+            .and_then(|()| fs::rename(&new, dir.join(OsStr::from_bytes(name.as_bytes()))));
         if made.is_err() {
             let _ = fs::remove_file(&new);
         }
@@ -410,8 +435,8 @@ impl Search<'_> {
         if !self.look() {
             return;
         }
-        let target =
-            beneath::open(&self.top, path.as_path(), Access::Look).and_then(|link| beneath::read_link(&link));
+        let target = beneath::open(&self.top, path.as_path(), Access::Look)
+            .and_then(|link| beneath::read_link(&link));
         let Ok(target) = target else {
             return;
         };
@@ -424,15 +449,16 @@ impl Search<'_> {
         };
         // A root may have other names, by links above it.
         let target = Path::new(OsStr::from_bytes(&target));
-        let found =
-            beneath_a_root(&normalized(target)).or_else(|| beneath_a_root(&target.canonicalize().ok()?));
+        let found = beneath_a_root(&normalized(target))
+            .or_else(|| beneath_a_root(&target.canonicalize().ok()?));
         let Some((root, rest)) = found else {
             return;
         };
         // Joining nothing would add a slash.
         let to = Path::new(OsStr::from_bytes(self.to));
         let to: PathBuf = to.components().chain(rest.components()).collect();
-        let is_right = to.symlink_metadata().is_ok() && self.exchange(path, |new| symlink(&to, new)).is_ok();
+        let is_right =
+            to.symlink_metadata().is_ok() && self.exchange(path, |new| symlink(&to, new)).is_ok();
         let root = root.as_os_str().as_bytes().to_vec();
         self.found(path, LeadKind::Symlink, &root, is_right);
     }
@@ -455,7 +481,10 @@ impl Search<'_> {
 
     /// What cargo built says by its lists of dependencies where it was built.
     fn cargo(&mut self, dir: &RepoPath) {
-        let found = self.build_top.as_ref().and_then(|top| self.cargo_in(top, dir));
+        let found = self
+            .build_top
+            .as_ref()
+            .and_then(|top| self.cargo_in(top, dir));
         if let Some(root) = found {
             self.found(dir, LeadKind::CargoTarget, &root, false);
         }
@@ -463,8 +492,8 @@ impl Search<'_> {
 
     fn cargo_in(&self, top: &File, dir: &RepoPath) -> Option<Vec<u8>> {
         let profiles = self.list_in(top, dir).into_iter();
-        let profiles =
-            profiles.filter(|(name, kind)| *kind == FileKind::Directory && name.as_bytes() != b"tmp");
+        let profiles = profiles
+            .filter(|(name, kind)| *kind == FileKind::Directory && name.as_bytes() != b"tmp");
         for (profile, _) in profiles {
             let profile = dir.join(&profile);
             for place in [Some(profile.clone()), child(&profile, "deps")]
@@ -472,8 +501,9 @@ impl Search<'_> {
                 .flatten()
             {
                 let lists = self.list_in(top, &place).into_iter();
-                let lists = lists
-                    .filter(|(name, kind)| *kind == FileKind::Regular && name.as_bytes().ends_with(b".d"));
+                let lists = lists.filter(|(name, kind)| {
+                    *kind == FileKind::Regular && name.as_bytes().ends_with(b".d")
+                });
                 for (name, _) in lists.take(MAX_DEP_FILES) {
                     let text = self.text_in(top, &place.join(&name)).unwrap_or_default();
                     if let Some(root) = self.root_in(&text) {
@@ -494,8 +524,8 @@ impl Search<'_> {
     }
 }
 
-/// Whether package managers put symlinks to the project's own files into a directory of this name: commands, packages of a scope (`@name`),
-/// or an editable install.
+/// Whether package managers put symlinks to the project's own files into a directory of this name:
+/// commands, packages of a scope (`@name`), or an editable install.
 fn holds_links(name: &EntryName) -> bool {
     let name = name.as_bytes();
     name == b".bin" || name.starts_with(b"@") || name.starts_with(b"__editable__")
@@ -511,10 +541,11 @@ fn child(dir: &RepoPath, name: &str) -> Option<RepoPath> {
     Some(dir.join(&EntryName::new(name).ok()?))
 }
 
-/// `text` with `to` in the place of each `root` that stands there as a path or the beginning of one, and what follows it in each, up to
-/// where a path ends. `None` where there is none.
+/// `text` with `to` in the place of each `root` that stands there as a path or the beginning of
+/// one, and what follows it in each, up to where a path ends. `None` where there is none.
 fn replaced(text: &[u8], root: &[u8], to: &[u8]) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
-    let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-+~@".contains(byte) || !byte.is_ascii();
+    let is_of_name =
+        |byte: &u8| byte.is_ascii_alphanumeric() || b"._-+~@".contains(byte) || !byte.is_ascii();
     let ends_path = |byte: &u8| b" \t\r\n\"'`:;,)]}<>|&$\\".contains(byte);
     let mut rewritten = Vec::with_capacity(text.len());
     let mut named = Vec::new();
@@ -602,7 +633,11 @@ fn by_root<'f>(found: impl Iterator<Item = &'f Lead>) -> Vec<(&'f PathText, Vec<
 /// The first few paths.
 fn listed(found: &[&Lead]) -> String {
     const MOST: usize = 3;
-    let mut text: Vec<String> = found.iter().take(MOST).map(|lead| quoted(&lead.path)).collect();
+    let mut text: Vec<String> = found
+        .iter()
+        .take(MOST)
+        .map(|lead| quoted(&lead.path))
+        .collect();
     if found.len() > MOST {
         text.push("…".to_owned());
     }
@@ -639,7 +674,10 @@ mod tests {
         let own = said(SeenAt::Own);
         assert_eq!(own.len(), 3, "{own:?}");
         assert!(own[0].starts_with("a, c leads to /x/repo,") && own[0].contains("--at-origin"));
-        assert!(own[1].starts_with("b leads to /x/repo.forks/parent,") && own[1].contains("--at-parent"));
+        assert!(
+            own[1].starts_with("b leads to /x/repo.forks/parent,")
+                && own[1].contains("--at-parent")
+        );
         assert!(own[2].starts_with("d leads to") && !own[2].contains("--at-"));
         let is_seen = |note: &String| note.contains("see the fork");
         let seen = |notes: Vec<String>| notes.iter().map(is_seen).collect::<Vec<_>>();

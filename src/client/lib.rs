@@ -1,5 +1,6 @@
-//! A library for orchestrators of agents. It connects to the daemon of a repository, starts one if none runs, and calls operations.
-//! It also runs the steps that belong to the caller's process, as in git: hooks, identities, setup commands and diffs.
+//! A library for orchestrators of agents. It connects to the daemon of a repository, starts one if
+//! none runs, and calls operations. It also runs the steps that belong to the caller's process, as
+//! in git: hooks, identities, setup commands and diffs.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -38,7 +39,8 @@
 //! | [`diff`], [`content`] | differences and conflicts with their texts |
 //! | [`ending`], [`silent`] | the end of a daemon that is asked to, or does not answer |
 //!
-//! Three programs are in `examples/`: `overview`, `agents` and `gather`. Which program the daemon is started from is said in
+//! Three programs are in `examples/`: `overview`, `agents` and `gather`. Which program the daemon
+//! is started from is said in
 //! [`ConnectOptions::program`]: this one, if it is tine, or else the `tine` that `PATH` leads to.
 
 pub mod after_new;

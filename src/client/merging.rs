@@ -1,8 +1,9 @@
-//! The hooks that git runs around a merge: those of a commit for what is uncommitted in a source, and `pre-merge-commit`,
-//! `prepare-commit-msg` and `commit-msg` for a merge commit.
+//! The hooks that git runs around a merge: those of a commit for what is uncommitted in a source,
+//! and `pre-merge-commit`, `prepare-commit-msg` and `commit-msg` for a merge commit.
 //!
-//! They are asked before anything moves: the merge is planned as a dry run, and what they say counts for the merge that follows. Where the
-//! target is not checked out there is no place for its hooks, and they are skipped, as those of a fork that is not mounted.
+//! They are asked before anything moves: the merge is planned as a dry run, and what they say
+//! counts for the merge that follows. Where the target is not checked out there is no place for its
+//! hooks, and they are skipped, as those of a fork that is not mounted.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +102,9 @@ pub fn prepare(
         commit_wish.no_verify = wish.no_verify;
         // The plan of the merge is refused before, where that is not wanted.
         commit_wish.operation.allow_revert = true;
-        let made = commit::make(place, connection, &info, commit_wish, wish.output, &|| Ok(()))?;
+        let made = commit::make(place, connection, &info, commit_wish, wish.output, &|| {
+            Ok(())
+        })?;
         if made.hooks_skipped && !wish.no_verify {
             place.note(&format!(
                 "the hooks are skipped for {fork}: it is not mounted, and they need a checkout"
@@ -114,7 +117,8 @@ pub fn prepare(
     Ok(prepared)
 }
 
-/// The message of a source's merge commit as the target's hooks leave it; `None` where there is no such commit, or no hook.
+/// The message of a source's merge commit as the target's hooks leave it; `None` where there is no
+/// such commit, or no hook.
 fn message_of(
     place: &Place,
     connection: &mut Client,

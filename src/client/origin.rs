@@ -11,11 +11,12 @@
 //! …/.git/worktrees/<id>/gitdir   of the fork: a copy, as git may write there where it believes to be
 //! ```
 //!
-//! The backstage is a file system in memory over an empty directory beside the main checkout. `.git` of a worktree is a
-//! file, and nothing else can be mounted on it: so the real git directory cannot be at its own path beneath the fork.
+//! The backstage is a file system in memory over an empty directory beside the main checkout.
+//! `.git` of a worktree is a file, and nothing else can be mounted on it: so the real git directory
+//! cannot be at its own path beneath the fork.
 //!
-//! Commands of tine's that run there find out by [`AtOrigin::of`]: they talk to the daemon outside in its own terms, and
-//! start none, which would mount forks where nobody else sees them.
+//! Commands of tine's that run there find out by [`AtOrigin::of`]: they talk to the daemon outside
+//! in its own terms, and start none, which would mount forks where nobody else sees them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -51,7 +52,8 @@ pub struct AtOrigin {
 }
 
 impl AtOrigin {
-    /// How a command stands whose repository has this common directory; `None` where everything is at its own place.
+    /// How a command stands whose repository has this common directory; `None` where everything is
+    /// at its own place.
     pub fn of(common_dir: &Path) -> Option<AtOrigin> {
         let backstage = common_dir.parent()?.parent()?;
         if backstage.file_name() != Some(OsStr::new(BACKSTAGE_NAME)) {
@@ -85,8 +87,9 @@ impl AtOrigin {
     }
 }
 
-/// Where commands in `fork` see it, if not at its own place, as it was made or as `tine.atOrigin` says. Where no main checkout can be
-/// found, and in a command that sees a fork elsewhere already, it is as if nothing were asked for.
+/// Where commands in `fork` see it, if not at its own place, as it was made or as `tine.atOrigin`
+/// says. Where no main checkout can be found, and in a command that sees a fork elsewhere already,
+/// it is as if nothing were asked for.
 pub fn by_default(place: &Place, fork: &ForkInfo) -> Result<Option<PathBuf>, Failure> {
     let repository = place.repository()?;
     let seen_at = setting(place, fork)?;
@@ -112,7 +115,11 @@ fn setting(place: &Place, fork: &ForkInfo) -> Result<SeenAt, Failure> {
     })
 }
 
-pub fn place_of(place: &Place, fork: &ForkInfo, seen_at: SeenAt) -> Result<Option<PathBuf>, Failure> {
+pub fn place_of(
+    place: &Place,
+    fork: &ForkInfo,
+    seen_at: SeenAt,
+) -> Result<Option<PathBuf>, Failure> {
     match seen_at {
         SeenAt::Own => Ok(None),
         SeenAt::Origin => main_checkout(place.repository()?).map(Some),
@@ -132,7 +139,10 @@ pub struct SeenPlaces {
 impl SeenPlaces {
     /// Those of `fork`.
     pub fn of(place: &Place, fork: &ForkInfo) -> Result<SeenPlaces, Failure> {
-        let parent = fork.parent.as_ref().and_then(|_| parent_place(place, fork).ok());
+        let parent = fork
+            .parent
+            .as_ref()
+            .and_then(|_| parent_place(place, fork).ok());
         Ok(SeenPlaces {
             by_default: setting(place, fork)?,
             origin: main_checkout(place.repository()?).ok(),
@@ -141,8 +151,9 @@ impl SeenPlaces {
     }
 }
 
-/// The place of the fork that `fork` began as: of one that was made to be seen at its own parent's place, that. What is configured for
-/// all forks does not count: what was built there names the place itself.
+/// The place of the fork that `fork` began as: of one that was made to be seen at its own parent's
+/// place, that. What is configured for all forks does not count: what was built there names the
+/// place itself.
 fn parent_place(place: &Place, fork: &ForkInfo) -> Result<PathBuf, Failure> {
     let (forks, _) = place.connect()?.forks()?;
     let mut at = fork;
@@ -186,9 +197,13 @@ fn parent_place(place: &Place, fork: &ForkInfo) -> Result<PathBuf, Failure> {
     .hint("`--no-at-origin` runs the command at the fork's own path"))
 }
 
-/// The root of the fork as a command sees it that runs now, and the directory in which it runs. Where `origin` is given, this process
-/// moves into a namespace where the fork is there.
-pub fn place(place: &Place, fork: &ForkInfo, origin: Option<PathBuf>) -> Result<(PathBuf, PathBuf), Failure> {
+/// The root of the fork as a command sees it that runs now, and the directory in which it runs.
+/// Where `origin` is given, this process moves into a namespace where the fork is there.
+pub fn place(
+    place: &Place,
+    fork: &ForkInfo,
+    origin: Option<PathBuf>,
+) -> Result<(PathBuf, PathBuf), Failure> {
     Ok(match origin {
         Some(checkout_dir) => {
             stand(place, fork, &checkout_dir)?;
@@ -205,9 +220,14 @@ pub fn check(place: &Place) -> Result<(), Failure> {
     if let Some(at_origin) = AtOrigin::of(repository.common_dir()) {
         return Err(Failure::new(
             ErrorCode::Busy,
-            format!("a fork stands at {} already", at_origin.checkout_dir.display()),
+            format!(
+                "a fork stands at {} already",
+                at_origin.checkout_dir.display()
+            ),
         )
-        .hint("run the command without `--at-origin` to have it in another fork, or from outside"));
+        .hint(
+            "run the command without `--at-origin` to have it in another fork, or from outside",
+        ));
     }
     namespace::try_private_mounts().map_err(|error| not_permitted(&error))
 }
@@ -230,8 +250,8 @@ pub fn main_checkout(repository: &Repository) -> Result<PathBuf, Failure> {
     .hint("`--at-origin` needs one: a bare repository has none; where .git is a file, run it in the main checkout"))
 }
 
-/// Moves this process into a namespace where `fork`, which is mounted, stands at `checkout_dir`. Where that fails nothing
-/// is left of it: the process must end.
+/// Moves this process into a namespace where `fork`, which is mounted, stands at `checkout_dir`.
+/// Where that fails nothing is left of it: the process must end.
 pub fn stand(place: &Place, fork: &ForkInfo, checkout_dir: &Path) -> Result<(), Failure> {
     let repository = place.repository()?;
     let common_dir = repository.common_dir();
@@ -246,8 +266,8 @@ pub fn stand(place: &Place, fork: &ForkInfo, checkout_dir: &Path) -> Result<(), 
     set_up(&at_origin, &backstage, &dot_gits)
 }
 
-/// The place in the fork, which stands at `checkout_dir`, that `cwd` is in the main checkout or in the fork; the root
-/// where it is in neither or the fork has no such directory.
+/// The place in the fork, which stands at `checkout_dir`, that `cwd` is in the main checkout or in
+/// the fork; the root where it is in neither or the fork has no such directory.
 pub fn dir_like(cwd: &Path, fork: &ForkInfo, checkout_dir: &Path) -> PathBuf {
     [checkout_dir, &fork.mount_dir]
         .iter()
@@ -259,9 +279,18 @@ pub fn dir_like(cwd: &Path, fork: &ForkInfo, checkout_dir: &Path) -> PathBuf {
         .unwrap_or_else(|| checkout_dir.to_owned())
 }
 
-fn set_up(at_origin: &AtOrigin, backstage: &Path, dot_gits: &[(PathBuf, PathBuf)]) -> Result<(), Failure> {
+fn set_up(
+    at_origin: &AtOrigin,
+    backstage: &Path,
+    dot_gits: &[(PathBuf, PathBuf)],
+) -> Result<(), Failure> {
     namespace::mount_memory(backstage).map_err(failed("mount a file system at", backstage))?;
-    let like_checkout = backstage.join(at_origin.checkout_dir.file_name().unwrap_or(OsStr::new("repo")));
+    let like_checkout = backstage.join(
+        at_origin
+            .checkout_dir
+            .file_name()
+            .unwrap_or(OsStr::new("repo")),
+    );
     let git_dir = like_checkout.join(".git");
     let files_dir = backstage.join(FILES_NAME);
     for dir in [&like_checkout, &git_dir, &files_dir] {
@@ -305,7 +334,8 @@ fn set_up(at_origin: &AtOrigin, backstage: &Path, dot_gits: &[(PathBuf, PathBuf)
     fs::write(&said, at_origin.encode()).map_err(failed("write", &said))
 }
 
-/// Makes each name in `dir` a link in `at`, unless it is taken there. Of a directory that cannot be listed there are none.
+/// Makes each name in `dir` a link in `at`, unless it is taken there. Of a directory that cannot be
+/// listed there are none.
 fn link_names(dir: &Path, at: &Path) -> Result<(), Failure> {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let link = at.join(entry.file_name());
@@ -319,8 +349,9 @@ fn link_names(dir: &Path, at: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The empty directory that the backstage is mounted over: beside the main checkout, where the paths that git's conditional
-/// includes look at are much the same, or else beside the fork. It stays, for all commands.
+/// The empty directory that the backstage is mounted over: beside the main checkout, where the
+/// paths that git's conditional includes look at are much the same, or else beside the fork. It
+/// stays, for all commands.
 fn make_backstage(at_origin: &AtOrigin) -> Result<PathBuf, Failure> {
     let near_checkout = default_mount_root(&at_origin.checkout_dir);
     let near_fork = at_origin.mount_dir.parent().unwrap_or(&at_origin.mount_dir);
@@ -341,7 +372,8 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Nobody else may exchange what is mounted there: it holds git's configuration, which names programs.
+/// Nobody else may exchange what is mounted there: it holds git's configuration, which names
+/// programs.
 fn trusted(checkout_dir: &Path, parent: &Path, backstage: PathBuf) -> Result<PathBuf, Failure> {
     let owner_of = |path: &Path| fs::metadata(path).ok().map(|meta| meta.uid());
     let mut trusted = vec![0, process::effective_uid()];
@@ -361,7 +393,8 @@ fn trusted(checkout_dir: &Path, parent: &Path, backstage: PathBuf) -> Result<Pat
 
 fn bind(from: &Path, to: &Path) -> Result<(), Failure> {
     namespace::bind(from, to).map_err(|error| {
-        failed("mount over", to)(error).cause(format!("what is to be seen there is {}", from.display()))
+        failed("mount over", to)(error)
+            .cause(format!("what is to be seen there is {}", from.display()))
     })
 }
 

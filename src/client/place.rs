@@ -1,4 +1,5 @@
-//! The place that a command runs at: its directory, its repository, the daemon, and the fork it means.
+//! The place that a command runs at: its directory, its repository, the daemon, and the fork it
+//! means.
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -23,7 +24,8 @@ pub trait Listener: Send + Sync {
     /// Receives a remark, in one sentence.
     fn note(&self, _text: &str) {}
 
-    /// Receives the start of a long step, such as `committing`. The step ends when the returned guard is dropped.
+    /// Receives the start of a long step, such as `committing`. The step ends when the returned
+    /// guard is dropped.
     fn begins(&self, _what: &'static str) -> Option<Box<dyn Any>> {
         None
     }
@@ -46,7 +48,8 @@ impl Place {
     /// Finds the place of `dir`, which may be anywhere inside a checkout.
     ///
     /// # Errors
-    /// `not-found` where there is no such directory. Whether a repository is around it is found out when it is needed.
+    /// `not-found` where there is no such directory. Whether a repository is around it is found out
+    /// when it is needed.
     pub fn find(dir: &Path, listener: Arc<dyn Listener>) -> Result<Place, Failure> {
         let dir = dir
             .canonicalize()
@@ -88,8 +91,8 @@ impl Place {
         Ok(self.repository.get_or_init(|| found))
     }
 
-    /// A directory whose daemon is gone answers nothing: say so, and not that it is no repository. `stat` would not do: the
-    /// kernel may still know its answer.
+    /// A directory whose daemon is gone answers nothing: say so, and not that it is no repository.
+    /// `stat` would not do: the kernel may still know its answer.
     fn check_mount_is_alive(&self) -> Result<(), Failure> {
         if !fuse::has_lost_daemon(|| fs_figures(&self.cwd).map(|_| ())) {
             return Ok(());
@@ -103,12 +106,14 @@ impl Place {
         ))
     }
 
-    /// Refuses where a mounted fork is not to be seen by this command: what is written to its directory goes elsewhere.
+    /// Refuses where a mounted fork is not to be seen by this command: what is written to its
+    /// directory goes elsewhere.
     pub fn check_mounted_here(&self, connection: &Client, fork: &ForkInfo) -> Result<(), Failure> {
         if !fork.mounted || self.at_origin().is_some() || fuse::is_seen_at(&fork.mount_dir) {
             return Ok(());
         }
-        // In the daemon's own namespace it is there no longer: the daemon has ended since, or somebody unmounted it.
+        // In the daemon's own namespace it is there no longer: the daemon has ended since, or
+        // somebody unmounted it.
         let theirs = connection.info().mount_namespace;
         if theirs.is_none() || theirs == mount_namespace_of(Path::new("/proc/self")) {
             return Ok(());
@@ -161,7 +166,8 @@ impl Place {
         Ok(client)
     }
 
-    /// Connects for a command that needs a fork to be there: where the repository has no store, nothing is started.
+    /// Connects for a command that needs a fork to be there: where the repository has no store,
+    /// nothing is started.
     pub fn connect_to_forks(&self) -> Result<Option<Client>, Failure> {
         if !Store::dir_of(self.repository()?).exists() {
             return Ok(None);
@@ -197,7 +203,8 @@ impl Place {
 
     /// The fork in whose mount the command runs.
     fn fork_here(&self, connection: &mut Client) -> Result<ForkName, Failure> {
-        self.fork_if_here(connection)?.ok_or_else(Failure::not_in_fork)
+        self.fork_if_here(connection)?
+            .ok_or_else(Failure::not_in_fork)
     }
 
     /// The fork in whose mount the command runs, if it does.
@@ -230,7 +237,8 @@ impl Place {
     /// Connects for an operation. Starts no daemon for a fork in a repository without a store.
     ///
     /// # Errors
-    /// `no-such-fork` or `not-in-fork` where there is no store; others where the daemon cannot be reached.
+    /// `no-such-fork` or `not-in-fork` where there is no store; others where the daemon cannot be
+    /// reached.
     pub fn connect_for<O: Operation + Clone>(&self, operation: &O) -> Result<Client, Failure> {
         if let Some(fork) = operation.clone().fork()
             && !Store::dir_of(self.repository()?).exists()
@@ -267,7 +275,9 @@ pub fn umask() -> u16 {
     std::fs::read_to_string("/proc/self/status")
         .ok()
         .and_then(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("Umask:"))?;
             u16::from_str_radix(line.trim(), 8).ok()
         })
         .unwrap_or(0o022)

@@ -1,6 +1,7 @@
 //! Daemons that no socket leads to: one that hangs while it starts, or while it ends.
 //!
-//! The store's lock tells that there is one, and not which. So they are found by their command line, which names the repository.
+//! The store's lock tells that there is one, and not which. So they are found by their command
+//! line, which names the repository.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -19,8 +20,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How long the kernel may take to end a process that was killed.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The daemon of the repository with this common directory, where one still has no socket, or has it no more, when `patience` is over.
-/// Waits as long as that.
+/// The daemon of the repository with this common directory, where one still has no socket, or has
+/// it no more, when `patience` is over. Waits as long as that.
 ///
 /// # Errors
 /// As [`socket::connect`].
@@ -48,8 +49,9 @@ pub fn find(common_dir: &Path, patience: Duration) -> Result<Option<u32>, Failur
 pub fn kill(common_dir: &Path) -> Result<bool, Failure> {
     let found = daemons(common_dir);
     for daemon in found.iter().filter(|daemon| daemon.is_running()) {
-        process::kill(daemon.pid())
-            .map_err(|error| Failure::io("kill the daemon of", &socket::store_dir(common_dir), &error))?;
+        process::kill(daemon.pid()).map_err(|error| {
+            Failure::io("kill the daemon of", &socket::store_dir(common_dir), &error)
+        })?;
     }
     let deadline = Instant::now() + END_PATIENCE;
     while found.iter().any(ProcessId::is_running) {
@@ -68,7 +70,8 @@ fn daemons(common_dir: &Path) -> Vec<ProcessId> {
         let is_trusted = fs::metadata(proc_dir).is_ok_and(|meta| [0, owner].contains(&meta.uid()));
         is_trusted
             && fs::read(proc_dir.join("cmdline")).is_ok_and(|line| {
-                store_of(&line).is_some_and(|dir| is_same_file(&proc_dir.join("cwd").join(dir), common_dir))
+                store_of(&line)
+                    .is_some_and(|dir| is_same_file(&proc_dir.join("cwd").join(dir), common_dir))
             })
     };
     let mut daemons = ProcessId::all_where(is_daemon);
@@ -97,7 +100,10 @@ mod tests {
     #[test]
     fn a_daemon_is_known_by_its_command_line() {
         let of = |line: &'static [u8]| store_of(line).map(|dir| dir.to_str().unwrap());
-        assert_eq!(of(b"tine\0daemon\0run\0--store-of\0/r/.git\0"), Some("/r/.git"));
+        assert_eq!(
+            of(b"tine\0daemon\0run\0--store-of\0/r/.git\0"),
+            Some("/r/.git")
+        );
         assert_eq!(
             of(b"/bin/tine\0-C\0/r\0daemon\0run\0--store-of=.git\0"),
             Some(".git")

@@ -1,4 +1,5 @@
-//! The socket's serving side: who may connect, reading requests, writing answers. Each connection has a thread.
+//! The socket's serving side: who may connect, reading requests, writing answers. Each connection
+//! has a thread.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,20 +18,23 @@ use tine_ops::{Call, Editor, Operation, Stop};
 use tine_sys::asker;
 use tine_sys::process::{self, PeerCredentials};
 
-/// How long to wait after the kernel refused a connection (too many open files), before the next try.
+/// How long to wait after the kernel refused a connection (too many open files), before the next
+/// try.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How many clients are served at once; each has a thread.
 const MAX_CLIENTS: usize = 512;
 
-/// How long a client may say nothing before its first request, which every client sends at once. Later it may take its
-/// time.
+/// How long a client may say nothing before its first request, which every client sends at once.
+/// Later it may take its time.
 const FIRST_REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the rest of a request may take once it began, and how long a client may leave its answer unread.
+/// How long the rest of a request may take once it began, and how long a client may leave its
+/// answer unread.
 const TRANSFER_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a client that is one too many has for saying what it wants. Nobody else is let in meanwhile.
+/// How long a client that is one too many has for saying what it wants. Nobody else is let in
+/// meanwhile.
 const TURNING_AWAY: Duration = Duration::from_millis(10);
 
 /// Serves whoever connects, for the life of the process.
@@ -66,8 +70,8 @@ pub fn accept_all(daemon: &Arc<Daemon>, listener: &UnixListener) {
     }
 }
 
-/// Says that there are too many clients. The request is taken off the socket first, if it comes at once: a client whose
-/// request was not read takes the daemon for ended.
+/// Says that there are too many clients. The request is taken off the socket first, if it comes at
+/// once: a client whose request was not read takes the daemon for ended.
 fn turn_away(mut stream: &UnixStream) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     if process::wait_until_readable(stream, Some(TURNING_AWAY))? {
@@ -89,10 +93,11 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
         log::warn!("user {} (process {}) is not served", peer.uid, peer.pid);
         return send::<()>(
             stream,
-            &Err(
-                Failure::new(ErrorCode::PermissionDenied, "the daemon belongs to another user")
-                    .hint("run as the user who owns the repository"),
-            ),
+            &Err(Failure::new(
+                ErrorCode::PermissionDenied,
+                "the daemon belongs to another user",
+            )
+            .hint("run as the user who owns the repository")),
         );
     }
     stream.set_read_timeout(Some(TRANSFER_PATIENCE))?;
@@ -159,7 +164,9 @@ fn answer(
         peer,
         from: &request.from,
     };
-    let answered = catch_unwind(AssertUnwindSafe(|| asker::serve(peer.pid, || request.run(&call))));
+    let answered = catch_unwind(AssertUnwindSafe(|| {
+        asker::serve(peer.pid, || request.run(&call))
+    }));
     let response = answered.unwrap_or_else(|panic| {
         let what = panic
             .downcast_ref::<String>()
@@ -179,7 +186,10 @@ fn answer(
     response
 }
 
-fn send<Answer: Serialize>(mut stream: &UnixStream, response: &Result<Answer, Failure>) -> io::Result<()> {
+fn send<Answer: Serialize>(
+    mut stream: &UnixStream,
+    response: &Result<Answer, Failure>,
+) -> io::Result<()> {
     let line = wire::encode_response(response)
         .or_else(|failure| wire::encode_response::<()>(&Err(failure)))
         .map_err(io::Error::other)?;
@@ -193,7 +203,11 @@ mod tests {
     #[test]
     fn only_the_owner_and_root_may_ask() {
         let own = process::effective_uid();
-        let peer = |uid| PeerCredentials { pid: 1, uid, gid: 0 };
+        let peer = |uid| PeerCredentials {
+            pid: 1,
+            uid,
+            gid: 0,
+        };
         assert!(may_ask(peer(own)));
         assert!(may_ask(peer(0)));
         assert!(!may_ask(peer(own + 4711)));

@@ -1,7 +1,7 @@
 //! The daemon's log, `<store>/daemon.log`.
 //!
-//! The launched daemon's standard error leads there; a start with more than [`ROTATE_BYTES`] in it moves it to
-//! `daemon.log.old` first.
+//! The launched daemon's standard error leads there; a start with more than [`ROTATE_BYTES`] in it
+//! moves it to `daemon.log.old` first.
 
 use std::backtrace::Backtrace;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -28,15 +28,18 @@ const MAX_ERROR_CHARS: usize = 300;
 /// What stands before the message of an error in the log.
 const ERROR_MARK: &str = " ERROR ";
 
-/// Opens the log for a daemon that is about to start, making the store's directory if it is missing. Also gives the
-/// log's length in bytes: what lies beyond it later was written by that daemon. Where the log cannot be opened, what is
-/// logged goes nowhere.
+/// Opens the log for a daemon that is about to start, making the store's directory if it is
+/// missing. Also gives the log's length in bytes: what lies beyond it later was written by that
+/// daemon. Where the log cannot be opened, what is logged goes nowhere.
 pub fn open(store_dir: &Path) -> Result<(File, u64), Failure> {
     let path = store_dir.join(LOG_NAME);
     // Before anything is written there.
     Store::exists_at(store_dir)?;
     let open = || -> io::Result<(File, u64)> {
-        DirBuilder::new().recursive(true).mode(0o700).create(store_dir)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(store_dir)?;
         if fs::metadata(&path).is_ok_and(|log| log.len() > ROTATE_BYTES) {
             fs::rename(&path, path.with_extension("log.old"))?;
         }
@@ -65,12 +68,15 @@ pub fn last_error(store_dir: &Path, from: u64) -> Option<String> {
     let mut tail = Vec::new();
     log.take(TAIL_BYTES).read_to_end(&mut tail).ok()?;
     let tail = String::from_utf8_lossy(&tail);
-    let (_, message) = tail.lines().rev().find_map(|line| line.split_once(ERROR_MARK))?;
+    let (_, message) = tail
+        .lines()
+        .rev()
+        .find_map(|line| line.split_once(ERROR_MARK))?;
     Some(message.chars().take(MAX_ERROR_CHARS).collect())
 }
 
-/// Sends what the daemon logs to standard error, a line each: time, level, message. `TINE_LOG` sets the level (default
-/// `info`), in the syntax of `RUST_LOG`.
+/// Sends what the daemon logs to standard error, a line each: time, level, message. `TINE_LOG` sets
+/// the level (default `info`), in the syntax of `RUST_LOG`.
 pub fn init() {
     let environment = env_logger::Env::new().filter_or("TINE_LOG", "info");
     let builder = &mut env_logger::Builder::from_env(environment);

@@ -1,9 +1,10 @@
 //! Starting a daemon: the client's half, and the words with which the new process reports to it.
 //!
-//! The client runs `tine daemon run --store-of <common-dir>` with nothing of its own left open: standard input is
-//! `/dev/null`, the directory is `/`, standard error is the log, and standard output is a socket on which the new
-//! process says one line: that it listens, or the failure that ended it. It then leads its standard output to the log,
-//! and no terminal, directory or mount of the client's is held.
+//! The client runs `tine daemon run --store-of <common-dir>` with nothing of its own left open:
+//! standard input is `/dev/null`, the directory is `/`, standard error is the log, and standard
+//! output is a socket on which the new process says one line: that it listens, or the failure that
+//! ended it. It then leads its standard output to the log, and no terminal, directory or mount of
+//! the client's is held.
 
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Write};
@@ -18,7 +19,8 @@ use super::{journal, socket, wire};
 use tine_ops::failure::{ErrorCode, Failure};
 use tine_sys::process;
 
-/// Set in the environment of a daemon that a client launched: it goes into the background and reports.
+/// Set in the environment of a daemon that a client launched: it goes into the background and
+/// reports.
 const LAUNCHED_VARIABLE: &str = "TINE_LAUNCHED";
 
 /// The longest report in bytes.
@@ -29,13 +31,18 @@ const MAX_REPORT_BYTES: u64 = 1 << 20;
 pub enum Launched {
     /// The new daemon has the store and listens.
     Listening,
-    /// Another process has the store: a daemon that starts or ends, or a program that embeds the library.
+    /// Another process has the store: a daemon that starts or ends, or a program that embeds the
+    /// library.
     StoreLocked(Failure),
 }
 
-/// Starts a daemon for the repository with this common directory from the program `program` (default: tine), and
-/// waits until it listens or has failed, at most until `deadline`.
-pub fn launch(common_dir: &Path, program: Option<&Path>, deadline: Instant) -> Result<Launched, Failure> {
+/// Starts a daemon for the repository with this common directory from the program `program`
+/// (default: tine), and waits until it listens or has failed, at most until `deadline`.
+pub fn launch(
+    common_dir: &Path,
+    program: Option<&Path>,
+    deadline: Instant,
+) -> Result<Launched, Failure> {
     let store_dir = socket::store_dir(common_dir);
     let (log, log_start) = journal::open(&store_dir)?;
     let (ours, theirs) =
@@ -94,9 +101,10 @@ fn start(program: &Path, common_dir: &Path, report: UnixStream, log: File) -> io
     Ok(())
 }
 
-/// Whether a variable belongs to the command that happens to start the daemon and not to all that it will serve: the
-/// repository and the dates of one call of git. Where git is configured stays, and so do identities: the daemon needs
-/// one for a policy that commits after an `umount` from outside. Every other request brings its own.
+/// Whether a variable belongs to the command that happens to start the daemon and not to all that
+/// it will serve: the repository and the dates of one call of git. Where git is configured stays,
+/// and so do identities: the daemon needs one for a policy that commits after an `umount` from
+/// outside. Every other request brings its own.
 fn leads_astray(variable: &str) -> bool {
     const KEPT: [&str; 10] = [
         "GIT_CONFIG_",
@@ -111,11 +119,12 @@ fn leads_astray(variable: &str) -> bool {
         "GIT_TRACE",
     ];
     variable.starts_with("GIT_")
-        && (variable == "GIT_CONFIG_PARAMETERS" || !KEPT.iter().any(|prefix| variable.starts_with(prefix)))
+        && (variable == "GIT_CONFIG_PARAMETERS"
+            || !KEPT.iter().any(|prefix| variable.starts_with(prefix)))
 }
 
-/// This program's file, if it is tine; where that was replaced since the start, what runs. A program that uses the library has the one that
-/// `PATH` leads to.
+/// This program's file, if it is tine; where that was replaced since the start, what runs. A
+/// program that uses the library has the one that `PATH` leads to.
 fn this_program() -> PathBuf {
     let is_tine = |program: &Path| {
         let name = program.file_name().and_then(|name| name.to_str());
@@ -142,19 +151,24 @@ fn hear(report: UnixStream, deadline: Instant) -> io::Result<Option<Result<(), F
 pub struct Reporter(());
 
 impl Reporter {
-    /// Goes into the background if a client launched this process; `None` if it was started by hand.
+    /// Goes into the background if a client launched this process; `None` if it was started by
+    /// hand.
     pub fn new() -> Result<Option<Reporter>, Failure> {
         if std::env::var_os(LAUNCHED_VARIABLE).is_none() {
             return Ok(None);
         }
         process::daemonise().map_err(|error| {
-            Failure::new(ErrorCode::Internal, "the daemon could not go into the background")
-                .cause(error.to_string())
+            Failure::new(
+                ErrorCode::Internal,
+                "the daemon could not go into the background",
+            )
+            .cause(error.to_string())
         })?;
         Ok(Some(Reporter(())))
     }
 
-    /// Tells the client how the start went and lets go of it. A client that is gone already is no trouble.
+    /// Tells the client how the start went and lets go of it. A client that is gone already is no
+    /// trouble.
     pub fn report(self, outcome: Result<(), &Failure>) {
         let reported = wire::encode_response(&outcome.map_err(Failure::clone))
             .map_err(io::Error::other)
@@ -201,15 +215,20 @@ mod tests {
     fn launch_script(text: &str) -> Failure {
         let place = tempfile::tempdir().unwrap();
         let script = place.path().join("program");
-        // Written by another process: a descriptor open for writing here could leak into the child of another test
-        // and make the script "busy".
+        // Written by another process: a descriptor open for writing here could leak into the child
+        // of another test and make the script "busy".
         let mut writer = Command::new("sh")
             .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
             .arg(&script)
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        writer
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
         assert!(writer.wait().unwrap().success());
         let deadline = Instant::now() + Duration::from_secs(10);
         launch(place.path(), Some(&script), deadline).unwrap_err()
@@ -225,7 +244,8 @@ mod tests {
     #[test]
     fn a_failure_of_the_start_arrives_with_its_code() {
         let mut line =
-            wire::encode_response::<()>(&Err(Failure::new(ErrorCode::NewerFormat, "too new"))).unwrap();
+            wire::encode_response::<()>(&Err(Failure::new(ErrorCode::NewerFormat, "too new")))
+                .unwrap();
         line.pop();
         let failure = launch_script(&format!(
             "#!/bin/sh\necho '{}'\n",

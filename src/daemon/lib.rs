@@ -1,7 +1,8 @@
 //! One process per store: owns the store, the mounts and the socket.
 //!
-//! Every command that changes a fork goes through the daemon, so kernel caches, tools and command line always agree.
-//! Requests and answers are JSON, one a line; whatever fails becomes a [`Failure`](tine_ops::Failure) with a stable code.
+//! Every command that changes a fork goes through the daemon, so kernel caches, tools and command
+//! line always agree. Requests and answers are JSON, one a line; whatever fails becomes a
+//! [`Failure`](tine_ops::Failure) with a stable code.
 //!
 //! ```text
 //! client ── launch ──► (a new process) server::run

@@ -24,7 +24,8 @@ use tine_workspace::Store;
 /// How a daemon lives.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// How often forks are looked after: what was written is brought to the disk, what git has leaves the layer.
+    /// How often forks are looked after: what was written is brought to the disk, what git has
+    /// leaves the layer.
     pub upkeep_every: Duration,
     /// How long a daemon without mounts and clients waits before it ends.
     pub idle_limit: Duration,
@@ -39,11 +40,13 @@ impl Default for ServerOptions {
     }
 }
 
-/// Runs the daemon of the repository with this common directory in this process until it is told to stop: takes the
-/// store's lock, detaches stale mounts, mounts again what was mounted, then serves the socket.
+/// Runs the daemon of the repository with this common directory in this process until it is told to
+/// stop: takes the store's lock, detaches stale mounts, mounts again what was mounted, then serves
+/// the socket.
 ///
-/// Where a client launched this process, it goes into the background first (so no thread may have been started yet) and
-/// reports to that client; a failure to start is then reported and no error here.
+/// Where a client launched this process, it goes into the background first (so no thread may have
+/// been started yet) and reports to that client; a failure to start is then reported and no error
+/// here.
 pub fn run(common_dir: &Path) -> Result<(), Failure> {
     run_with(common_dir, &ServerOptions::default())
 }
@@ -93,7 +96,8 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
     Ok(())
 }
 
-/// Takes the store and binds the socket. Whoever connects from now on waits until the forks are recovered.
+/// Takes the store and binds the socket. Whoever connects from now on waits until the forks are
+/// recovered.
 fn start(common_dir: &Path) -> Result<(Arc<Daemon>, UnixListener), Failure> {
     program::check_version()?;
     let repository = Repository::open(common_dir)?;
@@ -171,7 +175,10 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
             && daemon.mounts() == 0
             && !daemon.handoffs.is_busy();
         if is_idle {
-            log::info!("nothing is mounted and nobody asked for {:?}", options.idle_limit);
+            log::info!(
+                "nothing is mounted and nobody asked for {:?}",
+                options.idle_limit
+            );
             match tine_ops::stop(daemon, Insistence::Refuse) {
                 Ok(_) => break,
                 Err(failure) => log::warn!("{failure}"),
@@ -183,9 +190,13 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
 
 /// Looks after what commands dropped: what is too old or too much goes.
 fn tend(daemon: &Daemon) {
-    let tended = daemon
-        .repository_now()
-        .and_then(|repository| Ok(recovery::tend(&daemon.store, &repository, Timestamp::now().secs)?));
+    let tended = daemon.repository_now().and_then(|repository| {
+        Ok(recovery::tend(
+            &daemon.store,
+            &repository,
+            Timestamp::now().secs,
+        )?)
+    });
     match tended {
         Ok(expired) if expired.entries > 0 => {
             log::info!("{} entries of `tine recover` expired", expired.entries);
@@ -201,7 +212,8 @@ const COLLECT_EVERY: Duration = Duration::from_secs(60 * 60);
 /// How much unused memory is worth giving back, in bytes.
 const MIN_GIVEN_BACK: u64 = 16 << 20;
 
-/// What the C library keeps of memory that was freed: it gives back by itself only what lies at the heap's end.
+/// What the C library keeps of memory that was freed: it gives back by itself only what lies at the
+/// heap's end.
 #[derive(Default)]
 struct Heap {
     /// What was unused, and is with the kernel since.

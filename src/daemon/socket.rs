@@ -1,7 +1,7 @@
 //! The daemon's socket, `<store>/daemon.sock`: binding and connecting.
 //!
-//! The address of a Unix socket holds at most 108 bytes, fewer than a path may have. So both sides go through the
-//! descriptor of the store's directory: `/proc/self/fd/<n>/daemon.sock`.
+//! The address of a Unix socket holds at most 108 bytes, fewer than a path may have. So both sides
+//! go through the descriptor of the store's directory: `/proc/self/fd/<n>/daemon.sock`.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
@@ -22,12 +22,13 @@ pub fn store_dir(common_dir: &Path) -> PathBuf {
     common_dir.join("tine")
 }
 
-/// Binds the socket in `store_dir`, in place of what an earlier daemon left, for the owner only. The caller holds the
-/// store's lock, so that no living daemon loses its socket.
+/// Binds the socket in `store_dir`, in place of what an earlier daemon left, for the owner only.
+/// The caller holds the store's lock, so that no living daemon loses its socket.
 pub fn bind(store_dir: &Path) -> Result<UnixListener, Failure> {
     let path = store_dir.join(SOCKET_NAME);
     let failed = |error: io::Error| Failure::io("listen at", &path, &error);
-    // Nobody else can reach the socket before it has its own permissions: the directory lets only the owner in.
+    // Nobody else can reach the socket before it has its own permissions: the directory lets only
+    // the owner in.
     fs::set_permissions(store_dir, Permissions::from_mode(0o700)).map_err(failed)?;
     match fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
@@ -49,14 +50,19 @@ pub fn connect(store_dir: &Path) -> Result<Option<UnixStream>, Failure> {
         Ok(stream) => check_owner(store_dir, &stream).map(|()| Some(stream)),
         Err(error) => match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => Ok(None),
-            _ => Err(Failure::io("connect to", &store_dir.join(SOCKET_NAME), &error)),
+            _ => Err(Failure::io(
+                "connect to",
+                &store_dir.join(SOCKET_NAME),
+                &error,
+            )),
         },
     }
 }
 
 /// Checks that who listens is the user who owns the store, or root.
 fn check_owner(store_dir: &Path, stream: &UnixStream) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::io("ask who listens at", &store_dir.join(SOCKET_NAME), &error);
+    let failed =
+        |error: io::Error| Failure::io("ask who listens at", &store_dir.join(SOCKET_NAME), &error);
     let daemon = process::peer_credentials(stream).map_err(failed)?;
     let owner = fs::metadata(store_dir).map_err(failed)?.uid();
     if daemon.uid == 0 || daemon.uid == owner {
@@ -112,7 +118,10 @@ mod tests {
         assert_eq!(mode(&store.join(SOCKET_NAME)), 0o600);
 
         drop(listener);
-        assert!(connect(&store).unwrap().is_none(), "a dead socket is nobody");
+        assert!(
+            connect(&store).unwrap().is_none(),
+            "a dead socket is nobody"
+        );
         let _again = bind(&store).unwrap();
         assert!(connect(&store).unwrap().is_some());
         remove(&store);

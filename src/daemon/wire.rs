@@ -1,7 +1,7 @@
 //! Lines on the socket: reading them with a bound, and the envelopes around requests and answers.
 //!
-//! Whatever arrives is judged here: a line that is too long, no JSON, of another version or an unknown request becomes
-//! a [`Failure`], never a panic.
+//! Whatever arrives is judged here: a line that is too long, no JSON, of another version or an
+//! unknown request becomes a [`Failure`], never a panic.
 
 use std::io::{self, BufRead, Read};
 
@@ -13,7 +13,8 @@ use serde_json::value::RawValue;
 use tine_ops::protocol::PROTOCOL_VERSION;
 use tine_ops::{Call, Entry, ErrorCode, Failure, Operation, Surroundings};
 
-/// The longest request line in bytes. Answers have no bound: the daemon is trusted by those who may connect to it.
+/// The longest request line in bytes. Answers have no bound: the daemon is trusted by those who may
+/// connect to it.
 pub const MAX_REQUEST_BYTES: u64 = 16 << 20;
 
 #[derive(Serialize)]
@@ -86,7 +87,10 @@ pub fn read_line(input: &mut impl BufRead, max_bytes: u64) -> io::Result<Line> {
 ///
 /// # Errors
 /// `internal` where it cannot be written.
-pub fn encode_request<O: Operation>(from: &Surroundings, operation: &O) -> Result<Vec<u8>, Failure> {
+pub fn encode_request<O: Operation>(
+    from: &Surroundings,
+    operation: &O,
+) -> Result<Vec<u8>, Failure> {
     match O::FOR_EVERY_VERSION {
         true => encode(&RequestForEveryVersion {
             protocol: PROTOCOL_VERSION,
@@ -106,7 +110,9 @@ pub fn encode_request<O: Operation>(from: &Surroundings, operation: &O) -> Resul
 ///
 /// # Errors
 /// `internal` where it cannot be written.
-pub fn encode_response<Answer: Serialize>(response: &Result<Answer, Failure>) -> Result<Vec<u8>, Failure> {
+pub fn encode_response<Answer: Serialize>(
+    response: &Result<Answer, Failure>,
+) -> Result<Vec<u8>, Failure> {
     encode(&match response {
         Ok(answer) => Reply::Ok(answer),
         Err(failure) => Reply::Error(failure),
@@ -150,7 +156,8 @@ impl Request {
         match self.answer {
             None => Ok(answer),
             Some(name) => tagged(&answer, name).map_err(|error| {
-                Failure::new(ErrorCode::Internal, "the answer could not be written").cause(error.to_string())
+                Failure::new(ErrorCode::Internal, "the answer could not be written")
+                    .cause(error.to_string())
             }),
         }
     }
@@ -165,7 +172,8 @@ fn tagged(answer: &RawValue, name: &str) -> serde_json::Result<Box<RawValue>> {
 /// Understands a request line.
 ///
 /// # Errors
-/// `usage` where it is none, `protocol-mismatch` where it is one of another version. Whether the arguments fit is found out when it runs.
+/// `usage` where it is none, `protocol-mismatch` where it is one of another version. Whether the
+/// arguments fit is found out when it runs.
 pub fn decode_request(line: &[u8]) -> Result<Request, Failure> {
     let header: Header = serde_json::from_slice(line).map_err(Failure::not_understood)?;
     let is_ours = header.protocol == Some(PROTOCOL_VERSION);
@@ -193,7 +201,8 @@ pub fn decode_request(line: &[u8]) -> Result<Request, Failure> {
             },
         },
         false => {
-            let request: RequestIn<'_> = serde_json::from_slice(line).map_err(Failure::not_understood)?;
+            let request: RequestIn<'_> =
+                serde_json::from_slice(line).map_err(Failure::not_understood)?;
             Request {
                 entry,
                 from: request.from,
@@ -274,7 +283,10 @@ mod tests {
 
     #[test]
     fn each_operation_has_a_name_of_its_own() {
-        let mut names: Vec<&str> = tine_ops::OPERATIONS.iter().map(|entry| entry.name).collect();
+        let mut names: Vec<&str> = tine_ops::OPERATIONS
+            .iter()
+            .map(|entry| entry.name)
+            .collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
@@ -289,7 +301,8 @@ mod tests {
             let _ = decode_response::<DaemonInfo>(&line);
         }
 
-        /// The same for lines that were requests before some bytes were changed, removed or doubled.
+        /// The same for lines that were requests before some bytes were changed, removed or
+        /// doubled.
         #[test]
         fn any_damaged_request_is_understood_or_refused(
             which in 0usize..4,
@@ -338,7 +351,10 @@ mod tests {
             .hint("--force");
         let line = encode_response::<Commits>(&Err(failure.clone())).unwrap();
         assert_eq!(decode_response::<Commits>(&line).unwrap_err(), failure);
-        let line = encode_response(&Ok(Commits { commits: Vec::new() })).unwrap();
+        let line = encode_response(&Ok(Commits {
+            commits: Vec::new(),
+        }))
+        .unwrap();
         assert_eq!(line, b"{\"ok\":{\"commits\":[]}}\n");
         assert!(decode_response::<Commits>(&line).is_ok());
         let other = decode_response::<DaemonInfo>(&line).unwrap_err();
@@ -399,7 +415,8 @@ mod tests {
             &deep,
             &deep_arguments,
         ] {
-            let understood = decode_request(line).and_then(|request| request.entry.check(&request.arguments));
+            let understood =
+                decode_request(line).and_then(|request| request.entry.check(&request.arguments));
             let failure = understood.unwrap_err();
             assert_eq!(
                 failure.code,

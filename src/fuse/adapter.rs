@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, PollEvents, PollFlags,
-    PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, FileHandle, FileType, Filesystem,
+    FopenFlags, Generation, INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags,
+    PollEvents, PollFlags, PollNotifier, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use log::debug;
@@ -43,7 +43,10 @@ macro_rules! answer {
 
 fn answer_entry(answer: Answer<Entry>, reply: ReplyEntry) {
     answer!(answer, reply, |entry| {
-        let attr = entry.attr.as_ref().map_or(NEGATIVE_ATTR, convert::file_attr);
+        let attr = entry
+            .attr
+            .as_ref()
+            .map_or(NEGATIVE_ATTR, convert::file_attr);
         reply.entry_with_ttls(
             &entry.attr_ttl,
             &entry.name_ttl,
@@ -114,7 +117,10 @@ impl Adapter {
         match reply.open_backing(&*file) {
             Ok(backing) => Some(backing),
             Err(error) => {
-                debug!("the kernel does not read inode {} by itself: {error}", ino.0);
+                debug!(
+                    "the kernel does not read inode {} by itself: {error}",
+                    ino.0
+                );
                 self.operations.unpin(ino);
                 None
             }
@@ -143,7 +149,13 @@ impl Filesystem for Adapter {
         self.operations.forget(convert::ino(ino), lookups);
     }
 
-    fn getattr(&self, request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
         let caller = convert::caller(request);
         answer_attr(self.operations.getattr(caller, convert::ino(ino)), reply);
     }
@@ -175,7 +187,10 @@ impl Filesystem for Adapter {
             mtime: mtime.map(convert::set_time),
         };
         let caller = convert::caller(request);
-        answer_attr(self.operations.setattr(caller, convert::ino(ino), &set), reply);
+        answer_attr(
+            self.operations.setattr(caller, convert::ino(ino), &set),
+            reply,
+        );
     }
 
     fn readlink(&self, _request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -194,7 +209,10 @@ impl Filesystem for Adapter {
     ) {
         let caller = convert::maker(request, umask);
         let (parent, name) = (convert::ino(parent), name.as_bytes());
-        answer_entry(self.operations.mknod(caller, parent, name, mode, rdev), reply);
+        answer_entry(
+            self.operations.mknod(caller, parent, name, mode, rdev),
+            reply,
+        );
     }
 
     fn mkdir(
@@ -213,17 +231,28 @@ impl Filesystem for Adapter {
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (parent, name) = (convert::ino(parent), name.as_bytes());
-        let done = self.operations.unlink(convert::caller(request), parent, name);
+        let done = self
+            .operations
+            .unlink(convert::caller(request), parent, name);
         answer_empty(done, reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (parent, name) = (convert::ino(parent), name.as_bytes());
-        let done = self.operations.rmdir(convert::caller(request), parent, name);
+        let done = self
+            .operations
+            .rmdir(convert::caller(request), parent, name);
         answer_empty(done, reply);
     }
 
-    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
         let caller = convert::caller(request);
         let (parent, name) = (convert::ino(parent), name.as_bytes());
         let target = target.as_os_str().as_bytes();
@@ -261,13 +290,18 @@ impl Filesystem for Adapter {
     ) {
         let (caller, ino) = (convert::caller(request), convert::ino(ino));
         let (new_parent, new_name) = (convert::ino(new_parent), new_name.as_bytes());
-        answer_entry(self.operations.link(caller, ino, new_parent, new_name), reply);
+        answer_entry(
+            self.operations.link(caller, ino, new_parent, new_name),
+            reply,
+        );
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let ino = convert::ino(ino);
         let only_to_read = flags.acc_mode() == OpenAccMode::O_RDONLY;
-        let opening = self.operations.open(convert::caller(request), ino, !only_to_read);
+        let opening = self
+            .operations
+            .open(convert::caller(request), ino, !only_to_read);
         let opens = match (opening, &self.opens) {
             (Ok(Opening::Text), _) | (Ok(Opening::File), None) => {
                 return reply.opened(NO_HANDLE, FopenFlags::FOPEN_KEEP_CACHE);
@@ -281,12 +315,22 @@ impl Filesystem for Adapter {
             Opened::Cached { keep: true } => {
                 reply.opened(handle(Access::Cached), FopenFlags::FOPEN_KEEP_CACHE);
             }
-            Opened::Cached { keep: false } => reply.opened(handle(Access::Cached), FopenFlags::empty()),
+            Opened::Cached { keep: false } => {
+                reply.opened(handle(Access::Cached), FopenFlags::empty())
+            }
             Opened::Direct(backing) => {
-                reply.opened_passthrough(handle(Access::Direct), FopenFlags::FOPEN_DIRECT_IO, &backing);
+                reply.opened_passthrough(
+                    handle(Access::Direct),
+                    FopenFlags::FOPEN_DIRECT_IO,
+                    &backing,
+                );
             }
             Opened::Passthrough(backing) => {
-                reply.opened_passthrough(handle(Access::Passthrough), FopenFlags::empty(), &backing);
+                reply.opened_passthrough(
+                    handle(Access::Passthrough),
+                    FopenFlags::empty(),
+                    &backing,
+                );
             }
         }
     }
@@ -343,7 +387,10 @@ impl Filesystem for Adapter {
     }
 
     fn access(&self, _request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        answer_empty(self.operations.access(convert::ino(ino), mask.bits()), reply);
+        answer_empty(
+            self.operations.access(convert::ino(ino), mask.bits()),
+            reply,
+        );
     }
 
     fn read(
@@ -377,7 +424,9 @@ impl Filesystem for Adapter {
     ) {
         let kill_privileges = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let (caller, ino) = (convert::caller(request), convert::ino(ino));
-        let written = self.operations.write(caller, ino, offset, data, kill_privileges);
+        let written = self
+            .operations
+            .write(caller, ino, offset, data, kill_privileges);
         answer_written(written, reply);
     }
 
@@ -411,11 +460,13 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let listed = self.operations.readdir(convert::ino(ino), offset, &mut |entry| {
-            let name = OsStr::from_bytes(entry.name);
-            let file_type: FileType = convert::file_type(entry.kind);
-            !reply.add(INodeNo(entry.ino.0), entry.cookie, file_type, name)
-        });
+        let listed = self
+            .operations
+            .readdir(convert::ino(ino), offset, &mut |entry| {
+                let name = OsStr::from_bytes(entry.name);
+                let file_type: FileType = convert::file_type(entry.kind);
+                !reply.add(INodeNo(entry.ino.0), entry.cookie, file_type, name)
+            });
         answer!(listed, reply, |()| reply.ok());
     }
 
@@ -469,7 +520,14 @@ impl Filesystem for Adapter {
         answer_empty(done, reply);
     }
 
-    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
         let (caller, ino) = (convert::caller(request), convert::ino(ino));
         let value = self.operations.getxattr(caller, ino, name.as_bytes(), size);
         answer_xattr(value, reply);
@@ -482,7 +540,10 @@ impl Filesystem for Adapter {
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let (caller, ino) = (convert::caller(request), convert::ino(ino));
-        answer_empty(self.operations.removexattr(caller, ino, name.as_bytes()), reply);
+        answer_empty(
+            self.operations.removexattr(caller, ino, name.as_bytes()),
+            reply,
+        );
     }
 
     fn fallocate(
@@ -496,7 +557,10 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let (caller, ino) = (convert::caller(request), convert::ino(ino));
-        answer_empty(self.operations.fallocate(caller, ino, offset, len, mode), reply);
+        answer_empty(
+            self.operations.fallocate(caller, ino, offset, len, mode),
+            reply,
+        );
     }
 
     fn lseek(

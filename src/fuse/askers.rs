@@ -1,4 +1,5 @@
-//! Which programs ask for files to record what they hold. What is shown and not saved is not for them.
+//! Which programs ask for files to record what they hold. What is shown and not saved is not for
+//! them.
 
 use std::fs;
 use std::path::Path;
@@ -60,14 +61,16 @@ fn is_recorder(name: &str) -> bool {
     is_git || RECORDERS.contains(&name)
 }
 
-/// Whether the process of a thread is an editor, or it or one of those above it records files: what git starts (a filter,
-/// a hook) may record in its name. Also true where that cannot be found out.
+/// Whether the process of a thread is an editor, or it or one of those above it records files: what
+/// git starts (a filter, a hook) may record in its name. Also true where that cannot be found out.
 pub(super) fn sees_what_is_saved(thread: u32, is_editor: impl Fn(u32) -> bool) -> bool {
     if thread == 0 {
         // Of a PID namespace that is not beneath ours, or nobody.
         return true;
     }
-    (0..TRIES).find_map(|_| look(thread, &is_editor)).unwrap_or(true)
+    (0..TRIES)
+        .find_map(|_| look(thread, &is_editor))
+        .unwrap_or(true)
 }
 
 /// `None` where a process has ended meanwhile.

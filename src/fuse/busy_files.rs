@@ -1,8 +1,9 @@
 //! Which files are read and written most, while somebody watches.
 //!
-//! The memory is bounded: where there is no room for another file, the one with the fewest requests makes room, and the new one goes
-//! on from its number (the *space-saving* sketch of Metwally, Agrawal and El Abbadi, 2005), so that a busy file that comes late is
-//! not thrown out again and again.
+//! The memory is bounded: where there is no room for another file, the one with the fewest requests
+//! makes room, and the new one goes on from its number (the *space-saving* sketch of Metwally,
+//! Agrawal and El Abbadi, 2005), so that a busy file that comes late is not thrown out again and
+//! again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,7 +90,11 @@ impl Watched {
     fn file(&mut self, ino: Ino) -> &mut BusyFile {
         let mut inherited = 0;
         if self.files.len() >= MAX_FILES && !self.files.contains_key(&ino) {
-            let least = self.files.values().min_by_key(|file| file.weight()).copied();
+            let least = self
+                .files
+                .values()
+                .min_by_key(|file| file.weight())
+                .copied();
             if let Some(least) = least {
                 self.files.remove(&least.ino);
                 inherited = least.weight();
@@ -131,6 +136,9 @@ mod tests {
         assert_eq!(read.len(), MAX_FILES);
         let busiest: Vec<u64> = read.iter().take(3).map(|file| file.ino.0).collect();
         assert_eq!(busiest, [1, 2, 3]);
-        assert!(read.iter().take(3).all(|file| file.writes == 10_000), "{read:?}");
+        assert!(
+            read.iter().take(3).all(|file| file.writes == 10_000),
+            "{read:?}"
+        );
     }
 }

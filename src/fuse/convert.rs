@@ -4,8 +4,8 @@ use super::errno::Errno;
 use tine_layer::store::SeekWhence;
 use tine_workspace::{FallocateMode, RenameMode, XattrMode};
 
-/// Preferred size of one read or write, in bytes (`st_blksize`). Programs take it as their buffer's size, and every
-/// buffer costs one round trip to the daemon.
+/// Preferred size of one read or write, in bytes (`st_blksize`). Programs take it as their buffer's
+/// size, and every buffer costs one round trip to the daemon.
 pub(super) const BLOCK_SIZE: u32 = 64 * 1024;
 
 /// The low 12 bits of a mode.
@@ -59,7 +59,8 @@ pub(super) fn xattr_mode(flags: i32) -> Result<XattrMode, Errno> {
     }
 }
 
-/// The reply to getxattr and listxattr: size 0 asks how long the value is, any other size is the caller's buffer.
+/// The reply to getxattr and listxattr: size 0 asks how long the value is, any other size is the
+/// caller's buffer.
 pub(super) enum XattrAnswer {
     Size(u32),
     Data(Vec<u8>),
@@ -80,8 +81,13 @@ mod tests {
 
     #[test]
     fn a_value_that_does_not_fit_is_erange() {
-        assert!(matches!(xattr_answer(vec![0; 3], 0), Ok(XattrAnswer::Size(3))));
-        assert!(matches!(xattr_answer(vec![0; 3], 3), Ok(XattrAnswer::Data(data)) if data.len() == 3));
+        assert!(matches!(
+            xattr_answer(vec![0; 3], 0),
+            Ok(XattrAnswer::Size(3))
+        ));
+        assert!(
+            matches!(xattr_answer(vec![0; 3], 3), Ok(XattrAnswer::Data(data)) if data.len() == 3)
+        );
         assert!(matches!(xattr_answer(vec![0; 3], 2), Err(Errno::ERANGE)));
     }
 
@@ -99,7 +105,10 @@ mod tests {
             fallocate_mode(libc::FALLOC_FL_COLLAPSE_RANGE),
             Err(Errno::EOPNOTSUPP)
         );
-        assert_eq!(fallocate_mode(libc::FALLOC_FL_PUNCH_HOLE), Err(Errno::EOPNOTSUPP));
+        assert_eq!(
+            fallocate_mode(libc::FALLOC_FL_PUNCH_HOLE),
+            Err(Errno::EOPNOTSUPP)
+        );
         assert_eq!(xattr_mode(4), Err(Errno::EINVAL));
     }
 }

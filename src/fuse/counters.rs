@@ -1,7 +1,8 @@
-//! How often the kernel asked for what, how long each answer took, and how much was read and written.
+//! How often the kernel asked for what, how long each answer took, and how much was read and
+//! written.
 //!
-//! Counting costs a handful of atomic additions and two looks at the clock for a request, and takes no lock. Only which files
-//! are busy takes one, and that is counted only while somebody watches.
+//! Counting costs a handful of atomic additions and two looks at the clock for a request, and takes
+//! no lock. Only which files are busy takes one, and that is counted only while somebody watches.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 use super::busy_files::{BusyFile, BusyFiles};
 use tine_attr::Ino;
 
-/// How many classes of latency there are: under 1 µs, under 2 µs, and so on to half a second; the last is for what takes longer.
+/// How many classes of latency there are: under 1 µs, under 2 µs, and so on to half a second; the
+/// last is for what takes longer.
 pub const LATENCY_CLASSES: usize = 21;
 
 /// Seconds below which the answers of a class took; the last class has no bound.
@@ -90,7 +92,8 @@ pub struct KindFigures {
     /// FUSE's name.
     pub name: &'static str,
     pub count: u64,
-    /// How long all of those took together that were carried out: what the kernel answers by itself afterwards took none.
+    /// How long all of those took together that were carried out: what the kernel answers by itself
+    /// afterwards took none.
     pub nanos: u64,
     /// How many took how long.
     pub classes: [u64; LATENCY_CLASSES],
@@ -254,7 +257,11 @@ mod tests {
         counters.count_since(Operation::Read, Instant::now());
         counters.count(Operation::Read);
         let traffic = counters.traffic(false);
-        let read = traffic.kinds.iter().find(|kind| kind.name == "read").unwrap();
+        let read = traffic
+            .kinds
+            .iter()
+            .find(|kind| kind.name == "read")
+            .unwrap();
         assert_eq!((read.count, read.classes.iter().sum::<u64>()), (2, 1));
     }
 
@@ -268,7 +275,10 @@ mod tests {
         let traffic = counters.traffic(false);
         assert_eq!((traffic.read_bytes, traffic.written_bytes), (110, 5));
         let busiest = &traffic.files[0];
-        assert_eq!((busiest.ino, busiest.reads, busiest.read_bytes), (Ino(7), 1, 10));
+        assert_eq!(
+            (busiest.ino, busiest.reads, busiest.read_bytes),
+            (Ino(7), 1, 10)
+        );
         assert_eq!(traffic.files.len(), 2);
     }
 }

@@ -1,5 +1,5 @@
-//! Gets a descriptor of `/dev/fuse` that is mounted, and unmounts: as root by system calls, as anybody else through
-//! `fusermount3`.
+//! Gets a descriptor of `/dev/fuse` that is mounted, and unmounts: as root by system calls, as
+//! anybody else through `fusermount3`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, PipeReader, PipeWriter, Read};
@@ -29,9 +29,9 @@ pub(super) fn source(options: &MountOptions) -> String {
 
 /// Whether the kernel shall check permissions on the mount.
 ///
-/// Only it can check the mode of a file that is opened or entered (there is no open request that could be refused). Root
-/// passes every such check, so a mount that only root may enter does without, and saves a request after each change of
-/// a directory.
+/// Only it can check the mode of a file that is opened or entered (there is no open request that
+/// could be refused). Root passes every such check, so a mount that only root may enter does
+/// without, and saves a request after each change of a directory.
 pub(super) fn checks_permissions(options: &MountOptions, uid: u32) -> bool {
     options.settings.allow_other || uid != 0
 }
@@ -81,7 +81,12 @@ fn open_device() -> Result<File, MountError> {
         })
 }
 
-fn mount_directly(options: &MountOptions, dir: &Path, uid: u32, gid: u32) -> Result<OwnedFd, MountError> {
+fn mount_directly(
+    options: &MountOptions,
+    dir: &Path,
+    uid: u32,
+    gid: u32,
+) -> Result<OwnedFd, MountError> {
     let device = open_device()?;
     let data = format!(
         "fd={},rootmode=40000,user_id={uid},group_id={gid},{}",
@@ -92,19 +97,25 @@ fn mount_directly(options: &MountOptions, dir: &Path, uid: u32, gid: u32) -> Res
         set_id: !options.settings.suid,
         devices: !options.settings.dev,
     };
-    sys::mount(&source(options), dir, FS_TYPE, inert, &data).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENODEV) => MountError::NoFuseDevice,
-        Some(libc::EPERM | libc::EACCES) => MountError::NotPermitted(error),
-        _ => MountError::io("mount at", dir)(error),
+    sys::mount(&source(options), dir, FS_TYPE, inert, &data).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::ENODEV) => MountError::NoFuseDevice,
+            Some(libc::EPERM | libc::EACCES) => MountError::NotPermitted(error),
+            _ => MountError::io("mount at", dir)(error),
+        }
     })?;
     Ok(device.into())
 }
 
 /// `fusermount3` mounts, sends the descriptor over the socket that `_FUSE_COMMFD` names, and ends.
-fn mount_through_fusermount(options: &MountOptions, dir: &Path, uid: u32) -> Result<OwnedFd, MountError> {
+fn mount_through_fusermount(
+    options: &MountOptions,
+    dir: &Path,
+    uid: u32,
+) -> Result<OwnedFd, MountError> {
     Streams::keep_spare()?;
-    // It opens the device in the user's name, and so does the second thread of a session: asked first, for a better
-    // answer.
+    // It opens the device in the user's name, and so does the second thread of a session: asked
+    // first, for a better answer.
     open_device()?;
     // Commas and backslashes separate options there.
     let source = source(options).replace('\\', "\\\\").replace(',', "\\,");
@@ -112,7 +123,8 @@ fn mount_through_fusermount(options: &MountOptions, dir: &Path, uid: u32) -> Res
         "fsname={source},subtype=tine,nosuid,nodev,noatime,{}",
         common_options(options, uid)
     );
-    let (ours, theirs) = UnixStream::pair().map_err(MountError::io("make a socket for", FUSERMOUNT))?;
+    let (ours, theirs) =
+        UnixStream::pair().map_err(MountError::io("make a socket for", FUSERMOUNT))?;
     // As its standard input the socket is inherited without further ado.
     let child = fusermount()
         .stdout(Stdio::null())
@@ -149,8 +161,8 @@ struct Streams {
     said: PipeReader,
 }
 
-/// Opened before something is mounted, for the unmounting: where forks have taken all descriptors that a process may
-/// have, this is what gives some back. Empty while somebody uses them.
+/// Opened before something is mounted, for the unmounting: where forks have taken all descriptors
+/// that a process may have, this is what gives some back. Empty while somebody uses them.
 static SPARE: Mutex<Option<Streams>> = Mutex::new(None);
 
 impl Streams {
@@ -211,7 +223,11 @@ fn cannot_run(error: io::Error) -> MountError {
 /// What `fusermount3` said, without its own name before it.
 fn message(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
-    let line = text.lines().next().unwrap_or("it sent no descriptor").trim();
+    let line = text
+        .lines()
+        .next()
+        .unwrap_or("it sent no descriptor")
+        .trim();
     line.trim_start_matches("fusermount3: ").to_owned()
 }
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use tine_attr::{Attr, FileKind, Ino};
 
-/// How long the kernel may remember names (also missing ones) and attributes: for good. Every change that does not
-/// come through the kernel is announced to it.
+/// How long the kernel may remember names (also missing ones) and attributes: for good. Every
+/// change that does not come through the kernel is announced to it.
 pub(super) const REMEMBER: Duration = Duration::from_secs(u32::MAX as u64);
-/// How long the kernel may remember what is the main checkout's: that changes without anybody telling.
+/// How long the kernel may remember what is the main checkout's: that changes without anybody
+/// telling.
 pub(super) const REMEMBER_CARRIED: Duration = Duration::from_secs(1);
 /// What a name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,8 +24,8 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// A name of which the workspace may say that it is carried. A file's attributes are those of its number; a directory
-    /// keeps its number and changes.
+    /// A name of which the workspace may say that it is carried. A file's attributes are those of
+    /// its number; a directory keeps its number and changes.
     pub(super) fn new(attr: Option<Attr>, is_carried: bool) -> Entry {
         Entry {
             attr,

@@ -50,7 +50,8 @@ pub(super) fn of(error: &FsError) -> Errno {
         FsError::ValueTooLong => Errno::E2BIG,
         FsError::AttributesFull => Errno::ENOSPC,
         FsError::NoSuchOffset => Errno::ENXIO,
-        // Never ENOSYS: the kernel would take that as an answer for good, for every file of the mount.
+        // Never ENOSYS: the kernel would take that as an answer for good, for every file of the
+        // mount.
         FsError::Unsupported => Errno::EOPNOTSUPP,
         FsError::Stale => Errno::ESTALE,
         FsError::NoSpace(cause) => match of_layer(cause) {
@@ -76,8 +77,8 @@ fn of_layer(error: &LayerError) -> Errno {
     }
 }
 
-/// Reading the base can fail in few ways that a program could act on: whatever is wrong with the repository is EIO to
-/// it, and told in the log.
+/// Reading the base can fail in few ways that a program could act on: whatever is wrong with the
+/// repository is EIO to it, and told in the log.
 fn of_git(error: &GitError) -> Errno {
     match error {
         GitError::Io { source, .. } => of_io(source),
@@ -126,8 +127,8 @@ fn of_git(error: &GitError) -> Errno {
     }
 }
 
-/// The host's errno is passed on only where it means the same to a program in the mount. ENOENT, say, would tell it
-/// that its own file is missing when a file of the store is.
+/// The host's errno is passed on only where it means the same to a program in the mount. ENOENT,
+/// say, would tell it that its own file is missing when a file of the store is.
 fn of_io(error: &io::Error) -> Errno {
     match error.raw_os_error() {
         Some(libc::ENOSPC) => Errno::ENOSPC,
@@ -157,7 +158,8 @@ mod tests {
     #[test]
     fn a_missing_file_of_the_store_is_no_missing_file_of_the_fork() {
         assert_eq!(of(&FsError::from(layer_io(libc::ENOENT))), Errno::EIO);
-        let spool = GitError::io("read", "/store/spool/1")(io::Error::from_raw_os_error(libc::ENOENT));
+        let spool =
+            GitError::io("read", "/store/spool/1")(io::Error::from_raw_os_error(libc::ENOENT));
         assert_eq!(of(&FsError::Base(spool)), Errno::EIO);
     }
 

@@ -1,8 +1,9 @@
 //! Generations of directories: which of the kernel's inodes of a number is meant.
 //!
-//! A directory that was removed is dead to the kernel for as long as a program stands in it: nothing can be made there. One that
-//! comes back under its number (`tine undo`, `tine restore`) would be that dead one. With another generation the kernel takes a
-//! new inode for it, and leaves the old one to those who have it.
+//! A directory that was removed is dead to the kernel for as long as a program stands in it:
+//! nothing can be made there. One that comes back under its number (`tine undo`, `tine restore`)
+//! would be that dead one. With another generation the kernel takes a new inode for it, and leaves
+//! the old one to those who have it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,5 +1,5 @@
-//! The requests that are made of `chattr` and `lsattr`: `FS_IOC_GETFLAGS` and its like. Others the kernel answers by
-//! itself, or they mean nothing here.
+//! The requests that are made of `chattr` and `lsattr`: `FS_IOC_GETFLAGS` and its like. Others the
+//! kernel answers by itself, or they mean nothing here.
 
 use super::errno::Errno;
 use tine_attr::InodeFlags;
@@ -74,7 +74,9 @@ pub(super) fn flags(flags: InodeFlags) -> Vec<u8> {
 
 /// The answer to [`Ioctl::GetExtended`].
 pub(super) fn extended(flags: InodeFlags) -> Vec<u8> {
-    let set = EXTENDED_FLAGS.iter().filter(|(_, flag)| flags.intersects(*flag));
+    let set = EXTENDED_FLAGS
+        .iter()
+        .filter(|(_, flag)| flags.intersects(*flag));
     let bits = set.fold(0u32, |bits, (bit, _)| bits | bit);
     let mut answer = bits.to_ne_bytes().to_vec();
     answer.resize(EXTENDED_LEN, 0);

@@ -1,5 +1,5 @@
-//! The kernel's side of a fork: the only place that knows `fuser`. A transport decodes and replies, and decides nothing;
-//! what a request does stands in one place for all transports.
+//! The kernel's side of a fork: the only place that knows `fuser`. A transport decodes and replies,
+//! and decides nothing; what a request does stands in one place for all transports.
 //!
 //! ```text
 //! mount ──► device     a descriptor of /dev/fuse that is mounted: by ourselves or through fusermount3

@@ -1,12 +1,13 @@
-//! Mounting and unmounting, done here and not by `fuser`, whose own teardown can unmount a different file system.
+//! Mounting and unmounting, done here and not by `fuser`, whose own teardown can unmount a
+//! different file system.
 //!
 //! ```text
 //! start:  directory ─► device mounted ─► INIT ─► session thread ─► first opendir and open ─► ready
 //! end:    connection dead ─► fuser's threads end ─► notifier stopped ─► listener taken back ─► `ended`
 //! ```
 //!
-//! The session thread owns everything that must go when the session ends, for whatever reason it does; [`Mount`] only
-//! watches it.
+//! The session thread owns everything that must go when the session ends, for whatever reason it
+//! does; [`Mount`] only watches it.
 
 mod ending;
 mod ground;
@@ -59,8 +60,9 @@ pub struct MountOptions {
     /// Where several users may enter, the kernel checks permissions (`default_permissions`).
     pub settings: MountSettings,
     pub transport: TransportChoice,
-    /// Whether programs are kept from writing into the directory when the mount is gone for a while, as it is after the daemon
-    /// was killed. The directory may then hold files, which the mount covers: [`Mount::take_ground`] leads to them.
+    /// Whether programs are kept from writing into the directory when the mount is gone for a
+    /// while, as it is after the daemon was killed. The directory may then hold files, which the
+    /// mount covers: [`Mount::take_ground`] leads to them.
     pub guarded: bool,
 }
 
@@ -87,7 +89,8 @@ pub enum MountError {
     AlreadyMounted(PathBuf),
     #[error("{0} is in use")]
     Busy(PathBuf),
-    /// No longer at its directory, and served until the last program lets go of it: nothing here may cut that off.
+    /// No longer at its directory, and served until the last program lets go of it: nothing here
+    /// may cut that off.
     #[error("the mount is gone from {0}, but a program still uses it")]
     Detached(PathBuf),
     #[error("{action} {path}: {source}")]
@@ -100,9 +103,16 @@ pub enum MountError {
 
 impl MountError {
     /// Wraps an I/O error: `MountError::io("open", path)` for `map_err`.
-    pub(super) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> MountError {
+    pub(super) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> MountError {
         let path = path.into();
-        move |source| MountError::Io { action, path, source }
+        move |source| MountError::Io {
+            action,
+            path,
+            source,
+        }
     }
 }
 
@@ -138,8 +148,8 @@ impl Shared {
 
 /// A mounted fork. Dropping it does not unmount.
 pub struct Mount {
-    /// As `/proc/self/mountinfo` had it when it was made. Valid while the session lives: a connection that lives keeps
-    /// its device number from being given to another.
+    /// As `/proc/self/mountinfo` had it when it was made. Valid while the session lives: a
+    /// connection that lives keeps its device number from being given to another.
     place: MountedAt,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
@@ -149,12 +159,13 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts `workspace`, with the directory made if it is missing, and serves it from threads of this process. `ended`
-    /// is called, from a thread of its own, when the session ends for whatever reason (an `umount` from outside, too).
-    /// Returns when the mount is ready to use: the first `open` has been answered.
+    /// Mounts `workspace`, with the directory made if it is missing, and serves it from threads of
+    /// this process. `ended` is called, from a thread of its own, when the session ends for
+    /// whatever reason (an `umount` from outside, too). Returns when the mount is ready to use: the
+    /// first `open` has been answered.
     ///
-    /// When `ended` is called the directory is unmounted, or about to be replaced by an error for whoever looks, and
-    /// the workspace's listener is taken back.
+    /// When `ended` is called the directory is unmounted, or about to be replaced by an error for
+    /// whoever looks, and the workspace's listener is taken back.
     pub fn start(
         workspace: Arc<Workspace>,
         options: &MountOptions,
@@ -195,8 +206,8 @@ impl Mount {
         &self.place.dir
     }
 
-    /// The directory under the mount, which may hold files that were put there while nothing was mounted. Given out once,
-    /// and only for a mount that is guarded.
+    /// The directory under the mount, which may hold files that were put there while nothing was
+    /// mounted. Given out once, and only for a mount that is guarded.
     pub fn take_ground(&self) -> Option<Ground> {
         self.ground.lock().take()
     }
@@ -211,8 +222,8 @@ impl Mount {
         self.counters.read()
     }
 
-    /// What the kernel asked so far, and how long the answers took. With `watch` it is counted for a while which files are read and
-    /// written.
+    /// What the kernel asked so far, and how long the answers took. With `watch` it is counted for
+    /// a while which files are read and written.
     pub fn traffic(&self, watch: bool) -> Traffic {
         self.counters.traffic(watch)
     }
@@ -224,8 +235,8 @@ pub(super) struct Told {
     replay: Arc<Replay>,
 }
 
-/// Mounts and serves `filesystem`. `told` gets its listener set; `priming` is the file that `filesystem` has for
-/// the first open.
+/// Mounts and serves `filesystem`. `told` gets its listener set; `priming` is the file that
+/// `filesystem` has for the first open.
 pub(super) fn serve<F: Filesystem>(
     filesystem: F,
     wish: Option<RingWish>,
@@ -297,7 +308,9 @@ pub(super) fn serve<F: Filesystem>(
         },
         ground: Mutex::new(options.guarded.then_some(ground)),
     };
-    if let Err(error) = mount.spawn_session(session, notifier.clone(), told, options.settings, rings) {
+    if let Err(error) =
+        mount.spawn_session(session, notifier.clone(), told, options.settings, rings)
+    {
         undo(&mount.place);
         return Err(MountError::io("start threads for", &dir)(error));
     }
@@ -330,10 +343,11 @@ fn mount_over(ground: &Ground, options: &MountOptions) -> Result<OwnedFd, MountE
 fn fuser_session<F: Filesystem>(filesystem: F, device: OwnedFd) -> io::Result<Session<F>> {
     let mut config = Config::default();
     config.n_threads = Some(THREADS);
-    // A descriptor for each thread: requests in the hands of a thread that dies fail then, instead of hanging.
+    // A descriptor for each thread: requests in the hands of a thread that dies fail then, instead
+    // of hanging.
     config.clone_fd = true;
-    // The kernel lets in only whom the mount's options allow; fuser's own check would refuse requests that the kernel
-    // sends in nobody's name.
+    // The kernel lets in only whom the mount's options allow; fuser's own check would refuse
+    // requests that the kernel sends in nobody's name.
     Session::from_fd(filesystem, device, SessionACL::All, config)
 }
 
@@ -346,7 +360,8 @@ fn identify(dir: &Path, options: &MountOptions) -> Result<MountedAt, MountError>
 }
 
 impl Mount {
-    /// Has `ended` called when the session ends. Fails, without ever calling it, where that was before.
+    /// Has `ended` called when the session ends. Fails, without ever calling it, where that was
+    /// before.
     fn tell_when_over(&self, ended: Ended) -> Result<(), MountError> {
         let mut state = self.shared.state.lock();
         if state.over {
@@ -386,7 +401,8 @@ impl Mount {
                 }
                 let mut lives_on = false;
                 if let Err(error) = session.run() {
-                    // A thread of the session died; the others, and with them the connection, may live.
+                    // A thread of the session died; the others, and with them the connection, may
+                    // live.
                     error!("serving {} failed: {error}", place.dir.display());
                     if let Err(error) = abort(&place) {
                         error!("{error}");
@@ -414,7 +430,8 @@ impl Mount {
     }
 }
 
-/// Opens a directory and a file on the new mount, so that the kernel learns that neither needs a request.
+/// Opens a directory and a file on the new mount, so that the kernel learns that neither needs a
+/// request.
 fn prime(dir: &Path, file: Option<&PrimingFile>, notifier: &fuser::Notifier) -> io::Result<()> {
     let file_path = file.map(|file| dir.join(&file.name));
     let dir = dir.to_owned();
@@ -432,7 +449,8 @@ fn prime(dir: &Path, file: Option<&PrimingFile>, notifier: &fuser::Notifier) -> 
     Ok(())
 }
 
-/// What INIT can ask for is bounded by the kernel's default of 128 KiB; root may set more afterwards.
+/// What INIT can ask for is bounded by the kernel's default of 128 KiB; root may set more
+/// afterwards.
 fn raise_read_ahead(mount: &MountedAt) {
     let (major, minor) = mount.device;
     let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
@@ -443,8 +461,9 @@ fn raise_read_ahead(mount: &MountedAt) {
 
 /// Runs what may hang in a thread that is left behind if it does.
 ///
-/// The thread waits for a mount that this very process may serve. Killed meanwhile, it would not end before it has its
-/// answer, nor would the connection end before the last thread that holds its descriptor: it must hold none.
+/// The thread waits for a mount that this very process may serve. Killed meanwhile, it would not
+/// end before it has its answer, nor would the connection end before the last thread that holds its
+/// descriptor: it must hold none.
 fn within<T: Send + 'static>(
     patience: Duration,
     name: &str,

@@ -1,12 +1,13 @@
 //! Tells the kernel to forget what changed without it, from a thread of its own.
 //!
-//! An invalidation takes the kernel's lock of the inode, which a program may hold while it waits for one of our
-//! handlers. So it is never sent from a handler's thread, and never while a lock is held that a handler needs. Whoever
-//! changed the fork (a tool, the command line) waits until the kernel has taken the invalidation: from then on programs
-//! see the change. A handler only leaves it in the queue.
+//! An invalidation takes the kernel's lock of the inode, which a program may hold while it waits
+//! for one of our handlers. So it is never sent from a handler's thread, and never while a lock is
+//! held that a handler needs. Whoever changed the fork (a tool, the command line) waits until the
+//! kernel has taken the invalidation: from then on programs see the change. A handler only leaves
+//! it in the queue.
 //!
-//! One of attributes alone takes no such lock, and is sent at once: whoever took a program's privileges by writing to it
-//! must not be able to run it with them after the write has returned.
+//! One of attributes alone takes no such lock, and is sent at once: whoever took a program's
+//! privileges by writing to it must not be able to run it with them after the write has returned.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use log::{error, warn};
 
 use tine_workspace::Invalidation;
 
-/// How long a change waits for the kernel to take its invalidation. Past that something is stuck, and being late is
-/// better than hanging with it.
+/// How long a change waits for the kernel to take its invalidation. Past that something is stuck,
+/// and being late is better than hanging with it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many invalidations are waited for together.
@@ -87,7 +88,8 @@ impl NotifierThread {
                 let rest = others.split_off(others.len().min(BATCH));
                 let batch = std::mem::replace(&mut others, rest);
                 if IN_HANDLER.get() {
-                    // The thread has ended only with its mount: there is no cache left to invalidate.
+                    // The thread has ended only with its mount: there is no cache left to
+                    // invalidate.
                     let _ = queue.send(Message::Invalidate(batch, None));
                     continue;
                 }
@@ -95,7 +97,8 @@ impl NotifierThread {
                 if queue.send(Message::Invalidate(batch, Some(done))).is_err() {
                     return;
                 }
-                if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = wait.recv_timeout(PATIENCE) {
+                if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = wait.recv_timeout(PATIENCE)
+                {
                     warn!("the kernel has not taken an invalidation for {PATIENCE:?}");
                 }
             }
@@ -124,8 +127,11 @@ fn serve(kernel: &fuser::Notifier, messages: &Receiver<Message>) {
 
 fn send(kernel: &fuser::Notifier, invalidation: &Invalidation) {
     let sent = match invalidation {
-        Invalidation::Entry { parent, name } => kernel.inval_entry(INodeNo(parent.0), name.as_os_str()),
-        // From offset 0 for length 0 means attributes and all of the content, from before the beginning nothing of it.
+        Invalidation::Entry { parent, name } => {
+            kernel.inval_entry(INodeNo(parent.0), name.as_os_str())
+        }
+        // From offset 0 for length 0 means attributes and all of the content, from before the
+        // beginning nothing of it.
         Invalidation::Node(ino) => kernel.inval_inode(INodeNo(ino.0), 0, 0),
         Invalidation::Attributes(ino) => kernel.inval_inode(INodeNo(ino.0), -1, 0),
     };
@@ -136,10 +142,15 @@ fn send(kernel: &fuser::Notifier, invalidation: &Invalidation) {
 
 fn report(invalidation: &Invalidation, error: &std::io::Error) {
     match error.raw_os_error() {
-        // What the kernel does not know it need not forget (ENOENT), and a connection that has ended knows nothing;
-        // a directory that became a file in its cache is ENOTDIR.
+        // What the kernel does not know it need not forget (ENOENT), and a connection that has
+        // ended knows nothing; a directory that became a file in its cache is ENOTDIR.
         Some(
-            libc::ENOENT | libc::ENOTDIR | libc::ENODEV | libc::ENOTCONN | libc::ECONNABORTED | libc::EPERM,
+            libc::ENOENT
+            | libc::ENOTDIR
+            | libc::ENODEV
+            | libc::ENOTCONN
+            | libc::ECONNABORTED
+            | libc::EPERM,
         ) => {}
         _ => error!("the kernel refused {invalidation:?}: {error}"),
     }

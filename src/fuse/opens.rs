@@ -1,13 +1,14 @@
-//! How files are open, on a mount where opening is a request: the kernel reads a large file by itself
-//! (*passthrough*) where that shows the same bytes as asking would.
+//! How files are open, on a mount where opening is a request: the kernel reads a large file by
+//! itself (*passthrough*) where that shows the same bytes as asking would.
 //!
 //! ```text
 //! opened for reading first:   passthrough ─► who writes meanwhile goes past the kernel's cache (direct)
 //! opened for writing first:   cached, as long as anybody has it open
 //! ```
 //!
-//! The kernel has one rule: a file is open through its cache or passed through, never both at once. It counts as this
-//! table does, and its counts are never ahead: it takes an open file from its own before it sends RELEASE.
+//! The kernel has one rule: a file is open through its cache or passed through, never both at once.
+//! It counts as this table does, and its counts are never ahead: it takes an open file from its own
+//! before it sends RELEASE.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -90,8 +91,14 @@ impl<B> Opens<B> {
         }
     }
 
-    /// Counts one more open file. `back` pins the content and tells the kernel of its file, where there is one.
-    pub fn open(&self, ino: Ino, only_to_read: bool, back: impl FnOnce() -> Option<B>) -> Opened<B> {
+    /// Counts one more open file. `back` pins the content and tells the kernel of its file, where
+    /// there is one.
+    pub fn open(
+        &self,
+        ino: Ino,
+        only_to_read: bool,
+        back: impl FnOnce() -> Option<B>,
+    ) -> Opened<B> {
         let mut table = self.table.lock();
         let Table { files, stale } = &mut *table;
         let open = files.entry(ino).or_default();
@@ -169,7 +176,10 @@ mod tests {
     #[test]
     fn a_file_that_the_kernel_cannot_read_is_cached() {
         let opens: Opens<&str> = Opens::new();
-        assert_eq!(opens.open(FILE, true, || None), Opened::Cached { keep: true });
+        assert_eq!(
+            opens.open(FILE, true, || None),
+            Opened::Cached { keep: true }
+        );
         assert!(!opens.release(FILE, Access::Cached));
     }
 }

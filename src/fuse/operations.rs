@@ -1,9 +1,11 @@
-//! What each request does, whichever transport brought it: it is counted, carried out on the [`Workspace`], and whatever
-//! goes wrong becomes an errno. A transport decodes a request, calls one method here, and encodes the answer.
+//! What each request does, whichever transport brought it: it is counted, carried out on the
+//! [`Workspace`], and whatever goes wrong becomes an errno. A transport decodes a request, calls
+//! one method here, and encodes the answer.
 //!
-//! `opendir`, `flush` and `create` answer ENOSYS, once each: the kernel then does them by itself (create as mknod followed
-//! by an open). So does `open`, which then costs nothing, unless the mount is for large files ([`super::opens`]) or shows
-//! texts that are not saved ([`super::overlay`]). No operation needs a handle: a node lives until the kernel forgets it.
+//! `opendir`, `flush` and `create` answer ENOSYS, once each: the kernel then does them by itself
+//! (create as mknod followed by an open). So does `open`, which then costs nothing, unless the
+//! mount is for large files ([`super::opens`]) or shows texts that are not saved
+//! ([`super::overlay`]). No operation needs a handle: a node lives until the kernel forgets it.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +28,8 @@ use tine_attr::{Attr, FileKind, Ino, InodeFlags};
 use tine_git::haste;
 use tine_workspace::{Caller, FsError, SetAttr, StatFs, Workspace, is_text_node};
 
-/// Bytes copied by one request at most, so that one copy does not hold a thread for long. A multiple of the page size.
+/// Bytes copied by one request at most, so that one copy does not hold a thread for long. A
+/// multiple of the page size.
 const MAX_COPY: u64 = 64 * 1024 * 1024;
 
 /// What a request is answered with.
@@ -61,9 +64,13 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// Runs a handler and finds the errno for its failure; what is the machine's fault is logged. A panic becomes EIO, so
-/// that the thread goes on serving.
-fn guarded<T>(operation: Operation, ino: Ino, run: impl FnOnce() -> Result<T, Refusal>) -> Answer<T> {
+/// Runs a handler and finds the errno for its failure; what is the machine's fault is logged. A
+/// panic becomes EIO, so that the thread goes on serving.
+fn guarded<T>(
+    operation: Operation,
+    ino: Ino,
+    run: impl FnOnce() -> Result<T, Refusal>,
+) -> Answer<T> {
     match notifier::as_handler(|| catch_unwind(AssertUnwindSafe(run))) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(Refusal::Errno(errno))) => Err(errno),
@@ -163,7 +170,8 @@ impl Operations {
         }
     }
 
-    /// The answer to a request of a thread that replays changes, which is not counted; `None` to anybody else's.
+    /// The answer to a request of a thread that replays changes, which is not counted; `None` to
+    /// anybody else's.
     fn replayed<T>(
         &self,
         caller: Caller,
@@ -175,7 +183,12 @@ impl Operations {
     }
 
     /// Acknowledges an act of that thread.
-    fn acknowledged(&self, caller: Caller, request: (Operation, Ino), act: Act<'_>) -> Option<Answer<()>> {
+    fn acknowledged(
+        &self,
+        caller: Caller,
+        request: (Operation, Ino),
+        act: Act<'_>,
+    ) -> Option<Answer<()>> {
         self.replayed(caller, request, |replay, worker| {
             Ok(replay.acknowledge(&self.workspace, worker, act)?)
         })
@@ -272,11 +285,14 @@ impl Operations {
         Errno::ENOSYS
     }
 
-    /// The file that holds a large content, for the kernel to read from; it is the content's until it is unpinned.
+    /// The file that holds a large content, for the kernel to read from; it is the content's until
+    /// it is unpinned.
     pub(super) fn pin(&self, ino: Ino) -> Option<Arc<File>> {
-        self.guarded(Operation::Open, ino, || Ok(self.workspace.pin_content(ino)?))
-            .ok()
-            .flatten()
+        self.guarded(Operation::Open, ino, || {
+            Ok(self.workspace.pin_content(ino)?)
+        })
+        .ok()
+        .flatten()
     }
 
     /// There is nobody to be told of a failure.
@@ -379,7 +395,12 @@ impl Operations {
         })
     }
 
-    pub(super) fn setattr(&self, caller: Caller, ino: Ino, set: &SetAttr) -> Answer<(Attr, Duration)> {
+    pub(super) fn setattr(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        set: &SetAttr,
+    ) -> Answer<(Attr, Duration)> {
         let replayed = self.replayed(caller, (Operation::SetAttr, ino), |replay, worker| {
             replay.acknowledge(&self.workspace, worker, Act::SetAttributes(ino))?;
             Ok((self.with_time(self.workspace.getattr(ino)?), REMEMBER))
@@ -416,7 +437,9 @@ impl Operations {
     }
 
     pub(super) fn readlink(&self, ino: Ino) -> Answer<Vec<u8>> {
-        self.call(Operation::ReadLink, ino, |workspace| Ok(workspace.readlink(ino)?))
+        self.call(Operation::ReadLink, ino, |workspace| {
+            Ok(workspace.readlink(ino)?)
+        })
     }
 
     pub(super) fn mknod(
@@ -435,7 +458,13 @@ impl Operations {
         })
     }
 
-    pub(super) fn mkdir(&self, caller: Caller, parent: Ino, name: &[u8], mode: u32) -> Answer<Entry> {
+    pub(super) fn mkdir(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        mode: u32,
+    ) -> Answer<Entry> {
         if let Some(answer) = self.acknowledged_name(caller, Operation::MkDir, (parent, name)) {
             return answer;
         }
@@ -450,7 +479,9 @@ impl Operations {
             return answer;
         }
         self.call(Operation::Unlink, parent, |workspace| {
-            self.changing_names(&[(parent, name)], || Ok(workspace.unlink(caller, parent, name)?))
+            self.changing_names(&[(parent, name)], || {
+                Ok(workspace.unlink(caller, parent, name)?)
+            })
         })
     }
 
@@ -471,7 +502,13 @@ impl Operations {
         })
     }
 
-    pub(super) fn symlink(&self, caller: Caller, parent: Ino, name: &[u8], target: &[u8]) -> Answer<Entry> {
+    pub(super) fn symlink(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+    ) -> Answer<Entry> {
         if let Some(answer) = self.acknowledged_name(caller, Operation::Symlink, (parent, name)) {
             return answer;
         }
@@ -509,22 +546,34 @@ impl Operations {
         })
     }
 
-    pub(super) fn link(&self, caller: Caller, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Answer<Entry> {
+    pub(super) fn link(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        new_parent: Ino,
+        new_name: &[u8],
+    ) -> Answer<Entry> {
         if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
         }
         self.call(Operation::Link, ino, |workspace| {
             let file = self.file(ino)?;
-            Ok(self.made(new_name, workspace.link(caller, file, new_parent, new_name)?))
+            Ok(self.made(
+                new_name,
+                workspace.link(caller, file, new_parent, new_name)?,
+            ))
         })
     }
 
     /// `mask` is that of access(2).
     pub(super) fn access(&self, ino: Ino, mask: i32) -> Answer<()> {
-        // The kernel asks where it does not check permissions: of whoever may read and write everything.
-        self.call(Operation::Access, ino, |workspace| match mask & libc::X_OK {
-            0 => Ok(()),
-            _ => Ok(workspace.check_executable(self.file(ino)?)?),
+        // The kernel asks where it does not check permissions: of whoever may read and write
+        // everything.
+        self.call(Operation::Access, ino, |workspace| {
+            match mask & libc::X_OK {
+                0 => Ok(()),
+                _ => Ok(workspace.check_executable(self.file(ino)?)?),
+            }
         })
     }
 
@@ -542,7 +591,8 @@ impl Operations {
         answer
     }
 
-    /// `kill_privileges` asks that the file lose its set-id bits and capabilities. Answers how much was written.
+    /// `kill_privileges` asks that the file lose its set-id bits and capabilities. Answers how much
+    /// was written.
     pub(super) fn write(
         &self,
         caller: Caller,
@@ -571,7 +621,9 @@ impl Operations {
     }
 
     pub(super) fn fsyncdir(&self, ino: Ino) -> Answer<()> {
-        self.call(Operation::FsyncDir, ino, |workspace| Ok(workspace.fsync(ino)?))
+        self.call(Operation::FsyncDir, ino, |workspace| {
+            Ok(workspace.fsync(ino)?)
+        })
     }
 
     /// Lists what follows `cookie` until `add` answers that the entry does not fit.
@@ -601,7 +653,8 @@ impl Operations {
         })
     }
 
-    /// As [`Operations::readdir`], with attributes. Each entry that was added is one lookup, but for `.` and `..`.
+    /// As [`Operations::readdir`], with attributes. Each entry that was added is one lookup, but
+    /// for `.` and `..`.
     pub(super) fn readdirplus(
         &self,
         ino: Ino,
@@ -663,7 +716,13 @@ impl Operations {
     }
 
     /// `size` is that of the caller's buffer.
-    pub(super) fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8], size: u32) -> Answer<XattrAnswer> {
+    pub(super) fn getxattr(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        name: &[u8],
+        size: u32,
+    ) -> Answer<XattrAnswer> {
         self.call(Operation::GetXattr, ino, |workspace| {
             let value = workspace.getxattr(caller, self.file(ino)?, name)?;
             Ok(convert::xattr_answer(value, size)?)
@@ -693,7 +752,14 @@ impl Operations {
     }
 
     /// `mode` is that of fallocate(2).
-    pub(super) fn fallocate(&self, caller: Caller, ino: Ino, offset: u64, len: u64, mode: i32) -> Answer<()> {
+    pub(super) fn fallocate(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        mode: i32,
+    ) -> Answer<()> {
         if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
         }
@@ -739,7 +805,8 @@ impl Operations {
             }
             let len = len.min(MAX_COPY);
             let unprivileged = unprivileged(caller);
-            let copied = workspace.copy_range(from, from_offset, to, to_offset, len, unprivileged)?;
+            let copied =
+                workspace.copy_range(from, from_offset, to, to_offset, len, unprivileged)?;
             u32::try_from(copied).map_err(|_| Errno::EOVERFLOW.into())
         });
         if let Ok(count) = answer {
@@ -750,7 +817,13 @@ impl Operations {
     }
 
     /// Answers what the program's structure shall hold.
-    pub(super) fn ioctl(&self, caller: Caller, ino: Ino, command: u32, data: &[u8]) -> Answer<Vec<u8>> {
+    pub(super) fn ioctl(
+        &self,
+        caller: Caller,
+        ino: Ino,
+        command: u32,
+        data: &[u8],
+    ) -> Answer<Vec<u8>> {
         if self.replay.replayed_by(caller).is_some() {
             return Err(Errno::EPERM);
         }
@@ -773,8 +846,8 @@ impl Operations {
     }
 }
 
-/// Who asks, unless that is somebody who keeps set-id bits: unlike a write, these requests do not say whether the file
-/// shall lose them.
+/// Who asks, unless that is somebody who keeps set-id bits: unlike a write, these requests do not
+/// say whether the file shall lose them.
 fn unprivileged(caller: Caller) -> Option<Caller> {
     Some(caller).filter(|caller| !caller.is_privileged())
 }
@@ -792,9 +865,11 @@ mod tests {
 
     #[test]
     fn a_refusal_becomes_its_errno() {
-        let by_workspace: Answer<()> = guarded(Operation::RmDir, Ino(5), || Err(FsError::NotEmpty.into()));
+        let by_workspace: Answer<()> =
+            guarded(Operation::RmDir, Ino(5), || Err(FsError::NotEmpty.into()));
         assert_eq!(by_workspace, Err(Errno::ENOTEMPTY));
-        let by_decoding: Answer<()> = guarded(Operation::Lseek, Ino(5), || Err(Errno::ENXIO.into()));
+        let by_decoding: Answer<()> =
+            guarded(Operation::Lseek, Ino(5), || Err(Errno::ENXIO.into()));
         assert_eq!(by_decoding, Err(Errno::ENXIO));
     }
 }

@@ -1,5 +1,5 @@
-//! Which of two files a name leads to where a text is shown in place of what the file holds: the text's, or, for whoever
-//! records files or writes to this one, the file's own.
+//! Which of two files a name leads to where a text is shown in place of what the file holds: the
+//! text's, or, for whoever records files or writes to this one, the file's own.
 //!
 //! ```text
 //! LOOKUP ─► git, an editor, somebody unknown ─► the file        each time anew: the kernel may not remember such names
@@ -8,8 +8,9 @@
 //! RENAME to a shown name ──────────► ESTALE ─► the same: what is moved there is not remembered either
 //! ```
 //!
-//! ESTALE does not reach the program: for that error alone the kernel begins again (`LOOKUP_REVAL`), in open(2) and in all that
-//! changes something by its path. For files it needs requests for opening, which only mounts like this have.
+//! ESTALE does not reach the program: for that error alone the kernel begins again
+//! (`LOOKUP_REVAL`), in open(2) and in all that changes something by its path. For files it needs
+//! requests for opening, which only mounts like this have.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -29,13 +30,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What a mount knows beside its workspace.
 #[derive(Default)]
 pub(super) struct Overlay {
-    /// Threads that were told to begin again, and when. Until they come back they are led to files only, which the kernel does not
-    /// remember.
+    /// Threads that were told to begin again, and when. Until they come back they are led to files
+    /// only, which the kernel does not remember.
     beginners: Mutex<HashMap<u32, Instant>>,
 }
 
 impl Overlay {
-    /// What the name, which leads to the file `entry` or nowhere, leads to for the caller. Takes the lookup of the file.
+    /// What the name, which leads to the file `entry` or nowhere, leads to for the caller. Takes
+    /// the lookup of the file.
     pub(super) fn looked_up(
         &self,
         workspace: &Workspace,
@@ -52,7 +54,9 @@ impl Overlay {
         let Some(file) = entry.attr.filter(|attr| attr.kind == FileKind::Regular) else {
             return entry;
         };
-        if begins_again || askers::sees_what_is_saved(caller.thread, |process| workspace.is_editor(process)) {
+        if begins_again
+            || askers::sees_what_is_saved(caller.thread, |process| workspace.is_editor(process))
+        {
             return entry;
         }
         if let Some(text) = workspace.lookup_text(parent, name, &file) {
@@ -88,8 +92,8 @@ impl Overlay {
         since.is_some_and(|since| since.elapsed() < PATIENCE)
     }
 
-    /// What the kernel moves it goes on to remember: at a name that is shown it must not. When it is moved the thread has come
-    /// back.
+    /// What the kernel moves it goes on to remember: at a name that is shown it must not. When it
+    /// is moved the thread has come back.
     pub(super) fn check_rename(
         &self,
         workspace: &Workspace,
@@ -106,8 +110,9 @@ impl Overlay {
 
     /// Runs what takes names away or puts others in their place.
     ///
-    /// The kernel counts a file's links by itself, of the node that it has at the name: of a shown name that may be the text's.
-    /// And of what is in a directory that it moves it remembers what that was before.
+    /// The kernel counts a file's links by itself, of the node that it has at the name: of a shown
+    /// name that may be the text's. And of what is in a directory that it moves it remembers what
+    /// that was before.
     pub(super) fn changing_names<T, E>(
         &self,
         workspace: &Workspace,
@@ -117,7 +122,9 @@ impl Overlay {
         if !workspace.shows_texts() {
             return change();
         }
-        let shown = names.iter().filter(|(_, name)| workspace.is_name_shown(name));
+        let shown = names
+            .iter()
+            .filter(|(_, name)| workspace.is_name_shown(name));
         let files: Vec<Ino> = shown
             .filter_map(|(parent, name)| Some(workspace.lookup(*parent, name).ok()?.ino))
             .collect();

@@ -1,7 +1,7 @@
 //! Where a mount is: what `/proc/self/mountinfo` says of a directory.
 //!
-//! Reading it touches no file system, so it cannot hang on a dead mount, and it tells whether what is mounted at a
-//! directory is still what we mounted there.
+//! Reading it touches no file system, so it cannot hang on a dead mount, and it tells whether what
+//! is mounted at a directory is still what we mounted there.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,22 +19,24 @@ pub(super) const FS_TYPE: &str = "fuse.tine";
 pub(super) struct MountedAt {
     /// Unique in the mount namespace while the mount exists.
     pub(super) mount_id: u64,
-    /// Of the mounted file system; for FUSE the major number is 0 and the minor one names the connection.
+    /// Of the mounted file system; for FUSE the major number is 0 and the minor one names the
+    /// connection.
     pub(super) device: (u32, u32),
     pub(super) dir: PathBuf,
     pub(super) fs_type: String,
     pub(super) source: OsString,
 }
 
-/// All mounts at exactly `dir` (an absolute path without symlinks), lowest first: the last one is what is seen there.
+/// All mounts at exactly `dir` (an absolute path without symlinks), lowest first: the last one is
+/// what is seen there.
 pub(super) fn mounts_at(dir: &Path) -> io::Result<Vec<MountedAt>> {
     let mut mounts = all_mounts()?;
     mounts.retain(|mount| mount.dir == dir);
     Ok(mounts)
 }
 
-/// Whether this process sees a fork at `dir` (an absolute path without symlinks), live or not. Where that cannot be told it is
-/// taken to.
+/// Whether this process sees a fork at `dir` (an absolute path without symlinks), live or not.
+/// Where that cannot be told it is taken to.
 pub fn is_seen_at(dir: &Path) -> bool {
     mounts_at(dir).map_or(true, |mounts| {
         mounts.last().is_some_and(|mount| mount.fs_type == FS_TYPE)
@@ -55,8 +57,8 @@ pub(super) fn mounts_seen_by(proc_dir: &Path) -> io::Result<Vec<MountedAt>> {
         .collect())
 }
 
-/// The mount that `dir` leads into, found without a request to the file system mounted there: an `O_PATH` descriptor
-/// needs none, and its fdinfo has the number.
+/// The mount that `dir` leads into, found without a request to the file system mounted there: an
+/// `O_PATH` descriptor needs none, and its fdinfo has the number.
 pub(super) fn mount_of(dir: &Path) -> io::Result<Option<MountedAt>> {
     let handle = fs::OpenOptions::new()
         .read(true)
@@ -66,7 +68,9 @@ pub(super) fn mount_of(dir: &Path) -> io::Result<Option<MountedAt>> {
     let Some(mount_id) = mount_id_of_fdinfo(&info) else {
         return Ok(None);
     };
-    Ok(all_mounts()?.into_iter().find(|mount| mount.mount_id == mount_id))
+    Ok(all_mounts()?
+        .into_iter()
+        .find(|mount| mount.mount_id == mount_id))
 }
 
 /// The `mnt_id:` line of a `/proc/<pid>/fdinfo/<fd>`.
@@ -78,7 +82,8 @@ pub(super) fn mount_id_of_fdinfo(info: &str) -> Option<u64> {
         .ok()
 }
 
-/// `proc_pid_mountinfo(5)`: id, parent, major:minor, root, mount point, options, optional fields, `-`, type, source, …
+/// `proc_pid_mountinfo(5)`: id, parent, major:minor, root, mount point, options, optional fields,
+/// `-`, type, source, …
 fn parse_line(line: &[u8]) -> Option<MountedAt> {
     let mut fields = line.split(|&byte| byte == b' ');
     let mount_id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
@@ -119,11 +124,14 @@ fn unescape(field: &[u8]) -> OsString {
     OsString::from_vec(plain)
 }
 
-/// Makes `path` absolute and free of symlinks without touching its last component, which may be a dead mount.
+/// Makes `path` absolute and free of symlinks without touching its last component, which may be a
+/// dead mount.
 pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     match (absolute.parent(), absolute.file_name()) {
-        (Some(parent), Some(name)) if name.as_bytes() != b".." => Ok(parent.canonicalize()?.join(name)),
+        (Some(parent), Some(name)) if name.as_bytes() != b".." => {
+            Ok(parent.canonicalize()?.join(name))
+        }
         _ => absolute.canonicalize(),
     }
 }
@@ -149,7 +157,11 @@ mod tests {
 
     #[test]
     fn a_cut_line_is_no_mount() {
-        for line in [&b""[..], b"543 29 0:61 / /srv", b"x 29 0:61 / /srv rw - fuse s"] {
+        for line in [
+            &b""[..],
+            b"543 29 0:61 / /srv",
+            b"x 29 0:61 / /srv rw - fuse s",
+        ] {
             assert_eq!(parse_line(line), None);
         }
     }

@@ -5,9 +5,9 @@ use std::hash::BuildHasher;
 
 use tine_attr::{Attr, FileKind, Ino, Timestamp};
 
-/// A file that only `Mount::start` knows of, in the root of every mount but in no listing: opening it is how the kernel
-/// learns that there are no open requests, also where the fork has no file at all. Its name is random, so that no
-/// program meets it. Requests for it are not counted.
+/// A file that only `Mount::start` knows of, in the root of every mount but in no listing: opening
+/// it is how the kernel learns that there are no open requests, also where the fork has no file at
+/// all. Its name is random, so that no program meets it. Requests for it are not counted.
 #[derive(Clone)]
 pub(super) struct PrimingFile {
     pub(super) name: String,

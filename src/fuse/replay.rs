@@ -1,5 +1,5 @@
-//! The answers to the threads that replay changes ([`super::replayer`]): they see names as they were, and each of their calls is
-//! acknowledged as done and never carried out.
+//! The answers to the threads that replay changes ([`super::replayer`]): they see names as they
+//! were, and each of their calls is acknowledged as done and never carried out.
 //!
 //! ```text
 //! LOOKUP of a name whose step is still to be taken ─► the node that was there, or ENOENT     not to be remembered
@@ -8,8 +8,8 @@
 //! anything else that would change something        ─► refused
 //! ```
 //!
-//! The kernel names the thread in each request. A name is seen as it is once its step is taken. Threads that replay one change
-//! together never take steps in the same directory.
+//! The kernel names the thread in each request. A name is seen as it is once its step is taken.
+//! Threads that replay one change together never take steps in the same directory.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -71,7 +71,8 @@ struct Script {
     nodes: HashMap<Ino, Attr>,
     /// What each thread is about.
     steps: [Option<ViewStep>; REPLAYERS],
-    /// A name that is only looked up to find out whether the kernel names the thread, and whether it did.
+    /// A name that is only looked up to find out whether the kernel names the thread, and whether
+    /// it did.
     greeting: Option<(Vec<u8>, bool)>,
 }
 
@@ -160,7 +161,8 @@ impl Replay {
         Begun(self)
     }
 
-    /// Joins a replay that another thread began, as its thread number `worker`, on the thread that joins.
+    /// Joins a replay that another thread began, as its thread number `worker`, on the thread that
+    /// joins.
     pub(super) fn help(&self, thread: u32, worker: usize) -> Option<Helping<'_>> {
         let place = self.threads.get(worker)?;
         place.store(thread, Ordering::Release);
@@ -233,9 +235,12 @@ impl Replay {
     ) -> Result<(), Unacknowledged> {
         let mut script = self.script.lock();
         let step = script.steps.get(worker).cloned().flatten();
-        let is_at = |at: &NamePlace, dir: Ino, name: &[u8]| at.dir == dir && at.name.as_bytes() == name;
+        let is_at =
+            |at: &NamePlace, dir: Ino, name: &[u8]| at.dir == dir && at.name.as_bytes() == name;
         match (act, step) {
-            (Act::Remove(dir, name), Some(ViewStep::Remove { at, then, .. })) if is_at(&at, dir, name) => {
+            (Act::Remove(dir, name), Some(ViewStep::Remove { at, then, .. }))
+                if is_at(&at, dir, name) =>
+            {
                 let now = match workspace.number_at(dir, name) {
                     // The directory is something else by now.
                     Err(FsError::NotADirectory) => None,
@@ -257,7 +262,11 @@ impl Replay {
             (
                 Act::Rename((dir, name), (new_dir, new_name)),
                 Some(ViewStep::Move {
-                    from, to, node, then, ..
+                    from,
+                    to,
+                    node,
+                    then,
+                    ..
                 }),
             ) if is_at(&from, dir, name) && is_at(&to, new_dir, new_name) => {
                 if workspace.number_at(new_dir, new_name)? != Some(node.ino)
@@ -273,7 +282,9 @@ impl Replay {
                 Act::SetAttributes(ino),
                 Some(ViewStep::Write { ino: meant, .. } | ViewStep::SetMode { ino: meant, .. }),
             ) if ino == meant => Ok(()),
-            (Act::SetAttributes(ino), Some(ViewStep::Make { node, .. })) if ino == node.ino => Ok(()),
+            (Act::SetAttributes(ino), Some(ViewStep::Make { node, .. })) if ino == node.ino => {
+                Ok(())
+            }
             _ => Err(Unacknowledged::Errno(Errno::EPERM)),
         }
     }

@@ -1,5 +1,5 @@
-//! Replays changes in the mount, so that programs that watch files are told of them as of a program's: the kernel raises inotify
-//! events for calls that succeed, and none for invalidations.
+//! Replays changes in the mount, so that programs that watch files are told of them as of a
+//! program's: the kernel raises inotify events for calls that succeed, and none for invalidations.
 //!
 //! ```text
 //! the view has changed ─► contents and attributes invalidated ─► a thread makes each step's calls in the mount
@@ -7,9 +7,10 @@
 //!     ─► the server acknowledges them as done (`replay`) ─► names whose steps could not be taken invalidated ─► the command returns
 //! ```
 //!
-//! A thread lives for one change, holds no lock, and shares no table of descriptors with the daemon: one that waits for the mount of a
-//! daemon that is killed must not keep the connection alive. It acts below the root of that very mount only, whatever others
-//! do to names meanwhile. Who waits for it gives up when no call has ended for a while; no change fails because of it.
+//! A thread lives for one change, holds no lock, and shares no table of descriptors with the
+//! daemon: one that waits for the mount of a daemon that is killed must not keep the connection
+//! alive. It acts below the root of that very mount only, whatever others do to names meanwhile.
+//! Who waits for it gives up when no call has ended for a while; no change fails because of it.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
@@ -41,7 +42,8 @@ use tine_workspace::{Announcement, Invalidation, Listener, NamePlace, ViewStep};
 const STALL: Duration = Duration::from_secs(2);
 /// How long all of them may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many steps are taken without asking whether anybody watches, which costs a look at each process.
+/// How many steps are taken without asking whether anybody watches, which costs a look at each
+/// process.
 const UNASKED: usize = 256;
 
 /// A name in a directory.
@@ -86,11 +88,15 @@ impl Replayer {
     }
 
     fn announce(&self, announcement: Announcement) {
-        let Announcement { invalidations, steps } = announcement;
+        let Announcement {
+            invalidations,
+            steps,
+        } = announcement;
         if steps.is_empty() || notifier::is_in_handler() {
             return (self.invalidate)(invalidations);
         }
-        let is_name = |invalidation: &Invalidation| matches!(invalidation, Invalidation::Entry { .. });
+        let is_name =
+            |invalidation: &Invalidation| matches!(invalidation, Invalidation::Entry { .. });
         let (mut names, others): (Vec<_>, Vec<_>) = invalidations.into_iter().partition(is_name);
         // Who is told reads at once.
         (self.invalidate)(others);
@@ -135,12 +141,14 @@ impl Replayer {
             given_up: given_up.clone(),
         };
         let stuck = self.stuck.clone();
-        let spawned = thread::Builder::new().name("tine-replay".into()).spawn(move || {
-            let outcome = work.run(&all, &steps);
-            // Nothing may be logged here: the standard streams are all that this thread shares.
-            let _ = done.send(outcome);
-            stuck.store(false, Ordering::Release);
-        });
+        let spawned = thread::Builder::new()
+            .name("tine-replay".into())
+            .spawn(move || {
+                let outcome = work.run(&all, &steps);
+                // Nothing may be logged here: the standard streams are all that this thread shares.
+                let _ = done.send(outcome);
+                stuck.store(false, Ordering::Release);
+            });
         if let Err(error) = spawned {
             warn!(
                 "no thread replays changes at {}: {error}",
@@ -199,7 +207,12 @@ fn is_watched(step: &ViewStep, inodes: &HashSet<u64>) -> bool {
             node,
             replaced,
             ..
-        } => has(from.dir) || has(to.dir) || has(node.ino) || replaced.is_some_and(|node| has(node.ino)),
+        } => {
+            has(from.dir)
+                || has(to.dir)
+                || has(node.ino)
+                || replaced.is_some_and(|node| has(node.ino))
+        }
         ViewStep::Write { at, ino } | ViewStep::SetMode { at, ino, .. } => has(at.dir) || has(*ino),
     }
 }
@@ -250,8 +263,8 @@ impl Work {
         taken
     }
 
-    /// Takes steps of which those in one directory have nothing to do with those in others, with another thread where there is
-    /// one to be had.
+    /// Takes steps of which those in one directory have nothing to do with those in others, with
+    /// another thread where there is one to be had.
     fn take_with_help(&self, first: &mut Worker<'_>, steps: &[ViewStep]) {
         let mut by_dir: HashMap<Ino, Vec<&ViewStep>> = HashMap::new();
         for step in steps {
@@ -277,7 +290,9 @@ impl Work {
             while let Some(steps) = next() {
                 first.take_all(steps);
             }
-            if let Some((taken, failed)) = helper.ok().and_then(|helper| helper.join().ok().flatten()) {
+            if let Some((taken, failed)) =
+                helper.ok().and_then(|helper| helper.join().ok().flatten())
+            {
                 first.taken.extend(taken);
                 first.failed.extend(failed);
             }
@@ -352,7 +367,9 @@ fn dir_of(step: &ViewStep) -> Ino {
 /// Whether the step is about one name in one directory, and no directory comes or goes by it.
 fn is_in_one_directory(step: &ViewStep) -> bool {
     match step {
-        ViewStep::Remove { node, .. } | ViewStep::Make { node, .. } => node.kind != FileKind::Directory,
+        ViewStep::Remove { node, .. } | ViewStep::Make { node, .. } => {
+            node.kind != FileKind::Directory
+        }
         ViewStep::Write { .. } | ViewStep::SetMode { .. } => true,
         ViewStep::Move { .. } => false,
     }
@@ -361,7 +378,9 @@ fn is_in_one_directory(step: &ViewStep) -> bool {
 fn is_of_a_stale_name(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
-        Some(libc::ENOENT | libc::EEXIST | libc::ENOTDIR | libc::EISDIR | libc::ESTALE | libc::ELOOP)
+        Some(
+            libc::ENOENT | libc::EEXIST | libc::ENOTDIR | libc::EISDIR | libc::ESTALE | libc::ELOOP
+        )
     )
 }
 
@@ -436,7 +455,10 @@ fn take(dirs: &mut OpenDirs, step: &ViewStep) -> io::Result<()> {
                 false => dirs.open_new(&from.dir_path)?,
             };
             let target = dirs.open(&to.dir_path)?;
-            calls::rename((&source, from.name.as_bytes()), (target, to.name.as_bytes()))
+            calls::rename(
+                (&source, from.name.as_bytes()),
+                (target, to.name.as_bytes()),
+            )
         }
         ViewStep::Write { at, .. } => {
             let (dir, name) = (dirs.open(&at.dir_path)?, at.name.as_bytes());

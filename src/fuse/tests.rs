@@ -1,4 +1,5 @@
-//! Mounting, unmounting and what a session does when it ends, with a file system that is as good as empty.
+//! Mounting, unmounting and what a session does when it ends, with a file system that is as good as
+//! empty.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -11,8 +12,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, OpenFlags, ReplyAttr, ReplyEmpty,
-    ReplyEntry, ReplyOpen, Request,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, OpenFlags, ReplyAttr,
+    ReplyEmpty, ReplyEntry, ReplyOpen, Request,
 };
 
 use super::counters::Counters;
@@ -25,7 +26,8 @@ use tine_workspace::MountSettings;
 const TTL: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A root directory, and in it the files `file`, `panic` and `late`: the last one answers getattr only when told to.
+/// A root directory, and in it the files `file`, `panic` and `late`: the last one answers getattr
+/// only when told to.
 struct Tiny {
     release_late: parking_lot::Mutex<Option<Receiver<()>>>,
     late_asked: std::sync::mpsc::Sender<()>,
@@ -67,7 +69,13 @@ impl Filesystem for Tiny {
         reply.entry_with_ttls(&attr_ttl, &TTL, &attr(ino), Generation(0));
     }
 
-    fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
         match ino.0 {
             3 => panic!("on purpose"),
             4 => {
@@ -89,7 +97,13 @@ impl Filesystem for Tiny {
         reply.error(Errno::ENOSYS);
     }
 
-    fn access(&self, _request: &Request, _ino: INodeNo, _mask: fuser::AccessFlags, reply: ReplyEmpty) {
+    fn access(
+        &self,
+        _request: &Request,
+        _ino: INodeNo,
+        _mask: fuser::AccessFlags,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::ENOSYS);
     }
 }
@@ -120,7 +134,11 @@ fn skip(reason: &str) {
 
 /// Whether this machine can mount; where it must, not being able to is a failure.
 fn can_mount() -> bool {
-    match fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+    match fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+    {
         Ok(_) => true,
         Err(error) if std::env::var_os("REQUIRE_FUSE").is_some_and(|value| value == "1") => {
             panic!("/dev/fuse cannot be used: {error}")
@@ -217,12 +235,16 @@ fn unmounting_ends_the_session_and_tells_once() {
 #[test]
 fn unmounting_from_outside_tells() {
     let Some(fixture) = mounted() else { return };
-    let status = Command::new("umount").arg(fixture.mount.dir()).status().unwrap();
+    let status = Command::new("umount")
+        .arg(fixture.mount.dir())
+        .status()
+        .unwrap();
     assert!(status.success());
     fixture.ended.recv_timeout(PATIENCE).unwrap();
 }
 
-/// A program that another test starts at this moment has this process's files until it has replaced its image.
+/// A program that another test starts at this moment has this process's files until it has replaced
+/// its image.
 fn wait_for_users(dir: &Path, wanted: &[(u32, String)]) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -252,7 +274,11 @@ fn a_mount_in_use_is_busy_and_its_user_is_named() {
     );
     drop(file);
 
-    let mut child = Command::new("sleep").arg("60").current_dir(dir).spawn().unwrap();
+    let mut child = Command::new("sleep")
+        .arg("60")
+        .current_dir(dir)
+        .spawn()
+        .unwrap();
     wait_for_users(dir, &[(child.id(), "sleep".to_owned())]);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -260,10 +286,12 @@ fn a_mount_in_use_is_busy_and_its_user_is_named() {
     fixture.mount.unmount(UnmountMode::Clean).unwrap();
 }
 
-/// Whether a connection cannot be aborted here, which is said: only root can without the kernel's control file system.
+/// Whether a connection cannot be aborted here, which is said: only root can without the kernel's
+/// control file system.
 fn cannot_cut_off() -> bool {
     let can = effective_uid() == 0
-        || fs::read_dir("/sys/fs/fuse/connections").is_ok_and(|mut entries| entries.next().is_some());
+        || fs::read_dir("/sys/fs/fuse/connections")
+            .is_ok_and(|mut entries| entries.next().is_some());
     if !can {
         skip("only root can abort a connection where fusectl is not mounted");
     }
@@ -321,7 +349,10 @@ fn a_place_that_is_taken_is_refused() {
     ));
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "x").unwrap();
-    assert!(matches!(try_mount(dir.path()), Err(MountError::NotEmpty(_))));
+    assert!(matches!(
+        try_mount(dir.path()),
+        Err(MountError::NotEmpty(_))
+    ));
     assert!(matches!(
         try_mount(&dir.path().join("file")),
         Err(MountError::NotEmpty(_))
@@ -343,7 +374,10 @@ fn what_is_mounted_over_ours_is_left_alone() {
     let dir = fixture.mount.dir();
     let other = device::mount(&options(dir), dir).unwrap();
     for mode in [UnmountMode::Clean, UnmountMode::Force] {
-        assert!(matches!(fixture.mount.unmount(mode), Err(MountError::Busy(_))));
+        assert!(matches!(
+            fixture.mount.unmount(mode),
+            Err(MountError::Busy(_))
+        ));
     }
     assert_eq!(place::mounts_at(dir).unwrap().len(), 2);
     drop(other);

@@ -1,4 +1,5 @@
-//! Which way requests come and answers go: through `/dev/fuse`, or through rings of io_uring as well.
+//! Which way requests come and answers go: through `/dev/fuse`, or through rings of io_uring as
+//! well.
 
 use std::fmt;
 use std::io;
@@ -68,8 +69,8 @@ impl fmt::Display for UnknownTransport {
     }
 }
 
-/// The wish for rings, from before a session begins until it is known whether it comes true. The session's file system
-/// has one half, whoever mounts the other.
+/// The wish for rings, from before a session begins until it is known whether it comes true. The
+/// session's file system has one half, whoever mounts the other.
 #[derive(Clone)]
 pub(super) struct RingWish {
     operations: Arc<Operations>,
@@ -93,10 +94,13 @@ impl RingWish {
         *self.device.lock() = Some(device);
     }
 
-    /// Asks the kernel for rings in the answer to INIT, when all is there that they need: once it has agreed, it holds
-    /// every request back until it has them or was told that there will be none.
+    /// Asks the kernel for rings in the answer to INIT, when all is there that they need: once it
+    /// has agreed, it holds every request back until it has them or was told that there will be
+    /// none.
     pub(super) fn negotiate(&self, config: &mut KernelConfig) {
-        let is_offered = config.capabilities().contains(InitFlags::FUSE_OVER_IO_URING);
+        let is_offered = config
+            .capabilities()
+            .contains(InitFlags::FUSE_OVER_IO_URING);
         let prepared = match self.device.lock().take().filter(|_| is_offered) {
             Some(device) => Prepared::new(&self.operations, device),
             None => Err(io::Error::new(
@@ -123,8 +127,8 @@ impl RingWish {
     }
 }
 
-/// The wish that a choice comes to. Only `fuser` can have the kernel read files by itself, and so rings are not for the
-/// profile that wants it.
+/// The wish that a choice comes to. Only `fuser` can have the kernel read files by itself, and so
+/// rings are not for the profile that wants it.
 pub(super) fn wish(
     options: &MountOptions,
     operations: &Arc<Operations>,
@@ -138,9 +142,10 @@ pub(super) fn wish(
                 "the profile large-files needs /dev/fuse",
             )))
         }
-        (TransportChoice::Auto | TransportChoice::Only(Transport::Ring), MountProfile::Everyday) => {
-            Ok(Some(RingWish::new(operations.clone())))
-        }
+        (
+            TransportChoice::Auto | TransportChoice::Only(Transport::Ring),
+            MountProfile::Everyday,
+        ) => Ok(Some(RingWish::new(operations.clone()))),
     }
 }
 
@@ -155,7 +160,9 @@ pub(super) fn set_up(
     };
     match wish.come_true(failed) {
         Ok(rings) => Ok(Some(rings)),
-        Err(error) if choice == TransportChoice::Only(Transport::Ring) => Err(MountError::NoRings(error)),
+        Err(error) if choice == TransportChoice::Only(Transport::Ring) => {
+            Err(MountError::NoRings(error))
+        }
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
             debug!("requests come through /dev/fuse: {error}");
             Ok(None)

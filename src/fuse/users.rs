@@ -1,6 +1,7 @@
 //! Who keeps a mount busy.
 //!
-//! Everything is read from `/proc`: no file inside any mount is touched, so a dead one cannot hang us.
+//! Everything is read from `/proc`: no file inside any mount is touched, so a dead one cannot hang
+//! us.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,8 +11,9 @@ use std::path::{Path, PathBuf};
 use super::place;
 use tine_sys::namespace;
 
-/// The processes that use what is mounted at `dir`, with their command names: by current or root directory, by
-/// program, by an open file, or by a mapping. Only those that the caller may look into are seen.
+/// The processes that use what is mounted at `dir`, with their command names: by current or root
+/// directory, by program, by an open file, or by a mapping. Only those that the caller may look
+/// into are seen.
 pub fn users_of(dir: &Path) -> Vec<(u32, String)> {
     users_of_each(&[dir]).pop().unwrap_or_default()
 }
@@ -22,8 +24,8 @@ pub fn users_of_each(dirs: &[&Path]) -> Vec<Vec<(u32, String)>> {
     look(&mounts, Where::Everywhere)
 }
 
-/// Whether a process of another mount namespace uses `mount`, where it may stand at another place: unmounting it here
-/// would be permitted.
+/// Whether a process of another mount namespace uses `mount`, where it may stand at another place:
+/// unmounting it here would be permitted.
 pub(super) fn is_used_elsewhere(mount: &place::MountedAt) -> bool {
     look(&[Some(mount.clone())], Where::InOtherNamespaces)
         .iter()
@@ -89,11 +91,13 @@ fn mount_at(dir: &Path) -> Option<place::MountedAt> {
 
 /// What one process uses.
 struct Uses {
-    /// Its current and root directory and its program, as the links' texts have them: nothing behind them is looked at.
+    /// Its current and root directory and its program, as the links' texts have them: nothing
+    /// behind them is looked at.
     paths: Vec<PathBuf>,
     /// The mounts that its open files are on.
     mount_ids: BTreeSet<u64>,
-    /// The devices that its mappings are of, as `/proc/<pid>/maps` names them: hexadecimal `major:minor`.
+    /// The devices that its mappings are of, as `/proc/<pid>/maps` names them: hexadecimal
+    /// `major:minor`.
     devices: BTreeSet<Vec<u8>>,
 }
 
@@ -131,7 +135,8 @@ fn mounts_of_open_files(proc_dir: &Path) -> BTreeSet<u64> {
 /// `/proc/<pid>/maps`: addresses, permissions, offset, device, inode, path.
 fn mapped_devices(proc_dir: &Path) -> BTreeSet<Vec<u8>> {
     let mut maps = Vec::new();
-    let read = fs::File::open(proc_dir.join("maps")).and_then(|mut file| file.read_to_end(&mut maps));
+    let read =
+        fs::File::open(proc_dir.join("maps")).and_then(|mut file| file.read_to_end(&mut maps));
     if read.is_err() {
         return BTreeSet::new();
     }

@@ -21,11 +21,18 @@ pub(super) fn watched_on((major, minor): (u32, u32)) -> Watched {
     let mut inodes = HashSet::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = process.file_name();
-        if !name.as_encoded_bytes().first().is_some_and(u8::is_ascii_digit) {
+        if !name
+            .as_encoded_bytes()
+            .first()
+            .is_some_and(u8::is_ascii_digit)
+        {
             continue;
         }
         for marks in marks_of(&process.path()) {
-            if marks.lines().any(|line| !add_mark(line, &device, &mut inodes)) {
+            if marks
+                .lines()
+                .any(|line| !add_mark(line, &device, &mut inodes))
+            {
                 return Watched::Everything;
             }
         }
@@ -35,14 +42,23 @@ pub(super) fn watched_on((major, minor): (u32, u32)) -> Watched {
 
 /// What `/proc` says of each descriptor of a process through which it watches.
 fn marks_of(process: &Path) -> Vec<String> {
-    let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let descriptors = fs::read_dir(process.join("fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
     descriptors
         .filter(|descriptor| {
             let target = fs::read_link(descriptor.path());
-            let is = |name: &str| target.as_deref().is_ok_and(|target| target == Path::new(name));
+            let is = |name: &str| {
+                target
+                    .as_deref()
+                    .is_ok_and(|target| target == Path::new(name))
+            };
             is("anon_inode:inotify") || is("anon_inode:[fanotify]")
         })
-        .filter_map(|descriptor| fs::read_to_string(process.join("fdinfo").join(descriptor.file_name())).ok())
+        .filter_map(|descriptor| {
+            fs::read_to_string(process.join("fdinfo").join(descriptor.file_name())).ok()
+        })
         .collect()
 }
 
@@ -81,7 +97,10 @@ mod tests {
                 "inotify wd:3 ino:9e7e sdev:2d mask:800afce ignored_mask:0 fhandle-bytes:8",
                 true,
             ),
-            ("inotify wd:1 ino:1 sdev:800013 mask:800afce ignored_mask:0", true),
+            (
+                "inotify wd:1 ino:1 sdev:800013 mask:800afce ignored_mask:0",
+                true,
+            ),
             ("fanotify flags:10 event-flags:0", true),
             (
                 "fanotify ino:4f sdev:2d mflags:0 mask:3b ignored_mask:40000000",
@@ -95,8 +114,14 @@ mod tests {
                 "fanotify sdev:800013 mflags:0 mask:3b ignored_mask:40000000",
                 true,
             ),
-            ("fanotify sdev:2d mflags:0 mask:3b ignored_mask:40000000", false),
-            ("fanotify mnt_id:12 mflags:0 mask:3b ignored_mask:40000000", false),
+            (
+                "fanotify sdev:2d mflags:0 mask:3b ignored_mask:40000000",
+                false,
+            ),
+            (
+                "fanotify mnt_id:12 mflags:0 mask:3b ignored_mask:40000000",
+                false,
+            ),
         ] {
             assert_eq!(add_mark(line, "2d", &mut inodes), is_of_inodes, "{line}");
         }

@@ -1,6 +1,8 @@
-//! Aliases: branches that are symbolic refs to others, as `git symbolic-ref refs/heads/alias refs/heads/main` makes them.
+//! Aliases: branches that are symbolic refs to others, as
+//! `git symbolic-ref refs/heads/alias refs/heads/main` makes them.
 //!
-//! Whatever happens to an alias happens to the branch behind it, but for its deletion: that removes the alias alone.
+//! Whatever happens to an alias happens to the branch behind it, but for its deletion: that removes
+//! the alias alone.
 
 use super::program;
 use super::refs::branch_ref;
@@ -10,8 +12,8 @@ use super::{GitError, Repository};
 const MAX_HOPS: usize = 5;
 
 impl Repository {
-    /// The branch (short names) that `name` leads to: itself, or as an alias another one, whether that exists or not. An alias that
-    /// leads back to itself or to no branch stands for itself.
+    /// The branch (short names) that `name` leads to: itself, or as an alias another one, whether
+    /// that exists or not. An alias that leads back to itself or to no branch stands for itself.
     pub fn branch_behind(&self, name: &str) -> String {
         let mut found = name.to_owned();
         for _ in 0..MAX_HOPS {
@@ -47,7 +49,8 @@ impl Repository {
         Some(target)
     }
 
-    /// The aliases (short names) that lead to one of these branches (short names), and are none of them.
+    /// The aliases (short names) that lead to one of these branches (short names), and are none of
+    /// them.
     pub fn aliases_to(&self, branches: &[&str]) -> Result<Vec<String>, GitError> {
         if branches.is_empty() {
             return Ok(Vec::new());
@@ -63,8 +66,9 @@ impl Repository {
             let short = line.strip_prefix(b"refs/heads/")?;
             std::str::from_utf8(short).ok()
         });
-        let leads_there =
-            |name: &&str| !branches.contains(name) && branches.contains(&self.branch_behind(name).as_str());
+        let leads_there = |name: &&str| {
+            !branches.contains(name) && branches.contains(&self.branch_behind(name).as_str())
+        };
         Ok(names.filter(leads_there).map(str::to_owned).collect())
     }
 

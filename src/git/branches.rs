@@ -1,4 +1,5 @@
-//! Branches as `git branch` has them: listed in one go, begun, renamed, and forgotten with their settings.
+//! Branches as `git branch` has them: listed in one go, begun, renamed, and forgotten with their
+//! settings.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -27,7 +28,8 @@ pub struct Distance {
 }
 
 impl Repository {
-    /// All branches, or those of these (short) names that there are; sorted by name. One process, however many.
+    /// All branches, or those of these (short) names that there are; sorted by name. One process,
+    /// however many.
     pub fn branch_tips(&self, only: Option<&[String]>) -> Result<Vec<BranchTip>, GitError> {
         let mut command = program::command(self.common_dir());
         // What git is to tell of commits it must find, every one.
@@ -78,8 +80,9 @@ impl Repository {
         Ok(tips)
     }
 
-    /// Begins the branch `name` (short) at `start`, a commit or whatever names one in the worktree with `git_dir`: a branch that
-    /// begins at a remote one follows that, as `branch.autoSetupMerge` says.
+    /// Begins the branch `name` (short) at `start`, a commit or whatever names one in the worktree
+    /// with `git_dir`: a branch that begins at a remote one follows that, as
+    /// `branch.autoSetupMerge` says.
     pub fn begin_branch(&self, git_dir: &Path, name: &str, start: &str) -> Result<(), GitError> {
         self.check_branch_is_free(name)?;
         let mut command = program::command(self.common_dir());
@@ -89,10 +92,12 @@ impl Repository {
         program::run(&mut command, b"").map(drop)
     }
 
-    /// Renames a branch (short names): its reflog and its settings go with it, and every HEAD that is on it follows.
+    /// Renames a branch (short names): its reflog and its settings go with it, and every HEAD that
+    /// is on it follows.
     ///
     /// # Errors
-    /// [`GitError::RefLocked`] where git holds a lock that it needs; the branch has its old name then.
+    /// [`GitError::RefLocked`] where git holds a lock that it needs; the branch has its old name
+    /// then.
     pub fn rename_branch(&self, old: &str, new: &str) -> Result<(), GitError> {
         self.check_branch_name(new)?;
         if self.branch(new)?.is_some() {
@@ -145,7 +150,9 @@ impl Repository {
                 taken_back?;
             }
         }
-        let lock = locked.iter().find_map(|path| ref_locked(self.common_dir(), path));
+        let lock = locked
+            .iter()
+            .find_map(|path| ref_locked(self.common_dir(), path));
         Err(lock.unwrap_or(error))
     }
 
@@ -153,15 +160,19 @@ impl Repository {
     fn locked_by_renaming(&self, old: &str, new: &str) -> Result<Vec<PathBuf>, GitError> {
         let full_name = format!("refs/heads/{old}");
         let on_it = self.checkouts()?.into_iter();
-        let on_it = on_it.filter(|checkout| checkout.branch.as_deref() == Some(full_name.as_bytes()));
-        let mut locked: Vec<PathBuf> = on_it.map(|checkout| checkout.git_dir.join("HEAD")).collect();
+        let on_it =
+            on_it.filter(|checkout| checkout.branch.as_deref() == Some(full_name.as_bytes()));
+        let mut locked: Vec<PathBuf> = on_it
+            .map(|checkout| checkout.git_dir.join("HEAD"))
+            .collect();
         locked.push(self.common_dir().join("config"));
         let branches = self.common_dir().join("refs/heads");
         locked.extend([branches.join(old), branches.join(new)]);
         Ok(locked)
     }
 
-    /// The branch (short name) that the worktree with `git_dir` was on before the one that it is on now: what `-` is to `git switch`.
+    /// The branch (short name) that the worktree with `git_dir` was on before the one that it is on
+    /// now: what `-` is to `git switch`.
     pub fn branch_before(&self, git_dir: &Path) -> Result<String, GitError> {
         let unknown = || GitError::UnknownRevision("-".to_owned());
         let mut command = program::command(self.common_dir());
@@ -181,8 +192,8 @@ impl Repository {
             .ok_or_else(unknown)
     }
 
-    /// Has the new branch `name` (short) follow the remote one that it began at, if it did, as `branch.autoSetupMerge` says. The
-    /// branch is what was asked for in any case.
+    /// Has the new branch `name` (short) follow the remote one that it began at, if it did, as
+    /// `branch.autoSetupMerge` says. The branch is what was asked for in any case.
     pub fn follow_remote_branch(&self, git_dir: &Path, name: &str, start: &str) {
         let mut full_name = program::command(self.common_dir());
         full_name
@@ -243,7 +254,8 @@ impl Repository {
         }
     }
 
-    /// What the branch `name` (short), which is no more, was renamed to at `since_secs` or later, as the reflogs have it.
+    /// What the branch `name` (short), which is no more, was renamed to at `since_secs` or later,
+    /// as the reflogs have it.
     pub fn renamed_to(&self, name: &str, since_secs: i64) -> Result<Option<String>, GitError> {
         let root = self.common_dir().join("logs/refs/heads");
         let mut open = vec![root.clone()];
@@ -268,7 +280,10 @@ impl Repository {
     /// How far `tip` is from `from`.
     pub fn distance(&self, tip: ObjectId, from: ObjectId) -> Result<Distance, GitError> {
         if tip == from {
-            return Ok(Distance { ahead: 0, behind: 0 });
+            return Ok(Distance {
+                ahead: 0,
+                behind: 0,
+            });
         }
         let failed = "walk the history";
         let count = |of: ObjectId, without: ObjectId| {
@@ -292,8 +307,13 @@ impl Repository {
         })
     }
 
-    /// A branch other than these (short names) and their aliases, a tag or a remote branch that reaches `tip`, in short.
-    pub fn reached_otherwise(&self, tip: ObjectId, without: &[&str]) -> Result<Option<String>, GitError> {
+    /// A branch other than these (short names) and their aliases, a tag or a remote branch that
+    /// reaches `tip`, in short.
+    pub fn reached_otherwise(
+        &self,
+        tip: ObjectId,
+        without: &[&str],
+    ) -> Result<Option<String>, GitError> {
         // An alias of one of them leads nowhere without it.
         let aliases = self.aliases_to(without)?;
         let without: Vec<&str> = without
@@ -313,7 +333,8 @@ impl Repository {
         let counts = |name: &&[u8]| {
             let short = name.strip_prefix(b"refs/heads/");
             !name.is_empty()
-                && !short.is_some_and(|short| without.iter().any(|without| without.as_bytes() == short))
+                && !short
+                    .is_some_and(|short| without.iter().any(|without| without.as_bytes() == short))
         };
         let found = refs.split(|&byte| byte == b'\n').find(counts);
         Ok(found.map(|name| {
@@ -323,7 +344,8 @@ impl Repository {
     }
 }
 
-/// Whether the reflog of the branch `now` says that it was called `before`, and has not been copied since.
+/// Whether the reflog of the branch `now` says that it was called `before`, and has not been copied
+/// since.
 fn was_renamed(log: &[u8], before: &str, now: &str, since_secs: i64) -> bool {
     let renamed = format!("Branch: renamed refs/heads/{before} to refs/heads/");
     let to_now = format!(" to refs/heads/{now}");
@@ -345,7 +367,8 @@ fn was_renamed(log: &[u8], before: &str, now: &str, since_secs: i64) -> bool {
         let secs = std::str::from_utf8(who)
             .ok()
             .and_then(|who| who.rsplit(' ').nth(1)?.parse::<i64>().ok());
-        is_found |= message.starts_with(renamed.as_bytes()) && secs.is_some_and(|secs| secs >= since_secs);
+        is_found |=
+            message.starts_with(renamed.as_bytes()) && secs.is_some_and(|secs| secs >= since_secs);
     }
     is_found
         && last_name.is_some_and(|message| {
@@ -387,10 +410,17 @@ mod tests {
         ]
         .concat();
         assert!(was_renamed(&first, "a", "b", 10));
-        assert!(!was_renamed(&first, "a", "b", 11), "another branch of that name");
+        assert!(
+            !was_renamed(&first, "a", "b", 11),
+            "another branch of that name"
+        );
         assert!(was_renamed(&both, "a", "c", 10), "twice");
         assert!(!was_renamed(&both, "a", "b", 10));
-        let copied = [first, line(30, "Branch: copied refs/heads/b to refs/heads/d")].concat();
+        let copied = [
+            first,
+            line(30, "Branch: copied refs/heads/b to refs/heads/d"),
+        ]
+        .concat();
         assert!(!was_renamed(&copied, "a", "d", 10));
         assert!(!was_renamed(b"damaged", "a", "b", 0));
     }

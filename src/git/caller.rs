@@ -1,8 +1,9 @@
-//! What git's configuration says to whoever runs a command, as far as it can be told without running git, which takes
-//! milliseconds for each question.
+//! What git's configuration says to whoever runs a command, as far as it can be told without
+//! running git, which takes milliseconds for each question.
 //!
-//! Nothing is told where the answer depends on more than plain settings: on conditional includes, on a date in the
-//! environment, on a name that git tidies up or makes up from the host's. Then git is to be asked.
+//! Nothing is told where the answer depends on more than plain settings: on conditional includes,
+//! on a date in the environment, on a name that git tidies up or makes up from the host's. Then git
+//! is to be asked.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,7 +20,8 @@ pub struct CallerConfig {
 }
 
 impl CallerConfig {
-    /// Reads the configuration for `dir`, a worktree or a git directory. `None` where git is to be asked.
+    /// Reads the configuration for `dir`, a worktree or a git directory. `None` where git is to be
+    /// asked.
     pub fn of(dir: &Path) -> Option<CallerConfig> {
         let (found, _trust) = gix::discover::upwards(dir).ok()?;
         let (git_dir, _) = found.into_repository_and_work_tree_directories();
@@ -44,7 +46,11 @@ impl CallerConfig {
         self.identity_in(role, &|name| env::var_os(name))
     }
 
-    fn identity_in(&self, role: Role, variable: &dyn Fn(&str) -> Option<OsString>) -> Option<Identity> {
+    fn identity_in(
+        &self,
+        role: Role,
+        variable: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Option<Identity> {
         let part = |part: &str| {
             let text = match variable(&role.variable(&part.to_uppercase())) {
                 Some(given) => given.into_string().ok()?,
@@ -84,13 +90,21 @@ impl CallerConfig {
 
     fn has_section(&self, name: &str) -> bool {
         let config = self.local.config_snapshot();
-        let mut sections = config.plumbing().sections_by_name(name).into_iter().flatten();
+        let mut sections = config
+            .plumbing()
+            .sections_by_name(name)
+            .into_iter()
+            .flatten();
         sections.next().is_some()
     }
 
     fn sets(&self, section: &str, name: &str) -> bool {
         let config = self.local.config_snapshot();
-        let mut sections = config.plumbing().sections_by_name(section).into_iter().flatten();
+        let mut sections = config
+            .plumbing()
+            .sections_by_name(section)
+            .into_iter()
+            .flatten();
         sections.any(|section| section.contains_value_name(name))
     }
 }
@@ -124,10 +138,19 @@ mod tests {
     /// What is told without git is what git says.
     #[test]
     fn identities_are_those_that_git_finds() {
-        let user = [("user.name", "Conny Config"), ("user.email", "conny@example.org")];
-        let author = [("author.name", "Ada"), ("committer.email", "carl@example.org")];
+        let user = [
+            ("user.name", "Conny Config"),
+            ("user.email", "conny@example.org"),
+        ];
+        let author = [
+            ("author.name", "Ada"),
+            ("committer.email", "carl@example.org"),
+        ];
         let nobody = [("user.name", " "), ("user.email", "conny@example.org")];
-        let untidy = [("user.name", "Conny C."), ("user.email", "conny@example.org")];
+        let untidy = [
+            ("user.name", "Conny C."),
+            ("user.email", "conny@example.org"),
+        ];
         let given = [("GIT_AUTHOR_NAME", "Grace"), ("GIT_COMMITTER_EMAIL", "g@h")];
         let empty = [("GIT_AUTHOR_NAME", ""), ("GIT_COMMITTER_NAME", "")];
         let dated = [
@@ -161,9 +184,13 @@ mod tests {
             let variables: BTreeMap<&str, &str> = environment.iter().copied().collect();
             let variable = |name: &str| variables.get(name).map(OsString::from);
             for role in [Role::Author, Role::Committer] {
-                let told =
-                    CallerConfig::of(test.dir()).and_then(|config| config.identity_in(role, &variable));
-                assert_eq!(told.is_some(), is_told, "{settings:?} {environment:?}: {told:?}");
+                let told = CallerConfig::of(test.dir())
+                    .and_then(|config| config.identity_in(role, &variable));
+                assert_eq!(
+                    told.is_some(),
+                    is_told,
+                    "{settings:?} {environment:?}: {told:?}"
+                );
                 let Some(told) = told else {
                     continue;
                 };
@@ -174,7 +201,11 @@ mod tests {
                 git.envs(environment.iter().copied());
                 let said = program::run(git.args(["var", &role.variable("IDENT")]), b"").unwrap();
                 let said = Identity::parse_signature(&said).unwrap();
-                assert_eq!((told.name, told.email), (said.name, said.email), "{settings:?}");
+                assert_eq!(
+                    (told.name, told.email),
+                    (said.name, said.email),
+                    "{settings:?}"
+                );
                 let zone = |time: Option<CommitTime>| time.unwrap().offset_secs;
                 assert_eq!(zone(told.time), zone(said.time));
             }

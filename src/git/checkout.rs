@@ -20,30 +20,42 @@ const MAX_LINKS: usize = 40;
 const MIN_TO_SHARE: usize = 1024;
 
 impl Repository {
-    /// Finds what of `base` is the same in `checkout` (the main one), and when it got to be so there: by the number of the node.
+    /// Finds what of `base` is the same in `checkout` (the main one), and when it got to be so
+    /// there: by the number of the node.
     ///
-    /// A file is the same where the index has the base's blob, and `lstat` says what the entry says, which is not racy, or else the
-    /// bytes are those of the blob; a directory where it has the same names and no others. What came with an older mtime counts from
-    /// when it came, except in a checkout that was copied or unpacked as a whole.
+    /// A file is the same where the index has the base's blob, and `lstat` says what the entry
+    /// says, which is not racy, or else the bytes are those of the blob; a directory where it has
+    /// the same names and no others. What came with an older mtime counts from when it came, except
+    /// in a checkout that was copied or unpacked as a whole.
     ///
-    /// Some are left out though they are the same, or count as newer: what was built in `checkout` was built of what was there then.
-    /// - Where a directory has other names in `checkout` than in `base`, but for ignored and hidden ones, no file in it is there (`*.c`);
-    ///   where directories are among them, none in the directories in it either (`*/*.c`).
+    /// Some are left out though they are the same, or count as newer: what was built in `checkout`
+    /// was built of what was there then.
+    /// - Where a directory has other names in `checkout` than in `base`, but for ignored and hidden
+    ///   ones, no file in it is there (`*.c`); where directories are among them, none in the
+    ///   directories in it either (`*/*.c`).
     /// - What a symlink leads to, or is beneath that, is not there where the link is not the same.
     /// - What a symlink leads to is as new as the symlink.
     /// - What is beneath a directory that was moved here is as new as that.
     ///
-    /// Costs an `lstat` a file and a listing a directory, and reads no content but that of racy entries and of files that were touched.
+    /// Costs an `lstat` a file and a listing a directory, and reads no content but that of racy
+    /// entries and of files that were touched.
     ///
     /// # Errors
-    /// [`GitError::Library`] where the index cannot be read, others where a tree or a symlink of the base cannot.
-    pub fn same_since(&self, base: &Base, checkout: &Path) -> Result<Vec<(Ino, Timestamp)>, GitError> {
+    /// [`GitError::Library`] where the index cannot be read, others where a tree or a symlink of
+    /// the base cannot.
+    pub fn same_since(
+        &self,
+        base: &Base,
+        checkout: &Path,
+    ) -> Result<Vec<(Ino, Timestamp)>, GitError> {
         let hasher = base.hasher();
         let unchanged = Unchanged::of(self, checkout, hasher)?;
         let (dirs, links) = dirs_and_links(base, &unchanged)?;
         let led_to = ends_of(&links);
         let look = |dirs: &[Arc<BaseDir>]| {
-            let found = dirs.iter().map(|dir| (dir.clone(), Names::of(checkout, dir)));
+            let found = dirs
+                .iter()
+                .map(|dir| (dir.clone(), Names::of(checkout, dir)));
             found.collect::<Vec<_>>()
         };
         let mut rules = IgnoreRules::new(self, |dir: &RepoPath| {
@@ -54,7 +66,10 @@ impl Repository {
         let mut known: HashMap<RepoPath, Beneath> = HashMap::new();
         // Directories come after those that they are in.
         for (dir, names) in shared(&dirs, look) {
-            let above = dir.path.split_last().and_then(|(above, _)| known.get(&above));
+            let above = dir
+                .path
+                .split_last()
+                .and_then(|(above, _)| known.get(&above));
             let above = above.copied().unwrap_or_default();
             let difference = names.difference(&dir, &mut rules)?;
             let moved = names.times.and_then(|times| unchanged.came(times));
@@ -93,7 +108,10 @@ impl Repository {
 type Links = HashMap<RepoPath, (RepoPath, Link)>;
 
 /// The directories of the base, each after the one that it is in, and its symlinks by their path.
-fn dirs_and_links(base: &Base, unchanged: &Unchanged) -> Result<(Vec<Arc<BaseDir>>, Links), GitError> {
+fn dirs_and_links(
+    base: &Base,
+    unchanged: &Unchanged,
+) -> Result<(Vec<Arc<BaseDir>>, Links), GitError> {
     let (mut dirs, mut links) = (vec![base.root()?], Links::new());
     let mut next = 0;
     while let Some(dir) = dirs.get(next).cloned() {
@@ -106,7 +124,8 @@ fn dirs_and_links(base: &Base, unchanged: &Unchanged) -> Result<(Vec<Arc<BaseDir
                     let target = base.raw_content(entry.id)?.to_vec();
                     let target = target.map_err(GitError::library("read a symlink"))?;
                     let same = unchanged.same(entry);
-                    let link = same.map_or(Link::Other, |file| Link::Since(unchanged.since(file.times)));
+                    let link =
+                        same.map_or(Link::Other, |file| Link::Since(unchanged.since(file.times)));
                     links.extend(led_to(&path(), &target).map(|led_to| (path(), (led_to, link))));
                 }
                 _ => {}
@@ -259,7 +278,11 @@ impl Names {
     }
 
     /// How they tell of other files than those of the base.
-    fn difference(&self, dir: &BaseDir, rules: &mut IgnoreRules<'_>) -> Result<Difference, GitError> {
+    fn difference(
+        &self,
+        dir: &BaseDir,
+        rules: &mut IgnoreRules<'_>,
+    ) -> Result<Difference, GitError> {
         let mut difference = match self.times.is_some() && self.count == dir.entries.len() {
             true => Difference::None,
             false if self.lacks_dir => Difference::Directories,
@@ -267,7 +290,9 @@ impl Names {
         };
         for (name, is_dir) in &self.more {
             // No pattern finds a hidden one that does not name it.
-            if !name.as_bytes().starts_with(b".") && !rules.is_ignored(&dir.path.join(name), *is_dir)? {
+            if !name.as_bytes().starts_with(b".")
+                && !rules.is_ignored(&dir.path.join(name), *is_dir)?
+            {
                 match is_dir {
                     true => difference = Difference::Directories,
                     false if difference == Difference::None => difference = Difference::Files,

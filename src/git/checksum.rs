@@ -1,8 +1,9 @@
 //! Hashes of what is already there, to see that it is not damaged.
 //!
-//! SHA-1 does without the search for collisions here, which takes several times as long as the hash with the processor's
-//! help. An id that is made needs the search, and has it; an object that was let in once with a colliding id would be the
-//! same object to git, which hashes nothing that it reads.
+//! SHA-1 does without the search for collisions here, which takes several times as long as the hash
+//! with the processor's help. An id that is made needs the search, and has it; an object that was
+//! let in once with a colliding id would be the same object to git, which hashes nothing that it
+//! reads.
 
 use gix::hash::{Kind, ObjectId};
 use sha1::Digest;
@@ -57,7 +58,9 @@ mod tests {
             for content in [&b""[..], b"hello\n", &[7; 100_000]] {
                 let kind = gix::objs::Kind::Blob;
                 let mut checksum = Checksum::of_object(hash_kind, kind, content.len() as u64);
-                content.chunks(1000).for_each(|bytes| checksum.update(bytes));
+                content
+                    .chunks(1000)
+                    .for_each(|bytes| checksum.update(bytes));
                 let expected = gix::objs::compute_hash(hash_kind, kind, content).unwrap();
                 assert_eq!(checksum.finish().unwrap(), expected);
             }

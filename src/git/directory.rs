@@ -1,5 +1,5 @@
-//! A repository of tine's own for a directory that is in none: bare, beside nothing of the directory's, with the directory's files as
-//! commits, byte for byte.
+//! A repository of tine's own for a directory that is in none: bare, beside nothing of the
+//! directory's, with the directory's files as commits, byte for byte.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -45,8 +45,8 @@ impl Repository {
         )
     }
 
-    /// Commits what is in `directory`, ignored or not, to the [`BRANCH`], if that has anything else; the commit. Repositories in it are
-    /// refused: their files would not be in the commit.
+    /// Commits what is in `directory`, ignored or not, to the [`BRANCH`], if that has anything
+    /// else; the commit. Repositories in it are refused: their files would not be in the commit.
     pub fn take_in(&self, directory: &Path) -> Result<ObjectId, GitError> {
         let index = self.common_dir().join("index.directory");
         let git = || {
@@ -77,15 +77,18 @@ impl Repository {
             .split(|byte| *byte == 0)
             .find(|entry| entry.starts_with(b"160000 "));
         if let Some(nested) = nested {
-            let path = nested.splitn(2, |byte| *byte == b'\t').nth(1).unwrap_or_default();
+            let path = nested
+                .splitn(2, |byte| *byte == b'\t')
+                .nth(1)
+                .unwrap_or_default();
             return Err(GitError::NestedRepository(
                 directory.join(Path::new(String::from_utf8_lossy(path).as_ref())),
             ));
         }
         let written = program::run(git().arg("write-tree"), b"")?;
         let _ = fs::remove_file(&index);
-        let tree_id =
-            ObjectId::from_hex(written.trim_ascii()).map_err(GitError::library("write the tree"))?;
+        let tree_id = ObjectId::from_hex(written.trim_ascii())
+            .map_err(GitError::library("write the tree"))?;
         let tip = self.branch(BRANCH)?;
         if let Some(tip) = tip
             && self.commit_info(tip)?.tree_id == tree_id
@@ -117,7 +120,11 @@ mod tests {
         let directory = place.path().join("notes");
         fs::create_dir_all(directory.join("deep")).unwrap();
         fs::write(directory.join("windows.txt"), "a\r\nb\r\n").unwrap();
-        fs::write(directory.join(".gitattributes"), "* text=auto\n*.txt eol=lf\n").unwrap();
+        fs::write(
+            directory.join(".gitattributes"),
+            "* text=auto\n*.txt eol=lf\n",
+        )
+        .unwrap();
         fs::write(directory.join(".gitignore"), "ignored\n").unwrap();
         fs::write(directory.join("deep/ignored"), "there\n").unwrap();
         let common_dir = place.path().join("home/repo.git");
@@ -126,7 +133,11 @@ mod tests {
         assert_eq!(repository.take_in(&directory).unwrap(), commit_id);
         let show = |path: &str| {
             program::run(
-                program::command(&common_dir).args(["cat-file", "blob", &format!("{BRANCH}:{path}")]),
+                program::command(&common_dir).args([
+                    "cat-file",
+                    "blob",
+                    &format!("{BRANCH}:{path}"),
+                ]),
                 b"",
             )
             .unwrap()

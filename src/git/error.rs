@@ -44,16 +44,23 @@ pub enum GitError {
     #[error("the object {id} cannot be read: {reason}")]
     CorruptObject { id: ObjectId, reason: String },
     #[error("the tree {tree_id} holds an entry that no checkout may have: {source}")]
-    HostileTree { tree_id: ObjectId, source: PathError },
+    HostileTree {
+        tree_id: ObjectId,
+        source: PathError,
+    },
     #[error("the tree holds {path}, which no checkout may have")]
     HostilePath { path: RepoPath },
-    #[error("the tree {tree_id} holds more than {limit} files, directories counted each time they occur")]
+    #[error(
+        "the tree {tree_id} holds more than {limit} files, directories counted each time they occur"
+    )]
     TooManyFiles { tree_id: ObjectId, limit: u64 },
     /// What git says of files that would be lost, or of a branch that is not behind.
     #[error("the checkout at {dir} cannot follow: {reason}")]
     CheckoutInTheWay { dir: PathBuf, reason: String },
     /// Some files are those of the new commit, some of the old one, and some are cut off.
-    #[error("the checkout at {dir} is half way to another commit, and cannot be taken back: {reason}")]
+    #[error(
+        "the checkout at {dir} is half way to another commit, and cannot be taken back: {reason}"
+    )]
     CheckoutHalfMoved {
         dir: PathBuf,
         reason: String,
@@ -132,14 +139,24 @@ pub enum GitError {
     DamagedRef { name: String, reason: String },
     /// A failure of the git library that has no kind of its own here.
     #[error("{action}: {reason}")]
-    Library { action: &'static str, reason: String },
+    Library {
+        action: &'static str,
+        reason: String,
+    },
 }
 
 impl GitError {
     /// Wraps an I/O error: `GitError::io("write", path)` for `map_err`.
-    pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> GitError {
+    pub fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> GitError {
         let path = path.into();
-        move |source| GitError::Io { action, path, source }
+        move |source| GitError::Io {
+            action,
+            path,
+            source,
+        }
     }
 
     /// Wraps an error of the git library: `GitError::library("read the index")` for `map_err`.
@@ -151,7 +168,8 @@ impl GitError {
     }
 }
 
-/// An error's message with those of its causes; the git library's tell only the outermost by themselves.
+/// An error's message with those of its causes; the git library's tell only the outermost by
+/// themselves.
 pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

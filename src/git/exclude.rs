@@ -1,8 +1,8 @@
-//! Names that git ignores at the top of every worktree for as long as tine wants it: blocks of lines in `info/exclude`, which all
-//! worktrees of a repository share.
+//! Names that git ignores at the top of every worktree for as long as tine wants it: blocks of
+//! lines in `info/exclude`, which all worktrees of a repository share.
 //!
-//! A block stands before what others have written there, so that nothing of theirs is touched, not even a last line without an end;
-//! what it says of itself is enough to take it away again.
+//! A block stands before what others have written there, so that nothing of theirs is touched, not
+//! even a last line without an end; what it says of itself is enough to take it away again.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -20,7 +20,10 @@ impl Repository {
     pub fn exclude_at_top(&self, name: &str) -> Result<(), GitError> {
         let path = self.exclude_file();
         let found = read_if_there(&path)?;
-        if found.as_ref().is_some_and(|text| find(text, name).is_some()) {
+        if found
+            .as_ref()
+            .is_some_and(|text| find(text, name).is_some())
+        {
             return Ok(());
         }
         // One that was made for another name goes with the last of them.
@@ -133,10 +136,16 @@ mod tests {
             repository.include_at_top(".scratch").unwrap();
             repository.include_at_top(".notes").unwrap();
             repository.include_at_top(".notes").unwrap();
-            assert_eq!(fs::read(&path).ok().as_deref(), before.filter(|_| path.exists()));
+            assert_eq!(
+                fs::read(&path).ok().as_deref(),
+                before.filter(|_| path.exists())
+            );
             assert_eq!(path.exists(), before.is_some());
             if before.is_some() {
-                assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+                assert_eq!(
+                    fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+                    0o600
+                );
             }
         }
     }

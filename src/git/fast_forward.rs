@@ -1,8 +1,10 @@
-//! Moving the branch of an ordinary checkout forward, as `git merge --ff-only` does, under git's own locks.
+//! Moving the branch of an ordinary checkout forward, as `git merge --ff-only` does, under git's
+//! own locks.
 //!
-//! The index is locked first, so that no other git command changes index, files or HEAD meanwhile. git brings the files along over a
-//! second name of the index, which replaces the index only when all files are there. The branch is locked before the first
-//! file changes, and moves last, by compare-and-swap. A failure takes the files back.
+//! The index is locked first, so that no other git command changes index, files or HEAD meanwhile.
+//! git brings the files along over a second name of the index, which replaces the index only when
+//! all files are there. The branch is locked before the first file changes, and moves last, by
+//! compare-and-swap. A failure takes the files back.
 //!
 //! | step | found by the next process |
 //! |---|---|
@@ -45,7 +47,8 @@ const REF_LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// A checkout that is about to follow its branch. The index is locked until this is dropped; nothing has changed yet.
+/// A checkout that is about to follow its branch. The index is locked until this is dropped;
+/// nothing has changed yet.
 pub struct CheckoutMove<'r> {
     repository: &'r Repository,
     place: Place,
@@ -69,12 +72,14 @@ impl Repository {
         Ok(program::run(&mut command, b"")?.is_empty())
     }
 
-    /// Locks the index of `checkout_dir`, where `branch` (short name) is checked out at `from`, and finds out whether index and files
-    /// can follow to `to`. Waits a moment for another git command.
+    /// Locks the index of `checkout_dir`, where `branch` (short name) is checked out at `from`, and
+    /// finds out whether index and files can follow to `to`. Waits a moment for another git
+    /// command.
     ///
     /// # Errors
-    /// [`GitError::CheckoutInTheWay`] where files are in the way, or the commit is not ahead, [`GitError::IndexLocked`],
-    /// [`GitError::RefMoved`], [`GitError::BranchCheckedOut`] where another branch is checked out by now.
+    /// [`GitError::CheckoutInTheWay`] where files are in the way, or the commit is not ahead,
+    /// [`GitError::IndexLocked`], [`GitError::RefMoved`], [`GitError::BranchCheckedOut`] where
+    /// another branch is checked out by now.
     pub fn prepare_checkout_move(
         &self,
         checkout_dir: &Path,
@@ -89,8 +94,9 @@ impl Repository {
         Ok(moving)
     }
 
-    /// Ends a move that a process which died had begun: where the index is in its place the branch follows, else the files go back.
-    /// Whether the branch is at `to` then. Where somebody else has moved it since, or put HEAD on another one, only the locks go.
+    /// Ends a move that a process which died had begun: where the index is in its place the branch
+    /// follows, else the files go back. Whether the branch is at `to` then. Where somebody else has
+    /// moved it since, or put HEAD on another one, only the locks go.
     pub fn finish_checkout_move(
         &self,
         checkout_dir: &Path,
@@ -126,7 +132,8 @@ impl Repository {
         }
     }
 
-    /// Runs what git runs after a merge in a checkout: the hook `post-merge`, and maintenance. Neither can fail the merge.
+    /// Runs what git runs after a merge in a checkout: the hook `post-merge`, and maintenance.
+    /// Neither can fail the merge.
     pub fn after_checkout_move(&self, checkout_dir: &Path) {
         let commands: [&[&str]; 2] = [
             &["hook", "run", "--ignore-missing", "post-merge", "--", "0"],
@@ -183,8 +190,9 @@ impl CheckoutMove<'_> {
     /// Brings files, index and branch along, all or nothing. `action` is what the reflogs say.
     ///
     /// # Errors
-    /// As [`Repository::prepare_checkout_move`]; nothing has changed then. [`GitError::CheckoutHalfMoved`] where a failure could not be taken
-    /// back: [`Repository::finish_checkout_move`] tries again.
+    /// As [`Repository::prepare_checkout_move`]; nothing has changed then.
+    /// [`GitError::CheckoutHalfMoved`] where a failure could not be taken back:
+    /// [`Repository::finish_checkout_move`] tries again.
     pub fn go(self, action: &str) -> Result<(), GitError> {
         pause::at("before-ref");
         let refs = RefMove::prepare(&self, &message_of(action))?;
@@ -203,13 +211,18 @@ impl CheckoutMove<'_> {
         Ok(())
     }
 
-    /// Returns why the move failed, or that it is half done where the files could not be taken back.
+    /// Returns why the move failed, or that it is half done where the files could not be taken
+    /// back.
     fn failed(&self, error: GitError, taken_back: Result<(), GitError>) -> GitError {
         match taken_back {
             Ok(()) => error,
             Err(stays) => {
                 let dir = &self.place.dir;
-                log::error!("files in {} may be those of {}: {stays}", dir.display(), self.to);
+                log::error!(
+                    "files in {} may be those of {}: {stays}",
+                    dir.display(),
+                    self.to
+                );
                 GitError::CheckoutHalfMoved {
                     dir: dir.clone(),
                     reason: stays.to_string(),
@@ -243,7 +256,8 @@ impl CheckoutMove<'_> {
         self.refuse_over_untracked()
     }
 
-    /// Copies the files that the move is about and that a filter writes: where that fails, it cannot write the old ones either.
+    /// Copies the files that the move is about and that a filter writes: where that fails, it
+    /// cannot write the old ones either.
     fn keep_filtered(&self) -> Result<(), GitError> {
         self.place.remove_kept()?;
         let mut config = program::command(&self.place.dir);
@@ -261,7 +275,8 @@ impl CheckoutMove<'_> {
         let output = program::run(&mut attributes, &names)?;
         let mut fields = output.split(|byte| *byte == 0);
         // A path, the attribute's name, and its value.
-        while let (Some(path), Some(_), Some(value)) = (fields.next(), fields.next(), fields.next()) {
+        while let (Some(path), Some(_), Some(value)) = (fields.next(), fields.next(), fields.next())
+        {
             if !matches!(value, b"unspecified" | b"unset")
                 && let Ok(path) = RepoPath::parse(path)
             {
@@ -277,7 +292,8 @@ impl CheckoutMove<'_> {
         program::finish(command.args(["update-index", "-q", "--refresh"]), b"").map(drop)
     }
 
-    /// Has git bring the scratch index, and without `--dry-run` the files, from one commit to another. It has `held` open meanwhile.
+    /// Has git bring the scratch index, and without `--dry-run` the files, from one commit to
+    /// another. It has `held` open meanwhile.
     fn read_tree(
         &self,
         options: &[&str],
@@ -301,7 +317,8 @@ impl CheckoutMove<'_> {
         self.place.refusal(&command, &finished)
     }
 
-    /// Whether the index is the new one already: of the paths that the move is about, the first is as the new commit has it.
+    /// Whether the index is the new one already: of the paths that the move is about, the first is
+    /// as the new commit has it.
     fn is_index_new(&self) -> Result<bool, GitError> {
         let to = self.to.to_string();
         let differ = paths(program::command(&self.place.dir).args([
@@ -317,7 +334,8 @@ impl CheckoutMove<'_> {
         Ok(changed.first().is_none_or(|path| !differ.contains(path)))
     }
 
-    /// Puts files back that this move has written, as the index, which is the old one still, has them.
+    /// Puts files back that this move has written, as the index, which is the old one still, has
+    /// them.
     fn take_back(&self) -> Result<(), GitError> {
         self.place.take_scratch_index()?;
         self.refresh()?;
@@ -370,12 +388,14 @@ impl CheckoutMove<'_> {
         self.place.put_scratch_index()
     }
 
-    /// Paths that the move is about, whose files are not as the scratch index has them, or that it has not.
+    /// Paths that the move is about, whose files are not as the scratch index has them, or that it
+    /// has not.
     fn touched(&self) -> Result<Vec<RepoPath>, GitError> {
         let changed = self.changed()?;
         let differ = paths(self.place.git().args(["diff-files", "-z", "--name-only"]))?;
         let known = paths(self.place.git().args(["ls-files", "-z"]))?;
-        let is_touched = |path: &RepoPath| differ.contains(path) || known.binary_search(path).is_err();
+        let is_touched =
+            |path: &RepoPath| differ.contains(path) || known.binary_search(path).is_err();
         Ok(changed.into_iter().filter(is_touched).collect())
     }
 
@@ -384,7 +404,8 @@ impl CheckoutMove<'_> {
         self.differing(&[])
     }
 
-    /// The paths at which the two commits differ, as these options of `git diff-tree` choose them; sorted.
+    /// The paths at which the two commits differ, as these options of `git diff-tree` choose them;
+    /// sorted.
     fn differing(&self, options: &[&str]) -> Result<Vec<RepoPath>, GitError> {
         let mut command = program::command(&self.place.dir);
         command.args(["diff-tree", "-r", "-z", "--name-only", "--no-renames"]);
@@ -394,7 +415,8 @@ impl CheckoutMove<'_> {
         paths(&mut command)
     }
 
-    /// Whether the file, or symlink, has the new commit's content, or the beginning of it: this move has written it.
+    /// Whether the file, or symlink, has the new commit's content, or the beginning of it: this
+    /// move has written it.
     fn is_written(&self, path: &RepoPath, place: &Path) -> Result<bool, GitError> {
         let content = match fs::symlink_metadata(place) {
             Ok(found) if found.is_file() => fs::read(place).map_err(GitError::io("read", place))?,
@@ -425,7 +447,8 @@ impl Drop for CheckoutMove<'_> {
     }
 }
 
-/// A branch that is locked at its old commit, and about to move. Dropping it leaves the branch where it is.
+/// A branch that is locked at its old commit, and about to move. Dropping it leaves the branch
+/// where it is.
 struct RefMove {
     child: Child,
     input: Option<ChildStdin>,
@@ -435,8 +458,8 @@ struct RefMove {
 }
 
 impl RefMove {
-    /// Locks the branch of a checkout; git verifies that it is where it is believed to be. git also writes the reflog of HEAD,
-    /// `ORIG_HEAD`, and asks the hook `reference-transaction`.
+    /// Locks the branch of a checkout; git verifies that it is where it is believed to be. git also
+    /// writes the reflog of HEAD, `ORIG_HEAD`, and asks the hook `reference-transaction`.
     fn prepare(moving: &CheckoutMove<'_>, message: &str) -> Result<RefMove, GitError> {
         let mut command = program::command(&moving.place.dir);
         command
@@ -482,7 +505,9 @@ impl RefMove {
 
     fn tell(&mut self, text: &str) -> Result<(), GitError> {
         let told = match &mut self.input {
-            Some(input) => input.write_all(text.as_bytes()).and_then(|()| input.flush()),
+            Some(input) => input
+                .write_all(text.as_bytes())
+                .and_then(|()| input.flush()),
             None => Ok(()),
         };
         match told {
@@ -520,9 +545,16 @@ impl RefMove {
             return moved(&self.branch);
         }
         // It locks HEAD and `ORIG_HEAD`, too.
-        let named = said.split_once("Unable to create '").map_or("", |(_, rest)| rest);
-        let named = named.split('\'').next().filter(|path| path.ends_with(".lock"));
-        let lock = named.map(PathBuf::from).or(is_locked.then(|| self.lock.clone()));
+        let named = said
+            .split_once("Unable to create '")
+            .map_or("", |(_, rest)| rest);
+        let named = named
+            .split('\'')
+            .next()
+            .filter(|path| path.ends_with(".lock"));
+        let lock = named
+            .map(PathBuf::from)
+            .or(is_locked.then(|| self.lock.clone()));
         if let Some(lock) = lock.filter(|_| said.contains(".lock")) {
             return GitError::RefLocked {
                 name: self.branch.clone(),
@@ -566,8 +598,12 @@ fn release_after_a_while(lock: &Path) -> Result<(), GitError> {
 /// The paths that a command prints, each with a zero byte after it; sorted.
 fn paths(command: &mut Command) -> Result<Vec<RepoPath>, GitError> {
     let output = program::run(command, b"")?;
-    let paths = output.split(|byte| *byte == 0).filter(|path| !path.is_empty());
-    let mut paths: Vec<RepoPath> = paths.filter_map(|path| RepoPath::parse(path).ok()).collect();
+    let paths = output
+        .split(|byte| *byte == 0)
+        .filter(|path| !path.is_empty());
+    let mut paths: Vec<RepoPath> = paths
+        .filter_map(|path| RepoPath::parse(path).ok())
+        .collect();
     paths.sort();
     paths.dedup();
     Ok(paths)

@@ -1,7 +1,9 @@
-//! Work that others wait for must not take long: a thread in haste is refused what would, before it begins.
+//! Work that others wait for must not take long: a thread in haste is refused what would, before it
+//! begins.
 //!
-//! What takes long is to read or copy a large blob, to convert one (a filter may run a program), to fetch one, and to wait
-//! for somebody who does. Whoever is refused has another thread try again, which takes its time.
+//! What takes long is to read or copy a large blob, to convert one (a filter may run a program), to
+//! fetch one, and to wait for somebody who does. Whoever is refused has another thread try again,
+//! which takes its time.
 
 use std::cell::Cell;
 

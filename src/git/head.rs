@@ -1,4 +1,5 @@
-//! HEAD of a worktree put on another branch, or on a commit by itself, as `git switch` does when the files are there.
+//! HEAD of a worktree put on another branch, or on a commit by itself, as `git switch` does when
+//! the files are there.
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;
@@ -34,9 +35,10 @@ pub struct GoneBranch {
 }
 
 impl Repository {
-    /// Whether the branch that `worktree` is on was deleted under it, by the reflog of its HEAD. A branch that never had a commit, as
-    /// after `git switch --orphan`, is none of these; nor is one that was deleted in the worktree itself, which the reflog says.
-    /// `made_on` is the branch (short name) that the worktree began on. Without reflogs nothing is known.
+    /// Whether the branch that `worktree` is on was deleted under it, by the reflog of its HEAD. A
+    /// branch that never had a commit, as after `git switch --orphan`, is none of these; nor is one
+    /// that was deleted in the worktree itself, which the reflog says. `made_on` is the branch
+    /// (short name) that the worktree began on. Without reflogs nothing is known.
     pub fn gone_branch(
         &self,
         worktree: &LinkedWorktree,
@@ -58,8 +60,9 @@ impl Repository {
             }))
     }
 
-    /// The commit of HEAD of the fork `fork`, which has `worktree`; where its branch moved under it, the commit at which the fork left it.
-    /// `made_on` is the branch (short name) that the worktree began on.
+    /// The commit of HEAD of the fork `fork`, which has `worktree`; where its branch moved under
+    /// it, the commit at which the fork left it. `made_on` is the branch (short name) that the
+    /// worktree began on.
     pub fn head_left_at(
         &self,
         worktree: &LinkedWorktree,
@@ -72,9 +75,11 @@ impl Repository {
         }
     }
 
-    /// Whether the branch that `worktree` is on is elsewhere than the worktree left it: another worktree, or a command that knew nothing
-    /// of this one, has moved it, or deleted it and made it again. The reflog of its HEAD says so; where that has expired, what is kept
-    /// for the fork `fork`. `made_on` is the branch (short name) that the worktree began on. Where reflogs are turned off nothing is known.
+    /// Whether the branch that `worktree` is on is elsewhere than the worktree left it: another
+    /// worktree, or a command that knew nothing of this one, has moved it, or deleted it and made
+    /// it again. The reflog of its HEAD says so; where that has expired, what is kept for the fork
+    /// `fork`. `made_on` is the branch (short name) that the worktree began on. Where reflogs are
+    /// turned off nothing is known.
     pub fn moved_under(
         &self,
         worktree: &LinkedWorktree,
@@ -104,13 +109,15 @@ impl Repository {
         if left_at == now {
             return Ok(None);
         }
-        // HEAD was put on another branch by a command that logs nothing, if this one never was there. A branch that was made again has a
-        // new log, which knows nothing of what was before.
+        // HEAD was put on another branch by a command that logs nothing, if this one never was
+        // there. A branch that was made again has a new log, which knows nothing of what was
+        // before.
         let last_on = lines.iter().rev().find_map(LogLine::branch_after);
         let is_same_branch = last_on.unwrap_or(made_on) == branch;
         let branch_log = self.common_dir().join("logs/refs/heads").join(branch);
         let branch_log = read_if_there(&branch_log)?.unwrap_or_default();
-        let was_there = log_lines(&branch_log).any(|line| line.old == left_at || line.new == left_at);
+        let was_there =
+            log_lines(&branch_log).any(|line| line.old == left_at || line.new == left_at);
         let by = log_lines(&branch_log)
             .last()
             .filter(|line| line.new == now)
@@ -123,8 +130,8 @@ impl Repository {
         }))
     }
 
-    /// The commits, of those that are left, at which the ref has been that a person calls `name` (`main`, `origin/main`, or in full), by
-    /// its reflog; `None` where it is no ref.
+    /// The commits, of those that are left, at which the ref has been that a person calls `name`
+    /// (`main`, `origin/main`, or in full), by its reflog; `None` where it is no ref.
     pub fn has_been_at(&self, name: &str) -> Result<Option<Vec<ObjectId>>, GitError> {
         let repository = self.local();
         let found = repository.try_find_reference(name).ok().flatten();
@@ -132,18 +139,39 @@ impl Repository {
             return Ok(None);
         };
         let name = found.name();
-        let name = name.to_path().map_err(GitError::library("read the branch"))?;
+        let name = name
+            .to_path()
+            .map_err(GitError::library("read the branch"))?;
         let log = self.common_dir().join("logs").join(name);
         let log = read_if_there(&log)?.unwrap_or_default();
-        let been_at: HashSet<ObjectId> = log_lines(&log).flat_map(|line| [line.old, line.new]).collect();
+        let been_at: HashSet<ObjectId> = log_lines(&log)
+            .flat_map(|line| [line.old, line.new])
+            .collect();
         Ok(Some(
-            been_at.into_iter().filter(|id| self.has_object(*id)).collect(),
+            been_at
+                .into_iter()
+                .filter(|id| self.has_object(*id))
+                .collect(),
         ))
     }
 
-    /// Whether the log of the branch `name` (short) says that only git commands in its own checkout moved it from `from` to `to`.
-    pub fn was_moved_in_checkout(&self, name: &str, from: ObjectId, to: ObjectId) -> Result<bool, GitError> {
-        const BY_A_CHECKOUT: [&str; 7] = ["commit", "merge", "pull", "rebase", "cherry-pick", "revert", "am"];
+    /// Whether the log of the branch `name` (short) says that only git commands in its own checkout
+    /// moved it from `from` to `to`.
+    pub fn was_moved_in_checkout(
+        &self,
+        name: &str,
+        from: ObjectId,
+        to: ObjectId,
+    ) -> Result<bool, GitError> {
+        const BY_A_CHECKOUT: [&str; 7] = [
+            "commit",
+            "merge",
+            "pull",
+            "rebase",
+            "cherry-pick",
+            "revert",
+            "am",
+        ];
         let log = self.common_dir().join("logs/refs/heads").join(name);
         let log = read_if_there(&log)?.unwrap_or_default();
         let lines: Vec<_> = log_lines(&log).collect();
@@ -162,15 +190,19 @@ impl Repository {
         Ok(at == from)
     }
 
-    /// The newest commit of those that are there which HEAD of the worktree with `git_dir` was on, by its log.
+    /// The newest commit of those that are there which HEAD of the worktree with `git_dir` was on,
+    /// by its log.
     pub fn newest_of_head(&self, git_dir: &Path) -> Result<Option<ObjectId>, GitError> {
         self.newest_in_log(&git_dir.join("logs/HEAD"))
     }
 
-    /// The newest commit of those that are there which the branch `name` (short) was at, by its log, or by that of a HEAD that is on it.
+    /// The newest commit of those that are there which the branch `name` (short) was at, by its
+    /// log, or by that of a HEAD that is on it.
     pub fn newest_of_branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         let full_name = format!("refs/heads/{name}");
-        if let Some(newest) = self.newest_in_log(&self.common_dir().join("logs").join(&full_name))? {
+        if let Some(newest) =
+            self.newest_in_log(&self.common_dir().join("logs").join(&full_name))?
+        {
             return Ok(Some(newest));
         }
         for checkout in self.checkouts()? {
@@ -186,13 +218,19 @@ impl Repository {
     fn newest_in_log(&self, log: &Path) -> Result<Option<ObjectId>, GitError> {
         let log = read_if_there(log)?.unwrap_or_default();
         let lines: Vec<_> = log_lines(&log).collect();
-        let ids = lines.into_iter().rev().flat_map(|line| [line.new, line.old]);
-        Ok(ids.into_iter().find(|id| !id.is_null() && self.has_object(*id)))
+        let ids = lines
+            .into_iter()
+            .rev()
+            .flat_map(|line| [line.new, line.old]);
+        Ok(ids
+            .into_iter()
+            .find(|id| !id.is_null() && self.has_object(*id)))
     }
 
-    /// The HEAD that was kept for the fork `fork` most recently, where the branch came to `now` without the fork: its index has nothing of
-    /// what changed since. After a commit or a reset by git in the mount it has. Where `now` is a commit before the kept one, the fork may
-    /// have gone back (`tine undo`), and no commit of others is missing in its files.
+    /// The HEAD that was kept for the fork `fork` most recently, where the branch came to `now`
+    /// without the fork: its index has nothing of what changed since. After a commit or a reset by
+    /// git in the mount it has. Where `now` is a commit before the kept one, the fork may have gone
+    /// back (`tine undo`), and no commit of others is missing in its files.
     fn kept_left_at(
         &self,
         worktree: &LinkedWorktree,
@@ -211,7 +249,15 @@ impl Repository {
             program::run(&mut git, b"")
         };
         let (old, new) = (left_at.to_string(), now.to_string());
-        let changed = git(&["diff-tree", "-r", "-z", "--name-only", "--no-renames", &old, &new])?;
+        let changed = git(&[
+            "diff-tree",
+            "-r",
+            "-z",
+            "--name-only",
+            "--no-renames",
+            &old,
+            &new,
+        ])?;
         let lacking = git(&[
             "diff-index",
             "--cached",
@@ -229,11 +275,13 @@ impl Repository {
         Ok(is_without.then_some(left_at))
     }
 
-    /// Puts the HEAD of `worktree`, which is `from`, on the branch `to` (short name) at `commit_id`, or with `None` on that commit by
-    /// itself. No branch moves. When it returns, the move is on disk.
+    /// Puts the HEAD of `worktree`, which is `from`, on the branch `to` (short name) at
+    /// `commit_id`, or with `None` on that commit by itself. No branch moves. When it returns, the
+    /// move is on disk.
     ///
     /// # Errors
-    /// [`GitError::RefMoved`] where HEAD is not `from` or the branch is elsewhere, [`GitError::RefLocked`]; nothing has changed then.
+    /// [`GitError::RefMoved`] where HEAD is not `from` or the branch is elsewhere,
+    /// [`GitError::RefLocked`]; nothing has changed then.
     pub fn switch_head(
         &self,
         worktree: &LinkedWorktree,
@@ -250,9 +298,9 @@ impl Repository {
             None => Target::Object(commit_id),
         };
         let expected = match from {
-            Head::Branch { name, .. } | Head::Unborn { name } => {
-                Target::Symbolic(FullName::try_from(name.as_str()).map_err(GitError::library("read HEAD"))?)
-            }
+            Head::Branch { name, .. } | Head::Unborn { name } => Target::Symbolic(
+                FullName::try_from(name.as_str()).map_err(GitError::library("read HEAD"))?,
+            ),
             Head::Detached { commit_id } => Target::Object(*commit_id),
         };
         let mut store = self.ref_store(Some(worktree.git_dir()));
@@ -275,16 +323,19 @@ impl Repository {
         self.apply_ref_edit(&store, edit, &worktree.git_dir().join("HEAD"))?;
         pause::at("head-switched");
         if is_logged
-            && let Err(error) =
-                self.log_switch(worktree, (from.short_branch(), from.commit_id()), (to, commit_id))
+            && let Err(error) = self.log_switch(
+                worktree,
+                (from.short_branch(), from.commit_id()),
+                (to, commit_id),
+            )
         {
             log::warn!("HEAD is moved, and its reflog does not say so: {error}");
         }
         Ok(())
     }
 
-    /// Lets the reflog of HEAD end with the move of [`Repository::switch_head`] that a process died in: without that line the branch
-    /// would seem to have moved under the worktree.
+    /// Lets the reflog of HEAD end with the move of [`Repository::switch_head`] that a process died
+    /// in: without that line the branch would seem to have moved under the worktree.
     pub fn finish_switch(
         &self,
         worktree: &LinkedWorktree,
@@ -303,8 +354,8 @@ impl Repository {
         }
     }
 
-    /// Lets the reflog of HEAD end with the move of [`Repository::advance_head`] that a process died in, which is likewise two steps: the
-    /// branch, and that line.
+    /// Lets the reflog of HEAD end with the move of [`Repository::advance_head`] that a process
+    /// died in, which is likewise two steps: the branch, and that line.
     pub fn finish_advance(
         &self,
         worktree: &LinkedWorktree,
@@ -350,7 +401,8 @@ impl Repository {
                     std::fs::create_dir_all(dir)?;
                 }
                 let mut options = OpenOptions::new();
-                tine_sys::file::open_with(&path, options.append(true).create(true))?.write_all(&line)
+                tine_sys::file::open_with(&path, options.append(true).create(true))?
+                    .write_all(&line)
             })
             .map_err(GitError::io("write", path))
     }
@@ -371,8 +423,8 @@ struct LogLine {
 }
 
 impl LogLine {
-    /// What HEAD was put on by this, as the messages of git and of [`Repository::switch_head`] have it: a branch (short name), or
-    /// whatever names a commit.
+    /// What HEAD was put on by this, as the messages of git and of [`Repository::switch_head`] have
+    /// it: a branch (short name), or whatever names a commit.
     fn branch_after(&self) -> Option<&str> {
         let (_, message) = self.by.split_once(": ")?;
         let to = ["checkout: moving from ", "Branch: renamed "]

@@ -19,12 +19,17 @@ pub struct CommitContent {
 }
 
 impl Repository {
-    /// The commits that `words` name, in the order in which `git cherry-pick` takes them: as they stand, or, where a range is among
-    /// them, from the oldest on. Understood in the worktree with `git_dir`.
+    /// The commits that `words` name, in the order in which `git cherry-pick` takes them: as they
+    /// stand, or, where a range is among them, from the oldest on. Understood in the worktree with
+    /// `git_dir`.
     ///
     /// # Errors
     /// [`GitError::UnknownRevision`].
-    pub fn named_commits(&self, git_dir: &Path, words: &[String]) -> Result<Vec<ObjectId>, GitError> {
+    pub fn named_commits(
+        &self,
+        git_dir: &Path,
+        words: &[String],
+    ) -> Result<Vec<ObjectId>, GitError> {
         let git = |arguments: &[&str]| {
             let mut command = program::command(self.common_dir());
             command.arg("--git-dir").arg(git_dir).args(arguments);
@@ -76,8 +81,9 @@ impl Repository {
         Ok(lines.any(|line| line == wanted.as_bytes()))
     }
 
-    /// The commits of `tip` that are neither in `onto` nor in `point`, from the oldest on, without merges and without those whose
-    /// change is in `onto` by another commit: what `git rebase` takes. Such as change nothing are among them.
+    /// The commits of `tip` that are neither in `onto` nor in `point`, from the oldest on, without
+    /// merges and without those whose change is in `onto` by another commit: what `git rebase`
+    /// takes. Such as change nothing are among them.
     pub fn commits_to_rebase(
         &self,
         tip: ObjectId,
@@ -115,7 +121,11 @@ impl Repository {
     }
 
     /// The commits that one of `tips` reaches and none of `hidden` does, the newest first.
-    pub fn commits_between(&self, tips: &[ObjectId], hidden: &[ObjectId]) -> Result<Vec<ObjectId>, GitError> {
+    pub fn commits_between(
+        &self,
+        tips: &[ObjectId],
+        hidden: &[ObjectId],
+    ) -> Result<Vec<ObjectId>, GitError> {
         let mut list = program::command(self.common_dir());
         list.arg("--git-dir").arg(self.common_dir()).arg("rev-list");
         list.args(tips.iter().map(ObjectId::to_string));
@@ -123,7 +133,8 @@ impl Repository {
         ids(&program::run(list.arg("--"), b"")?)
     }
 
-    /// Those of [`Repository::commits_between`] that a branch other than `own` (short names) reaches, here or in a remote.
+    /// Those of [`Repository::commits_between`] that a branch other than `own` (short names)
+    /// reaches, here or in a remote.
     pub fn commits_of_others(
         &self,
         tip: ObjectId,
@@ -148,7 +159,9 @@ impl Repository {
         list.arg("--branches");
         list.args(own.iter().map(|branch| format!("--exclude=*/{branch}")));
         list.arg("--remotes");
-        let own: HashSet<ObjectId> = ids(&program::run(list.arg("--"), b"")?)?.into_iter().collect();
+        let own: HashSet<ObjectId> = ids(&program::run(list.arg("--"), b"")?)?
+            .into_iter()
+            .collect();
         Ok(all.into_iter().filter(|id| !own.contains(id)).collect())
     }
 
@@ -210,7 +223,11 @@ fn ids(lines: &[u8]) -> Result<Vec<ObjectId>, GitError> {
 
 fn content(record: &[u8]) -> Result<CommitContent, GitError> {
     let mut fields = record.splitn(7, |&byte| byte == b'\n');
-    let mut next = || fields.next().ok_or_else(|| unexpected("a commit ends early"));
+    let mut next = || {
+        fields
+            .next()
+            .ok_or_else(|| unexpected("a commit ends early"))
+    };
     let id = |hex: &[u8]| ObjectId::from_hex(hex).map_err(GitError::library("read a commit's id"));
     let (commit_id, tree_id) = (id(next()?)?, id(next()?)?);
     let parent_ids = next()?

@@ -1,9 +1,10 @@
 //! Ignore rules over a view: what `git add -A` would leave out.
 //!
-//! The `.gitignore` files come from the caller (they are part of the fork's view, not of a directory on disk);
-//! `info/exclude` and `core.excludesFile` are read here. As gitignore(5) has it, the nearest `.gitignore` that says
-//! something decides, then `info/exclude`, then `core.excludesFile`; what is in an ignored directory is ignored, whatever
-//! rules there are for it.
+//! The `.gitignore` files come from the caller (they are part of the fork's view, not of a
+//! directory on disk); `info/exclude` and `core.excludesFile` are read here. As gitignore(5) has
+//! it, the nearest `.gitignore` that says something decides, then `info/exclude`, then
+//! `core.excludesFile`; what is in an ignored directory is ignored, whatever rules there are for
+//! it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,8 @@ const PARSE: Ignore = Ignore {
 /// Reads the `.gitignore` of a directory.
 type ReadIgnoreFile<'a> = Box<dyn Fn(&RepoPath) -> Result<Option<Vec<u8>>, GitError> + 'a>;
 
-/// Answers whether a path is ignored. Reads each directory's `.gitignore` at most once, through `read`.
+/// Answers whether a path is ignored. Reads each directory's `.gitignore` at most once, through
+/// `read`.
 pub struct IgnoreRules<'a> {
     read: ReadIgnoreFile<'a>,
     case: Case,
@@ -48,8 +50,8 @@ struct DirRules {
 }
 
 impl<'a> IgnoreRules<'a> {
-    /// `read_ignore_file` gives the content of the `.gitignore` in a directory of the view, if there is one and it is
-    /// a regular file.
+    /// `read_ignore_file` gives the content of the `.gitignore` in a directory of the view, if
+    /// there is one and it is a regular file.
     pub fn new(
         repository: &Repository,
         read_ignore_file: impl Fn(&RepoPath) -> Result<Option<Vec<u8>>, GitError> + 'a,
@@ -77,7 +79,8 @@ impl<'a> IgnoreRules<'a> {
         })
     }
 
-    /// Whether an untracked node at `path` is ignored, by a rule for itself or for a directory above it.
+    /// Whether an untracked node at `path` is ignored, by a rule for itself or for a directory
+    /// above it.
     pub fn is_ignored(&mut self, path: &RepoPath, is_dir: bool) -> Result<bool, GitError> {
         let Some((parent, _)) = path.split_last() else {
             return Ok(false);
@@ -86,8 +89,8 @@ impl<'a> IgnoreRules<'a> {
         Ok(self.decide(&rules, path, is_dir))
     }
 
-    /// The rules that hold in the directory at `path`. From the first one above of which they are known on down: a tree may be too
-    /// deep for a stack.
+    /// The rules that hold in the directory at `path`. From the first one above of which they are
+    /// known on down: a tree may be too deep for a stack.
     fn rules_in(&mut self, path: &RepoPath) -> Result<Arc<DirRules>, GitError> {
         let mut unknown = Vec::new();
         let mut next = path.clone();
@@ -115,7 +118,11 @@ impl<'a> IgnoreRules<'a> {
         let is_ignored = parent
             .as_ref()
             .is_some_and(|rules| self.decide(rules, path, true));
-        let own = if is_ignored { None } else { self.own_rules(path)? };
+        let own = if is_ignored {
+            None
+        } else {
+            self.own_rules(path)?
+        };
         let rules = Arc::new(DirRules {
             is_ignored,
             own,
@@ -145,7 +152,9 @@ impl<'a> IgnoreRules<'a> {
         let found = chain
             .filter_map(|rules| rules.own.as_ref())
             .chain([&self.globals])
-            .find_map(|search| search.pattern_matching_relative_path(path, Some(is_dir), self.case));
+            .find_map(|search| {
+                search.pattern_matching_relative_path(path, Some(is_dir), self.case)
+            });
         found.is_some_and(|found| !found.pattern.is_negative())
     }
 }
@@ -169,7 +178,10 @@ fn add(
 }
 
 /// `core.excludesFile`, or where it is looked for by default.
-fn excludes_file(repository: &Repository, local: &gix::Repository) -> Result<Option<PathBuf>, GitError> {
+fn excludes_file(
+    repository: &Repository,
+    local: &gix::Repository,
+) -> Result<Option<PathBuf>, GitError> {
     let config = local.config_snapshot();
     match config.string("core.excludesFile") {
         Some(value) if value.is_empty() => Ok(None),

@@ -1,8 +1,8 @@
-//! The repository: base trees and blobs (shared caches), objects and refs written, linked worktrees and their
-//! indexes, ignore rules, and calls of the git program.
+//! The repository: base trees and blobs (shared caches), objects and refs written, linked worktrees
+//! and their indexes, ignore rules, and calls of the git program.
 //!
-//! Nothing here knows of forks, layers or mounts. Reading happens from many threads: [`Repository`] is shared and
-//! each thread takes its own handle with [`Repository::local`].
+//! Nothing here knows of forks, layers or mounts. Reading happens from many threads: [`Repository`]
+//! is shared and each thread takes its own handle with [`Repository::local`].
 
 mod aliases;
 pub mod base;
@@ -43,8 +43,8 @@ mod unchanged;
 pub mod worktree;
 
 pub use base::{
-    Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, CacheUses, ConversionSettings, Filling,
-    InoHasher,
+    Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, CacheUses, ConversionSettings,
+    Filling, InoHasher,
 };
 pub use branches::{BranchTip, Distance};
 pub use caller::CallerConfig;

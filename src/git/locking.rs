@@ -4,8 +4,8 @@
 //! note <store>/locking/<process>-<n> ─► lock ─► change ─► unlock ─► remove the note
 //! ```
 //!
-//! git never breaks the lock of a ref. So before a ref is locked its lock is noted, and whoever opens the store next removes what a dead
-//! process noted and did not unlock.
+//! git never breaks the lock of a ref. So before a ref is locked its lock is noted, and whoever
+//! opens the store next removes what a dead process noted and did not unlock.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,7 +20,8 @@ use super::refs::remove_stale_lock;
 use super::{GitError, Repository};
 use tine_sys::process;
 
-/// How long, and how often, a lock is looked at before it counts as left behind: git holds one for moments.
+/// How long, and how often, a lock is looked at before it counts as left behind: git holds one for
+/// moments.
 const PATIENCE: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -41,13 +42,17 @@ impl Drop for Locking {
 }
 
 impl Repository {
-    /// Notes that `locks` are about to be taken. Where there is no store, or no room, nothing is noted.
+    /// Notes that `locks` are about to be taken. Where there is no store, or no room, nothing is
+    /// noted.
     pub(super) fn note_locking(&self, locks: &[PathBuf]) -> Locking {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let note = self
             .locking_dir()
             .join(format!("{}-{number}", std::process::id()));
-        let lines: Vec<&[u8]> = locks.iter().map(|lock| lock.as_os_str().as_bytes()).collect();
+        let lines: Vec<&[u8]> = locks
+            .iter()
+            .map(|lock| lock.as_os_str().as_bytes())
+            .collect();
         let noted = fs::write(&note, lines.join(&b'\n')).or_else(|_| {
             fs::create_dir(self.locking_dir())?;
             fs::write(&note, lines.join(&b'\n'))
@@ -57,8 +62,8 @@ impl Repository {
         }
     }
 
-    /// Removes the locks of refs with which processes of tine's died. Waits for two seconds where there is one, which git may have taken
-    /// since.
+    /// Removes the locks of refs with which processes of tine's died. Waits for two seconds where
+    /// there is one, which git may have taken since.
     pub fn release_noted_locks(&self) -> Result<(), GitError> {
         let dir = self.locking_dir();
         let Ok(notes) = fs::read_dir(&dir) else {
@@ -69,11 +74,17 @@ impl Repository {
             let owner = name
                 .to_str()
                 .and_then(|name| name.split('-').next()?.parse().ok());
-            if owner.is_some_and(|owner: u32| owner != std::process::id() && process::is_running(owner)) {
+            if owner
+                .is_some_and(|owner: u32| owner != std::process::id() && process::is_running(owner))
+            {
                 continue;
             }
-            let locks = tine_sys::file::read(&note.path()).map_err(GitError::io("read", note.path()))?;
-            for lock in locks.split(|&byte| byte == b'\n').filter(|lock| !lock.is_empty()) {
+            let locks =
+                tine_sys::file::read(&note.path()).map_err(GitError::io("read", note.path()))?;
+            for lock in locks
+                .split(|&byte| byte == b'\n')
+                .filter(|lock| !lock.is_empty())
+            {
                 let lock = Path::new(OsStr::from_bytes(lock));
                 if stays(lock) {
                     remove_stale_lock(lock)?;

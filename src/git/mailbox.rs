@@ -1,10 +1,12 @@
 //! Mailboxes of patches: made of commits by `git format-patch`, and read as `git am` reads them.
 //!
-//! Whatever the user has configured, the same commits give the same bytes. Subjects are left as they are: who wants them back with
-//! what stands in brackets says `git am --keep`, of which plain `git am` takes the brackets away.
+//! Whatever the user has configured, the same commits give the same bytes. Subjects are left as
+//! they are: who wants them back with what stands in brackets says `git am --keep`, of which plain
+//! `git am` takes the brackets away.
 //!
-//! `git am` takes carriage returns off the ends of lines, and begins another mail where a line begins with `From `. A mail in
-//! which that would change something is encoded (quoted-printable), as mail programs do; all others are readable.
+//! `git am` takes carriage returns off the ends of lines, and begins another mail where a line
+//! begins with `From `. A mail in which that would change something is encoded (quoted-printable),
+//! as mail programs do; all others are readable.
 
 mod quoting;
 mod reading;
@@ -27,7 +29,8 @@ use super::{GitError, ObjectId, Repository};
 
 pub use reading::{Mail, Subjects, read_mail, read_mails, split_mailbox};
 
-/// What of the configuration changes the mails and has no flag, with the value that git has by itself.
+/// What of the configuration changes the mails and has no flag, with the value that git has by
+/// itself.
 const SETTINGS: [&str; 6] = [
     "core.quotePath=true",
     "diff.suppressBlankEmpty=false",
@@ -126,9 +129,10 @@ impl Repository {
             let mut ids = line.split(' ');
             let id = ids.next().unwrap_or_default();
             match ids.count() {
-                0 | 1 => commits
-                    .plain
-                    .push(ObjectId::from_hex(id.as_bytes()).map_err(GitError::library("read the history"))?),
+                0 | 1 => commits.plain.push(
+                    ObjectId::from_hex(id.as_bytes())
+                        .map_err(GitError::library("read the history"))?,
+                ),
                 _ => commits.merges += 1,
             }
         }
@@ -184,7 +188,10 @@ impl Repository {
 }
 
 /// Runs `git` to its end and gives the lines of its output to `take`.
-fn stream(git: &mut Command, take: impl FnMut(&[u8]) -> Result<(), GitError>) -> Result<(), GitError> {
+fn stream(
+    git: &mut Command,
+    take: impl FnMut(&[u8]) -> Result<(), GitError>,
+) -> Result<(), GitError> {
     git.stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -232,7 +239,8 @@ fn each_line(
 
 /// Which mail a line belongs to.
 struct Mails {
-    /// Commits, in hex, whose mails are to come. So no message can look like the beginning of a mail.
+    /// Commits, in hex, whose mails are to come. So no message can look like the beginning of a
+    /// mail.
     to_come: HashSet<Vec<u8>>,
     begun: u64,
     /// Mails, counted from 1, that `git am` would not read as they are.
@@ -354,7 +362,9 @@ impl NewFile<'_> {
     }
 
     fn finish(mut self) -> Result<MailboxFigures, GitError> {
-        self.file.flush().map_err(GitError::io("write", self.path))?;
+        self.file
+            .flush()
+            .map_err(GitError::io("write", self.path))?;
         Ok(MailboxFigures {
             bytes: self.bytes,
             sha256: self.hash.finish()?.to_string(),
@@ -365,7 +375,9 @@ impl NewFile<'_> {
 /// Copies `input` to a new file at `path`.
 pub fn copy_mailbox(input: &mut dyn Read, path: &Path) -> Result<MailboxFigures, GitError> {
     let mut copy = NewFile::create(path)?;
-    each_chunk(input, Path::new("what is imported"), |bytes| copy.add(bytes))?;
+    each_chunk(input, Path::new("what is imported"), |bytes| {
+        copy.add(bytes)
+    })?;
     copy.finish()
 }
 

@@ -1,7 +1,8 @@
 //! Three-way merges by the git program: two commits or trees in, a tree and what is unmerged out.
 //!
-//! `git merge-tree` is what `git merge` does, without a checkout: renames, the configuration, attributes and merge
-//! drivers count alike. It touches neither refs nor index, and adds blobs and trees to the object database.
+//! `git merge-tree` is what `git merge` does, without a checkout: renames, the configuration,
+//! attributes and merge drivers count alike. It touches neither refs nor index, and adds blobs and
+//! trees to the object database.
 
 use gix::ObjectId;
 use gix::objs::Kind;
@@ -13,8 +14,8 @@ use tine_path::{PathError, RepoPath};
 /// What is to be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergeTreeSpec {
-    /// A commit or a tree. Without one git finds it in the history, which takes commits on both sides; of several it
-    /// makes one.
+    /// A commit or a tree. Without one git finds it in the history, which takes commits on both
+    /// sides; of several it makes one.
     pub base: Option<ObjectId>,
     /// A commit or a tree; the attributes are its own.
     pub ours: ObjectId,
@@ -89,23 +90,25 @@ impl MergedTree {
 /// What one call of git gives.
 enum Answer {
     Merged(MergedTree),
-    /// git was killed by an assertion of its own, or has an unmerged entry at which nothing is (mode 000000), as 2.47
-    /// does where one side puts a file at a directory's name and the other renames what is around it. A version is
-    /// lost then. With the sides swapped it is not.
+    /// git was killed by an assertion of its own, or has an unmerged entry at which nothing is
+    /// (mode 000000), as 2.47 does where one side puts a file at a directory's name and the other
+    /// renames what is around it. A version is lost then. With the sides swapped it is not.
     Lost {
         reason: GitError,
-        /// What git wrote, as far as it came to that: a tree with that entry, which is none that git would read.
+        /// What git wrote, as far as it came to that: a tree with that entry, which is none that
+        /// git would read.
         tree_id: Option<ObjectId>,
     },
 }
 
 impl Repository {
-    /// Merges with one call of `git merge-tree`; with a second one, sides swapped, where the first goes wrong by a fault of
-    /// git's.
+    /// Merges with one call of `git merge-tree`; with a second one, sides swapped, where the first
+    /// goes wrong by a fault of git's.
     ///
     /// # Errors
-    /// [`GitError::UnrelatedHistories`] where no base was given and there is none; [`GitError::HostilePath`] or
-    /// [`GitError::HostileTree`] where the trees hold names that no checkout may have.
+    /// [`GitError::UnrelatedHistories`] where no base was given and there is none;
+    /// [`GitError::HostilePath`] or [`GitError::HostileTree`] where the trees hold names that no
+    /// checkout may have.
     pub fn merge_tree(&self, spec: &MergeTreeSpec) -> Result<MergedTree, GitError> {
         let ours_tree_id = self.peel_to_tree(spec.ours)?;
         let theirs_tree_id = self.peel_to_tree(spec.theirs)?;
@@ -137,10 +140,14 @@ impl Repository {
         Ok(merged)
     }
 
-    fn run_merge_tree(&self, spec: &MergeTreeSpec, attributes_id: ObjectId) -> Result<Answer, GitError> {
+    fn run_merge_tree(
+        &self,
+        spec: &MergeTreeSpec,
+        attributes_id: ObjectId,
+    ) -> Result<Answer, GitError> {
         let mut command = program::command(self.common_dir());
-        // Merge drivers put their files into the working directory: not the user's checkout. With a work tree above it,
-        // paths would be told relative to here.
+        // Merge drivers put their files into the working directory: not the user's checkout. With a
+        // work tree above it, paths would be told relative to here.
         command
             .arg("--git-dir")
             .arg(self.common_dir())
@@ -152,7 +159,8 @@ impl Repository {
         }
         command
             .args(["merge-tree", "--write-tree", "-z", "--messages"])
-            // With more, what was merged on the way to a base is told as if it were part of this merge.
+            // With more, what was merged on the way to a base is told as if it were part of this
+            // merge.
             .env("GIT_MERGE_VERBOSITY", "2");
         if spec.allow_unrelated {
             command.arg("--allow-unrelated-histories");
@@ -175,7 +183,8 @@ impl Repository {
         }
     }
 
-    /// All best common ancestors of two commits, in git's order; empty where the histories have nothing in common.
+    /// All best common ancestors of two commits, in git's order; empty where the histories have
+    /// nothing in common.
     pub fn merge_bases(&self, a: ObjectId, b: ObjectId) -> Result<Vec<ObjectId>, GitError> {
         let mut command = program::command(self.common_dir());
         command
@@ -213,7 +222,11 @@ impl Repository {
     }
 
     /// What `tree_id` has at `path`, if anything.
-    pub fn tree_entry(&self, tree_id: ObjectId, path: &RepoPath) -> Result<Option<TreeEntry>, GitError> {
+    pub fn tree_entry(
+        &self,
+        tree_id: ObjectId,
+        path: &RepoPath,
+    ) -> Result<Option<TreeEntry>, GitError> {
         let mut found: Option<TreeEntry> = None;
         for name in path.components() {
             let dir_id = match &found {
@@ -230,8 +243,9 @@ impl Repository {
         Ok(found)
     }
 
-    /// The tree whose attributes decide: that of ours. `git merge` has them from the checkout; where that has no
-    /// `.gitattributes` and texts are to be normalised, it takes the merged one, which is the one that theirs adds.
+    /// The tree whose attributes decide: that of ours. `git merge` has them from the checkout;
+    /// where that has no `.gitattributes` and texts are to be normalised, it takes the merged one,
+    /// which is the one that theirs adds.
     fn attribute_source(
         &self,
         spec: &MergeTreeSpec,
@@ -241,7 +255,8 @@ impl Repository {
         if self.config_bool("merge.renormalize") != Some(true) {
             return Ok(ours_tree_id);
         }
-        let path = RepoPath::parse(b".gitattributes").map_err(GitError::library("name the attributes"))?;
+        let path =
+            RepoPath::parse(b".gitattributes").map_err(GitError::library("name the attributes"))?;
         let Some(added) = self.tree_entry(theirs_tree_id, &path)? else {
             return Ok(ours_tree_id);
         };
@@ -269,7 +284,8 @@ impl Repository {
             && matches!(self.merge_bases(spec.ours, spec.theirs), Ok(bases) if bases.is_empty())
     }
 
-    /// Remembers what git may have just written, and not synced: what is in neither tree that was merged.
+    /// Remembers what git may have just written, and not synced: what is in neither tree that was
+    /// merged.
     fn note_merged(&self, merged: &MergedTree, known: [ObjectId; 2]) -> Result<(), GitError> {
         for stage in merged
             .stages

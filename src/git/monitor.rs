@@ -1,8 +1,10 @@
-//! How git comes to ask what changed in a linked worktree, in place of looking at every file: `core.fsmonitor` of the
-//! worktree's own configuration (`config.worktree`), with `core.untrackedCache` and `fsmonitor.allowRemote`, which go with it.
+//! How git comes to ask what changed in a linked worktree, in place of looking at every file:
+//! `core.fsmonitor` of the worktree's own configuration (`config.worktree`), with
+//! `core.untrackedCache` and `fsmonitor.allowRemote`, which go with it.
 //!
-//! git runs the command with a shell, in the worktree's root, with two words more: the version of the protocol (2) and
-//! the token that its index has. Where the command fails, git looks at everything.
+//! git runs the command with a shell, in the worktree's root, with two words more: the version of
+//! the protocol (2) and the token that its index has. Where the command fails, git looks at
+//! everything.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,11 +24,12 @@ pub(super) const EXTENSION: &str = "extensions.worktreeConfig";
 /// Says that it was tine that set it, for whoever takes tine's traces away.
 pub(super) const EXTENSION_MARK: &str = "tine.setWorktreeConfig";
 
-/// From 2.55 on git takes every FUSE file system for a remote one, where it asks nobody what changed unless this is true.
+/// From 2.55 on git takes every FUSE file system for a remote one, where it asks nobody what
+/// changed unless this is true.
 const ALLOW_REMOTE: &str = "fsmonitor.allowRemote";
 
-/// The first and last words of a command: who reads it knows tine's own by them. The shell gives its place to the program,
-/// and what cannot be run, or fails, makes no noise.
+/// The first and last words of a command: who reads it knows tine's own by them. The shell gives
+/// its place to the program, and what cannot be run, or fails, makes no noise.
 const COMMAND_START: &[u8] = b"exec ";
 const COMMAND_END: &[u8] = b" 2>/dev/null";
 
@@ -54,9 +57,9 @@ pub fn monitor_command(words: &[&OsStr]) -> Option<Vec<u8>> {
 }
 
 impl LinkedWorktree {
-    /// Has git in this worktree ask `command`, in place of whatever is configured for all worktrees. The repository's
-    /// configuration is told that worktrees have their own, unless that would change what another worktree reads; whether
-    /// git asks now.
+    /// Has git in this worktree ask `command`, in place of whatever is configured for all
+    /// worktrees. The repository's configuration is told that worktrees have their own, unless that
+    /// would change what another worktree reads; whether git asks now.
     pub fn set_monitor(&self, repository: &Repository, command: &[u8]) -> Result<bool, GitError> {
         if repository.config_bool(EXTENSION) != Some(true) {
             if !may_have_own_configs(repository)? {
@@ -71,8 +74,8 @@ impl LinkedWorktree {
         Ok(true)
     }
 
-    /// Brings a command that [`LinkedWorktree::set_monitor`] set before up to date: the program or the repository may have
-    /// moved. What somebody else set, or took away, stays.
+    /// Brings a command that [`LinkedWorktree::set_monitor`] set before up to date: the program or
+    /// the repository may have moved. What somebody else set, or took away, stays.
     pub fn update_monitor(&self, command: &[u8]) -> Result<(), GitError> {
         let path = self.git_dir().join(CONFIG_NAME);
         let Some(content) = read_if_there(&path)? else {
@@ -81,7 +84,9 @@ impl LinkedWorktree {
         let config = parse(&content)?;
         let lacks_remote = config.raw_value(ALLOW_REMOTE).is_err();
         match config.raw_value("core.fsmonitor") {
-            Ok(set) if is_own(&set) && (**set != *command || lacks_remote) => self.write_monitor(command),
+            Ok(set) if is_own(&set) && (**set != *command || lacks_remote) => {
+                self.write_monitor(command)
+            }
             _ => Ok(()),
         }
     }
@@ -117,8 +122,9 @@ fn parse(content: &[u8]) -> Result<gix::config::File, GitError> {
         .map_err(GitError::library("read the worktree configuration"))
 }
 
-/// Whether nobody notices that worktrees may have configurations of their own: with `core.bare` or `core.worktree` the main
-/// worktree's settings would count for all, and files that nobody read so far would be read.
+/// Whether nobody notices that worktrees may have configurations of their own: with `core.bare` or
+/// `core.worktree` the main worktree's settings would count for all, and files that nobody read so
+/// far would be read.
 fn may_have_own_configs(repository: &Repository) -> Result<bool, GitError> {
     let common_dir = repository.common_dir();
     let content = read_if_there(&common_dir.join("config"))?.unwrap_or_default();
@@ -128,7 +134,9 @@ fn may_have_own_configs(repository: &Repository) -> Result<bool, GitError> {
     Ok(!is_bare
         && config.raw_value("core.worktree").is_err()
         && !has_config(common_dir)
-        && !registered_git_dirs(common_dir)?.iter().any(|dir| has_config(dir)))
+        && !registered_git_dirs(common_dir)?
+            .iter()
+            .any(|dir| has_config(dir)))
 }
 
 #[cfg(test)]

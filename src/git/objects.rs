@@ -1,7 +1,8 @@
 //! Reading objects: commits, trees and blobs.
 //!
-//! What is read hashes to its id, or it is an error: the git library trusts packs and loose files as they are, so the
-//! hash is computed here. In a partial clone missing objects are fetched through the git program first.
+//! What is read hashes to its id, or it is an error: the git library trusts packs and loose files
+//! as they are, so the hash is computed here. In a partial clone missing objects are fetched
+//! through the git program first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +34,9 @@ pub struct CommitInfo {
 }
 
 /// The mode of a tree entry, as git has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub enum TreeEntryKind {
     /// 100644
     File,
@@ -94,17 +97,19 @@ impl From<gix::objs::tree::EntryMode> for TreeEntryKind {
 /// The most files that a tree may hold in all. git's index of as many takes a gigabyte.
 const MAX_FILES: u64 = 10_000_000;
 
-/// The largest tree, commit or tag that is read, in bytes: several million entries. What claims to be larger, or would
-/// become so when it is put together from deltas, never gets into memory.
+/// The largest tree, commit or tag that is read, in bytes: several million entries. What claims to
+/// be larger, or would become so when it is put together from deltas, never gets into memory.
 const MAX_STRUCTURE_BYTES: u64 = 256 << 20;
 
 /// The largest blob that is read into memory; larger ones are streamed by those who need them.
 const MAX_BLOB_BYTES: u64 = 1 << 30;
 
-/// How often an object that is in the object database, but not where it was, is looked for in a freshly opened one.
+/// How often an object that is in the object database, but not where it was, is looked for in a
+/// freshly opened one.
 const FRESH_LOOKS: usize = 4;
 
-/// Bytes of trees that are kept as they are stored. One request looks at the same few trees several times.
+/// Bytes of trees that are kept as they are stored. One request looks at the same few trees several
+/// times.
 const MAX_TREE_CACHE_BYTES: u64 = 2 << 20;
 
 /// Trees that were read, and found to be what their ids say, or written.
@@ -151,8 +156,8 @@ impl Repository {
     /// The whole message of a commit, lossily decoded.
     pub fn commit_message(&self, commit_id: ObjectId) -> Result<String, GitError> {
         let data = self.read_object(commit_id, Kind::Commit)?;
-        let commit =
-            CommitRef::from_bytes(&data, commit_id.kind()).map_err(|error| corrupt(commit_id, error))?;
+        let commit = CommitRef::from_bytes(&data, commit_id.kind())
+            .map_err(|error| corrupt(commit_id, error))?;
         Ok(commit.message.to_string())
     }
 
@@ -189,7 +194,8 @@ impl Repository {
                 kind @ (Kind::Commit | Kind::Tree | Kind::Blob) => return Ok((id, kind)),
                 Kind::Tag => {
                     let data = self.read_object(id, Kind::Tag)?;
-                    let tag = TagRef::from_bytes(&data, id.kind()).map_err(|error| corrupt(id, error))?;
+                    let tag =
+                        TagRef::from_bytes(&data, id.kind()).map_err(|error| corrupt(id, error))?;
                     id = tag.target();
                 }
             }
@@ -226,8 +232,9 @@ impl Repository {
             .collect()
     }
 
-    /// Reads a tree, in git's order. The empty tree is always readable. Names that no checkout may have (`..`,
-    /// `.git` in any disguise that `core.protectHFS`/`core.protectNTFS` know, slashes) are an error.
+    /// Reads a tree, in git's order. The empty tree is always readable. Names that no checkout may
+    /// have (`..`, `.git` in any disguise that `core.protectHFS`/`core.protectNTFS` know, slashes)
+    /// are an error.
     pub fn read_tree(&self, tree_id: ObjectId) -> Result<Vec<TreeEntry>, GitError> {
         if tree_id == self.empty_tree_id() {
             return Ok(Vec::new());
@@ -243,8 +250,10 @@ impl Repository {
             let name = EntryName::new(entry.filename).map_err(hostile)?;
             protect.check(&name, kind).map_err(hostile)?;
             if let Some(last) = entries.last() {
-                check_order(last, &name, kind)
-                    .map_err(|reason| GitError::CorruptObject { id: tree_id, reason })?;
+                check_order(last, &name, kind).map_err(|reason| GitError::CorruptObject {
+                    id: tree_id,
+                    reason,
+                })?;
             }
             entries.push(TreeEntry {
                 name,
@@ -252,12 +261,16 @@ impl Repository {
                 id: entry.oid.to_owned(),
             });
         }
-        check_duplicates(&entries).map_err(|reason| GitError::CorruptObject { id: tree_id, reason })?;
+        check_duplicates(&entries).map_err(|reason| GitError::CorruptObject {
+            id: tree_id,
+            reason,
+        })?;
         Ok(entries)
     }
 
-    /// Refuses a tree of more files than any checkout could have. A few objects are enough for that, each directory
-    /// holding the next one many times; so each is counted once, wherever it occurs.
+    /// Refuses a tree of more files than any checkout could have. A few objects are enough for
+    /// that, each directory holding the next one many times; so each is counted once, wherever it
+    /// occurs.
     pub fn check_file_count(&self, tree_id: ObjectId) -> Result<(), GitError> {
         struct Counting {
             tree_id: ObjectId,
@@ -268,7 +281,11 @@ impl Repository {
         let start = |tree_id| -> Result<Counting, GitError> {
             let entries = self.read_tree(tree_id)?;
             let is_dir = |entry: &&TreeEntry| entry.kind == TreeEntryKind::Directory;
-            let children: Vec<ObjectId> = entries.iter().filter(is_dir).map(|entry| entry.id).collect();
+            let children: Vec<ObjectId> = entries
+                .iter()
+                .filter(is_dir)
+                .map(|entry| entry.id)
+                .collect();
             Ok(Counting {
                 tree_id,
                 files: (entries.len() - children.len()) as u64,
@@ -302,13 +319,19 @@ impl Repository {
         }
     }
 
-    /// Reads a blob as it is stored, unfiltered. In a partial clone a missing blob is fetched through git first.
+    /// Reads a blob as it is stored, unfiltered. In a partial clone a missing blob is fetched
+    /// through git first.
     pub fn read_blob(&self, blob_id: ObjectId) -> Result<Vec<u8>, GitError> {
         self.read_object(blob_id, Kind::Blob)
     }
 
-    /// As [`Repository::read_blob`], where [`Repository::blob_size`] has just said that it has `size` bytes.
-    pub(super) fn read_blob_of_size(&self, blob_id: ObjectId, size: u64) -> Result<Vec<u8>, GitError> {
+    /// As [`Repository::read_blob`], where [`Repository::blob_size`] has just said that it has
+    /// `size` bytes.
+    pub(super) fn read_blob_of_size(
+        &self,
+        blob_id: ObjectId,
+        size: u64,
+    ) -> Result<Vec<u8>, GitError> {
         self.read_announced(blob_id, Kind::Blob, size)
     }
 
@@ -317,7 +340,8 @@ impl Repository {
         let (kind, size) = self.object_header(blob_id)?;
         check_kind(blob_id, kind, Kind::Blob)?;
         if i64::try_from(size).is_err() {
-            // No file is that large, and the kernel would take nothing of a directory that holds it.
+            // No file is that large, and the kernel would take nothing of a directory that holds
+            // it.
             return Err(too_large(blob_id, size));
         }
         Ok(size)
@@ -336,7 +360,8 @@ impl Repository {
         id == self.empty_tree_id() || self.with_local(|local| local.objects.exists(&id))
     }
 
-    /// Fetches those of `ids` that a partial clone lacks, in one go. Does nothing where the clone is whole.
+    /// Fetches those of `ids` that a partial clone lacks, in one go. Does nothing where the clone
+    /// is whole.
     pub fn fetch_missing(&self, ids: &[ObjectId]) -> Result<(), GitError> {
         let Some(remote) = self.promisor_remote() else {
             return Ok(());
@@ -355,12 +380,17 @@ impl Repository {
         let mut command = program::command(self.common_dir());
         command
             .args(["-c", "fetch.negotiationAlgorithm=noop", "fetch", remote])
-            .args(["--no-tags", "--no-write-fetch-head", "--recurse-submodules=no"])
+            .args([
+                "--no-tags",
+                "--no-write-fetch-head",
+                "--recurse-submodules=no",
+            ])
             .args(["--filter=blob:none", "--stdin"]);
         program::run(&mut command, wanted.as_bytes()).map(drop)
     }
 
-    /// Reads an object of `wanted` kind and checks that it hashes to `id` (or is its replacement by `refs/replace/`).
+    /// Reads an object of `wanted` kind and checks that it hashes to `id` (or is its replacement by
+    /// `refs/replace/`).
     pub(super) fn read_object(&self, id: ObjectId, wanted: Kind) -> Result<Vec<u8>, GitError> {
         if wanted != Kind::Tree {
             return self.read_stored_object(id, wanted);
@@ -420,8 +450,8 @@ impl Repository {
         })
     }
 
-    /// Looks for an object, again where it may have moved into a pack meanwhile, and once more after fetching it where
-    /// the clone is partial.
+    /// Looks for an object, again where it may have moved into a pack meanwhile, and once more
+    /// after fetching it where the clone is partial.
     fn with_promised<T>(
         &self,
         id: ObjectId,
@@ -489,7 +519,8 @@ fn too_large(id: ObjectId, size: u64) -> GitError {
     }
 }
 
-/// Checks that every entry of a tree has a mode, as git's `get_mode` does; the library takes none for 0.
+/// Checks that every entry of a tree has a mode, as git's `get_mode` does; the library takes none
+/// for 0.
 fn check_modes(mut entries: &[u8], tree_id: ObjectId) -> Result<(), GitError> {
     while let Some(name_at) = entries.iter().position(|&byte| byte == b' ') {
         if name_at == 0 {
@@ -500,7 +531,9 @@ fn check_modes(mut entries: &[u8], tree_id: ObjectId) -> Result<(), GitError> {
         }
         let name_end = entries.iter().skip(name_at).position(|&byte| byte == 0);
         let next = name_end.map(|len| name_at + len + 1 + tree_id.kind().len_in_bytes());
-        entries = next.and_then(|next| entries.get(next..)).unwrap_or_default();
+        entries = next
+            .and_then(|next| entries.get(next..))
+            .unwrap_or_default();
     }
     Ok(())
 }
@@ -515,8 +548,8 @@ fn check_kind(id: ObjectId, kind: Kind, wanted: Kind) -> Result<(), GitError> {
     })
 }
 
-/// Checks that an entry may follow `last`: readers find names by bisection and compare trees side by side, so that a
-/// tree out of order would hide entries.
+/// Checks that an entry may follow `last`: readers find names by bisection and compare trees side
+/// by side, so that a tree out of order would hide entries.
 fn check_order(last: &TreeEntry, name: &EntryName, kind: TreeEntryKind) -> Result<(), String> {
     let is_tree = |kind| kind == TreeEntryKind::Directory;
     let order = gix::objs::tree::name_order(
@@ -531,16 +564,17 @@ fn check_order(last: &TreeEntry, name: &EntryName, kind: TreeEntryKind) -> Resul
     }
 }
 
-/// Checks that no name is there twice. A file and a directory of one name need not be neighbours in git's order.
+/// Checks that no name is there twice. A file and a directory of one name need not be neighbours in
+/// git's order.
 fn check_duplicates(entries: &[TreeEntry]) -> Result<(), String> {
     let directories: std::collections::HashSet<&[u8]> = entries
         .iter()
         .filter(|entry| entry.kind == TreeEntryKind::Directory)
         .map(|entry| entry.name.as_bytes())
         .collect();
-    let double = entries
-        .iter()
-        .find(|entry| entry.kind != TreeEntryKind::Directory && directories.contains(entry.name.as_bytes()));
+    let double = entries.iter().find(|entry| {
+        entry.kind != TreeEntryKind::Directory && directories.contains(entry.name.as_bytes())
+    });
     match double {
         Some(entry) => Err(format!("the tree names {} twice", entry.name)),
         None => Ok(()),
@@ -590,7 +624,8 @@ impl Protection {
             return Err(refused());
         }
         if self.ntfs {
-            // On NTFS a backslash divides names, so what stands beside one is looked at as a name, too.
+            // On NTFS a backslash divides names, so what stands beside one is looked at as a name,
+            // too.
             for part in bytes.split(|&b| b == b'\\') {
                 if ends_in_disguise(part) {
                     return Err(refused());
@@ -601,8 +636,8 @@ impl Protection {
     }
 }
 
-/// What stands before the first byte that git does not take for UTF-8 (`pick_one_utf8_char`): it refuses the last two
-/// code points of each plane, too.
+/// What stands before the first byte that git does not take for UTF-8 (`pick_one_utf8_char`): it
+/// refuses the last two code points of each plane, too.
 fn utf8_start(bytes: &[u8]) -> &[u8] {
     let valid = match std::str::from_utf8(bytes) {
         Ok(text) => text,

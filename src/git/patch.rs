@@ -1,6 +1,7 @@
 //! Patches put on trees by the git program, without a checkout.
 //!
-//! Only the paths that a patch is about are looked at, in an index of their own: the cost is that of the patch, not of the tree.
+//! Only the paths that a patch is about are looked at, in an index of their own: the cost is that
+//! of the patch, not of the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -56,7 +57,8 @@ const INVALID_PATH: &[u8] = b"error: invalid path ";
 type Entry = Option<(TreeEntryKind, ObjectId)>;
 
 impl Repository {
-    /// Puts a patch on a tree. Blobs and trees are added to the object database. `scratch` is an empty directory.
+    /// Puts a patch on a tree. Blobs and trees are added to the object database. `scratch` is an
+    /// empty directory.
     ///
     /// # Errors
     /// [`GitError::BadPatch`] for what is no patch.
@@ -74,7 +76,13 @@ impl Repository {
         apply.args(["apply", "--cached"]);
         let applied = program::finish(patch.arguments(&mut apply), b"")?;
         if !applied.status.success() {
-            return self.patch_what_fits(tree_id, patch, (&paths, &before), &applied.stderr, scratch);
+            return self.patch_what_fits(
+                tree_id,
+                patch,
+                (&paths, &before),
+                &applied.stderr,
+                scratch,
+            );
         }
         let after = self.read_index(scratch, &index)?;
         Ok(Patched::Applied(
@@ -82,9 +90,10 @@ impl Repository {
         ))
     }
 
-    /// The trees that a patch says to lead from and to, of nothing but the files that it changes: for a merge of three. `None`
-    /// where the repository has not got the blobs that it names. What it only renames, or gives another mode, is taken from
-    /// `tree_id`. `scratch` is an empty directory.
+    /// The trees that a patch says to lead from and to, of nothing but the files that it changes:
+    /// for a merge of three. `None` where the repository has not got the blobs that it names. What
+    /// it only renames, or gives another mode, is taken from `tree_id`. `scratch` is an empty
+    /// directory.
     pub fn patch_sides(
         &self,
         tree_id: ObjectId,
@@ -149,7 +158,10 @@ impl Repository {
     fn has_all_of(&self, scratch: &Path, index: &Path) -> Result<bool, GitError> {
         let mut list = self.on_index(scratch, index);
         let listed = program::run(list.args(["ls-files", "--stage", "-z"]), b"")?;
-        for line in listed.split(|&byte| byte == 0).filter(|line| !line.is_empty()) {
+        for line in listed
+            .split(|&byte| byte == 0)
+            .filter(|line| !line.is_empty())
+        {
             let mut fields = line.split(|&byte| byte == b' ');
             let (mode, id) = (fields.next(), fields.next().unwrap_or_default());
             let id = ObjectId::from_hex(id).map_err(GitError::library("read an index"))?;
@@ -161,7 +173,11 @@ impl Repository {
     }
 
     /// All paths that the patch may be about; possibly more.
-    fn patched_paths(&self, patch: PatchFile<'_>, scratch: &Path) -> Result<BTreeSet<RepoPath>, GitError> {
+    fn patched_paths(
+        &self,
+        patch: PatchFile<'_>,
+        scratch: &Path,
+    ) -> Result<BTreeSet<RepoPath>, GitError> {
         let mut numstat = self.on_index(scratch, &scratch.join("none"));
         numstat.args(["apply", "--numstat", "-z"]);
         let listed = program::finish(patch.arguments(&mut numstat), b"")?;
@@ -179,15 +195,24 @@ impl Repository {
             .split(|&byte| byte == 0)
             .filter(|line| !line.is_empty())
         {
-            let path = line.splitn(3, |&byte| byte == b'\t').nth(2).unwrap_or_default();
+            let path = line
+                .splitn(3, |&byte| byte == b'\t')
+                .nth(2)
+                .unwrap_or_default();
             paths.insert(RepoPath::parse(path).map_err(hostile)?);
         }
-        // Where renames and copies come from is not listed. In a hunk no line begins so; elsewhere it would be one path more.
+        // Where renames and copies come from is not listed. In a hunk no line begins so; elsewhere
+        // it would be one path more.
         let text = fs::read(patch.path).map_err(GitError::io("read", patch.path))?;
         for line in text.split(|&byte| byte == b'\n') {
-            let from = [&b"rename from "[..], b"copy from ", b"rename to ", b"copy to "]
-                .iter()
-                .find_map(|prefix| line.strip_prefix(*prefix));
+            let from = [
+                &b"rename from "[..],
+                b"copy from ",
+                b"rename to ",
+                b"copy to ",
+            ]
+            .iter()
+            .find_map(|prefix| line.strip_prefix(*prefix));
             if let Some(path) = from.and_then(|name| unquoted(name).ok())
                 && let Ok(path) = RepoPath::parse(&path)
             {
@@ -205,7 +230,8 @@ impl Repository {
         }
     }
 
-    /// What the tree has at these paths, above them where that is no directory, and one other file beneath where it is.
+    /// What the tree has at these paths, above them where that is no directory, and one other file
+    /// beneath where it is.
     fn entries_around(
         &self,
         tree_id: ObjectId,
@@ -229,7 +255,8 @@ impl Repository {
         Ok(entries)
     }
 
-    /// A file in the directory that the patch is not about: what it is about may go, and leave room.
+    /// A file in the directory that the patch is not about: what it is about may go, and leave
+    /// room.
     fn first_other_in(
         &self,
         dir: &RepoPath,
@@ -285,7 +312,8 @@ impl Repository {
             let was: Entry = before.get(path).copied();
             // Beyond a symlink nothing is the tree's.
             let is_within = path.directories_above().all(|above| {
-                fs::symlink_metadata(dir.join(above.as_path())).is_ok_and(|metadata| metadata.is_dir())
+                fs::symlink_metadata(dir.join(above.as_path()))
+                    .is_ok_and(|metadata| metadata.is_dir())
             });
             let is: Entry = match is_within {
                 true => self.read_raw(&dir.join(path.as_path()))?,
@@ -297,7 +325,8 @@ impl Repository {
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) => return Err(io("read", &rejected)(error)),
             };
-            // Of a file that becomes a symlink, a patch of two parts, one may fit and the other not.
+            // Of a file that becomes a symlink, a patch of two parts, one may fit and the other
+            // not.
             if hunks.is_none() && was != is && !is_refused(&applied.stderr, path) {
                 edits.push(TreeChange {
                     path: path.clone(),
@@ -355,7 +384,8 @@ impl Repository {
                     TreeEntryKind::Executable => 0o755,
                     _ => 0o644,
                 };
-                fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(io("set the mode of"))
+                fs::set_permissions(path, fs::Permissions::from_mode(mode))
+                    .map_err(io("set the mode of"))
             }
         }
     }
@@ -365,14 +395,19 @@ impl Repository {
         let io = |action: &'static str| GitError::io(action, path.to_owned());
         let metadata = match fs::symlink_metadata(path) {
             Ok(metadata) => metadata,
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
                 return Ok(None);
             }
             Err(error) => return Err(io("look at")(error)),
         };
         let (kind, bytes) = if metadata.is_symlink() {
             let target = fs::read_link(path).map_err(io("read"))?;
-            (TreeEntryKind::Symlink, target.as_os_str().as_bytes().to_vec())
+            (
+                TreeEntryKind::Symlink,
+                target.as_os_str().as_bytes().to_vec(),
+            )
         } else if metadata.is_file() {
             let kind = match metadata.permissions().mode() & 0o100 {
                 0 => TreeEntryKind::File,
@@ -423,12 +458,18 @@ impl Repository {
         let mut list = self.on_index(scratch, index);
         let listed = program::run(list.args(["ls-files", "-s", "-z"]), b"")?;
         let mut entries = BTreeMap::new();
-        for line in listed.split(|&byte| byte == 0).filter(|line| !line.is_empty()) {
+        for line in listed
+            .split(|&byte| byte == 0)
+            .filter(|line| !line.is_empty())
+        {
             let failed = || GitError::Library {
                 action: "read what git made of a patch",
                 reason: String::from_utf8_lossy(line).into_owned(),
             };
-            let tab = line.iter().position(|&byte| byte == b'\t').ok_or_else(failed)?;
+            let tab = line
+                .iter()
+                .position(|&byte| byte == b'\t')
+                .ok_or_else(failed)?;
             let (head, path) = line.split_at(tab);
             let mut words = head.split(|&byte| byte == b' ');
             let kind = words
@@ -439,10 +480,11 @@ impl Repository {
                 .next()
                 .and_then(|hex| ObjectId::from_hex(hex).ok())
                 .ok_or_else(failed)?;
-            let path =
-                RepoPath::parse(path.get(1..).unwrap_or_default()).map_err(|source| GitError::BadPatch {
+            let path = RepoPath::parse(path.get(1..).unwrap_or_default()).map_err(|source| {
+                GitError::BadPatch {
                     reason: format!("it makes a path that no checkout may have: {source}"),
-                })?;
+                }
+            })?;
             entries.insert(path, (kind, id));
         }
         Ok(entries)
@@ -511,12 +553,18 @@ fn is_refused(errors: &[u8], path: &RepoPath) -> bool {
 /// What git says of the path.
 fn reason_for(errors: &[u8], path: &RepoPath) -> Option<String> {
     let path = path.as_bytes();
-    let beginnings = [[path, b": "].concat(), [b"patch failed: ", path, b":"].concat()];
+    let beginnings = [
+        [path, b": "].concat(),
+        [b"patch failed: ", path, b":"].concat(),
+    ];
     let parts = [[b"'", path, b"'"].concat(), [b" of ", path, b" "].concat()];
     complaints(errors)
         .find(|line| {
             let holds = |part: &Vec<u8>| line.windows(part.len()).any(|window| window == part);
-            beginnings.iter().any(|beginning| line.starts_with(beginning)) || parts.iter().any(holds)
+            beginnings
+                .iter()
+                .any(|beginning| line.starts_with(beginning))
+                || parts.iter().any(holds)
         })
         .map(|line| String::from_utf8_lossy(line).into_owned())
 }
@@ -532,6 +580,7 @@ fn first_error(errors: &str) -> String {
 
 /// A name as git writes it in a patch, quoted where it must be.
 fn unquoted(name: &[u8]) -> Result<Vec<u8>, GitError> {
-    let unquoted = gix::quote::ansi_c::undo(name.into()).map_err(GitError::library("read a quoted name"))?;
+    let unquoted =
+        gix::quote::ansi_c::undo(name.into()).map_err(GitError::library("read a quoted name"))?;
     Ok(unquoted.0.to_vec())
 }

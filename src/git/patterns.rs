@@ -30,7 +30,12 @@ impl PatternSet {
         let mut bytes = text.to_vec();
         bytes.push(b'\n');
         search
-            .add_patterns_buffer(&bytes, PathBuf::from("patterns"), Some(Path::new("")), PARSE)
+            .add_patterns_buffer(
+                &bytes,
+                PathBuf::from("patterns"),
+                Some(Path::new("")),
+                PARSE,
+            )
             .map_err(GitError::io("read", "patterns"))?;
         let deep = search
             .patterns
@@ -51,7 +56,10 @@ impl PatternSet {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.search.patterns.iter().all(|list| list.patterns.is_empty())
+        self.search
+            .patterns
+            .iter()
+            .all(|list| list.patterns.is_empty())
     }
 
     /// Whether they choose `path`, by itself or with a directory above it.
@@ -116,7 +124,8 @@ mod tests {
 
     #[test]
     fn patterns_choose_as_gitignore_leaves_out() {
-        let set = PatternSet::parse(b"# builds\ntarget/\n*.env\n!prod.env\n/deep/er/cache\n").unwrap();
+        let set =
+            PatternSet::parse(b"# builds\ntarget/\n*.env\n!prod.env\n/deep/er/cache\n").unwrap();
         assert!(set.choose(&path("target"), true));
         assert!(set.choose(&path("crates/x/target/debug/x"), false));
         assert!(!set.choose(&path("target"), false));

@@ -10,8 +10,9 @@ use super::GitError;
 /// The oldest git that will do.
 pub const MINIMUM_VERSION: (u32, u32) = (2, 45);
 
-/// What `git rev-parse --local-env-vars` lists, but for those of the configuration: variables that bind a process to one
-/// repository. `GIT_ATTR_SOURCE` is not among them, but replaces a tree's attributes just the same.
+/// What `git rev-parse --local-env-vars` lists, but for those of the configuration: variables that
+/// bind a process to one repository. `GIT_ATTR_SOURCE` is not among them, but replaces a tree's
+/// attributes just the same.
 pub const PLACE_VARIABLES: [&str; 13] = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_ATTR_SOURCE",
@@ -53,9 +54,10 @@ fn parse_version(version: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// A git command that runs in `dir`, free of the caller's `GIT_*` variables that would lead it elsewhere (`GIT_DIR`,
-/// `GIT_WORK_TREE`, `GIT_INDEX_FILE`, `GIT_CONFIG_COUNT` …); identities and the places of configuration files
-/// (`GIT_CONFIG_GLOBAL` …) stay. It never asks for a password on a terminal, and its messages come untranslated.
+/// A git command that runs in `dir`, free of the caller's `GIT_*` variables that would lead it
+/// elsewhere (`GIT_DIR`, `GIT_WORK_TREE`, `GIT_INDEX_FILE`, `GIT_CONFIG_COUNT` …); identities and
+/// the places of configuration files (`GIT_CONFIG_GLOBAL` …) stay. It never asks for a password on
+/// a terminal, and its messages come untranslated.
 pub fn command(dir: &Path) -> Command {
     let mut command = Command::new("git");
     // What it says of a failure is looked into.
@@ -88,8 +90,9 @@ fn without_places(command: &mut Command) {
 /// What holds settings and no place: git itself hands these on to other repositories.
 const SETTING_VARIABLES: [&str; 2] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS"];
 
-/// As [`command`], for who talks to a remote in the process of the user: git may ask that user for a password, and what the
-/// environment says of the configuration counts (`GIT_CONFIG_COUNT` …). Messages come untranslated, as they are looked into.
+/// As [`command`], for who talks to a remote in the process of the user: git may ask that user for
+/// a password, and what the environment says of the configuration counts (`GIT_CONFIG_COUNT` …).
+/// Messages come untranslated, as they are looked into.
 pub fn command_of_user(dir: &Path) -> Command {
     let mut command = Command::new("git");
     command.current_dir(dir).env("LANGUAGE", "en");
@@ -105,7 +108,8 @@ pub struct Finished {
     pub stderr: Vec<u8>,
 }
 
-/// Runs `command` to its end with `input`, and gives its standard output; a failing exit is an error with its stderr.
+/// Runs `command` to its end with `input`, and gives its standard output; a failing exit is an
+/// error with its stderr.
 pub fn run(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, GitError> {
     let finished = finish(command, input)?;
     if finished.status.success() {
@@ -115,8 +119,8 @@ pub fn run(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, GitError> {
     }
 }
 
-/// Runs `command` to its end with `input`, however it exits. Input and output may be of any size: all pipes are served
-/// at the same time.
+/// Runs `command` to its end with `input`, however it exits. Input and output may be of any size:
+/// all pipes are served at the same time.
 pub fn finish(command: &mut Command, input: &[u8]) -> Result<Finished, GitError> {
     command
         .stdin(if input.is_empty() {
@@ -152,8 +156,8 @@ pub fn finish(command: &mut Command, input: &[u8]) -> Result<Finished, GitError>
     })
 }
 
-/// Runs `command` to its end, however it exits, with the input of this process. What it says on standard error goes to `told`
-/// as it comes, too.
+/// Runs `command` to its end, however it exits, with the input of this process. What it says on
+/// standard error goes to `told` as it comes, too.
 pub fn converse(command: &mut Command, told: &mut dyn FnMut(&[u8])) -> Result<Finished, GitError> {
     command
         .stdin(Stdio::inherit())
@@ -194,7 +198,12 @@ pub fn converse(command: &mut Command, told: &mut dyn FnMut(&[u8])) -> Result<Fi
 
 /// Runs `command` to its end with what `input` gives, however it exits.
 pub fn finish_reading(command: &mut Command, input: Stdio) -> Result<Finished, GitError> {
-    let child = spawn(command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    let child = spawn(
+        command
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    )?;
     let output = child.wait_with_output().map_err(GitError::GitMissing)?;
     Ok(Finished {
         status: output.status,
@@ -206,15 +215,17 @@ pub fn finish_reading(command: &mut Command, input: Stdio) -> Result<Finished, G
 /// Starts `command`; tells a missing directory from a missing git.
 pub fn spawn(command: &mut Command) -> Result<Child, GitError> {
     log::debug!("runs git {}", words(command));
-    command.spawn().map_err(|source| match command.get_current_dir() {
-        // A mount of another user's lets nobody else in.
-        Some(dir) if is_dirs_fault(dir, source.kind()) => GitError::Io {
-            action: "enter",
-            path: dir.to_owned(),
-            source,
-        },
-        _ => GitError::GitMissing(source),
-    })
+    command
+        .spawn()
+        .map_err(|source| match command.get_current_dir() {
+            // A mount of another user's lets nobody else in.
+            Some(dir) if is_dirs_fault(dir, source.kind()) => GitError::Io {
+                action: "enter",
+                path: dir.to_owned(),
+                source,
+            },
+            _ => GitError::GitMissing(source),
+        })
 }
 
 /// Whether a program could not be started because of the directory that it was to run in.
@@ -232,7 +243,8 @@ fn words(command: &Command) -> String {
     arguments.join(" ")
 }
 
-/// The failing system call that git tells of in `said`, with git's words; `None` where it tells of none.
+/// The failing system call that git tells of in `said`, with git's words; `None` where it tells of
+/// none.
 pub fn told_io_error(said: &str) -> Option<std::io::Error> {
     const TOLD: [i32; 8] = [
         libc::ENOSPC,
@@ -290,9 +302,15 @@ mod tests {
         use std::io;
 
         let kind = |said: &str| told_io_error(said).map(|error| error.kind());
-        let full = "error: unable to write file big: No space left on device\nfatal: could not finish\n";
+        let full =
+            "error: unable to write file big: No space left on device\nfatal: could not finish\n";
         assert_eq!(kind(full), Some(io::ErrorKind::StorageFull));
-        assert!(told_io_error(full).unwrap().to_string().contains("file big"));
+        assert!(
+            told_io_error(full)
+                .unwrap()
+                .to_string()
+                .contains("file big")
+        );
         let said = "fatal: unable to create 'x/index.lock': Disk quota exceeded";
         assert_eq!(kind(said), Some(io::ErrorKind::QuotaExceeded));
         let said = "error: unable to create file x: Permission denied";
@@ -325,7 +343,8 @@ mod tests {
         .unwrap();
         let git = command(Path::new("/"));
         for variable in String::from_utf8(listed).unwrap().lines() {
-            let is_cleared = |(name, value): (&OsStr, Option<&OsStr>)| name == variable && value.is_none();
+            let is_cleared =
+                |(name, value): (&OsStr, Option<&OsStr>)| name == variable && value.is_none();
             assert!(git.get_envs().any(is_cleared), "{variable}");
         }
     }
@@ -338,7 +357,11 @@ mod tests {
         for n in 0..100_000 {
             asked.extend_from_slice(format!("{n:040x}\n").as_bytes());
         }
-        let answer = run(command(dir.path()).args(["cat-file", "--batch-check"]), &asked).unwrap();
+        let answer = run(
+            command(dir.path()).args(["cat-file", "--batch-check"]),
+            &asked,
+        )
+        .unwrap();
         assert_eq!(answer.iter().filter(|&&b| b == b'\n').count(), 100_000);
     }
 
@@ -355,7 +378,16 @@ mod tests {
         assert_eq!(command, "cat-file --no-such-option");
         assert!(!stderr.is_empty());
         let gone = run(command_in_gone_dir().arg("version"), b"").unwrap_err();
-        assert!(matches!(gone, GitError::Io { action: "enter", .. }), "{gone}");
+        assert!(
+            matches!(
+                gone,
+                GitError::Io {
+                    action: "enter",
+                    ..
+                }
+            ),
+            "{gone}"
+        );
     }
 
     fn command_in_gone_dir() -> Command {

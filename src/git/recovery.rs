@@ -1,7 +1,7 @@
 //! Commits kept without a ref that leads to one, so that no `git log --all` shows them.
 //!
-//! A ref to a tree keeps the trees of the commits as directories, and their raw bytes as blobs. Writing these bytes as
-//! commits again gives the same ids.
+//! A ref to a tree keeps the trees of the commits as directories, and their raw bytes as blobs.
+//! Writing these bytes as commits again gives the same ids.
 //!
 //! ```text
 //! refs/tine/+recover/<id> ─► tree
@@ -10,7 +10,8 @@
 //!   trees/<tree id>       the trees of these commits
 //! ```
 //!
-//! `git cat-file blob refs/tine/+recover/5:commits/<id> | git hash-object -t commit -w --stdin` brings a commit back without tine.
+//! `git cat-file blob refs/tine/+recover/5:commits/<id> | git hash-object -t commit -w --stdin`
+//! brings a commit back without tine.
 
 use std::collections::BTreeSet;
 
@@ -37,9 +38,13 @@ pub struct OwnCommits {
 }
 
 impl Repository {
-    /// The commits of `tips` that nothing else reaches: no tag, no remote branch, not HEAD of the main checkout, no branch but those
-    /// in `without` (short names) and their aliases.
-    pub fn own_commits(&self, tips: &BTreeSet<ObjectId>, without: &[&str]) -> Result<OwnCommits, GitError> {
+    /// The commits of `tips` that nothing else reaches: no tag, no remote branch, not HEAD of the
+    /// main checkout, no branch but those in `without` (short names) and their aliases.
+    pub fn own_commits(
+        &self,
+        tips: &BTreeSet<ObjectId>,
+        without: &[&str],
+    ) -> Result<OwnCommits, GitError> {
         let mut own = OwnCommits::default();
         if tips.is_empty() {
             return Ok(own);
@@ -51,15 +56,17 @@ impl Repository {
                 [b'-', hex @ ..] => (&mut own.stand_on, hex),
                 hex => (&mut own.commit_ids, hex),
             };
-            set.insert(ObjectId::from_hex(hex).map_err(GitError::library("read the list of commits"))?);
+            set.insert(
+                ObjectId::from_hex(hex).map_err(GitError::library("read the list of commits"))?,
+            );
         }
         let reached = tips.difference(&own.commit_ids).copied();
         own.stand_on.extend(reached.collect::<Vec<_>>());
         Ok(own)
     }
 
-    /// Adds to `own` the commits of `tip` that are not in the history of `since`, also where something else reaches them: the newest
-    /// `max_count`.
+    /// Adds to `own` the commits of `tip` that are not in the history of `since`, also where
+    /// something else reaches them: the newest `max_count`.
     pub fn add_commits_since(
         &self,
         own: &mut OwnCommits,
@@ -73,7 +80,9 @@ impl Repository {
         list.arg(tip.to_string());
         list.args(since.map(|since| format!("^{since}")));
         for line in program::run(&mut list, b"")?.split(|&byte| byte == b'\n') {
-            let ids = line.split(|&byte| byte == b' ').filter(|hex| !hex.is_empty());
+            let ids = line
+                .split(|&byte| byte == b' ')
+                .filter(|hex| !hex.is_empty());
             let ids: Result<Vec<ObjectId>, _> = ids.map(ObjectId::from_hex).collect();
             let ids = ids.map_err(GitError::library("read the list of commits"))?;
             own.commit_ids.extend(ids.first());
@@ -83,7 +92,8 @@ impl Repository {
         Ok(())
     }
 
-    /// How many bytes on the disk the objects take that only `tips` reach, as [`Repository::own_commits`] takes it.
+    /// How many bytes on the disk the objects take that only `tips` reach, as
+    /// [`Repository::own_commits`] takes it.
     pub fn own_bytes(&self, tips: &BTreeSet<ObjectId>, without: &[&str]) -> Result<u64, GitError> {
         let mut list = self.list_of_own(tips, without, "--objects")?;
         let said = program::run(list.arg("--disk-usage"), b"")?;
@@ -117,7 +127,8 @@ impl Repository {
         Ok(list)
     }
 
-    /// Writes the tree that keeps `commit_ids` with what `entry` says of them, and brings all of it to the disk.
+    /// Writes the tree that keeps `commit_ids` with what `entry` says of them, and brings all of it
+    /// to the disk.
     pub fn write_recoverable(
         &self,
         commit_ids: &BTreeSet<ObjectId>,
@@ -134,7 +145,10 @@ impl Repository {
         let mut trees: BTreeSet<ObjectId> = BTreeSet::new();
         for commit_id in commit_ids {
             let bytes = self.raw_commit(*commit_id)?;
-            let first = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+            let first = bytes
+                .split(|&byte| byte == b'\n')
+                .next()
+                .unwrap_or_default();
             let tree = first
                 .strip_prefix(b"tree ")
                 .and_then(|hex| ObjectId::from_hex(hex).ok());
@@ -193,7 +207,10 @@ impl Repository {
 
     fn lost_beneath(&self, tree_id: ObjectId, dir: &str) -> Result<Option<ObjectId>, GitError> {
         let top = self.read_tree(tree_id)?;
-        let Some(dir) = top.iter().find(|entry| entry.name.as_bytes() == dir.as_bytes()) else {
+        let Some(dir) = top
+            .iter()
+            .find(|entry| entry.name.as_bytes() == dir.as_bytes())
+        else {
             return Ok(None);
         };
         if !self.has_object(dir.id) {
@@ -204,14 +221,17 @@ impl Repository {
         Ok(lost.map(|entry| entry.id))
     }
 
-    /// Writes the commits again that the tree keeps, under their own ids, and brings them to the disk.
+    /// Writes the commits again that the tree keeps, under their own ids, and brings them to the
+    /// disk.
     pub fn write_commits_again(&self, tree_id: ObjectId) -> Result<(), GitError> {
         for (commit_id, blob_id) in self.kept_commits(tree_id)? {
             let written = self.write_object(Kind::Commit, &self.read_blob(blob_id)?)?;
             if written != commit_id {
                 return Err(GitError::CorruptObject {
                     id: blob_id,
-                    reason: format!("it is kept as the commit {commit_id}, and hashes to {written}"),
+                    reason: format!(
+                        "it is kept as the commit {commit_id}, and hashes to {written}"
+                    ),
                 });
             }
         }
@@ -235,7 +255,8 @@ impl Repository {
         self.read_tree(commits.id)?.into_iter().map(named).collect()
     }
 
-    /// Points `refs/tine/+recover/<label>` at `tree_id`, which must be on the disk; whether the label was free.
+    /// Points `refs/tine/+recover/<label>` at `tree_id`, which must be on the disk; whether the
+    /// label was free.
     pub fn keep_recoverable(&self, label: &str, tree_id: ObjectId) -> Result<bool, GitError> {
         self.point_recoverable(label, tree_id, PreviousValue::MustNotExist)
     }
@@ -269,7 +290,8 @@ impl Repository {
         }
     }
 
-    /// Removes refs beneath `refs/tine/+recover/`: one step for git where it can be, else one after another. Those that stay, and why.
+    /// Removes refs beneath `refs/tine/+recover/`: one step for git where it can be, else one after
+    /// another. Those that stay, and why.
     pub fn release_recoverable(&self, labels: &[String]) -> Vec<(String, GitError)> {
         let mut input = Vec::new();
         for label in labels {
@@ -280,7 +302,9 @@ impl Repository {
         if labels.len() > 1 && program::run(&mut update, &input).is_ok() {
             return Vec::new();
         }
-        let released = labels.iter().map(|label| (label, self.release(RECOVER, label)));
+        let released = labels
+            .iter()
+            .map(|label| (label, self.release(RECOVER, label)));
         released
             .filter_map(|(label, released)| Some((label.clone(), released.err()?)))
             .collect()

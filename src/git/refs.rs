@@ -1,8 +1,9 @@
 //! Refs: branches made and removed, and the refs that keep a fork's objects from `git gc`.
 //!
-//! Every change is a compare-and-swap. What a fork needs is kept by `refs/tine/<fork>/<label>` in the common
-//! namespace (`refs/worktree/*` would not protect it). A ref's new value is on disk before the ref has it, as git has
-//! it by default (`core.fsync`): a crash never leaves an empty ref behind.
+//! Every change is a compare-and-swap. What a fork needs is kept by `refs/tine/<fork>/<label>` in
+//! the common namespace (`refs/worktree/*` would not protect it). A ref's new value is on disk
+//! before the ref has it, as git has it by default (`core.fsync`): a crash never leaves an empty
+//! ref behind.
 
 mod damage;
 
@@ -33,8 +34,9 @@ use super::{GitError, LinkedWorktree, Repository, program};
 use tine_sys::file;
 use tine_sys::pause;
 
-/// How long a locked ref is waited for. git waits for 100 ms by default (`core.filesRefLockTimeout`); but another process
-/// of tine's holds the lock until the new value is on the disk, which takes a busy one longer.
+/// How long a locked ref is waited for. git waits for 100 ms by default
+/// (`core.filesRefLockTimeout`); but another process of tine's holds the lock until the new value
+/// is on the disk, which takes a busy one longer.
 const REF_LOCK_TIMEOUT: Duration = Duration::from_millis(2000);
 
 /// How long a git command that puts a checkout on a branch is waited for.
@@ -46,8 +48,8 @@ const REF_LOCK_INTERVAL: Duration = Duration::from_millis(20);
 /// How often a ref is deleted that could not be for want of packed refs.
 const DELETE_ATTEMPTS: usize = 8;
 
-/// How long, and how often, the lock of the packed refs is looked at before it counts as left behind: git holds it for
-/// moments, and for longer only while it writes a large file beside it.
+/// How long, and how often, the lock of the packed refs is looked at before it counts as left
+/// behind: git holds it for moments, and for longer only while it writes a large file beside it.
 const PACKED_REFS_PATIENCE: Duration = Duration::from_secs(2);
 const PACKED_REFS_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a locked `packed-refs` is waited for (`core.packedRefsTimeout`'s default).
@@ -80,9 +82,8 @@ impl Repository {
         let full_name = branch_ref(name)?;
         self.refuse_pipe_at(full_name.as_bstr())?;
         let repository = self.local();
-        let found = repository
-            .try_find_reference(full_name.as_ref())
-            .map_err(
+        let found =
+            repository.try_find_reference(full_name.as_ref()).map_err(
                 |error| match damaged_ref(self.common_dir(), full_name.as_bstr()) {
                     Some(damaged) => damaged,
                     None => GitError::library("read the branch")(error),
@@ -106,7 +107,8 @@ impl Repository {
         }
     }
 
-    /// What the branch `name` (short) names, whether that is there or not; `None` for an alias, too.
+    /// What the branch `name` (short) names, whether that is there or not; `None` for an alias,
+    /// too.
     pub fn branch_target(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         self.target_of(&format!("refs/heads/{name}"))
     }
@@ -125,9 +127,14 @@ impl Repository {
         branch_ref(name).map(drop)
     }
 
-    /// Creates the branch `name` (short) at `commit_id`; an existing one is an error, and so is one in its way (`a`
-    /// for `a/b`, or the reverse).
-    pub fn create_branch(&self, name: &str, commit_id: ObjectId, reflog: &str) -> Result<(), GitError> {
+    /// Creates the branch `name` (short) at `commit_id`; an existing one is an error, and so is one
+    /// in its way (`a` for `a/b`, or the reverse).
+    pub fn create_branch(
+        &self,
+        name: &str,
+        commit_id: ObjectId,
+        reflog: &str,
+    ) -> Result<(), GitError> {
         let full_name = branch_ref(name)?;
         if let Some(in_the_way) = self.conflicting_branch(name)? {
             return Err(GitError::BranchExists(in_the_way));
@@ -144,14 +151,16 @@ impl Repository {
             &self.common_dir().join("refs/heads").join(name),
         ) {
             // The library lets a ref pass that has the wanted value already.
-            Ok(Some(_)) | Err(GitError::RefMoved { .. }) => Err(GitError::BranchExists(name.to_owned())),
+            Ok(Some(_)) | Err(GitError::RefMoved { .. }) => {
+                Err(GitError::BranchExists(name.to_owned()))
+            }
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Moves the branch `name` (short) from `expected` to `commit_id`, which must be on the disk. For a branch that nobody
-    /// has checked out.
+    /// Moves the branch `name` (short) from `expected` to `commit_id`, which must be on the disk.
+    /// For a branch that nobody has checked out.
     pub fn move_branch(
         &self,
         name: &str,
@@ -163,7 +172,8 @@ impl Repository {
         let expected = PreviousValue::MustExistAndMatch(Target::Object(expected));
         let edit = RefEdit::update(full_name, commit_id, expected, reflog_message(reflog));
         let path = self.common_dir().join("refs/heads").join(name);
-        self.apply_ref_edit(&self.ref_store(None), edit, &path).map(drop)
+        self.apply_ref_edit(&self.ref_store(None), edit, &path)
+            .map(drop)
     }
 
     /// Fails where the branch `name` (short) is locked, and stays so for a moment.
@@ -175,7 +185,8 @@ impl Repository {
         self.check_unlocked_for_a_while(&self.common_dir().join("refs/heads").join(name))
     }
 
-    /// Fails where the file of the repository's is locked, and stays so for as long as a locked ref is waited for.
+    /// Fails where the file of the repository's is locked, and stays so for as long as a locked ref
+    /// is waited for.
     pub(super) fn check_unlocked_for_a_while(&self, path: &Path) -> Result<(), GitError> {
         let deadline = Instant::now() + REF_LOCK_TIMEOUT;
         while let Some(locked) = ref_locked(self.common_dir(), path) {
@@ -187,23 +198,28 @@ impl Repository {
         Ok(())
     }
 
-    /// Deletes the branch `name` (short) if it still stands on `expected`. Of an alias nothing but the alias goes.
+    /// Deletes the branch `name` (short) if it still stands on `expected`. Of an alias nothing but
+    /// the alias goes.
     pub fn delete_branch(&self, name: &str, expected: ObjectId) -> Result<(), GitError> {
         let full_name = branch_ref(name)?;
         let target = match self.alias_of(name) {
-            Some(target) => {
-                Target::Symbolic(FullName::try_from(target).map_err(GitError::library("read the branch"))?)
-            }
+            Some(target) => Target::Symbolic(
+                FullName::try_from(target).map_err(GitError::library("read the branch"))?,
+            ),
             None => Target::Object(expected),
         };
         let expected = PreviousValue::MustExistAndMatch(target);
         let path = self.common_dir().join("refs/heads").join(name);
-        self.apply_ref_edit(&self.ref_store(None), RefEdit::delete(full_name, expected), &path)
-            .map(drop)
+        self.apply_ref_edit(
+            &self.ref_store(None),
+            RefEdit::delete(full_name, expected),
+            &path,
+        )
+        .map(drop)
     }
 
-    /// The worktree (main or linked) that has the branch `name` (short) checked out, if any: its directory. A branch
-    /// being rebased or bisected there counts, as it does for git.
+    /// The worktree (main or linked) that has the branch `name` (short) checked out, if any: its
+    /// directory. A branch being rebased or bisected there counts, as it does for git.
     pub fn checked_out_at(&self, name: &str) -> Result<Option<PathBuf>, GitError> {
         let full_name = format!("refs/heads/{}", self.branch_behind(name));
         let mut checkouts = self.checkouts()?.into_iter();
@@ -211,8 +227,8 @@ impl Repository {
         Ok(found.map(|checkout| checkout.dir))
     }
 
-    /// A checkout besides `worktree` that has the branch `name` (short) checked out: its directory. One whose directory is gone does not
-    /// count.
+    /// A checkout besides `worktree` that has the branch `name` (short) checked out: its directory.
+    /// One whose directory is gone does not count.
     pub fn other_checkout_of(
         &self,
         name: &str,
@@ -220,7 +236,8 @@ impl Repository {
     ) -> Result<Option<PathBuf>, GitError> {
         let full_name = format!("refs/heads/{}", self.branch_behind(name));
         let mut others = self.checkouts()?.into_iter().filter(|checkout| {
-            checkout.git_dir != worktree.git_dir() && checkout.branch.as_deref() == Some(full_name.as_bytes())
+            checkout.git_dir != worktree.git_dir()
+                && checkout.branch.as_deref() == Some(full_name.as_bytes())
         });
         // A locked one may be a mount of this process, which is not touched.
         let is_there =
@@ -228,8 +245,9 @@ impl Repository {
         Ok(others.find(is_there).map(|checkout| checkout.dir))
     }
 
-    /// Waits until no git command is putting a checkout on the branch `name` (short): it has read the branch, and HEAD says so when index
-    /// and files are there. Who moves the branch meanwhile would find it checked out nowhere. Blocks for two seconds at most.
+    /// Waits until no git command is putting a checkout on the branch `name` (short): it has read
+    /// the branch, and HEAD says so when index and files are there. Who moves the branch meanwhile
+    /// would find it checked out nowhere. Blocks for two seconds at most.
     ///
     /// # Errors
     /// [`GitError::IndexLocked`] where git has the index locked still.
@@ -247,8 +265,9 @@ impl Repository {
         }
     }
 
-    /// Whether a `git switch` or `checkout` is about to put a checkout on the branch `name` (short). It has the index locked only between
-    /// its reading the branch and its moving HEAD, and not right up to either.
+    /// Whether a `git switch` or `checkout` is about to put a checkout on the branch `name`
+    /// (short). It has the index locked only between its reading the branch and its moving HEAD,
+    /// and not right up to either.
     fn is_being_checked_out(&self, name: &str) -> Result<bool, GitError> {
         let dirs = switches_to(name);
         if dirs.is_empty() {
@@ -282,16 +301,23 @@ impl Repository {
         }
     }
 
-    /// The refs beneath `refs/tine/<fork>/`, sorted by label: label and target. Damaged ones are left out.
+    /// The refs beneath `refs/tine/<fork>/`, sorted by label: label and target. Damaged ones are
+    /// left out.
     pub fn kept(&self, fork: &str) -> Result<Vec<(String, ObjectId)>, GitError> {
         let labels = self.labels(fork)?.into_iter();
-        Ok(labels.filter_map(|(label, id)| Some((label, id?))).collect())
+        Ok(labels
+            .filter_map(|(label, id)| Some((label, id?)))
+            .collect())
     }
 
     /// As [`Repository::kept`], with those that are damaged, which have no target.
     pub fn labels(&self, fork: &str) -> Result<Vec<(String, Option<ObjectId>)>, GitError> {
         let prefix = format!("{KEEPING}{fork}/");
-        let label = |name: String| name.strip_prefix(&prefix).map(str::to_owned).unwrap_or(name);
+        let label = |name: String| {
+            name.strip_prefix(&prefix)
+                .map(str::to_owned)
+                .unwrap_or(name)
+        };
         let (mut refs, failure) = self.refs_below(&prefix)?;
         if let Some(failure) = failure {
             let broken = self.broken_below(&prefix)?;
@@ -300,13 +326,16 @@ impl Repository {
             }
             refs.extend(broken.into_iter().map(|name| (name, None)));
         }
-        let mut labels: Vec<_> = refs.into_iter().map(|(name, id)| (label(name), id)).collect();
+        let mut labels: Vec<_> = refs
+            .into_iter()
+            .map(|(name, id)| (label(name), id))
+            .collect();
         labels.sort();
         Ok(labels)
     }
 
-    /// The names for which something is kept beneath `refs/tine/`, but for those that no fork can have. What cannot be read
-    /// is left out.
+    /// The names for which something is kept beneath `refs/tine/`, but for those that no fork can
+    /// have. What cannot be read is left out.
     pub fn keepers(&self) -> Result<BTreeSet<String>, GitError> {
         let group = |name: &str| Some(name.strip_prefix(KEEPING)?.split_once('/')?.0.to_owned());
         let (refs, _) = self.refs_below(KEEPING)?;
@@ -314,8 +343,8 @@ impl Repository {
         Ok(groups.filter(|group| !group.starts_with('+')).collect())
     }
 
-    /// The refs whose full names begin with `prefix`, with what they point to, unless that is another ref; and the first
-    /// failure, where some cannot be read.
+    /// The refs whose full names begin with `prefix`, with what they point to, unless that is
+    /// another ref; and the first failure, where some cannot be read.
     #[expect(
         clippy::type_complexity,
         reason = "a pair of lists that two callers take apart at once"
@@ -329,7 +358,9 @@ impl Repository {
         }
         let list = || -> Result<_, GitError> {
             let repository = self.local();
-            let platform = repository.references().map_err(GitError::library("list refs"))?;
+            let platform = repository
+                .references()
+                .map_err(GitError::library("list refs"))?;
             let references = platform
                 .prefixed(prefix)
                 .map_err(GitError::library("list refs"))?;
@@ -362,12 +393,20 @@ impl Repository {
         self.keep(fork, &self.next_label(fork, HELD)?, id)
     }
 
-    /// The label `<prefix><n>` with the number after the greatest in use beneath `refs/tine/<fork>/`.
+    /// The label `<prefix><n>` with the number after the greatest in use beneath
+    /// `refs/tine/<fork>/`.
     pub fn next_label(&self, fork: &str, prefix: &str) -> Result<String, GitError> {
         let labels = self.labels(fork)?;
-        let numbers = labels.iter().filter_map(|(label, _)| label.strip_prefix(prefix));
-        let greatest = numbers.filter_map(|number| number.parse::<u64>().ok()).max();
-        Ok(format!("{prefix}{}", greatest.unwrap_or(0).saturating_add(1)))
+        let numbers = labels
+            .iter()
+            .filter_map(|(label, _)| label.strip_prefix(prefix));
+        let greatest = numbers
+            .filter_map(|number| number.parse::<u64>().ok())
+            .max();
+        Ok(format!(
+            "{prefix}{}",
+            greatest.unwrap_or(0).saturating_add(1)
+        ))
     }
 
     /// Removes `refs/tine/<fork>/<label>`, if it is there.
@@ -376,7 +415,8 @@ impl Repository {
         self.change_kept(RefEdit::delete(full_name, PreviousValue::Any), &path)
     }
 
-    /// Changes a ref beneath `refs/tine/`, whose loose file is `path`. A damaged file, which says nothing, is removed first.
+    /// Changes a ref beneath `refs/tine/`, whose loose file is `path`. A damaged file, which says
+    /// nothing, is removed first.
     fn change_kept(&self, edit: RefEdit, path: &Path) -> Result<(), GitError> {
         let store = self.keeping_store();
         if file::check_regular(path).is_err() && !path.is_dir() {
@@ -393,8 +433,8 @@ impl Repository {
         }
     }
 
-    /// Checks that nobody has locked the refs beneath `refs/tine/<fork>/`, or the packed refs, so that they can be removed.
-    /// Waits for locks as a removal does.
+    /// Checks that nobody has locked the refs beneath `refs/tine/<fork>/`, or the packed refs, so
+    /// that they can be removed. Waits for locks as a removal does.
     ///
     /// # Errors
     /// [`GitError::RefLocked`].
@@ -416,8 +456,9 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes the locks beneath `refs/tine/` with which a process died. The caller knows that no other process of tine's is
-    /// at work there; git takes them only while it packs refs, and tries again.
+    /// Removes the locks beneath `refs/tine/` with which a process died. The caller knows that no
+    /// other process of tine's is at work there; git takes them only while it packs refs, and tries
+    /// again.
     pub fn release_stale_ref_locks(&self) -> Result<(), GitError> {
         for dir in list_dir(&self.common_dir().join(KEEPING))? {
             let paths = match list_dir(&dir) {
@@ -429,7 +470,10 @@ impl Repository {
                 }
             };
             for path in paths {
-                if path.extension().is_some_and(|extension| extension == "lock") {
+                if path
+                    .extension()
+                    .is_some_and(|extension| extension == "lock")
+                {
                     remove_stale_lock(&path)?;
                 }
             }
@@ -437,14 +481,16 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes the lock of the branch `name` (short) with which a process died; the caller knows that it is tine's own.
+    /// Removes the lock of the branch `name` (short) with which a process died; the caller knows
+    /// that it is tine's own.
     pub fn release_stale_branch_lock(&self, name: &str) -> Result<(), GitError> {
         branch_ref(name)?;
         remove_stale_lock(&lock_of(&self.common_dir().join("refs/heads").join(name)))
     }
 
-    /// Removes the lock of the packed refs with which a process died while it deleted refs. It may be git's as well: then it
-    /// goes away by itself, or the file that git writes under it is there.
+    /// Removes the lock of the packed refs with which a process died while it deleted refs. It may
+    /// be git's as well: then it goes away by itself, or the file that git writes under it is
+    /// there.
     pub fn release_stale_packed_refs_lock(&self) -> Result<(), GitError> {
         let lock = lock_of(&self.common_dir().join("packed-refs"));
         let new = self.common_dir().join("packed-refs.new");
@@ -465,7 +511,8 @@ impl Repository {
         remove_stale_lock(&lock)
     }
 
-    /// Whether the commit `ancestor` is reachable from `descendant` (a commit reaches itself). No commit is from a tree.
+    /// Whether the commit `ancestor` is reachable from `descendant` (a commit reaches itself). No
+    /// commit is from a tree.
     pub fn is_ancestor(&self, ancestor: ObjectId, descendant: ObjectId) -> Result<bool, GitError> {
         if ancestor == descendant {
             return Ok(true);
@@ -481,8 +528,8 @@ impl Repository {
         Ok(base == Some(ancestor))
     }
 
-    /// The ref store as seen from the worktree with `git_dir`, or from the main checkout: with what is packed now and
-    /// with reflogs as the configuration wants them. Never touches a checkout.
+    /// The ref store as seen from the worktree with `git_dir`, or from the main checkout: with what
+    /// is packed now and with reflogs as the configuration wants them. Never touches a checkout.
     pub(super) fn ref_store(&self, git_dir: Option<&Path>) -> Store {
         let repository = self.local();
         let config = repository.config_snapshot();
@@ -502,15 +549,18 @@ impl Repository {
         };
         let common_dir = self.common_dir().to_owned();
         match git_dir {
-            Some(git_dir) => {
-                Store::for_linked_worktree_opts(git_dir.to_owned(), common_dir, self.hash_kind(), options)
-            }
+            Some(git_dir) => Store::for_linked_worktree_opts(
+                git_dir.to_owned(),
+                common_dir,
+                self.hash_kind(),
+                options,
+            ),
             None => Store::at_opts(common_dir, self.hash_kind(), options),
         }
     }
 
-    /// Applies one edit; the value that the ref had before. `path` is the loose ref's file: its new content is synced
-    /// before it is moved into place, and its directory after.
+    /// Applies one edit; the value that the ref had before. `path` is the loose ref's file: its new
+    /// content is synced before it is moved into place, and its directory after.
     pub(super) fn apply_ref_edit(
         &self,
         store: &Store,
@@ -520,9 +570,11 @@ impl Repository {
         let is_deletion = matches!(edit.change, Change::Delete { .. });
         for _ in 1..DELETE_ATTEMPTS {
             match self.try_ref_edit(store, edit.clone(), path) {
-                // Nothing is changed yet: the library takes the packed refs for there where somebody has them locked, and looks for
-                // their file in vain.
-                Err(GitError::Io { source, .. }) if is_deletion && source.kind() == ErrorKind::NotFound => {
+                // Nothing is changed yet: the library takes the packed refs for there where
+                // somebody has them locked, and looks for their file in vain.
+                Err(GitError::Io { source, .. })
+                    if is_deletion && source.kind() == ErrorKind::NotFound =>
+                {
                     log::debug!("{} is to be deleted once more", path.display());
                 }
                 done => return done,
@@ -531,7 +583,12 @@ impl Repository {
         self.try_ref_edit(store, edit, path)
     }
 
-    fn try_ref_edit(&self, store: &Store, edit: RefEdit, path: &Path) -> Result<Option<Target>, GitError> {
+    fn try_ref_edit(
+        &self,
+        store: &Store,
+        edit: RefEdit,
+        path: &Path,
+    ) -> Result<Option<Target>, GitError> {
         let name = edit.name.as_bstr().to_string();
         let is_kept = name.starts_with(KEEPING);
         match is_kept {
@@ -539,8 +596,8 @@ impl Repository {
             true => pause::at("before-keeping"),
         }
         // Those beneath `refs/tine/` are known to be tine's.
-        let _locking =
-            (!is_kept).then(|| self.note_locking(&[lock_of(path), lock_of(&store.git_dir().join(&name))]));
+        let _locking = (!is_kept)
+            .then(|| self.note_locking(&[lock_of(path), lock_of(&store.git_dir().join(&name))]));
         let new_id = match &edit.change {
             Change::Update { new, .. } => new.try_id().map(ToOwned::to_owned),
             Change::Delete { .. } => None,
@@ -564,7 +621,11 @@ impl Repository {
             pause::at("ref-locked");
         }
         let applied = prepared
-            .commit(signature.as_ref().map(|signature| signature.to_ref(&mut time)))
+            .commit(
+                signature
+                    .as_ref()
+                    .map(|signature| signature.to_ref(&mut time)),
+            )
             .map_err(|error| ref_error(store, &name, path, &error))?;
         // Only now is the lock gone from the disk, too.
         if let Some(dir) = path.parent() {
@@ -593,14 +654,20 @@ impl Repository {
     }
 
     /// Name and loose file of `refs/tine/<fork>/<label>`.
-    pub(super) fn keeping_ref(&self, fork: &str, label: &str) -> Result<(FullName, PathBuf), GitError> {
+    pub(super) fn keeping_ref(
+        &self,
+        fork: &str,
+        label: &str,
+    ) -> Result<(FullName, PathBuf), GitError> {
         let name = format!("{KEEPING}{fork}/{label}");
         let path = self.common_dir().join(&name);
-        let full_name = FullName::try_from(name).map_err(GitError::library("name a ref for the fork"))?;
+        let full_name =
+            FullName::try_from(name).map_err(GitError::library("name a ref for the fork"))?;
         Ok((full_name, path))
     }
 
-    /// An existing branch that keeps `name` from being created, because one would have to be a directory of the other.
+    /// An existing branch that keeps `name` from being created, because one would have to be a
+    /// directory of the other.
     pub(super) fn conflicting_branch(&self, name: &str) -> Result<Option<String>, GitError> {
         for (slash, _) in name.match_indices('/') {
             let above = &name[..slash];
@@ -660,8 +727,8 @@ pub(super) fn reflog_message(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Maps a failed transaction on the ref `name`, whose value is in the loose file `path`: one that was not as expected is
-/// [`GitError::RefMoved`], one that git has locked [`GitError::RefLocked`].
+/// Maps a failed transaction on the ref `name`, whose value is in the loose file `path`: one that
+/// was not as expected is [`GitError::RefMoved`], one that git has locked [`GitError::RefLocked`].
 fn ref_error(store: &Store, name: &str, path: &Path, error: &gix::Error) -> GitError {
     let name = name.to_owned();
     if error.downcast_any_ref::<ReferenceOutOfDate>().is_some()
@@ -729,8 +796,13 @@ pub(super) fn lock_of(path: &Path) -> PathBuf {
     lock.into()
 }
 
-/// Wraps an error of the git library. The system's own error is kept where there is one (a full disk, no permission).
-pub(super) fn library_io_error(action: &'static str, path: PathBuf, error: &gix::Error) -> GitError {
+/// Wraps an error of the git library. The system's own error is kept where there is one (a full
+/// disk, no permission).
+pub(super) fn library_io_error(
+    action: &'static str,
+    path: PathBuf,
+    error: &gix::Error,
+) -> GitError {
     match error.downcast_any_ref::<io::Error>() {
         Some(cause) => GitError::Io {
             action,
@@ -759,7 +831,9 @@ pub(super) fn sync_if_there(path: &Path) -> Result<(), GitError> {
 pub(super) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, GitError> {
     match file::read(path) {
         Ok(content) => Ok(Some(content)),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
         Err(error) => Err(GitError::io("read", path)(error)),
     }
 }

@@ -1,9 +1,11 @@
-//! Remotes: what is sent to them and fetched from them of forks, by the git program and in the process of the user, so that
-//! credentials, agents, proxies and prompts are those that `git push` has.
+//! Remotes: what is sent to them and fetched from them of forks, by the git program and in the
+//! process of the user, so that credentials, agents, proxies and prompts are those that `git push`
+//! has.
 //!
-//! On a remote a fork is one ref, `refs/tine/forks/<name>`. What was last seen of it is remembered here as
-//! `refs/tine/+remotes/<remote>/<name>`; what was last put there or taken up from here as `refs/tine/+leases/<remote>/<name>`, the
-//! lease under which it is changed: what somebody else put there since is not overwritten, whether it was seen or not.
+//! On a remote a fork is one ref, `refs/tine/forks/<name>`. What was last seen of it is remembered
+//! here as `refs/tine/+remotes/<remote>/<name>`; what was last put there or taken up from here as
+//! `refs/tine/+leases/<remote>/<name>`, the lease under which it is changed: what somebody else put
+//! there since is not overwritten, whether it was seen or not.
 
 mod followed;
 
@@ -63,7 +65,11 @@ impl Repository {
     pub fn remotes(&self) -> Result<Vec<String>, GitError> {
         let local = self.local_with_fresh_config()?;
         let config = local.config_snapshot();
-        let sections = config.plumbing().sections_by_name("remote").into_iter().flatten();
+        let sections = config
+            .plumbing()
+            .sections_by_name("remote")
+            .into_iter()
+            .flatten();
         let mut names: Vec<String> = sections
             .filter(|section| section.contains_value_name("url"))
             .filter_map(|section| Some(section.header().subsection_name()?.to_string()))
@@ -77,17 +83,20 @@ impl Repository {
     pub fn remotes_to_fetch(&self) -> Result<Vec<String>, GitError> {
         let mut names = self.remotes()?;
         names.retain(|name| {
-            let is_set = |key: &str| self.config_bool(&format!("remote.{name}.{key}")) == Some(true);
+            let is_set =
+                |key: &str| self.config_bool(&format!("remote.{name}.{key}")) == Some(true);
             !is_set("skipFetchAll") && !is_set("skipDefaultUpdate")
         });
         Ok(names)
     }
 
-    /// `named`, if there is such a remote; else the one to which git would push a branch: for the first of `branches` (short
-    /// names) that says something.
+    /// `named`, if there is such a remote; else the one to which git would push a branch: for the
+    /// first of `branches` (short names) that says something.
     pub fn push_remote(&self, named: Option<&str>, branches: &[&str]) -> Result<String, GitError> {
         let of_branches = |key: &str| {
-            let keys = branches.iter().map(|branch| format!("branch.{branch}.{key}"));
+            let keys = branches
+                .iter()
+                .map(|branch| format!("branch.{branch}.{key}"));
             keys.collect::<Vec<_>>()
         };
         let mut keys = of_branches("pushRemote");
@@ -96,8 +105,13 @@ impl Repository {
         self.choose_remote(named, &keys)
     }
 
-    /// `named`, if there is such a remote; else the one from which git would fetch on `branch` (short name).
-    pub fn fetch_remote(&self, named: Option<&str>, branch: Option<&str>) -> Result<String, GitError> {
+    /// `named`, if there is such a remote; else the one from which git would fetch on `branch`
+    /// (short name).
+    pub fn fetch_remote(
+        &self,
+        named: Option<&str>,
+        branch: Option<&str>,
+    ) -> Result<String, GitError> {
         let keys = branch.map(|branch| format!("branch.{branch}.remote"));
         self.choose_remote(named, &Vec::from_iter(keys))
     }
@@ -152,16 +166,18 @@ impl Repository {
         }
     }
 
-    /// Remembers that work goes on here from what the fork `name` is on a remote: it may be replaced from here.
+    /// Remembers that work goes on here from what the fork `name` is on a remote: it may be
+    /// replaced from here.
     pub fn lease(&self, remote: &str, name: &str, id: ObjectId) -> Result<(), GitError> {
         self.keep(&leases(remote), name, id)
     }
 
-    /// Fetches the forks of a remote, or one of them, and remembers what they are; with `prune` forgets those that are there no
-    /// more (without, the configuration decides: `fetch.prune`).
+    /// Fetches the forks of a remote, or one of them, and remembers what they are; with `prune`
+    /// forgets those that are there no more (without, the configuration decides: `fetch.prune`).
     ///
     /// # Errors
-    /// [`GitError::NoSuchState`] where the one is not there, [`GitError::RemoteUnreachable`], [`GitError::RemoteDenied`].
+    /// [`GitError::NoSuchState`] where the one is not there, [`GitError::RemoteUnreachable`],
+    /// [`GitError::RemoteDenied`].
     pub fn fetch_states(
         &self,
         remote: &str,
@@ -169,7 +185,8 @@ impl Repository {
         prune: bool,
         listener: Listener<'_>,
     ) -> Result<(), GitError> {
-        let mut command = self.fetch_command(remote, name, listener.is_some(), &[("--prune", prune)]);
+        let mut command =
+            self.fetch_command(remote, name, listener.is_some(), &[("--prune", prune)]);
         let finished = converse(&mut command, listener)?;
         match (finished.status.code(), name) {
             (Some(0), _) => Ok(()),
@@ -180,9 +197,14 @@ impl Repository {
         }
     }
 
-    /// What the fork `name` is on a remote now, if it is there. Its objects come here; what is remembered stays.
+    /// What the fork `name` is on a remote now, if it is there. Its objects come here; what is
+    /// remembered stays.
     fn look_at_state(&self, remote: &str, name: &str) -> Result<Option<ObjectId>, GitError> {
-        let modes = [("--dry-run", true), ("--porcelain", true), ("--verbose", true)];
+        let modes = [
+            ("--dry-run", true),
+            ("--porcelain", true),
+            ("--verbose", true),
+        ];
         let mut command = self.fetch_command(remote, Some(name), false, &modes);
         let finished = converse(&mut command, None)?;
         if !finished.status.success() {
@@ -192,19 +214,24 @@ impl Repository {
             };
         }
         // `<flag> <old id> <new id> <ref>`; the flag may be a space.
-        let ids = finished.stdout.split(|&byte| byte == b'\n').find_map(|line| {
-            let mut words = line.get(2..)?.split(|&byte| byte == b' ');
-            ObjectId::from_hex(words.nth(1)?).ok()
-        });
+        let ids = finished
+            .stdout
+            .split(|&byte| byte == b'\n')
+            .find_map(|line| {
+                let mut words = line.get(2..)?.split(|&byte| byte == b' ');
+                ObjectId::from_hex(words.nth(1)?).ok()
+            });
         Ok(ids)
     }
 
-    /// Lets the fork `name` on a remote be `commit_id`, or, with `None`, not be there, and remembers it. Whether anything changed
-    /// there. What is there must be what was last put there or taken up from here, or nothing, unless `force` is on.
+    /// Lets the fork `name` on a remote be `commit_id`, or, with `None`, not be there, and
+    /// remembers it. Whether anything changed there. What is there must be what was last put there
+    /// or taken up from here, or nothing, unless `force` is on.
     ///
     /// # Errors
-    /// [`GitError::RemoteMoved`]; [`GitError::NoSuchState`] where what was to go is not there; [`GitError::RemoteRefused`],
-    /// [`GitError::RemoteUnreachable`], [`GitError::RemoteDenied`], [`GitError::PushHook`].
+    /// [`GitError::RemoteMoved`]; [`GitError::NoSuchState`] where what was to go is not there;
+    /// [`GitError::RemoteRefused`], [`GitError::RemoteUnreachable`], [`GitError::RemoteDenied`],
+    /// [`GitError::PushHook`].
     pub fn send_state(
         &self,
         remote: &str,
@@ -299,8 +326,17 @@ impl Repository {
         // Nothing but these refs, whatever else is configured for the remote.
         command
             .args(["fetch", "--no-tags", "--refmap=", "--no-write-fetch-head"])
-            .args(["--no-prune-tags", "--recurse-submodules=no", progress(is_heard)]);
-        command.args(modes.iter().filter(|(_, is_on)| *is_on).map(|(mode, _)| mode));
+            .args([
+                "--no-prune-tags",
+                "--recurse-submodules=no",
+                progress(is_heard),
+            ]);
+        command.args(
+            modes
+                .iter()
+                .filter(|(_, is_on)| *is_on)
+                .map(|(mode, _)| mode),
+        );
         command.arg(remote).arg(format!(
             "+{FORKS}{name}:refs/tine/{tracking}/{name}",
             tracking = tracking(remote)
@@ -393,8 +429,8 @@ fn outcome(remote: &str, name: &str, finished: &Finished) -> Result<Pushed, GitE
     })
 }
 
-/// Whether a ref was refused because it is not what it was to be: known when the push began, or found by the remote when two
-/// pushes met.
+/// Whether a ref was refused because it is not what it was to be: known when the push began, or
+/// found by the remote when two pushes met.
 fn is_stale(reason: &str) -> bool {
     let met = reason.contains("cannot lock ref")
         && [
@@ -405,7 +441,11 @@ fn is_stale(reason: &str) -> bool {
         ]
         .iter()
         .any(|how| reason.contains(how));
-    let others = ["stale info", "incorrect old value", "reference already exists"];
+    let others = [
+        "stale info",
+        "incorrect old value",
+        "reference already exists",
+    ];
     met || others.iter().any(|how| reason.contains(how))
 }
 

@@ -1,8 +1,8 @@
 //! Finding and opening a repository, and where its worktrees' HEADs stand.
 //!
-//! The environment of the process does not mislead: `GIT_DIR`, `GIT_WORK_TREE` and their like are not looked at, as the
-//! daemon serves one repository whatever the shell that started it had set. A repository that git itself would not
-//! trust (`safe.directory`) is refused.
+//! The environment of the process does not mislead: `GIT_DIR`, `GIT_WORK_TREE` and their like are
+//! not looked at, as the daemon serves one repository whatever the shell that started it had set. A
+//! repository that git itself would not trust (`safe.directory`) is refused.
 
 use std::cell::RefCell;
 use std::os::unix::ffi::OsStrExt;
@@ -20,15 +20,17 @@ use super::objects::{Protection, TreeCache};
 use super::refs::damaged_ref;
 use super::{GitError, program};
 
-/// How many packs can be known at a time. The number is fixed when a repository is opened, and packs come while it is
-/// served: with each fetch, and with each object that a partial clone lacks.
-const PACK_SLOTS: gix::odb::store::init::Slots = gix::odb::store::init::Slots::AsNeededByDiskState {
-    multiplier: 2.0,
-    minimum: 2048,
-};
+/// How many packs can be known at a time. The number is fixed when a repository is opened, and
+/// packs come while it is served: with each fetch, and with each object that a partial clone lacks.
+const PACK_SLOTS: gix::odb::store::init::Slots =
+    gix::odb::store::init::Slots::AsNeededByDiskState {
+        multiplier: 2.0,
+        minimum: 2048,
+    };
 
 /// For an object database that is never read.
-pub(super) const NO_PACK_SLOTS: gix::odb::store::init::Slots = gix::odb::store::init::Slots::Given(0);
+pub(super) const NO_PACK_SLOTS: gix::odb::store::init::Slots =
+    gix::odb::store::init::Slots::Given(0);
 
 /// A git repository, shared by all threads. Cloning is cheap.
 #[derive(Clone)]
@@ -48,7 +50,8 @@ struct Inner {
     /// The remote that a partial clone's missing objects come from.
     promisor_remote: Option<String>,
     protection: Protection,
-    /// Held while missing objects are fetched, so that threads that miss the same ones fetch them once.
+    /// Held while missing objects are fetched, so that threads that miss the same ones fetch them
+    /// once.
     fetching: Mutex<()>,
     /// Shared with the repositories that this one was reopened from. Synchronises itself.
     trees: Arc<TreeCache>,
@@ -97,8 +100,9 @@ impl Head {
 }
 
 impl Repository {
-    /// Finds the repository that `dir` is in: in a checkout, a linked worktree (so also inside a fork's mount), a bare
-    /// repository or a `.git` directory. Refuses reftable repositories and others that cannot be read faithfully.
+    /// Finds the repository that `dir` is in: in a checkout, a linked worktree (so also inside a
+    /// fork's mount), a bare repository or a `.git` directory. Refuses reftable repositories and
+    /// others that cannot be read faithfully.
     pub fn discover(dir: &Path) -> Result<Repository, GitError> {
         let (git_dir, work_dir) = upwards(dir)?;
         let is_linked = git_dir.join("commondir").exists();
@@ -106,10 +110,13 @@ impl Repository {
         Repository::open_at(&common_dir, work_dir.filter(|_| !is_linked), None)
     }
 
-    /// The private git directory of the worktree that `dir` is in, or the git directory itself; absolute.
+    /// The private git directory of the worktree that `dir` is in, or the git directory itself;
+    /// absolute.
     pub fn git_dir_at(dir: &Path) -> Result<PathBuf, GitError> {
         let (git_dir, _) = upwards(dir)?;
-        git_dir.canonicalize().map_err(GitError::io("find", git_dir))
+        git_dir
+            .canonicalize()
+            .map_err(GitError::io("find", git_dir))
     }
 
     /// Opens the repository whose common directory is `common_dir`.
@@ -117,14 +124,15 @@ impl Repository {
         Repository::open_at(&common_dir_of(common_dir)?, None, None)
     }
 
-    /// The same repository with the configuration that it has now, for the length of one request: it is not read again.
-    /// What is mapped of the object database stays, and what was read of it.
+    /// The same repository with the configuration that it has now, for the length of one request:
+    /// it is not read again. What is mapped of the object database stays, and what was read of it.
     pub fn reopened(&self) -> Result<Repository, GitError> {
         Repository::open_at(self.common_dir(), None, Some(self))
     }
 
-    /// `work_dir` is the main worktree, where it is known already: a `.git` file or symlink that leads to a repository
-    /// elsewhere cannot be found from there. `earlier` was opened from the same directory.
+    /// `work_dir` is the main worktree, where it is known already: a `.git` file or symlink that
+    /// leads to a repository elsewhere cannot be found from there. `earlier` was opened from the
+    /// same directory.
     fn open_at(
         common_dir: &Path,
         work_dir: Option<PathBuf>,
@@ -133,7 +141,8 @@ impl Repository {
         let common_dir = common_dir
             .canonicalize()
             .map_err(|_| GitError::NotARepository(common_dir.to_owned()))?;
-        gix::discover::is_git(&common_dir).map_err(|_| GitError::NotARepository(common_dir.clone()))?;
+        gix::discover::is_git(&common_dir)
+            .map_err(|_| GitError::NotARepository(common_dir.clone()))?;
         let objects = earlier.map(Repository::object_store);
         let shared = open_shared(&common_dir, objects.as_ref())?;
         let trees = earlier
@@ -206,8 +215,8 @@ impl Repository {
         result
     }
 
-    /// Gives up all that is mapped of the object database, and opens it anew: what the disk could not give once would be
-    /// missing for good.
+    /// Gives up all that is mapped of the object database, and opens it anew: what the disk could
+    /// not give once would be missing for good.
     pub(super) fn forget_mappings(&self) -> Result<(), GitError> {
         let mut shared = self.inner.shared.write();
         *shared = open_shared(&self.inner.common_dir, None)?;
@@ -234,7 +243,8 @@ impl Repository {
         ObjectId::empty_tree(self.hash_kind())
     }
 
-    /// The remote that a partial clone's missing objects are fetched from; `None` where the clone is whole.
+    /// The remote that a partial clone's missing objects are fetched from; `None` where the clone
+    /// is whole.
     pub fn promisor_remote(&self) -> Option<&str> {
         self.inner.promisor_remote.as_deref()
     }
@@ -249,19 +259,20 @@ impl Repository {
         &self.inner.fetching
     }
 
-    /// HEAD of the worktree whose private git directory is `git_dir` (the common directory for the main checkout,
-    /// `worktrees/<id>` for a linked one).
+    /// HEAD of the worktree whose private git directory is `git_dir` (the common directory for the
+    /// main checkout, `worktrees/<id>` for a linked one).
     pub fn head_of(&self, git_dir: &Path) -> Result<Head, GitError> {
         head_in(&self.refs_of(git_dir))
     }
 
-    /// The commit that HEAD names in a submodule's repository, at `git_dir`; `None` where it has none yet, or is no
-    /// repository.
+    /// The commit that HEAD names in a submodule's repository, at `git_dir`; `None` where it has
+    /// none yet, or is no repository.
     pub fn head_of_submodule(&self, git_dir: &Path) -> Result<Option<ObjectId>, GitError> {
         if !git_dir.join("HEAD").is_file() {
             return Ok(None);
         }
-        let refs = gix::refs::file::Store::at_opts(git_dir.to_owned(), self.hash_kind(), read_only());
+        let refs =
+            gix::refs::file::Store::at_opts(git_dir.to_owned(), self.hash_kind(), read_only());
         Ok(head_in(&refs)?.commit_id())
     }
 
@@ -275,8 +286,8 @@ impl Repository {
         )
     }
 
-    /// The commit that `revision` names, as seen from the worktree with `git_dir` (so that `HEAD` and `@{1}` are its
-    /// own). Tags are peeled.
+    /// The commit that `revision` names, as seen from the worktree with `git_dir` (so that `HEAD`
+    /// and `@{1}` are its own). Tags are peeled.
     pub fn resolve_commit(&self, git_dir: &Path, revision: &str) -> Result<ObjectId, GitError> {
         match self.resolve(git_dir, revision)? {
             (id, Kind::Commit) => Ok(id),
@@ -284,7 +295,8 @@ impl Repository {
         }
     }
 
-    /// The tree that `revision` names, by a commit or by itself, as seen from the worktree with `git_dir`; and that commit.
+    /// The tree that `revision` names, by a commit or by itself, as seen from the worktree with
+    /// `git_dir`; and that commit.
     pub fn resolve_tree(
         &self,
         git_dir: &Path,
@@ -319,15 +331,19 @@ impl Repository {
         }
         let id = ObjectId::from_hex(finished.stdout.trim_ascii()).map_err(|_| unknown())?;
         match self.peel(id) {
-            // git takes any full id for granted. That one which a ref names is missing is another matter.
-            Err(GitError::MissingObject { .. }) if revision.eq_ignore_ascii_case(&id.to_string()) => {
+            // git takes any full id for granted. That one which a ref names is missing is another
+            // matter.
+            Err(GitError::MissingObject { .. })
+                if revision.eq_ignore_ascii_case(&id.to_string()) =>
+            {
                 Err(unknown())
             }
             peeled => peeled,
         }
     }
 
-    /// A handle with the configuration as it is on disk now: a serving process outlives many edits of it.
+    /// A handle with the configuration as it is on disk now: a serving process outlives many edits
+    /// of it.
     pub(super) fn local_with_fresh_config(&self) -> Result<gix::Repository, GitError> {
         if self.inner.is_fresh {
             return Ok(self.local());
@@ -342,11 +358,16 @@ impl Repository {
         local.config_snapshot().boolean(key)
     }
 
-    /// Whether the configuration that the repository was opened with has `<section>.<name>`, whatever its value.
+    /// Whether the configuration that the repository was opened with has `<section>.<name>`,
+    /// whatever its value.
     pub fn has_setting(&self, section: &str, name: &str) -> bool {
         let local = self.local();
         let config = local.config_snapshot();
-        let mut sections = config.plumbing().sections_by_name(section).into_iter().flatten();
+        let mut sections = config
+            .plumbing()
+            .sections_by_name(section)
+            .into_iter()
+            .flatten();
         sections.any(|section| section.contains_value_name(name))
     }
 
@@ -358,8 +379,8 @@ impl Repository {
         Ok(values.into_iter().map(|value| value.to_vec()).collect())
     }
 
-    /// The last value of `<section>.<name>` in the configuration that users write: not in a file of a checkout of the repository that
-    /// the configuration includes, which a commit may bring.
+    /// The last value of `<section>.<name>` in the configuration that users write: not in a file of
+    /// a checkout of the repository that the configuration includes, which a commit may bring.
     pub fn setting_of_user(&self, section: &str, name: &str) -> Result<Option<Vec<u8>>, GitError> {
         let local = self.local_with_fresh_config()?;
         let config = local.config_snapshot();
@@ -375,7 +396,11 @@ impl Repository {
             checkouts.iter().any(|checkout| path.starts_with(checkout))
                 && !path.starts_with(self.common_dir())
         };
-        let sections = config.plumbing().sections_by_name(section).into_iter().flatten();
+        let sections = config
+            .plumbing()
+            .sections_by_name(section)
+            .into_iter()
+            .flatten();
         let mut last = None;
         for section in sections {
             if section.header().subsection_name().is_some() {
@@ -390,7 +415,9 @@ impl Repository {
                 .as_deref()
                 .filter(|path| meta.level > 0 && is_of_tree(path))
             {
-                Some(path) => log::warn!("{}: {name} counts in no file of the tree", path.display()),
+                Some(path) => {
+                    log::warn!("{}: {name} counts in no file of the tree", path.display())
+                }
                 None => last = Some(value.to_vec()),
             }
         }
@@ -425,8 +452,9 @@ fn is_local(meta: &Metadata) -> bool {
     )
 }
 
-/// Opens the repository whose common directory is `common_dir`, if git would trust it, over `objects`, if they are still
-/// its own. An object database of its own costs thousands of instructions for each pack that it may come to have.
+/// Opens the repository whose common directory is `common_dir`, if git would trust it, over
+/// `objects`, if they are still its own. An object database of its own costs thousands of
+/// instructions for each pack that it may come to have.
 fn open_shared(
     common_dir: &Path,
     objects: Option<&Arc<gix::odb::Store>>,
@@ -456,13 +484,14 @@ fn open_with_slots(
         .permissions(permissions)
         .object_store_slots(slots)
         .open_path_as_is(true);
-    let mut shared =
-        options
-            .clone()
-            .bail_if_untrusted(true)
-            .open(common_dir)
-            .map_err(|error| match options.bail_if_untrusted(false).open(common_dir) {
-                // Nothing but its owner was in the way. git asks for the checkout, where there is one.
+    let mut shared = options
+        .clone()
+        .bail_if_untrusted(true)
+        .open(common_dir)
+        .map_err(
+            |error| match options.bail_if_untrusted(false).open(common_dir) {
+                // Nothing but its owner was in the way. git asks for the checkout, where there is
+                // one.
                 Ok(untrusted) => GitError::UntrustedRepository {
                     dir: untrusted
                         .to_thread_local()
@@ -474,21 +503,24 @@ fn open_with_slots(
                     dir: common_dir.to_owned(),
                     reason: with_causes(&error),
                 },
-            })?;
+            },
+        )?;
     // `GIT_NAMESPACE` is for those who serve a repository to others.
     shared.refs.namespace = None;
     Ok(shared)
 }
 
-/// Checks format version and extensions as git does (technical/repository-version), less what the git library cannot
-/// read or write.
+/// Checks format version and extensions as git does (technical/repository-version), less what the
+/// git library cannot read or write.
 fn check_format(config: &gix::config::File) -> Result<(), String> {
     let version = config
         .integer_filter("core.repositoryFormatVersion", is_local)
         .map_err(|error| with_causes(&error))?
         .unwrap_or(0);
     if !(0..=1).contains(&version) {
-        return Err(format!("its format version is {version}, known are 0 and 1"));
+        return Err(format!(
+            "its format version is {version}, known are 0 and 1"
+        ));
     }
     let sections = config
         .sections_by_name_and_filter("extensions", is_local)
@@ -506,7 +538,9 @@ fn check_format(config: &gix::config::File) -> Result<(), String> {
                         "its refs are stored as {value:?}, only \"files\" can be read"
                     ));
                 }
-                other if version == 1 => return Err(format!("it uses the unknown extension {other:?}")),
+                other if version == 1 => {
+                    return Err(format!("it uses the unknown extension {other:?}"));
+                }
                 // Format 0 has no extensions: git ignores what it does not know.
                 _ => {}
             }
@@ -516,7 +550,11 @@ fn check_format(config: &gix::config::File) -> Result<(), String> {
 }
 
 /// The main worktree as the configuration and the directory's name give it.
-fn checkout_dir(config: &gix::config::File, common_dir: &Path, work_dir: Option<PathBuf>) -> PathBuf {
+fn checkout_dir(
+    config: &gix::config::File,
+    common_dir: &Path,
+    work_dir: Option<PathBuf>,
+) -> PathBuf {
     let is_bare = config
         .boolean_filter("core.bare", is_local)
         .ok()
@@ -539,7 +577,8 @@ fn checkout_dir(config: &gix::config::File, common_dir: &Path, work_dir: Option<
     dir.canonicalize().unwrap_or(dir)
 }
 
-/// The first remote that promises objects, as git reads `extensions.partialClone` and `remote.*.promisor`.
+/// The first remote that promises objects, as git reads `extensions.partialClone` and
+/// `remote.*.promisor`.
 fn promisor_remote(config: &gix::config::File) -> Option<String> {
     if let Some(name) = config.string_filter("extensions.partialClone", is_local) {
         return Some(name.to_string());
@@ -576,7 +615,11 @@ fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
             Err(error) => GitError::io("read", path)(error),
         })?;
     let mut name = match head.target.to_ref() {
-        TargetRef::Object(id) => return Ok(Head::Detached { commit_id: id.into() }),
+        TargetRef::Object(id) => {
+            return Ok(Head::Detached {
+                commit_id: id.into(),
+            });
+        }
         TargetRef::Symbolic(name) => name.to_owned(),
     };
     let branch = name.as_bstr().to_string();
@@ -593,7 +636,8 @@ fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
         }
         let found = refs.try_find(name.as_ref().as_partial_name());
         let Some(reference) = found.map_err(|error| {
-            damaged_ref(refs.common_dir_resolved(), name.as_bstr()).unwrap_or_else(|| failed()(error))
+            damaged_ref(refs.common_dir_resolved(), name.as_bstr())
+                .unwrap_or_else(|| failed()(error))
         })?
         else {
             return Ok(Head::Unborn { name: branch });
@@ -614,7 +658,8 @@ fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
     })
 }
 
-/// The git directory and the worktree that `dir` is in, or above it, as far as git looks: `GIT_CEILING_DIRECTORIES` ends it.
+/// The git directory and the worktree that `dir` is in, or above it, as far as git looks:
+/// `GIT_CEILING_DIRECTORIES` ends it.
 fn upwards(dir: &Path) -> Result<(PathBuf, Option<PathBuf>), GitError> {
     let absolute = std::path::absolute(dir).map_err(GitError::io("resolve", dir))?;
     let options = gix::discover::upwards::Options {
@@ -623,11 +668,14 @@ fn upwards(dir: &Path) -> Result<(PathBuf, Option<PathBuf>), GitError> {
     };
     match gix::discover::upwards_opts(&absolute, options.apply_environment()) {
         Ok((found, _trust)) => Ok(found.into_repository_and_work_tree_directories()),
-        Err(_) => Err(hidden(&absolute).unwrap_or_else(|| GitError::NotARepository(dir.to_owned()))),
+        Err(_) => {
+            Err(hidden(&absolute).unwrap_or_else(|| GitError::NotARepository(dir.to_owned())))
+        }
     }
 }
 
-/// A repository above `dir` that this user may not look into: git passes over it as if there were none.
+/// A repository above `dir` that this user may not look into: git passes over it as if there were
+/// none.
 fn hidden(dir: &Path) -> Option<GitError> {
     dir.ancestors().find_map(|above| {
         let git_dir = above.join(".git");

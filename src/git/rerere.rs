@@ -1,7 +1,8 @@
 //! git's memory of how conflicts in texts were resolved (`git rerere`).
 //!
-//! The memory belongs to the repository, its use to a checkout in which a merge is under way. So git is given one: a directory
-//! with an index that has just the conflict, and the file with its markers.
+//! The memory belongs to the repository, its use to a checkout in which a merge is under way. So
+//! git is given one: a directory with an index that has just the conflict, and the file with its
+//! markers.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,7 +25,8 @@ pub struct TextConflict {
 }
 
 impl Repository {
-    /// Whether resolutions are remembered: `rerere.enabled`; where that says nothing, wherever some were.
+    /// Whether resolutions are remembered: `rerere.enabled`; where that says nothing, wherever some
+    /// were.
     pub fn remembers_resolutions(&self) -> bool {
         self.config_bool("rerere.enabled")
             .unwrap_or_else(|| self.common_dir().join("rr-cache").is_dir())
@@ -42,7 +44,8 @@ impl Repository {
         Ok((text != conflict.marked).then_some(text))
     }
 
-    /// Has git remember a conflict's resolution, in the place of what it remembered. `scratch` is an empty directory.
+    /// Has git remember a conflict's resolution, in the place of what it remembered. `scratch` is
+    /// an empty directory.
     pub fn remember_resolution(
         &self,
         conflict: &TextConflict,
@@ -72,7 +75,11 @@ struct Checkout {
 }
 
 impl Checkout {
-    fn make(repository: &Repository, conflict: &TextConflict, scratch: &Path) -> Result<Checkout, GitError> {
+    fn make(
+        repository: &Repository,
+        conflict: &TextConflict,
+        scratch: &Path,
+    ) -> Result<Checkout, GitError> {
         let checkout = Checkout {
             git_dir: scratch.join("git"),
             dir: scratch.join("checkout"),
@@ -113,7 +120,8 @@ impl Checkout {
 
     fn git(&self) -> Command {
         let mut git = program::command(&self.dir);
-        git.env("GIT_DIR", &self.git_dir).env("GIT_WORK_TREE", &self.dir);
+        git.env("GIT_DIR", &self.git_dir)
+            .env("GIT_WORK_TREE", &self.dir);
         git
     }
 
@@ -158,7 +166,8 @@ mod tests {
         let mut stages = [None; 3];
         for (stage, text) in stages.iter_mut().zip(["a\n", "a\nb\n", "a\nc\n"]) {
             test.write("side", text);
-            let id = ObjectId::from_hex(test.git(&["hash-object", "-w", "side"]).as_bytes()).unwrap();
+            let id =
+                ObjectId::from_hex(test.git(&["hash-object", "-w", "side"]).as_bytes()).unwrap();
             *stage = Some((TreeEntryKind::File, id));
         }
         TextConflict {
@@ -178,7 +187,9 @@ mod tests {
         let scratch = || tempfile::tempdir().unwrap();
         let here = conflict(&test, "some dir/f");
         assert_eq!(
-            repository.remembered_resolution(&here, scratch().path()).unwrap(),
+            repository
+                .remembered_resolution(&here, scratch().path())
+                .unwrap(),
             None
         );
         repository

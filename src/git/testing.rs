@@ -6,7 +6,8 @@ use std::process::Command;
 
 use super::{ObjectId, Repository, program};
 
-/// A repository in a temporary directory, with room for others beside it (`dir().join("../other")`).
+/// A repository in a temporary directory, with room for others beside it
+/// (`dir().join("../other")`).
 pub struct TestRepository {
     _place: tempfile::TempDir,
     dir: PathBuf,
@@ -74,7 +75,9 @@ impl TestRepository {
 
     pub fn git_with_input(&self, arguments: &[&str], input: &[u8]) -> String {
         let output = self.git_bytes(arguments, input);
-        String::from_utf8_lossy(&output).trim_end_matches('\n').to_owned()
+        String::from_utf8_lossy(&output)
+            .trim_end_matches('\n')
+            .to_owned()
     }
 
     pub fn git_bytes(&self, arguments: &[&str], input: &[u8]) -> Vec<u8> {
@@ -89,7 +92,8 @@ impl TestRepository {
     /// Writes a file in the checkout.
     pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.dir.join(path);
-        std::fs::create_dir_all(path.parent().expect("a path beneath the checkout")).expect("directories");
+        std::fs::create_dir_all(path.parent().expect("a path beneath the checkout"))
+            .expect("directories");
         std::fs::write(path, content).expect("a file");
     }
 
@@ -108,7 +112,10 @@ impl TestRepository {
 
     /// Writes any bytes as an object, however broken.
     pub fn write_object(&self, kind: &str, raw: &[u8]) -> ObjectId {
-        let hex = self.git_with_input(&["hash-object", "-w", "--literally", "-t", kind, "--stdin"], raw);
+        let hex = self.git_with_input(
+            &["hash-object", "-w", "--literally", "-t", kind, "--stdin"],
+            raw,
+        );
         hex.parse().expect("an object id")
     }
 }

@@ -1,5 +1,6 @@
-//! What tine leaves in a repository outside of its store, for who takes it away again: refs beneath `refs/tine/`, its
-//! settings, and the extension that [`set_monitor`](super::LinkedWorktree::set_monitor) switched on.
+//! What tine leaves in a repository outside of its store, for who takes it away again: refs beneath
+//! `refs/tine/`, its settings, and the extension that
+//! [`set_monitor`](super::LinkedWorktree::set_monitor) switched on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,9 @@ pub struct OwnRef {
 }
 
 impl OwnRef {
-    /// Whether it may keep work that nothing else has: what `tine recover` lists, a handoff, a seat of a
-    /// round, or what was damaged. The others are what forks stand on, and copies of what remotes have.
+    /// Whether it may keep work that nothing else has: what `tine recover` lists, a handoff, a seat
+    /// of a round, or what was damaged. The others are what forks stand on, and copies of what
+    /// remotes have.
     pub fn may_be_work(&self) -> bool {
         let Some((owner, label)) = self
             .name
@@ -76,7 +78,12 @@ impl Repository {
         }
         if !input.is_empty() {
             program::run(
-                program::command(self.common_dir()).args(["update-ref", "--no-deref", "--stdin", "-z"]),
+                program::command(self.common_dir()).args([
+                    "update-ref",
+                    "--no-deref",
+                    "--stdin",
+                    "-z",
+                ]),
                 &input,
             )?;
         }
@@ -87,7 +94,8 @@ impl Repository {
         Ok(())
     }
 
-    /// The keys of tine's settings that somebody made in the repository's own configuration, as often as each is set.
+    /// The keys of tine's settings that somebody made in the repository's own configuration, as
+    /// often as each is set.
     pub fn own_settings(&self) -> Result<Vec<String>, GitError> {
         let mut keys = self.own_keys()?;
         keys.retain(|key| !is_mark(key));

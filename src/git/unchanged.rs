@@ -42,8 +42,8 @@ impl Times {
         }
     }
 
-    /// Whether what has them has an older mtime than what is written: it was moved here, or copied or unpacked with its times, and what
-    /// was built before is of what was here then.
+    /// Whether what has them has an older mtime than what is written: it was moved here, or copied
+    /// or unpacked with its times, and what was built before is of what was here then.
     fn came_with_it(&self) -> bool {
         nanos(self.changed) - nanos(self.modified) > SETTLED_NANOS
     }
@@ -53,10 +53,12 @@ fn nanos(time: Timestamp) -> i128 {
     i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos)
 }
 
-/// Whoever writes a file is done with its mode and its name soon after, and nothing is built of other bytes in between.
+/// Whoever writes a file is done with its mode and its name soon after, and nothing is built of
+/// other bytes in between.
 const SETTLED_NANOS: i128 = 10_000_000;
 
-/// Of so many files and more, most of which came with their times, all were copied, with what was built of them.
+/// Of so many files and more, most of which came with their times, all were copied, with what was
+/// built of them.
 pub(super) const MIN_COPIED: usize = 16;
 /// The same where nearly all came with their times.
 const MIN_ALL_COPIED: usize = 4;
@@ -64,14 +66,16 @@ const MIN_ALL_COPIED: usize = 4;
 /// Whoever copies a checkout takes no longer from one of its files to the next.
 const MAX_PAUSE_NANOS: i128 = 2_000_000_000;
 
-/// Files whose entries are racy, or that were touched since git looked at them, are compared by content up to this many bytes in all, so
-/// that a fresh clone, whose last second of files is racy, counts as unchanged.
+/// Files whose entries are racy, or that were touched since git looked at them, are compared by
+/// content up to this many bytes in all, so that a fresh clone, whose last second of files is racy,
+/// counts as unchanged.
 const MAX_READ_BYTES: u64 = 64 << 20;
 
 /// A file that changed less than this ago may change again without another time.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// The tracked files of the main checkout that have the content of their index entries, by the number that a base gives to their path.
+/// The tracked files of the main checkout that have the content of their index entries, by the
+/// number that a base gives to their path.
 pub(super) struct Unchanged {
     files: HashMap<Ino, UnchangedFile>,
     /// When most files were copied here with their times, as what was built of them was.
@@ -81,7 +85,11 @@ pub(super) struct Unchanged {
 impl Unchanged {
     /// # Errors
     /// [`GitError::Library`] where the index cannot be read.
-    pub fn of(repository: &Repository, checkout: &Path, hasher: &InoHasher) -> Result<Unchanged, GitError> {
+    pub fn of(
+        repository: &Repository,
+        checkout: &Path,
+        hasher: &InoHasher,
+    ) -> Result<Unchanged, GitError> {
         let files = repository.unchanged_files(checkout)?;
         let copied = copied(&files);
         let files = files.into_iter().map(|file| (hasher.ino(&file.path), file));
@@ -158,11 +166,20 @@ impl Repository {
         unchanged.collect()
     }
 
-    /// Whether the file has the very bytes of the blob, and had no other since `found` was looked at.
-    fn holds_blob(&self, place: &Path, found: &Metadata, kind: TreeEntryKind, id: ObjectId) -> bool {
-        let is_settled = found
-            .modified()
-            .is_ok_and(|time| SystemTime::now().duration_since(time).is_ok_and(|age| age > TICK));
+    /// Whether the file has the very bytes of the blob, and had no other since `found` was looked
+    /// at.
+    fn holds_blob(
+        &self,
+        place: &Path,
+        found: &Metadata,
+        kind: TreeEntryKind,
+        id: ObjectId,
+    ) -> bool {
+        let is_settled = found.modified().is_ok_and(|time| {
+            SystemTime::now()
+                .duration_since(time)
+                .is_ok_and(|age| age > TICK)
+        });
         let content = match kind {
             TreeEntryKind::Symlink => {
                 fs::read_link(place).map(|target| target.as_os_str().as_bytes().to_vec())
@@ -184,7 +201,8 @@ impl Repository {
     }
 }
 
-/// When the checkout was copied or unpacked: the longest run of files that came with their times one soon after another, if most did.
+/// When the checkout was copied or unpacked: the longest run of files that came with their times
+/// one soon after another, if most did.
 fn copied(files: &[UnchangedFile]) -> Option<RangeInclusive<Timestamp>> {
     let came = files.iter().filter(|file| file.times.came_with_it());
     let mut came: Vec<Timestamp> = came.map(|file| file.times.changed).collect();
@@ -216,7 +234,8 @@ fn is_alike(found: &Metadata, entry: &gix::index::Entry, kind: TreeEntryKind) ->
     is_kind && entry.stat.size == found.len() as u32
 }
 
-/// Whether the file is the one that git looked at. An index that has no nanoseconds, or no inode numbers, says less.
+/// Whether the file is the one that git looked at. An index that has no nanoseconds, or no inode
+/// numbers, says less.
 fn is_as_looked_at(found: &Metadata, entry: &gix::index::Entry) -> bool {
     let stat = &entry.stat;
     let is_time = |known: gix::index::entry::stat::Time, secs: i64, nanos: i64| {

@@ -1,9 +1,10 @@
 //! Linked worktrees: a fork is one in git's own eyes.
 //!
-//! `worktrees/<id>/` in the common directory holds HEAD, index, logs, `gitdir` (the path of the checkout's `.git`
-//! file) and `locked`, which keeps `git worktree prune` and `remove` away. The registration is written here file by
-//! file, as git lays it out (`gitrepository-layout(5)`): the git library's own would write into the checkout, which is
-//! a mount that only comes to be afterwards.
+//! `worktrees/<id>/` in the common directory holds HEAD, index, logs, `gitdir` (the path of the
+//! checkout's `.git` file) and `locked`, which keeps `git worktree prune` and `remove` away. The
+//! registration is written here file by file, as git lays it out (`gitrepository-layout(5)`): the
+//! git library's own would write into the checkout, which is a mount that only comes to be
+//! afterwards.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -43,9 +44,10 @@ pub enum OwnObject {
 }
 
 impl LinkedWorktree {
-    /// Registers a worktree whose checkout is to be at `checkout_dir`, with HEAD on `head`, locked with `lock_reason`.
-    /// Nothing is written at `checkout_dir`, no file is checked out and the index is left to the caller. The id is
-    /// made from `name` and differs from it where that is taken.
+    /// Registers a worktree whose checkout is to be at `checkout_dir`, with HEAD on `head`, locked
+    /// with `lock_reason`. Nothing is written at `checkout_dir`, no file is checked out and the
+    /// index is left to the caller. The id is made from `name` and differs from it where that is
+    /// taken.
     pub fn register(
         repository: &Repository,
         name: &str,
@@ -57,8 +59,8 @@ impl LinkedWorktree {
         LinkedWorktree::register_again(repository, name, checkout_dir, head, left_at, lock_reason)
     }
 
-    /// As [`LinkedWorktree::register`], of a worktree that was lost: the reflog of HEAD begins with `left_at`, where the worktree left its
-    /// branch, which may be elsewhere by now.
+    /// As [`LinkedWorktree::register`], of a worktree that was lost: the reflog of HEAD begins with
+    /// `left_at`, where the worktree left its branch, which may be elsewhere by now.
     pub fn register_again(
         repository: &Repository,
         name: &str,
@@ -73,7 +75,8 @@ impl LinkedWorktree {
         match worktree.write_registration(repository, checkout_dir, head, left_at, lock_reason) {
             Ok(()) => Ok(worktree),
             Err(error) => {
-                // The first error is the one to tell; a rest that cannot be removed is locked and never listed.
+                // The first error is the one to tell; a rest that cannot be removed is locked and
+                // never listed.
                 let _ = worktree.remove();
                 Err(error)
             }
@@ -96,8 +99,8 @@ impl LinkedWorktree {
         })
     }
 
-    /// Writes `commondir` and `gitdir` of the worktree in `git_dir` anew where they are missing or empty: both are known.
-    /// HEAD and index are not.
+    /// Writes `commondir` and `gitdir` of the worktree in `git_dir` anew where they are missing or
+    /// empty: both are known. HEAD and index are not.
     pub fn mend(git_dir: &Path, checkout_dir: &Path) -> Result<(), GitError> {
         for (name, content) in [
             ("commondir", COMMON_DIR.to_vec()),
@@ -111,7 +114,11 @@ impl LinkedWorktree {
                     return Err(GitError::io("read", path)(error));
                 }
                 Err(error) if file::NotAFile::in_error(&error).is_some() => true,
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => true,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+                {
+                    true
+                }
                 Err(error) => return Err(GitError::io("read", path)(error)),
             };
             if is_lost {
@@ -130,8 +137,8 @@ impl LinkedWorktree {
         replace_file(&git_dir.join("HEAD"), head_content(head).as_bytes())
     }
 
-    /// The `.git` files of all registered worktrees and of the submodules in them, whether they are there or not, each
-    /// with the git directory that it leads to, relative to `common_dir`.
+    /// The `.git` files of all registered worktrees and of the submodules in them, whether they are
+    /// there or not, each with the git directory that it leads to, relative to `common_dir`.
     pub fn dot_gits(common_dir: &Path) -> Result<Vec<(PathBuf, PathBuf)>, GitError> {
         let mut dot_gits = Vec::new();
         for git_dir in registered_git_dirs(common_dir)? {
@@ -182,12 +189,14 @@ impl LinkedWorktree {
         replace_file(&self.git_dir.join("gitdir"), &gitdir_content(checkout_dir))
     }
 
-    /// Whether submodules were cloned for it: their repositories stand in the private directory and go with it.
+    /// Whether submodules were cloned for it: their repositories stand in the private directory and
+    /// go with it.
     pub fn has_submodules(&self) -> bool {
         fs::read_dir(self.git_dir.join("modules")).is_ok_and(|mut entries| entries.next().is_some())
     }
 
-    /// The operation that is under way in it (`merge`, `rebase`, `cherry-pick`, `revert`, `bisect`, `am`), if any.
+    /// The operation that is under way in it (`merge`, `rebase`, `cherry-pick`, `revert`, `bisect`,
+    /// `am`), if any.
     pub fn operation_in_progress(&self) -> Option<&'static str> {
         let has = |name: &str| self.git_dir.join(name).exists();
         // In git's own order of precedence (`wt_status_get_state`): a rebase picks, and may merge.
@@ -207,8 +216,9 @@ impl LinkedWorktree {
         }
     }
 
-    /// Objects that git keeps for this worktree alone, and that go with it: its own refs (`refs/worktree/*`), stashes of an
-    /// operation under way, and what a merge there joins. What cannot be read is left out.
+    /// Objects that git keeps for this worktree alone, and that go with it: its own refs
+    /// (`refs/worktree/*`), stashes of an operation under way, and what a merge there joins. What
+    /// cannot be read is left out.
     pub fn own_objects(&self) -> Vec<(OwnObject, ObjectId)> {
         let mut found = Vec::new();
         for (name, kind) in [
@@ -240,8 +250,9 @@ impl LinkedWorktree {
         found
     }
 
-    /// Removes the registration with its HEAD, index and logs. `gitdir` goes first: where the rest is interrupted, the
-    /// worktree is listed no more and [`remove_unfinished`] finds it. After that it is gone from the disk, too.
+    /// Removes the registration with its HEAD, index and logs. `gitdir` goes first: where the rest
+    /// is interrupted, the worktree is listed no more and [`remove_unfinished`] finds it. After
+    /// that it is gone from the disk, too.
     pub fn remove(self) -> Result<(), GitError> {
         let gitdir = self.git_dir.join("gitdir");
         match fs::remove_file(&gitdir) {
@@ -254,7 +265,10 @@ impl LinkedWorktree {
         loop {
             match fs::remove_dir_all(&self.git_dir) {
                 // A git command that began before writes there still.
-                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty && Instant::now() < deadline => {
+                Err(error)
+                    if error.kind() == ErrorKind::DirectoryNotEmpty
+                        && Instant::now() < deadline =>
+                {
                     thread::sleep(REMOVAL_INTERVAL);
                 }
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -263,7 +277,8 @@ impl LinkedWorktree {
                 _ => break,
             }
         }
-        // As git does: the directory goes with the last worktree. It is not empty while there are others.
+        // As git does: the directory goes with the last worktree. It is not empty while there are
+        // others.
         let Some(worktrees_dir) = self.git_dir.parent() else {
             return Ok(());
         };
@@ -273,8 +288,8 @@ impl LinkedWorktree {
         }
     }
 
-    /// Writes everything but the index. `locked` comes first, so that no prune takes the directory for a leftover, and
-    /// `gitdir` last: without it the worktree is not listed.
+    /// Writes everything but the index. `locked` comes first, so that no prune takes the directory
+    /// for a leftover, and `gitdir` last: without it the worktree is not listed.
     fn write_registration(
         &self,
         repository: &Repository,
@@ -306,8 +321,9 @@ impl LinkedWorktree {
             .map_err(GitError::io("write", &path))
     }
 
-    /// With `extensions.worktreeConfig`, gives the worktree the main checkout's own configuration, as `git worktree
-    /// add` does: without what says where that checkout is, and without its sparseness (a fork shows every path).
+    /// With `extensions.worktreeConfig`, gives the worktree the main checkout's own configuration,
+    /// as `git worktree add` does: without what says where that checkout is, and without its
+    /// sparseness (a fork shows every path).
     fn copy_worktree_config(&self, repository: &Repository) -> Result<(), GitError> {
         if repository.config_bool("extensions.worktreeConfig") != Some(true) {
             return Ok(());
@@ -317,8 +333,9 @@ impl LinkedWorktree {
             return Ok(());
         };
         let metadata = gix::config::file::Metadata::from(gix::config::Source::Worktree);
-        let mut config = gix::config::File::from_bytes_no_includes(&content, metadata, Default::default())
-            .map_err(GitError::library("read the worktree configuration"))?;
+        let mut config =
+            gix::config::File::from_bytes_no_includes(&content, metadata, Default::default())
+                .map_err(GitError::library("read the worktree configuration"))?;
         for key in ["bare", "worktree", "sparseCheckout", "sparseCheckoutCone"] {
             while let Ok(mut value) = config.raw_value_mut(&format!("core.{key}")) {
                 value.delete();
@@ -336,9 +353,13 @@ impl LinkedWorktree {
             return Ok(false);
         };
         let metadata = gix::config::file::Metadata::from(gix::config::Source::Worktree);
-        let config = gix::config::File::from_bytes_no_includes(&content, metadata, Default::default())
-            .map_err(GitError::library("read the worktree configuration"))?;
-        Ok(matches!(config.boolean("core.sparseCheckout"), Ok(Some(true))))
+        let config =
+            gix::config::File::from_bytes_no_includes(&content, metadata, Default::default())
+                .map_err(GitError::library("read the worktree configuration"))?;
+        Ok(matches!(
+            config.boolean("core.sparseCheckout"),
+            Ok(Some(true))
+        ))
     }
 
     /// What the sequencer is in the middle of: between two picks no `*_HEAD` file says so.
@@ -396,9 +417,13 @@ fn claim_id(worktrees_dir: &Path, name: &str) -> Result<LinkedWorktree, GitError
     unreachable!("a directory holds fewer than 2³² entries")
 }
 
-/// Removes registrations for `name` that a process that died had begun to write or to remove: they have no `gitdir`.
-/// Those whose ids are `taken` stay.
-pub fn remove_unfinished(repository: &Repository, name: &str, taken: &[&str]) -> Result<(), GitError> {
+/// Removes registrations for `name` that a process that died had begun to write or to remove: they
+/// have no `gitdir`. Those whose ids are `taken` stay.
+pub fn remove_unfinished(
+    repository: &Repository,
+    name: &str,
+    taken: &[&str],
+) -> Result<(), GitError> {
     let stem = id_stem(name);
     for git_dir in registered_git_dirs(repository.common_dir())? {
         let Some(id) = git_dir.file_name().and_then(OsStr::to_str) else {
@@ -407,7 +432,8 @@ pub fn remove_unfinished(repository: &Repository, name: &str, taken: &[&str]) ->
         let is_ours = id
             .strip_prefix(&stem)
             .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
-        if is_ours && !taken.contains(&id) && fs::symlink_metadata(git_dir.join("gitdir")).is_err() {
+        if is_ours && !taken.contains(&id) && fs::symlink_metadata(git_dir.join("gitdir")).is_err()
+        {
             log::info!("removing the worktree {id}, which was never finished or half removed");
             let id = id.to_owned();
             LinkedWorktree { id, git_dir }.remove()?;
@@ -439,8 +465,8 @@ fn gitdir_content(checkout_dir: &Path) -> Vec<u8> {
     content
 }
 
-/// The checkouts of the submodules whose repositories are beneath `modules_dir`, at places that are their names, each with
-/// its git directory. What cannot be read is left out.
+/// The checkouts of the submodules whose repositories are beneath `modules_dir`, at places that are
+/// their names, each with its git directory. What cannot be read is left out.
 fn collect_submodules(modules_dir: &Path, found: &mut Vec<(PathBuf, PathBuf)>) {
     let entries = fs::read_dir(modules_dir).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
@@ -450,7 +476,10 @@ fn collect_submodules(modules_dir: &Path, found: &mut Vec<(PathBuf, PathBuf)>) {
             collect_submodules(&dir, found);
             continue;
         }
-        let config = gix::config::File::from_path_no_includes(dir.join("config"), gix::config::Source::Local);
+        let config = gix::config::File::from_path_no_includes(
+            dir.join("config"),
+            gix::config::Source::Local,
+        );
         let checkout_dir = config.ok().and_then(|config| {
             let path = gix::path::from_bstring(config.string("core.worktree")?).ok()?;
             dir.join(path).canonicalize().ok()
@@ -487,11 +516,13 @@ pub(super) fn registered_checkout_dir(git_dir: &Path) -> Result<PathBuf, GitErro
         _ => dot_git,
     };
     // Made clean of `..` where the place exists; a mount that is gone is told as it is registered.
-    Ok(if checkout_dir.components().any(|c| c.as_os_str() == "..") {
-        checkout_dir.canonicalize().unwrap_or(checkout_dir)
-    } else {
-        checkout_dir
-    })
+    Ok(
+        if checkout_dir.components().any(|c| c.as_os_str() == "..") {
+            checkout_dir.canonicalize().unwrap_or(checkout_dir)
+        } else {
+            checkout_dir
+        },
+    )
 }
 
 /// A worktree, main or linked, and the branches that no other may check out meanwhile.
@@ -499,7 +530,8 @@ pub(super) fn registered_checkout_dir(git_dir: &Path) -> Result<PathBuf, GitErro
 pub struct Checkout {
     pub git_dir: PathBuf,
     pub dir: PathBuf,
-    /// The branch that HEAD is on (full name, in bytes), behind an alias, too; `None` where it is detached.
+    /// The branch that HEAD is on (full name, in bytes), behind an alias, too; `None` where it is
+    /// detached.
     pub branch: Option<Vec<u8>>,
     /// As HEAD has it: the branch, or an alias.
     pub named: Option<Vec<u8>>,
@@ -510,7 +542,8 @@ pub struct Checkout {
 }
 
 impl Checkout {
-    /// Reads what stands in the private directory `git_dir`. What cannot be read there is this checkout's damage alone.
+    /// Reads what stands in the private directory `git_dir`. What cannot be read there is this
+    /// checkout's damage alone.
     fn read(git_dir: &Path, dir: PathBuf) -> Checkout {
         let mut checkout = Checkout {
             git_dir: git_dir.to_owned(),
@@ -531,7 +564,9 @@ impl Checkout {
         let read = |name: &str| read_if_there(&git_dir.join(name));
         let head_path = git_dir.join("HEAD");
         let head = file::read(&head_path).map_err(GitError::io("read", &head_path))?;
-        let branch = head.strip_prefix(b"ref:").map(|name| name.trim_ascii().to_vec());
+        let branch = head
+            .strip_prefix(b"ref:")
+            .map(|name| name.trim_ascii().to_vec());
         if branch.is_none() && ObjectId::from_hex(head.trim_ascii()).is_err() {
             return Err(GitError::DamagedHead {
                 path: head_path,
@@ -552,7 +587,8 @@ impl Checkout {
                 false => [b"refs/heads/", start].concat(),
             });
         }
-        // Three lines for each ref that `rebase --update-refs` will move: its name, and the ids before and after.
+        // Three lines for each ref that `rebase --update-refs` will move: its name, and the ids
+        // before and after.
         let update_refs = read("rebase-merge/update-refs")?.unwrap_or_default();
         let moved = update_refs.split(|&b| b == b'\n').step_by(3);
         pending.extend(moved.filter(|name| !name.is_empty()).map(<[u8]>::to_vec));
@@ -575,7 +611,10 @@ impl Repository {
     pub fn checkouts(&self) -> Result<Vec<Checkout>, GitError> {
         let mut checkouts = Vec::new();
         if !self.local().is_bare() {
-            checkouts.push(Checkout::read(self.common_dir(), self.checkout_dir().to_owned()));
+            checkouts.push(Checkout::read(
+                self.common_dir(),
+                self.checkout_dir().to_owned(),
+            ));
         }
         for git_dir in registered_git_dirs(self.common_dir())? {
             // A registration without a readable `gitdir` is broken: git does not count it either.
@@ -590,7 +629,8 @@ impl Repository {
         Ok(checkouts)
     }
 
-    /// The checkouts whose index git has locked: the lock, and the checkout's directory. Costs one look at each.
+    /// The checkouts whose index git has locked: the lock, and the checkout's directory. Costs one
+    /// look at each.
     pub(super) fn checkouts_locked_by_git(&self) -> Result<Vec<(PathBuf, PathBuf)>, GitError> {
         let mut locked = Vec::new();
         if let Some(lock) = locked_by_git(self.common_dir()) {

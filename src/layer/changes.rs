@@ -1,8 +1,9 @@
 //! What changed in a layer since a moment of its life.
 //!
-//! The log tells: what happened to a layer since [`Layer::position`](super::Layer::position) was asked for is what was
-//! appended since. Nothing is kept for that, and nothing can be missing that the layer has. Another process knows the
-//! moment as long as the log begins with the same bytes: the same state follows from them.
+//! The log tells: what happened to a layer since [`Layer::position`](super::Layer::position) was
+//! asked for is what was appended since. Nothing is kept for that, and nothing can be missing that
+//! the layer has. Another process knows the moment as long as the log begins with the same bytes:
+//! the same state follows from them.
 
 use std::collections::HashSet;
 
@@ -45,7 +46,8 @@ impl ChangesSince {
 }
 
 impl Touched {
-    /// All that a layer speaks of. `is_as_beneath` says of a directory's node that the base has it like that.
+    /// All that a layer speaks of. `is_as_beneath` says of a directory's node that the base has it
+    /// like that.
     pub fn add_layer(&mut self, index: &LayerIndex, is_as_beneath: impl Fn(&Node) -> bool) {
         for (ino, node) in index.nodes() {
             if node.kind != FileKind::Directory || !is_as_beneath(node) {
@@ -53,8 +55,10 @@ impl Touched {
             }
         }
         for (parent, dir) in index.dirs() {
-            self.names
-                .extend(dir.iter().map(|(name, _): (_, Dentry)| (parent, name.clone())));
+            self.names.extend(
+                dir.iter()
+                    .map(|(name, _): (_, Dentry)| (parent, name.clone())),
+            );
         }
     }
 
@@ -68,8 +72,10 @@ impl Touched {
             .collect();
         for op in step {
             match op {
-                // Its times and links change with its names, and no step changes anything else of it besides.
-                Op::PutNode(ino, node) if node.kind == FileKind::Directory && parents.contains(&ino) => {}
+                // Its times and links change with its names, and no step changes anything else of
+                // it besides.
+                Op::PutNode(ino, node)
+                    if node.kind == FileKind::Directory && parents.contains(&ino) => {}
                 Op::PutNode(ino, _) | Op::Written { ino, .. } => {
                     self.nodes.insert(ino);
                 }

@@ -1,7 +1,7 @@
 //! Looking whether a layer is whole, without opening it: nothing is locked, cut off or freed.
 //!
-//! Only the log bears checksums. Of contents it is seen that each is where the log says, as long as its node, and that the
-//! disk gives every byte of it.
+//! Only the log bears checksums. Of contents it is seen that each is where the log says, as long as
+//! its node, and that the disk gives every byte of it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -56,13 +56,16 @@ pub enum ContentFault {
 }
 
 impl CheckedLayer {
-    /// The blobs and other objects of git's that the layer's nodes need, with the number of the node.
+    /// The blobs and other objects of git's that the layer's nodes need, with the number of the
+    /// node.
     pub fn objects(&self) -> impl Iterator<Item = (Ino, ObjectId)> + '_ {
-        self.index.nodes().filter_map(|(ino, node)| match &node.content {
-            Content::Blob(id) => Some((ino, *id)),
-            Content::Base => Some((ino, node.origin.as_ref()?.id)),
-            Content::Empty | Content::Link(_) | Content::Own(_) | Content::Carried(_) => None,
-        })
+        self.index
+            .nodes()
+            .filter_map(|(ino, node)| match &node.content {
+                Content::Blob(id) => Some((ino, *id)),
+                Content::Base => Some((ino, node.origin.as_ref()?.id)),
+                Content::Empty | Content::Link(_) | Content::Own(_) | Content::Carried(_) => None,
+            })
     }
 
     /// Contents that layers beneath must have.
@@ -118,7 +121,8 @@ pub fn check(dir: &Path, depth: Depth) -> Result<CheckedLayer, LayerError> {
     Ok(layer)
 }
 
-/// Looks at the contents of the layer `id`, which are in `dir`: how many there are, and their bytes; and what is wrong.
+/// Looks at the contents of the layer `id`, which are in `dir`: how many there are, and their
+/// bytes; and what is wrong.
 fn check_contents(
     dir: &Path,
     id: LayerId,
@@ -183,9 +187,8 @@ fn fault_of(
     match reader.check(content, size) {
         Err(LayerError::Corrupt { reason, .. }) => Some(ContentFault::Misplaced(reason)),
         Err(error) => Some(ContentFault::Unreadable(error.to_string())),
-        Ok(Place::Slot { offset, .. }) => {
-            short(data_len.saturating_sub(offset)).or_else(|| unreadable(reader.data(), offset, size, buffer))
-        }
+        Ok(Place::Slot { offset, .. }) => short(data_len.saturating_sub(offset))
+            .or_else(|| unreadable(reader.data(), offset, size, buffer)),
         // Not through the reader: it would keep every one of them open.
         Ok(Place::File(_)) => match tine_sys::file::open(&reader.path(content.place)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some(ContentFault::Missing),
@@ -198,7 +201,8 @@ fn fault_of(
     }
 }
 
-/// Reads `len` bytes from `start`, whatever they are, unless there is no buffer; holes are left out.
+/// Reads `len` bytes from `start`, whatever they are, unless there is no buffer; holes are left
+/// out.
 fn unreadable(file: &File, start: u64, len: u64, buffer: &mut [u8]) -> Option<ContentFault> {
     if buffer.is_empty() {
         return None;
@@ -211,7 +215,9 @@ fn unreadable(file: &File, start: u64, len: u64, buffer: &mut [u8]) -> Option<Co
             Ok(_) => return None,
             Err(error) => return Some(ContentFault::Unreadable(error.to_string())),
         }
-        let count = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
+        let count = usize::try_from(end - at)
+            .unwrap_or(usize::MAX)
+            .min(buffer.len());
         match file.read_at(&mut buffer[..count], at) {
             // Somebody has made it shorter meanwhile.
             Ok(0) => return None,

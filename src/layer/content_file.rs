@@ -1,7 +1,8 @@
 //! A content's file, to be read, written or brought to the disk while its layer is free for others.
 //!
-//! Only contents past [`SLOT_MAX`](super::contents::SLOT_MAX) have one: that is where time goes. A file's number is never
-//! given twice, so that what is written to one whose node has gone meanwhile harms nobody.
+//! Only contents past [`SLOT_MAX`](super::contents::SLOT_MAX) have one: that is where time goes. A
+//! file's number is never given twice, so that what is written to one whose node has gone meanwhile
+//! harms nobody.
 
 use std::fs::File;
 use std::io;
@@ -65,12 +66,14 @@ impl ContentFile {
     }
 
     /// Writes to a content that holds `len` bytes; the gap between is zeroes. Between
-    /// [`Layer::begin_writing`](super::Layer::begin_writing) and [`Layer::end_writing`](super::Layer::end_writing).
+    /// [`Layer::begin_writing`](super::Layer::begin_writing) and
+    /// [`Layer::end_writing`](super::Layer::end_writing).
     pub fn write(&self, len: u64, offset: u64, data: &[u8]) -> Result<(), LayerError> {
         write_at(&self.file, len, offset, data).map_err(|error| self.failed("write", error))
     }
 
-    /// As [`Layer::zero_content`](super::Layer::zero_content), when [`ContentFile::write`] may be called.
+    /// As [`Layer::zero_content`](super::Layer::zero_content), when [`ContentFile::write`] may be
+    /// called.
     pub fn zero(&self, len: u64, offset: u64, count: u64) -> Result<(), LayerError> {
         let end = offset.saturating_add(count).min(len);
         if offset >= end {
@@ -102,7 +105,10 @@ pub struct ContentFlush {
 }
 
 impl ContentFlush {
-    pub(super) fn of(reader: &ContentReader, content: ContentRef) -> Result<ContentFlush, LayerError> {
+    pub(super) fn of(
+        reader: &ContentReader,
+        content: ContentRef,
+    ) -> Result<ContentFlush, LayerError> {
         let (file, dir) = match reader.check(content, 0)? {
             Place::Slot { .. } => (reader.data().clone(), None),
             Place::File(number) => (reader.file(number)?, Some(reader.files().dir().to_owned())),
@@ -111,7 +117,8 @@ impl ContentFlush {
         Ok(ContentFlush { file, path, dir })
     }
 
-    /// Where this fails, [`Layer::note_failed_sync`](super::Layer::note_failed_sync) is to be called.
+    /// Where this fails, [`Layer::note_failed_sync`](super::Layer::note_failed_sync) is to be
+    /// called.
     pub fn run(&self) -> Result<(), LayerError> {
         self.file
             .sync_data()

@@ -1,4 +1,5 @@
-//! Writing contents: places are given out, written, moved, and freed once nothing on the disk names them.
+//! Writing contents: places are given out, written, moved, and freed once nothing on the disk names
+//! them.
 
 mod lost;
 mod sync;
@@ -29,7 +30,8 @@ pub(super) struct ContentStore {
     next_file: u64,
     /// Bytes on the disk of each content file that is in use, as last seen.
     file_bytes: HashMap<u64, u64>,
-    /// Bytes on the disk of all contents in use: the slots' capacities and [`ContentStore::file_bytes`].
+    /// Bytes on the disk of all contents in use: the slots' capacities and
+    /// [`ContentStore::file_bytes`].
     live_bytes: u64,
     is_data_dirty: bool,
     dirty_files: HashSet<u64>,
@@ -71,7 +73,8 @@ impl ContentStore {
         }
     }
 
-    /// Opens the contents that `index` names and frees all others, if it may: the log must be on the disk.
+    /// Opens the contents that `index` names and frees all others, if it may: the log must be on
+    /// the disk.
     pub fn open(
         dir: &Path,
         id: LayerId,
@@ -104,7 +107,10 @@ impl ContentStore {
         })?;
         let data = store.reader.data().clone();
         let path = store.reader.data_path().to_owned();
-        let data_len = data.metadata().map_err(LayerError::io("stat", &path))?.len();
+        let data_len = data
+            .metadata()
+            .map_err(LayerError::io("stat", &path))?
+            .len();
         if may_free {
             if data_len > slots.end() {
                 data.set_len(slots.end())
@@ -128,7 +134,11 @@ impl ContentStore {
         let mut last_number = self.file_bytes.keys().copied().max().unwrap_or(0);
         for entry in std::fs::read_dir(dir).map_err(LayerError::io("list", dir))? {
             let entry = entry.map_err(LayerError::io("list", dir))?;
-            let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            let Some(number) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
                 continue;
             };
             last_number = last_number.max(number);
@@ -182,10 +192,15 @@ impl ContentStore {
     pub fn allocate(&mut self, len: u64) -> Result<ContentRef, LayerError> {
         let place = match SlotMap::capacity_for(len) {
             Some(capacity) => {
-                let offset = self
-                    .slots
-                    .take(capacity)
-                    .ok_or_else(|| self.too_large("grow", Place::Slot { offset: 0, capacity }))?;
+                let offset = self.slots.take(capacity).ok_or_else(|| {
+                    self.too_large(
+                        "grow",
+                        Place::Slot {
+                            offset: 0,
+                            capacity,
+                        },
+                    )
+                })?;
                 self.live_bytes += u64::from(capacity);
                 Place::Slot { offset, capacity }
             }
@@ -201,7 +216,9 @@ impl ContentStore {
         let number = self.next_file;
         fault::step()
             .and_then(|()| self.reader.files().create(number))
-            .map_err(|error| LayerError::io("create", self.reader.path(Place::File(number)))(error))?;
+            .map_err(|error| {
+                LayerError::io("create", self.reader.path(Place::File(number)))(error)
+            })?;
         self.add_file(number);
         Ok(number)
     }
@@ -222,8 +239,12 @@ impl ContentStore {
         match content.place {
             Place::Slot { offset, capacity } => self.slots.give_back(offset, capacity),
             Place::File(number) => {
-                if let Err(error) = fault::step().and_then(|()| self.reader.files().remove(number)) {
-                    log::warn!("remove {}: {error}", self.reader.path(content.place).display());
+                if let Err(error) = fault::step().and_then(|()| self.reader.files().remove(number))
+                {
+                    log::warn!(
+                        "remove {}: {error}",
+                        self.reader.path(content.place).display()
+                    );
                 }
                 self.dirty_files.remove(&number);
             }
@@ -275,7 +296,8 @@ impl ContentStore {
         }
     }
 
-    /// Copies a content that outgrew its slot to a place for `new_len` bytes and lets `finish` write to it there.
+    /// Copies a content that outgrew its slot to a place for `new_len` bytes and lets `finish`
+    /// write to it there.
     fn move_to(
         &mut self,
         content: ContentRef,
@@ -283,7 +305,8 @@ impl ContentStore {
         new_len: u64,
         finish: impl FnOnce(&mut ContentStore, ContentRef) -> Result<(), LayerError>,
     ) -> Result<ContentRef, LayerError> {
-        let mut bytes = vec![0; usize::try_from(len).map_err(|_| self.too_large("copy", content.place))?];
+        let mut bytes =
+            vec![0; usize::try_from(len).map_err(|_| self.too_large("copy", content.place))?];
         self.reader.read(content, len, 0, &mut bytes)?;
         let moved = self.allocate(new_len)?;
         let result = self
@@ -307,11 +330,18 @@ impl ContentStore {
     }
 
     /// Writes where there is room; what lies between `len` and `offset` becomes zeroes.
-    fn write_in_place(&mut self, place: Place, len: u64, offset: u64, data: &[u8]) -> Result<(), LayerError> {
+    fn write_in_place(
+        &mut self,
+        place: Place,
+        len: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(), LayerError> {
         if data.is_empty() {
             return Ok(());
         }
-        let error = |store: &ContentStore, error| LayerError::io("write", store.reader.path(place))(error);
+        let error =
+            |store: &ContentStore, error| LayerError::io("write", store.reader.path(place))(error);
         match place {
             Place::Slot { offset: start, .. } => {
                 self.is_data_dirty = true;
@@ -347,7 +377,8 @@ impl ContentStore {
         if let Some(file) = &file {
             self.reader.whole_file(file.number(), len)?;
         }
-        self.being_written.extend(file.as_ref().map(ContentFile::number));
+        self.being_written
+            .extend(file.as_ref().map(ContentFile::number));
         Ok(file)
     }
 
@@ -376,7 +407,12 @@ impl ContentStore {
     }
 
     /// As [`Layer::resize_content`](super::Layer::resize_content).
-    pub fn resize(&mut self, content: ContentRef, len: u64, new_len: u64) -> Result<ContentRef, LayerError> {
+    pub fn resize(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+        new_len: u64,
+    ) -> Result<ContentRef, LayerError> {
         let place = self.reader.check(content, len)?;
         self.end_of(place, new_len, 0)?;
         if new_len <= len {
@@ -405,10 +441,11 @@ impl ContentStore {
             Place::File(number) => {
                 let file = self.reader.whole_file(number, len)?;
                 self.dirty_files.insert(number);
-                let resized = fault::step().and_then(|()| match clear_beyond(&file, len)? < new_len {
-                    true => file.set_len(new_len),
-                    false => Ok(()),
-                });
+                let resized =
+                    fault::step().and_then(|()| match clear_beyond(&file, len)? < new_len {
+                        true => file.set_len(new_len),
+                        false => Ok(()),
+                    });
                 self.count_file(number, &file);
                 resized.map_err(|error| LayerError::io("resize", self.reader.path(place))(error))
             }
@@ -416,7 +453,13 @@ impl ContentStore {
     }
 
     /// As [`Layer::zero_content`](super::Layer::zero_content).
-    pub fn zero(&mut self, content: ContentRef, len: u64, offset: u64, count: u64) -> Result<(), LayerError> {
+    pub fn zero(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+        offset: u64,
+        count: u64,
+    ) -> Result<(), LayerError> {
         let place = self.reader.check(content, len)?;
         let end = offset.saturating_add(count).min(len);
         if offset >= end {
@@ -432,7 +475,9 @@ impl ContentStore {
                 self.dirty_files.insert(number);
                 let zeroed = fault::step().and_then(|()| zero_range(&file, offset, end - offset));
                 self.count_file(number, &file);
-                zeroed.map_err(|error| LayerError::io("punch a hole into", self.reader.path(place))(error))
+                zeroed.map_err(|error| {
+                    LayerError::io("punch a hole into", self.reader.path(place))(error)
+                })
             }
         }
     }
@@ -460,17 +505,24 @@ impl ContentStore {
         }
     }
 
-    fn reserve_in_place(&mut self, place: Place, offset: u64, count: u64) -> Result<(), LayerError> {
+    fn reserve_in_place(
+        &mut self,
+        place: Place,
+        offset: u64,
+        count: u64,
+    ) -> Result<(), LayerError> {
         let reserved = match place {
             Place::Slot { offset: start, .. } => {
                 self.is_data_dirty = true;
-                fault::step()
-                    .and_then(|()| tine_sys::file::reserve(self.reader.data(), start + offset, count))
+                fault::step().and_then(|()| {
+                    tine_sys::file::reserve(self.reader.data(), start + offset, count)
+                })
             }
             Place::File(number) => {
                 let file = self.reader.file(number)?;
                 self.dirty_files.insert(number);
-                let reserved = fault::step().and_then(|()| tine_sys::file::reserve(&file, offset, count));
+                let reserved =
+                    fault::step().and_then(|()| tine_sys::file::reserve(&file, offset, count));
                 self.count_file(number, &file);
                 reserved
             }
@@ -523,11 +575,13 @@ impl ContentStore {
         self.dirty_files.insert(number);
         let copied = fault::step().and_then(|()| clone_or_copy(from, &to, len));
         self.count_file(number, &to);
-        copied.map_err(|error| LayerError::io("copy to", self.reader.path(Place::File(number)))(error))
+        copied.map_err(|error| {
+            LayerError::io("copy to", self.reader.path(Place::File(number)))(error)
+        })
     }
 
-    /// Gives a file of another layer's contents a second name here: whoever has it open and whoever reads this content
-    /// have the same file.
+    /// Gives a file of another layer's contents a second name here: whoever has it open and whoever
+    /// reads this content have the same file.
     pub fn adopt_file(&mut self, from: &Path) -> Result<ContentRef, LayerError> {
         let number = self.next_file;
         let place = Place::File(number);
@@ -568,7 +622,11 @@ impl ContentStore {
     }
 
     /// As [`Layer::backing_file`](super::Layer::backing_file).
-    pub fn backing_file(&mut self, content: ContentRef, len: u64) -> Result<Option<Arc<File>>, LayerError> {
+    pub fn backing_file(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+    ) -> Result<Option<Arc<File>>, LayerError> {
         let place = self.reader.check(content, len)?;
         let Place::File(number) = place else {
             return Ok(None);
@@ -584,8 +642,9 @@ impl ContentStore {
 
     fn file_len(&self, number: u64) -> Result<u64, LayerError> {
         let meta = self.reader.file(number)?.metadata();
-        let meta =
-            meta.map_err(|error| LayerError::io("stat", self.reader.path(Place::File(number)))(error))?;
+        let meta = meta.map_err(|error| {
+            LayerError::io("stat", self.reader.path(Place::File(number)))(error)
+        })?;
         Ok(meta.len())
     }
 

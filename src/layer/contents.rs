@@ -1,11 +1,12 @@
 //! File contents of a layer: slots in one data file, and files of their own past [`SLOT_MAX`].
 //!
-//! A slot has a capacity of 4, 8, 16, 32 or 64 KiB. Freed slots are punched out and used again by capacity, freed files
-//! are unlinked, both only after the log record that dropped them has been synced.
+//! A slot has a capacity of 4, 8, 16, 32 or 64 KiB. Freed slots are punched out and used again by
+//! capacity, freed files are unlinked, both only after the log record that dropped them has been
+//! synced.
 //!
-//! How long a content is stands in its node alone. Bytes past that length are left over from something else: they are
-//! cleared when a content grows over them without writing them. A place that ends before its content does has lost some
-//! of it: reading that fails.
+//! How long a content is stands in its node alone. Bytes past that length are left over from
+//! something else: they are cleared when a content grows over them without writing them. A place
+//! that ends before its content does has lost some of it: reading that fails.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -68,8 +69,9 @@ impl ContentReader {
 
     pub fn open(dir: &Path, id: LayerId, writable: bool) -> Result<ContentReader, LayerError> {
         let data_path = dir.join(DATA_NAME);
-        let data = tine_sys::file::open_with(&data_path, OpenOptions::new().read(true).write(writable))
-            .map_err(LayerError::io("open", &data_path))?;
+        let data =
+            tine_sys::file::open_with(&data_path, OpenOptions::new().read(true).write(writable))
+                .map_err(LayerError::io("open", &data_path))?;
         Ok(ContentReader {
             id,
             data: Arc::new(data),
@@ -109,8 +111,8 @@ impl ContentReader {
         })
     }
 
-    /// The file of a content of `len` bytes, to be changed or copied. It is refused where it has lost some of them: in a file
-    /// that is made longer they would look like zeroes.
+    /// The file of a content of `len` bytes, to be changed or copied. It is refused where it has
+    /// lost some of them: in a file that is made longer they would look like zeroes.
     pub fn whole_file(&self, number: u64, len: u64) -> Result<Arc<File>, LayerError> {
         let file = self.file(number)?;
         let meta = file.metadata();
@@ -139,11 +141,15 @@ impl ContentReader {
             return wrong("the content belongs to another layer");
         }
         match content.place {
-            Place::Slot { capacity, .. } if u64::from(capacity) > SLOT_MAX => wrong("no slot is that large"),
+            Place::Slot { capacity, .. } if u64::from(capacity) > SLOT_MAX => {
+                wrong("no slot is that large")
+            }
             Place::Slot { capacity, .. } if len > u64::from(capacity) => {
                 wrong("the content is longer than its slot")
             }
-            Place::Slot { offset, capacity } if offset.checked_add(u64::from(capacity)).is_none() => {
+            Place::Slot { offset, capacity }
+                if offset.checked_add(u64::from(capacity)).is_none() =>
+            {
                 wrong("the slot lies outside of any file")
             }
             place => Ok(place),
@@ -163,7 +169,9 @@ impl ContentReader {
         let count = left.min(buffer.len());
         let buffer = &mut buffer[..count];
         let read = match place {
-            Place::Slot { offset: start, .. } => self.data.read_exact_at(buffer, start + offset.min(len)),
+            Place::Slot { offset: start, .. } => {
+                self.data.read_exact_at(buffer, start + offset.min(len))
+            }
             Place::File(number) => self.file(number)?.read_exact_at(buffer, offset),
         };
         read.map_err(|error| failed_read(self.path(place), offset, error))?;
@@ -185,12 +193,15 @@ impl ContentReader {
         match (place, whence) {
             (Place::Slot { .. }, SeekWhence::Data) => Ok(Some(offset)),
             (Place::Slot { .. }, SeekWhence::Hole) => Ok(Some(len)),
-            (Place::File(number), whence) => seek_in_file(&*self.file(number)?, len, offset, whence),
+            (Place::File(number), whence) => {
+                seek_in_file(&*self.file(number)?, len, offset, whence)
+            }
         }
         .map_err(|error: io::Error| LayerError::io("seek in", self.path(place))(error))
     }
 
-    /// Bytes that a content of `len` bytes occupies on the disk: none where its file is missing, which can be removed still.
+    /// Bytes that a content of `len` bytes occupies on the disk: none where its file is missing,
+    /// which can be removed still.
     pub fn allocated(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
         match self.check(content, len)? {
             Place::Slot { .. } => Ok(len.next_multiple_of(u64::from(super::slots::SLOT_MIN))),
@@ -203,8 +214,8 @@ impl ContentReader {
     }
 }
 
-/// As [`ContentReader::seek`] before the end of a content with a file of its own. What the file has lost is no hole: whoever
-/// copies the content must try to read it.
+/// As [`ContentReader::seek`] before the end of a content with a file of its own. What the file has
+/// lost is no hole: whoever copies the content must try to read it.
 fn seek_in_file(file: &File, len: u64, offset: u64, whence: SeekWhence) -> io::Result<Option<u64>> {
     let found = match whence {
         SeekWhence::Data => tine_sys::file::seek_data(file, offset)?,
@@ -229,7 +240,10 @@ pub(super) fn named_contents(index: &LayerIndex) -> impl Iterator<Item = (Conten
 }
 
 /// Those of one layer.
-pub(super) fn named_places(index: &LayerIndex, id: LayerId) -> impl Iterator<Item = (ContentRef, u64)> + '_ {
+pub(super) fn named_places(
+    index: &LayerIndex,
+    id: LayerId,
+) -> impl Iterator<Item = (ContentRef, u64)> + '_ {
     named_contents(index).filter(move |(content, _)| content.layer == id)
 }
 

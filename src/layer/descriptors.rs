@@ -1,7 +1,8 @@
 //! Open descriptors of content files.
 //!
-//! One bounded pool serves all layers of the process, least recently used first out, so that neither many files nor
-//! many layers use up the process's descriptors. A file that somebody reads just now stays open through its `Arc`.
+//! One bounded pool serves all layers of the process, least recently used first out, so that
+//! neither many files nor many layers use up the process's descriptors. A file that somebody reads
+//! just now stays open through its `Arc`.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -152,7 +153,10 @@ mod tests {
             descriptors.open(number).unwrap();
         }
         descriptors.remove(3).unwrap();
-        assert_eq!(descriptors.open(3).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            descriptors.open(3).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
         let owner = descriptors.owner;
         drop(descriptors);
         assert!(POOL.lock().files.keys().all(|key| key.0 != owner));

@@ -17,8 +17,8 @@ pub(super) fn is_armed() -> bool {
     false
 }
 
-/// Panics at the point of this name where the file that `TINE_PANIC_FILE` names holds that name: once, for the file goes. In a
-/// release nothing looks for it.
+/// Panics at the point of this name where the file that `TINE_PANIC_FILE` names holds that name:
+/// once, for the file goes. In a release nothing looks for it.
 pub(super) fn panic_point(name: &str) {
     if !cfg!(debug_assertions) {
         return;

@@ -18,8 +18,8 @@ use tine_attr::Ino;
 
 /// A layer that takes no more changes, shared by every fork and snapshot that stands on it.
 ///
-/// It may not be sealed yet: not all of it need be on the disk. What stands above it must not be on the disk before, so
-/// whoever syncs a layer seals those beneath it first.
+/// It may not be sealed yet: not all of it need be on the disk. What stands above it must not be on
+/// the disk before, so whoever syncs a layer seals those beneath it first.
 pub struct FrozenLayer {
     id: LayerId,
     dir: PathBuf,
@@ -47,7 +47,8 @@ impl FrozenLayer {
         FrozenLayer::of_index(dir, replay.id, Arc::new(replay.index), is_merged)
     }
 
-    /// Opens a layer that is to be frozen, and seals it where the process that froze it had no time for that.
+    /// Opens a layer that is to be frozen, and seals it where the process that froze it had no time
+    /// for that.
     pub fn open_or_seal(dir: &Path) -> Result<Arc<FrozenLayer>, LayerError> {
         match FrozenLayer::open(dir) {
             Err(LayerError::Unsealed { .. }) => {}
@@ -80,7 +81,8 @@ impl FrozenLayer {
             parts.insert(id, Arc::new(ContentReader::open(dir, id, false)?));
         }
         for (part, contents) in &parts {
-            // Of what was merged two nodes may have the same content: of a file that was open when its fork went elsewhere.
+            // Of what was merged two nodes may have the same content: of a file that was open when
+            // its fork went elsewhere.
             let mut slots = BTreeSet::new();
             for (content, size) in named_places(&index, *part) {
                 if let Place::Slot { offset, capacity } = contents.check(content, size)?
@@ -121,7 +123,8 @@ impl FrozenLayer {
         }
     }
 
-    /// Brings the layer to the disk and seals it, if that is still to be done. Others wait meanwhile who seal it, nobody else.
+    /// Brings the layer to the disk and seals it, if that is still to be done. Others wait
+    /// meanwhile who seal it, nobody else.
     pub fn seal(&self) -> Result<(), LayerError> {
         let mut unsealed = self.unsealed.lock();
         if let Some(layer) = unsealed.as_mut() {
@@ -133,11 +136,13 @@ impl FrozenLayer {
 
     /// Whether it is known to be sealed: not while somebody is about it.
     pub fn is_sealed(&self) -> bool {
-        self.unsealed.try_lock().is_some_and(|layer| layer.is_none())
+        self.unsealed
+            .try_lock()
+            .is_some_and(|layer| layer.is_none())
     }
 
-    /// Calls `end` with the layer as it was written, if it is not sealed yet: for a sync that had begun before the layer was
-    /// frozen.
+    /// Calls `end` with the layer as it was written, if it is not sealed yet: for a sync that had
+    /// begun before the layer was frozen.
     pub fn with_unsealed<T>(&self, end: impl FnOnce(&mut Layer) -> T) -> Option<T> {
         self.unsealed.lock().as_mut().map(end)
     }
@@ -193,11 +198,16 @@ impl FrozenLayer {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize, LayerError> {
-        self.contents_of(content)?.read(content, len, offset, buffer)
+        self.contents_of(content)?
+            .read(content, len, offset, buffer)
     }
 
     /// As [`Layer::content_file`](super::Layer::content_file).
-    pub fn content_file(&self, content: ContentRef, len: u64) -> Result<Option<ContentFile>, LayerError> {
+    pub fn content_file(
+        &self,
+        content: ContentRef,
+        len: u64,
+    ) -> Result<Option<ContentFile>, LayerError> {
         ContentFile::open(self.contents_of(content)?, content, len)
     }
 
@@ -209,12 +219,16 @@ impl FrozenLayer {
         offset: u64,
         whence: SeekWhence,
     ) -> Result<Option<u64>, LayerError> {
-        self.contents_of(content)?.seek(content, len, offset, whence)
+        self.contents_of(content)?
+            .seek(content, len, offset, whence)
     }
 
     /// As [`Layer::content_blocks`](super::Layer::content_blocks).
     pub fn content_blocks(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
-        Ok(self.contents_of(content)?.allocated(content, len)?.div_ceil(512))
+        Ok(self
+            .contents_of(content)?
+            .allocated(content, len)?
+            .div_ceil(512))
     }
 }
 

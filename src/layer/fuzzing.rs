@@ -1,16 +1,16 @@
-//! What fuzzers drive: reading logs that were damaged or made up. `fuzz/` calls it with a fuzzer's bytes, the tests of
-//! this part with random ones.
+//! What fuzzers drive: reading logs that were damaged or made up. `fuzz/` calls it with a fuzzer's
+//! bytes, the tests of this part with random ones.
 //!
-//! Each entry takes any bytes. It panics where reading does, and where a log that was written here and then damaged
-//! shows something that was never written.
+//! Each entry takes any bytes. It panics where reading does, and where a log that was written here
+//! and then damaged shows something that was never written.
 
 use std::path::Path;
 use std::sync::LazyLock;
 
 use super::record::testing::{BOOT, Bytes, HEADER_LEN, OTHER_BOOT, read};
 use super::{
-    CarriedContent, Content, ContentRef, Dentry, FileVersion, LayerError, LayerId, LayerIndex, Node, Op,
-    Origin, Place, Xattrs,
+    CarriedContent, Content, ContentRef, Dentry, FileVersion, LayerError, LayerId, LayerIndex,
+    Node, Op, Origin, Place, Xattrs,
 };
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_git::{ObjectId, TreeEntryKind};
@@ -32,7 +32,8 @@ pub fn read_noise(bytes: &[u8]) {
     }
 }
 
-/// Reads a log of records with right checksums and what `bytes` say in them: a byte of length, then so many bytes.
+/// Reads a log of records with right checksums and what `bytes` say in them: a byte of length, then
+/// so many bytes.
 pub fn read_records(bytes: &[u8]) {
     let mut log = Bytes::new(ID);
     let mut rest = bytes;
@@ -67,15 +68,16 @@ fn read_again(index: &LayerIndex) {
     }
 }
 
-/// Damages a log as `bytes` say and reads it: what is found is what it held after one of its records, or the damage is
-/// told.
+/// Damages a log as `bytes` say and reads it: what is found is what it held after one of its
+/// records, or the damage is told.
 pub fn read_damaged(bytes: &[u8]) {
     let Some((choice, changes)) = bytes.split_first() else {
         return;
     };
     let sample = &SAMPLES[usize::from(*choice) % SAMPLES.len()];
     let damaged = damage(&sample.log, changes);
-    // A header that came from the other layer's log makes it that one's: whose a log must be, its reader knows.
+    // A header that came from the other layer's log makes it that one's: whose a log must be, its
+    // reader knows.
     let sample = match damaged.starts_with(&FOREIGN.log[..HEADER_LEN]) {
         true => &FOREIGN,
         false => sample,
@@ -160,7 +162,10 @@ struct State {
 }
 
 fn state_of(index: &LayerIndex) -> State {
-    let mut nodes: Vec<_> = index.nodes().map(|(ino, node)| (ino, node.clone())).collect();
+    let mut nodes: Vec<_> = index
+        .nodes()
+        .map(|(ino, node)| (ino, node.clone()))
+        .collect();
     nodes.sort_by_key(|(ino, _)| *ino);
     let mut dentries: Vec<_> = index
         .dirs()
@@ -174,11 +179,17 @@ fn state_of(index: &LayerIndex) -> State {
 }
 
 /// Open ones, of which nothing or the beginning was synced, and a sealed one.
-static SAMPLES: LazyLock<[Sample; 3]> =
-    LazyLock::new(|| [sample(ID, 0, false), sample(ID, 3, false), sample(ID, 3, true)]);
+static SAMPLES: LazyLock<[Sample; 3]> = LazyLock::new(|| {
+    [
+        sample(ID, 0, false),
+        sample(ID, 3, false),
+        sample(ID, 3, true),
+    ]
+});
 static FOREIGN: LazyLock<Sample> = LazyLock::new(|| sample(LayerId(8), 0, false));
 
-/// A log with changes of every kind. Records from the sixth on know that `synced` of them were on the disk.
+/// A log with changes of every kind. Records from the sixth on know that `synced` of them were on
+/// the disk.
 fn sample(id: LayerId, synced: usize, sealed: bool) -> Sample {
     let mut log = Bytes::new(id);
     let mut ends = vec![log.bytes.len()];

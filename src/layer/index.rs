@@ -13,7 +13,8 @@ use tine_path::EntryName;
 /// Fewer names than these arrive in one layer while a process has it open.
 pub const ARRIVALS: u64 = 1 << 40;
 
-/// Whether a table of `len` entries has so much room that it should shrink: not again before it has grown.
+/// Whether a table of `len` entries has so much room that it should shrink: not again before it has
+/// grown.
 fn is_sparse(room: usize, len: usize) -> bool {
     room / 4 > len + 1024
 }
@@ -30,11 +31,13 @@ pub struct LayerIndex {
     dentries: u64,
     inos_below: Ino,
     checkpoint_bytes: u64,
-    /// Of how many layers it is merged: each has [`ARRIVALS`] numbers for its names, the oldest first.
+    /// Of how many layers it is merged: each has [`ARRIVALS`] numbers for its names, the oldest
+    /// first.
     span: u64,
 }
 
-/// The directory that holds a directory, and how many names lead there: two while one step moves it.
+/// The directory that holds a directory, and how many names lead there: two while one step moves
+/// it.
 struct DirPlace {
     parent: Ino,
     names: u32,
@@ -45,8 +48,9 @@ struct DirPlace {
 /// A fork may hold a million names: each stands here once.
 #[derive(Default)]
 pub struct DirDelta {
-    /// Arrival number to name: a stable order for listing while names come and go. Numbers start at 1, are never
-    /// given twice in one process, and a name whose dentry is replaced keeps its number.
+    /// Arrival number to name: a stable order for listing while names come and go. Numbers start at
+    /// 1, are never given twice in one process, and a name whose dentry is replaced keeps its
+    /// number.
     by_arrival: BTreeMap<u64, Named>,
     /// The keys of `by_arrival`, by the hash of the name there.
     by_name: HashTable<u64>,
@@ -111,9 +115,9 @@ impl Default for LayerIndex {
 }
 
 impl LayerIndex {
-    /// What layers say together, one above the other; `indexes` are the oldest first. A name is where it arrived first, so
-    /// that listing these layers and listing what is merged of them meet the same names in the same order, under numbers that
-    /// tell the same place.
+    /// What layers say together, one above the other; `indexes` are the oldest first. A name is
+    /// where it arrived first, so that listing these layers and listing what is merged of them meet
+    /// the same names in the same order, under numbers that tell the same place.
     pub(super) fn merged<'a>(indexes: impl Iterator<Item = &'a LayerIndex>) -> LayerIndex {
         let mut merged = LayerIndex {
             span: 0,
@@ -225,11 +229,16 @@ impl LayerIndex {
                 if let Some(dir) = self.dirs.remove(&ino) {
                     self.dentries -= dir.len() as u64;
                     for (name, _) in dir.iter() {
-                        self.checkpoint_bytes = self.checkpoint_bytes.saturating_sub(dentry_bytes(name));
+                        self.checkpoint_bytes =
+                            self.checkpoint_bytes.saturating_sub(dentry_bytes(name));
                     }
                 }
             }
-            Op::PutDentry { parent, name, dentry } => self.put_dentry(parent, name, dentry),
+            Op::PutDentry {
+                parent,
+                name,
+                dentry,
+            } => self.put_dentry(parent, name, dentry),
             Op::DropDentry { parent, name } => {
                 let Some(dir) = self.dirs.get_mut(&parent) else {
                     return;
@@ -240,7 +249,8 @@ impl LayerIndex {
                 }
                 if let Some(dentry) = removed {
                     self.dentries -= 1;
-                    self.checkpoint_bytes = self.checkpoint_bytes.saturating_sub(dentry_bytes(&name));
+                    self.checkpoint_bytes =
+                        self.checkpoint_bytes.saturating_sub(dentry_bytes(&name));
                     self.leave_dir(parent, dentry);
                 }
             }
@@ -394,7 +404,9 @@ impl DirDelta {
 
     fn number_of(&self, name: &[u8]) -> Option<u64> {
         let bears_name = |number: &u64| bears(&self.by_arrival, *number, name);
-        self.by_name.find(self.hasher.hash_one(name), bears_name).copied()
+        self.by_name
+            .find(self.hasher.hash_one(name), bears_name)
+            .copied()
     }
 
     /// Gives a name that is there another dentry: the one that it had.

@@ -1,15 +1,15 @@
 //! The changeset layer: one delta over what lies beneath, in a directory of its own.
 //!
-//! A layer maps inode numbers to [`Node`]s and names in directories to [`Dentry`]s. A node that the layer does not
-//! name is as it is beneath; so is a name that a directory does not name. All of it stands in an append-only log with
-//! an index in memory ([`LayerIndex`]); file contents stand in a data file of slots and, past a threshold, in files of
-//! their own ([`contents`]).
+//! A layer maps inode numbers to [`Node`]s and names in directories to [`Dentry`]s. A node that the
+//! layer does not name is as it is beneath; so is a name that a directory does not name. All of it
+//! stands in an append-only log with an index in memory ([`LayerIndex`]); file contents stand in a
+//! data file of slots and, past a threshold, in files of their own ([`contents`]).
 //!
 //! Invariants:
 //! - at one name in one layer: an entry or a whiteout, never both;
 //! - one log record is one atomic step, whatever number of [`Op`]s it holds;
-//! - content before the record that names it; the record that drops it before the content is freed, and freed space is
-//!   used again only once that record is on the disk;
+//! - content before the record that names it; the record that drops it before the content is freed,
+//!   and freed space is used again only once that record is on the disk;
 //! - a frozen layer is never written.
 //!
 //! ```text

@@ -1,5 +1,5 @@
-//! The append-only log: appending, syncing, replacing it by a checkpoint, and its lock. The format is in
-//! [`record`](super::record).
+//! The append-only log: appending, syncing, replacing it by a checkpoint, and its lock. The format
+//! is in [`record`](super::record).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -15,17 +15,17 @@ use super::{LayerError, LayerId, LayerIndex, Op};
 /// Changes that go into one record of a checkpoint.
 const CHECKPOINT_RECORD_OPS: usize = 512;
 
-/// Room on the disk that is kept for records which make room, so that a full disk can be emptied again: topped up to
-/// the first once it is below the second, in bytes.
+/// Room on the disk that is kept for records which make room, so that a full disk can be emptied
+/// again: topped up to the first once it is below the second, in bytes.
 const RESERVE_TOP: u64 = 32 << 10;
 const RESERVE_LOW: u64 = 8 << 10;
 
-/// … of which this much, in bytes, is kept for saying that what was written is on the disk, before the sync and after it:
-/// without that nothing can be freed.
+/// … of which this much, in bytes, is kept for saying that what was written is on the disk, before
+/// the sync and after it: without that nothing can be freed.
 const COMPLETE_ROOM: u64 = 128;
 
-/// What was appended last, in bytes, may be news to programs still: the kernel takes note of an answer a moment after it
-/// was given.
+/// What was appended last, in bytes, may be news to programs still: the kernel takes note of an
+/// answer a moment after it was given.
 const RECENT: u64 = 256 << 10;
 
 /// What disks give out room in, in bytes.
@@ -59,14 +59,16 @@ pub(super) struct Log {
     complete_len: u64,
     /// Where the last record ends that changes something.
     changed_len: u64,
-    /// Bytes of which the log says that they are on the disk: damage in them is not taken for what a crash tore.
+    /// Bytes of which the log says that they are on the disk: damage in them is not taken for what
+    /// a crash tore.
     vouched_len: u64,
     /// The run of the kernel under which this is written, until the log says so.
     unannounced: Option<BootId>,
-    /// The disk has room for the log up to this many bytes. The greatest number where it cannot be told to keep some.
+    /// The disk has room for the log up to this many bytes. The greatest number where it cannot be
+    /// told to keep some.
     reserved_len: u64,
-    /// Drawn when the log is opened and when another file takes its place: lengths of the old one mean nothing for the
-    /// new one.
+    /// Drawn when the log is opened and when another file takes its place: lengths of the old one
+    /// mean nothing for the new one.
     instance: u64,
     /// The log's beginning, as far as it was hashed.
     prefix: PrefixHash,
@@ -131,7 +133,8 @@ impl Log {
             .create(true)
             .truncate(true)
             .mode(0o600);
-        let file = tine_sys::file::open_with(&path, &mut options).map_err(LayerError::io("create", &path))?;
+        let file = tine_sys::file::open_with(&path, &mut options)
+            .map_err(LayerError::io("create", &path))?;
         lock(&file, &path)?;
         let mut log = Log {
             file: Arc::new(file),
@@ -160,7 +163,8 @@ impl Log {
         Ok(log)
     }
 
-    /// Brings a log that [`Log::start`] made to the disk and renames it to its place. What it names must be there before.
+    /// Brings a log that [`Log::start`] made to the disk and renames it to its place. What it names
+    /// must be there before.
     pub fn take_place(&mut self) -> Result<(), LayerError> {
         let place = self.dir.join(LOG_NAME);
         // An intact record behind all others, so that none of those can be taken for a torn tail.
@@ -210,7 +214,11 @@ impl Log {
             id: replay.id,
             len: replay.good_len,
             synced_len: replay.synced_len,
-            complete_len: if replay.is_complete { replay.good_len } else { 0 },
+            complete_len: if replay.is_complete {
+                replay.good_len
+            } else {
+                0
+            },
             changed_len: replay.changed_len,
             vouched_len: replay.synced_len,
             unannounced: (replay.last_boot != Some(boot)).then_some(boot),
@@ -225,7 +233,10 @@ impl Log {
         };
         let tail_len = bytes.len() as u64 - replay.good_len;
         if tail_len > 0 {
-            log::warn!("{}: cut a torn tail of {tail_len} bytes", log.path.display());
+            log::warn!(
+                "{}: cut a torn tail of {tail_len} bytes",
+                log.path.display()
+            );
             log.cut_tail(bytes.len() as u64, replay.is_after_power_loss)?;
         }
         if let Err(error) = log.announce() {
@@ -239,8 +250,8 @@ impl Log {
     /// Cuts off what lies behind the log's end, in a file of `file_len` bytes.
     fn cut_tail(&mut self, file_len: u64, is_after_power_loss: bool) -> Result<(), LayerError> {
         if is_after_power_loss {
-            // All that was read has been on the disk. It must be said before the record is cut that said it up to now: in
-            // the tail's own place, which needs no room.
+            // All that was read has been on the disk. It must be said before the record is cut that
+            // said it up to now: in the tail's own place, which needs no room.
             let boot = self.unannounced.take();
             let upto = self.len;
             self.append_complete(upto)?;
@@ -258,8 +269,8 @@ impl Log {
         Ok(())
     }
 
-    /// Reads the log in `dir` as it is, sealed or not, without a lock. Of one that is being written it may see the end half
-    /// written, which it takes for a torn tail.
+    /// Reads the log in `dir` as it is, sealed or not, without a lock. Of one that is being written
+    /// it may see the end half written, which it takes for a torn tail.
     pub fn look(dir: &Path) -> Result<Replay, LayerError> {
         let path = dir.join(LOG_NAME);
         let file = tine_sys::file::open(&path).map_err(LayerError::io("open", &path))?;
@@ -308,8 +319,8 @@ impl Log {
         self.complete_len >= self.changed_len
     }
 
-    /// Gives back the room that was kept behind the end of a log to which nothing is added any more. Without it only space is
-    /// lost.
+    /// Gives back the room that was kept behind the end of a log to which nothing is added any
+    /// more. Without it only space is lost.
     pub fn give_back_reserve(&mut self) {
         let cut = fault::step().and_then(|()| self.file.set_len(self.len));
         if let Err(error) = cut {
@@ -334,7 +345,8 @@ impl Log {
         self.is_interrupted
     }
 
-    /// [`LayerError::Poisoned`] or [`LayerError::Interrupted`] once the file may hold what the index does not.
+    /// [`LayerError::Poisoned`] or [`LayerError::Interrupted`] once the file may hold what the
+    /// index does not.
     pub fn check(&self) -> Result<(), LayerError> {
         if self.is_interrupted {
             return Err(LayerError::Interrupted {
@@ -367,7 +379,8 @@ impl Log {
         Ok(())
     }
 
-    /// Says that all that the first `upto` bytes name is on the disk. That holds for a reader once it is there itself.
+    /// Says that all that the first `upto` bytes name is on the disk. That holds for a reader once
+    /// it is there itself.
     pub fn append_complete(&mut self, upto: u64) -> Result<(), LayerError> {
         let synced = self.synced_len;
         self.append_body(&BodyRef::Complete { synced, upto }, 0)
@@ -403,7 +416,9 @@ impl Log {
 
     /// Keeps room on the disk for a log of `len` bytes, where the disk can be told to.
     fn reserve(&mut self, len: u64) -> Result<(), LayerError> {
-        match fault::step().and_then(|()| tine_sys::file::reserve(&self.file, self.len, len - self.len)) {
+        match fault::step()
+            .and_then(|()| tine_sys::file::reserve(&self.file, self.len, len - self.len))
+        {
             Ok(()) => self.reserved_len = len,
             Err(error)
                 if matches!(
@@ -448,8 +463,10 @@ impl Log {
 
     fn encode(&mut self, body: &BodyRef<'_>) -> Result<(), LayerError> {
         let buffer = std::mem::take(&mut self.buffer);
-        self.buffer = record::encode(body, self.version, self.id, self.len, buffer)
-            .ok_or_else(|| LayerError::io("append to", &self.path)(io::ErrorKind::FileTooLarge.into()))?;
+        self.buffer =
+            record::encode(body, self.version, self.id, self.len, buffer).ok_or_else(|| {
+                LayerError::io("append to", &self.path)(io::ErrorKind::FileTooLarge.into())
+            })?;
         Ok(())
     }
 
@@ -461,7 +478,9 @@ impl Log {
                 let (first, second) = self.buffer.split_at(self.buffer.len() / 2);
                 self.file.write_all_at(first, self.len)?;
                 fault::step()?;
-                return self.file.write_all_at(second, self.len + first.len() as u64);
+                return self
+                    .file
+                    .write_all_at(second, self.len + first.len() as u64);
             }
             self.file.write_all_at(&self.buffer, self.len)
         });
@@ -523,8 +542,8 @@ impl Log {
 
     /// What was written since `position`; `None` where this log does not know it.
     pub fn since(&self, position: LogPosition) -> Option<LogTail> {
-        let is_known =
-            position.len <= self.len && (position.instance == self.instance || position.is_in(&self.file));
+        let is_known = position.len <= self.len
+            && (position.instance == self.instance || position.is_in(&self.file));
         is_known.then(|| LogTail {
             file: self.file.clone(),
             version: self.version,
@@ -543,8 +562,8 @@ impl Log {
         }
     }
 
-    /// Says that all of the log is on the disk, where no later change says so. What this record says holds whenever it
-    /// comes to the disk, so nobody waits for that.
+    /// Says that all of the log is on the disk, where no later change says so. What this record
+    /// says holds whenever it comes to the disk, so nobody waits for that.
     fn vouch(&mut self) {
         if self.is_sealed || !self.is_synced() || self.vouched_len >= self.changed_len {
             return;
@@ -556,12 +575,14 @@ impl Log {
         }
     }
 
-    /// What the kernel still had to write may be lost for good: no sync of this log can be trusted any more.
+    /// What the kernel still had to write may be lost for good: no sync of this log can be trusted
+    /// any more.
     pub fn poison(&mut self) {
         self.is_poisoned = true;
     }
 
-    /// Replaces the log by one that holds just `ops`, on the disk when this returns. On an error the old one stays.
+    /// Replaces the log by one that holds just `ops`, on the disk when this returns. On an error
+    /// the old one stays.
     pub fn rewrite(&mut self, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
         self.check()?;
         let result = self.try_rewrite(ops);
@@ -572,8 +593,13 @@ impl Log {
         result
     }
 
-    /// Writes the sealed log of a merged layer, on the disk when this returns. What it names must be there before.
-    pub fn write_merged(dir: &Path, id: LayerId, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
+    /// Writes the sealed log of a merged layer, on the disk when this returns. What it names must
+    /// be there before.
+    pub fn write_merged(
+        dir: &Path,
+        id: LayerId,
+        ops: impl Iterator<Item = Op>,
+    ) -> Result<(), LayerError> {
         let mut log = Log::start(dir, id, boot_id(), record::MERGED_VERSION)?;
         log.append_all(ops)?;
         log.take_place()?;
@@ -581,8 +607,8 @@ impl Log {
         log.point().sync()
     }
 
-    /// What the log in `dir`, which cannot be read as a whole, still says of the layer `id`; and its length. One that is missing, or no
-    /// file, says nothing.
+    /// What the log in `dir`, which cannot be read as a whole, still says of the layer `id`; and
+    /// its length. One that is missing, or no file, says nothing.
     pub fn remains(dir: &Path, id: LayerId) -> Result<(Remains, u64), LayerError> {
         let path = dir.join(LOG_NAME);
         let bytes = match std::fs::symlink_metadata(&path) {
@@ -596,9 +622,13 @@ impl Log {
         Ok((record::remains(&bytes, id, boot_id()), bytes.len() as u64))
     }
 
-    /// Writes a log that holds just `ops` in the place of the one in `dir`, on the disk when this returns. What it names must be
-    /// there before.
-    pub fn replace(dir: &Path, id: LayerId, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
+    /// Writes a log that holds just `ops` in the place of the one in `dir`, on the disk when this
+    /// returns. What it names must be there before.
+    pub fn replace(
+        dir: &Path,
+        id: LayerId,
+        ops: impl Iterator<Item = Op>,
+    ) -> Result<(), LayerError> {
         let mut log = Log::start(dir, id, boot_id(), record::FORMAT_VERSION)?;
         log.append_all(ops)?;
         log.sync_fs()?;

@@ -1,8 +1,8 @@
 //! Several frozen layers in the place of one another, on the disk.
 //!
-//! What is merged says what the layers said together, and has their contents under the names of those layers: hard links, so
-//! that nothing is copied and a layer above finds the contents that it names. Contents that a newer one of the layers has
-//! replaced do not come along.
+//! What is merged says what the layers said together, and has their contents under the names of
+//! those layers: hard links, so that nothing is copied and a layer above finds the contents that it
+//! names. Contents that a newer one of the layers has replaced do not come along.
 //!
 //! ```text
 //! <merged>/log                      sealed, of format 3
@@ -32,12 +32,15 @@ pub(super) fn part_dir(dir: &Path, part: LayerId) -> PathBuf {
 
 /// The layers whose contents an index names.
 pub(super) fn named_layers(index: &LayerIndex) -> BTreeSet<LayerId> {
-    named_contents(index).map(|(content, _)| content.layer).collect()
+    named_contents(index)
+        .map(|(content, _)| content.layer)
+        .collect()
 }
 
 impl FrozenLayer {
-    /// Makes the layer `id` in the new directory `dir` out of `layers`, which are sealed and stand one right above the other,
-    /// the newest first. It is on the disk when this returns. On an error there is no such directory.
+    /// Makes the layer `id` in the new directory `dir` out of `layers`, which are sealed and stand
+    /// one right above the other, the newest first. It is on the disk when this returns. On an
+    /// error there is no such directory.
     pub fn merge(
         dir: &Path,
         id: LayerId,
@@ -89,23 +92,27 @@ impl FrozenLayer {
         FrozenLayer::of_index(dir, id, Arc::new(index), true)
     }
 
-    /// Gives back the room of what the layers had that were merged and this one does not name, once nothing else has the
-    /// same files. That it fails only costs space.
+    /// Gives back the room of what the layers had that were merged and this one does not name, once
+    /// nothing else has the same files. That it fails only costs space.
     pub fn free_replaced(&self) {
         for (part, contents) in self.content_layers().zip(self.parts()) {
             let path = contents.data_path();
-            let data = match tine_sys::file::open_with(path, std::fs::OpenOptions::new().write(true)) {
-                Ok(data) => data,
-                Err(error) => {
-                    log::warn!("open {}: {error}", path.display());
-                    continue;
-                }
-            };
+            let data =
+                match tine_sys::file::open_with(path, std::fs::OpenOptions::new().write(true)) {
+                    Ok(data) => data,
+                    Err(error) => {
+                        log::warn!("open {}: {error}", path.display());
+                        continue;
+                    }
+                };
             if data.metadata().is_ok_and(|meta| meta.nlink() == 1) {
-                let slots = named_places(self.index(), part).filter_map(|(content, _)| match content.place {
-                    Place::Slot { offset, capacity } => Some((offset, capacity)),
-                    Place::File(_) => None,
-                });
+                let slots =
+                    named_places(self.index(), part).filter_map(|(content, _)| {
+                        match content.place {
+                            Place::Slot { offset, capacity } => Some((offset, capacity)),
+                            Place::File(_) => None,
+                        }
+                    });
                 punch_all_but(&data, path, &slots.collect());
             }
         }
@@ -113,11 +120,14 @@ impl FrozenLayer {
 
     /// The contents that it names: of those that it has, all.
     pub fn named(&self) -> HashSet<ContentRef> {
-        named_contents(self.index()).map(|(content, _)| content).collect()
+        named_contents(self.index())
+            .map(|(content, _)| content)
+            .collect()
     }
 }
 
-/// A content file that is missing spoils its node and nothing else, as in the layer that it was missing from.
+/// A content file that is missing spoils its node and nothing else, as in the layer that it was
+/// missing from.
 fn link(from: &Path, to: &Path) -> Result<(), LayerError> {
     match fault::step().and_then(|()| std::fs::hard_link(from, to)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -1,7 +1,8 @@
 //! Frozen layers' indexes, merged for looking things up.
 //!
-//! A stack may have hundreds of layers, most of them small. What says the same as several adjacent ones is one index; runs
-//! of them are chosen by size, so that a stack of any depth is looked up in a few.
+//! A stack may have hundreds of layers, most of them small. What says the same as several adjacent
+//! ones is one index; runs of them are chosen by size, so that a stack of any depth is looked up in
+//! a few.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
@@ -26,8 +27,8 @@ pub(super) struct Run {
 }
 
 impl MergedIndexes {
-    /// Costs O(what small layers say), or nothing where another stack on the same layers was merged before. `frozen` is
-    /// newest first.
+    /// Costs O(what small layers say), or nothing where another stack on the same layers was merged
+    /// before. `frozen` is newest first.
     pub fn of(frozen: &[Arc<FrozenLayer>]) -> MergedIndexes {
         let sizes: Vec<u64> = frozen.iter().map(|layer| size(layer.index())).collect();
         MergedIndexes {
@@ -57,14 +58,15 @@ fn size(index: &LayerIndex) -> u64 {
     index.node_count() + index.dentry_count() + 1
 }
 
-/// Which adjacent layers are to be looked up as one: ranges, all layers in order. `sizes` is newest first. It depends on the
-/// layers beneath alone where one range ends, so that stacks have their older ranges in common.
+/// Which adjacent layers are to be looked up as one: ranges, all layers in order. `sizes` is newest
+/// first. It depends on the layers beneath alone where one range ends, so that stacks have their
+/// older ranges in common.
 fn plan(sizes: &[u64]) -> Vec<(usize, usize)> {
     runs_by_size(sizes, 0..=ENTRIES_MAX)
 }
 
-/// Ranges of adjacent sizes, newest first. Each is at least twice as great as the one before, unless the sum of both is past
-/// the end of `sums`, and that sum is not below its start.
+/// Ranges of adjacent sizes, newest first. Each is at least twice as great as the one before,
+/// unless the sum of both is past the end of `sums`, and that sum is not below its start.
 pub fn runs_by_size(sizes: &[u64], sums: RangeInclusive<u64>) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize, u64)> = Vec::new();
     for (at, size) in sizes.iter().enumerate().rev() {
@@ -79,7 +81,10 @@ pub fn runs_by_size(sizes: &[u64], sums: RangeInclusive<u64>) -> Vec<(usize, usi
         }
         runs.push(run);
     }
-    runs.iter().rev().map(|(start, end, _)| (*start, *end)).collect()
+    runs.iter()
+        .rev()
+        .map(|(start, end, _)| (*start, *end))
+        .collect()
 }
 
 /// The index of a run, which its newest layer remembers for other stacks.
@@ -95,7 +100,9 @@ fn index_of(run: &[Arc<FrozenLayer>]) -> Option<Arc<LayerIndex>> {
     if let Some(index) = found.and_then(|known| known.index.upgrade()) {
         return Some(index);
     }
-    let index = Arc::new(LayerIndex::merged(run.iter().rev().map(|layer| layer.index())));
+    let index = Arc::new(LayerIndex::merged(
+        run.iter().rev().map(|layer| layer.index()),
+    ));
     known.push(Run {
         layers,
         index: Arc::downgrade(&index),
@@ -141,7 +148,8 @@ mod tests {
             _ => FileKind::Regular,
         };
         prop_oneof![
-            (ino(), any::<u32>()).prop_map(move |(ino, uid)| Op::PutNode(ino, node(kind(ino), uid))),
+            (ino(), any::<u32>())
+                .prop_map(move |(ino, uid)| Op::PutNode(ino, node(kind(ino), uid))),
             ino().prop_map(Op::DropNode),
             (ino(), name(), ino()).prop_map(|(parent, name, ino)| Op::PutDentry {
                 parent,
@@ -180,7 +188,8 @@ mod tests {
                     .flat_map(|dir| dir.arrived_after(0))
                 {
                     let is_below = names.iter().any(|(_, known, _)| known == name);
-                    let dentry = newest().find_map(|index| index.dir(Ino(parent))?.get(name.as_bytes()));
+                    let dentry =
+                        newest().find_map(|index| index.dir(Ino(parent))?.get(name.as_bytes()));
                     if !is_below {
                         names.push((band + number, name.clone(), dentry));
                     }

@@ -24,8 +24,8 @@ pub struct Node {
     pub perm: u16,
     pub uid: u32,
     pub gid: u32,
-    /// Names that lead to the node; directories: 2 and one for each subdirectory. 0 once unlinked and still in use;
-    /// such nodes are dropped when the layer is opened.
+    /// Names that lead to the node; directories: 2 and one for each subdirectory. 0 once unlinked
+    /// and still in use; such nodes are dropped when the layer is opened.
     pub nlink: u32,
     pub rdev: u32,
     /// Bytes; for a symlink its target's length, for a directory 0.
@@ -34,15 +34,15 @@ pub struct Node {
     pub mtime: Timestamp,
     pub ctime: Timestamp,
     pub content: Content,
-    /// Where the node stood in the base, if it comes from there. Stays with the node through renames.
-    /// Boxed: most nodes of a large layer were made in it.
+    /// Where the node stood in the base, if it comes from there. Stays with the node through
+    /// renames. Boxed: most nodes of a large layer were made in it.
     pub origin: Option<Box<Origin>>,
     /// With the flags among them: see [`Node::flags`].
     pub xattrs: Xattrs,
 }
 
-/// How names begin that stand among a node's extended attributes because a record's fields are fixed. No program can set
-/// or see one.
+/// How names begin that stand among a node's extended attributes because a record's fields are
+/// fixed. No program can set or see one.
 const OWN: &[u8] = b"tine.";
 const FLAGS: &[u8] = b"tine.flags";
 const OPERATION: &[u8] = b"tine.operation";
@@ -50,7 +50,10 @@ const OPERATION: &[u8] = b"tine.operation";
 impl Node {
     /// What `chattr` set.
     pub fn flags(&self) -> InodeFlags {
-        let bits = self.xattrs.get(FLAGS).and_then(|value| (**value).try_into().ok());
+        let bits = self
+            .xattrs
+            .get(FLAGS)
+            .and_then(|value| (**value).try_into().ok());
         let flags = bits.and_then(|bits| InodeFlags::from_bits(u32::from_le_bytes(bits)));
         flags.unwrap_or_default()
     }
@@ -91,7 +94,8 @@ pub enum Content {
     Link(Box<[u8]>),
     /// In a layer's own store: this layer's, or that of a frozen one beneath it.
     Own(ContentRef),
-    /// In the main checkout: a file's bytes, or the names of a directory that the layers do not speak of.
+    /// In the main checkout: a file's bytes, or the names of a directory that the layers do not
+    /// speak of.
     Carried(Box<CarriedContent>),
 }
 
@@ -100,9 +104,11 @@ impl Content {
     pub fn own(&self) -> Option<ContentRef> {
         match self {
             Content::Own(content) => Some(*content),
-            Content::Empty | Content::Base | Content::Blob(_) | Content::Link(_) | Content::Carried(_) => {
-                None
-            }
+            Content::Empty
+            | Content::Base
+            | Content::Blob(_)
+            | Content::Link(_)
+            | Content::Carried(_) => None,
         }
     }
 }
@@ -148,9 +154,15 @@ pub enum Dentry {
 pub enum Op {
     /// Sets the node. A content of this layer's own that the node had and has no longer is freed.
     PutNode(Ino, Node),
-    /// The node's bytes changed: a shorter form of `PutNode` with a new size, and `mtime` and `ctime` set to `time`.
-    Written { ino: Ino, size: u64, time: Timestamp },
-    /// Forgets the node and, if it was a directory, all that the layer says of names in it. Its content is freed.
+    /// The node's bytes changed: a shorter form of `PutNode` with a new size, and `mtime` and
+    /// `ctime` set to `time`.
+    Written {
+        ino: Ino,
+        size: u64,
+        time: Timestamp,
+    },
+    /// Forgets the node and, if it was a directory, all that the layer says of names in it. Its
+    /// content is freed.
     DropNode(Ino),
     PutDentry {
         parent: Ino,

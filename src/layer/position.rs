@@ -16,8 +16,8 @@ pub struct LogPosition {
     pub instance: u64,
     /// Bytes.
     pub len: u64,
-    /// A hash of these bytes, where they are not too many: a log that begins with the same ones says the same of that
-    /// moment, whoever opened it.
+    /// A hash of these bytes, where they are not too many: a log that begins with the same ones
+    /// says the same of that moment, whoever opened it.
     pub prefix: Option<u64>,
 }
 
@@ -65,8 +65,8 @@ pub(super) struct PrefixHash {
 }
 
 impl PrefixHash {
-    /// The hash of the first `len` bytes of the log in `file`; `None` where they are too many, or cannot be read. `len`
-    /// never becomes less.
+    /// The hash of the first `len` bytes of the log in `file`; `None` where they are too many, or
+    /// cannot be read. `len` never becomes less.
     pub fn hash(&self, file: &File, len: u64) -> Option<u64> {
         let mut hashed = self.hashed.lock();
         let (hashed_len, hasher) = &mut *hashed;

@@ -7,8 +7,9 @@ use std::os::unix::fs::FileExt;
 /// Bytes copied at once where the kernel cannot copy by itself.
 const COPY_CHUNK: usize = 1 << 20;
 
-/// Makes a file read as zeroes from `len` on, whatever it had there. It stays as long as it is: after a power failure its
-/// content may have its former length again, and a file that ends before has lost something. How long that is.
+/// Makes a file read as zeroes from `len` on, whatever it had there. It stays as long as it is:
+/// after a power failure its content may have its former length again, and a file that ends before
+/// has lost something. How long that is.
 pub(super) fn clear_beyond(file: &File, len: u64) -> io::Result<u64> {
     let there = file.metadata()?.len();
     if there > len {
@@ -43,7 +44,8 @@ pub(super) fn zero_range(file: &File, offset: u64, count: u64) -> io::Result<()>
     Ok(())
 }
 
-/// Writes the bytes `start..end`, as far as they are data of the file, onto themselves. What cannot be read is left alone.
+/// Writes the bytes `start..end`, as far as they are data of the file, onto themselves. What cannot
+/// be read is left alone.
 pub(super) fn write_onto_itself(file: &File, start: u64, end: u64) -> io::Result<()> {
     let end = end.min(file.metadata()?.len());
     let mut buffer = vec![0; COPY_CHUNK.min(end.saturating_sub(start) as usize)];
@@ -68,8 +70,8 @@ pub(super) fn write_onto_itself(file: &File, start: u64, end: u64) -> io::Result
     Ok(())
 }
 
-/// Makes the empty file `to` hold the first `len` bytes of `from`: shared where the disk can, otherwise copied without
-/// its holes.
+/// Makes the empty file `to` hold the first `len` bytes of `from`: shared where the disk can,
+/// otherwise copied without its holes.
 pub(super) fn clone_or_copy(from: &File, to: &File, len: u64) -> io::Result<()> {
     if tine_sys::file::clone_file(from, to).is_ok() {
         return to.set_len(len);

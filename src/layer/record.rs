@@ -1,13 +1,15 @@
 //! The format of a log: its header and records, and how they are read.
 //!
-//! A record's header is bound to the layer and to its own offset, so that intact records can be told from bytes that
-//! merely look like one: behind a damaged record the log is searched for records that are still whole. Each record
-//! says up to where the log was on the disk when it was written, and a log to which nothing is added for a while ends
-//! with one that says so of all before it. With both, a tail that a crash tore (cut, nothing acknowledged is lost beyond
-//! what such a crash may lose) is told from damage (refused).
+//! A record's header is bound to the layer and to its own offset, so that intact records can be
+//! told from bytes that merely look like one: behind a damaged record the log is searched for
+//! records that are still whole. Each record says up to where the log was on the disk when it was
+//! written, and a log to which nothing is added for a while ends with one that says so of all
+//! before it. With both, a tail that a crash tore (cut, nothing acknowledged is lost beyond what
+//! such a crash may lose) is told from damage (refused).
 //!
-//! After a power failure a whole record is not enough: what it names may be missing from the disk. So a sync brings the
-//! contents to the disk first, then says in the log how far that holds, and only so far is the log read then.
+//! After a power failure a whole record is not enough: what it names may be missing from the disk.
+//! So a sync brings the contents to the disk first, then says in the log how far that holds, and
+//! only so far is the log read then.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -21,21 +23,24 @@ use super::{LayerError, LayerId, LayerIndex, Op};
 pub(super) const FORMAT_VERSION: u32 = 2;
 /// In the first format the checksum of a record's body did not know whose body it was.
 const UNBOUND_BODIES: u32 = 1;
-/// The log of a layer that was merged of others and has their contents: written as one of [`FORMAT_VERSION`], and refused by
-/// what does not know where those are.
+/// The log of a layer that was merged of others and has their contents: written as one of
+/// [`FORMAT_VERSION`], and refused by what does not know where those are.
 pub(super) const MERGED_VERSION: u32 = 3;
 
 const MAGIC: &[u8; 8] = b"tinelog\n";
 /// Magic, version, layer id, checksum of those.
 pub(super) const HEADER_LEN: usize = 8 + 4 + 8 + 4;
-/// Body length, checksum of layer id, offset and length, checksum of the body that goes on from the one before.
+/// Body length, checksum of layer id, offset and length, checksum of the body that goes on from the
+/// one before.
 const RECORD_HEADER_LEN: usize = 4 + 4 + 4;
-/// The length of the record that a log begins with: [`Body::Opened`], which has a tag and a [`BootId`].
+/// The length of the record that a log begins with: [`Body::Opened`], which has a tag and a
+/// [`BootId`].
 const OPENED_LEN: usize = RECORD_HEADER_LEN + 1 + 16;
 /// Longest body in bytes.
 const RECORD_MAX: u32 = 256 << 20;
 
-/// Identifies one run of the kernel: what a process wrote and did not sync survives until the next one.
+/// Identifies one run of the kernel: what a process wrote and did not sync survives until the next
+/// one.
 pub(super) type BootId = [u8; 16];
 /// Where the kernel does not tell; unsynced tails are then judged as after a power failure.
 pub(super) const UNKNOWN_BOOT: BootId = [0; 16];
@@ -45,12 +50,14 @@ pub(super) const UNKNOWN_BOOT: BootId = [0; 16];
 enum Body {
     /// A process that runs under this kernel writes from here on.
     Opened { boot: BootId },
-    /// One atomic step, written while the first `synced` bytes of the log were known to be on the disk. What a log
-    /// was made with says the greatest number: it was all on the disk before the log took its place.
+    /// One atomic step, written while the first `synced` bytes of the log were known to be on the
+    /// disk. What a log was made with says the greatest number: it was all on the disk before the
+    /// log took its place.
     Ops { synced: u64, ops: Vec<Op> },
     /// Nothing follows.
     Seal,
-    /// All that the first `upto` bytes of the log name is on the disk. `synced` as in [`Body::Ops`].
+    /// All that the first `upto` bytes of the log name is on the disk. `synced` as in
+    /// [`Body::Ops`].
     Complete { synced: u64, upto: u64 },
 }
 
@@ -69,7 +76,8 @@ pub(super) struct Replay {
     pub id: LayerId,
     pub index: LayerIndex,
     pub is_sealed: bool,
-    /// Bytes that are good; what follows is a torn tail, or was not synced before the power was lost.
+    /// Bytes that are good; what follows is a torn tail, or was not synced before the power was
+    /// lost.
     pub good_len: u64,
     /// Whether all of them say that what they name is on the disk.
     pub is_complete: bool,
@@ -78,7 +86,8 @@ pub(super) struct Replay {
     /// Where the last record ends that changes something.
     pub changed_len: u64,
     pub last_boot: Option<BootId>,
-    /// The page cache does not hold any more what was not synced: another run of the kernel wrote it, or it is torn.
+    /// The page cache does not hold any more what was not synced: another run of the kernel wrote
+    /// it, or it is torn.
     pub is_after_power_loss: bool,
 }
 
@@ -110,7 +119,8 @@ fn body_crc(version: u32, header_crc: u32, body: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// A whole record for `offset` of a log of this format, built in `buffer`; `None` where it would be too long.
+/// A whole record for `offset` of a log of this format, built in `buffer`; `None` where it would be
+/// too long.
 pub(super) fn encode(
     body: &BodyRef<'_>,
     version: u32,
@@ -120,10 +130,12 @@ pub(super) fn encode(
 ) -> Option<Vec<u8>> {
     buffer.clear();
     buffer.extend_from_slice(&[0; RECORD_HEADER_LEN]);
-    let mut record =
-        postcard::to_extend(body, buffer).expect("a vector takes any length and these types always encode");
+    let mut record = postcard::to_extend(body, buffer)
+        .expect("a vector takes any length and these types always encode");
     let (header, body) = record.split_at_mut(RECORD_HEADER_LEN);
-    let body_len = u32::try_from(body.len()).ok().filter(|len| *len <= RECORD_MAX)?;
+    let body_len = u32::try_from(body.len())
+        .ok()
+        .filter(|len| *len <= RECORD_MAX)?;
     let header_crc = header_crc(id, offset, body_len);
     let body_crc = body_crc(version, header_crc, body);
     header[..4].copy_from_slice(&body_len.to_le_bytes());
@@ -243,9 +255,12 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
         let (body, next) = match record_at(bytes, 0, at, version, id) {
             Found::Record { body, next } => (body, next),
             Found::Short | Found::Damaged(_) => {
-                if let Some(reason) = damage_at(bytes, at, version, id, !replay.is_after_power_loss) {
-                    // A file system that failed and was mounted again has lost what a power failure takes.
-                    if complete_len.is_none() || damage_at(bytes, at, version, id, false).is_some() {
+                if let Some(reason) = damage_at(bytes, at, version, id, !replay.is_after_power_loss)
+                {
+                    // A file system that failed and was mounted again has lost what a power failure
+                    // takes.
+                    if complete_len.is_none() || damage_at(bytes, at, version, id, false).is_some()
+                    {
                         return Err(corrupt(at, reason));
                     }
                     replay.is_after_power_loss = true;
@@ -270,7 +285,10 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
             Body::Complete { synced, upto } => {
                 replay.note_synced(synced, next);
                 if upto > at as u64 {
-                    return Err(corrupt(at, "the record speaks of more than there is before it"));
+                    return Err(corrupt(
+                        at,
+                        "the record speaks of more than there is before it",
+                    ));
                 }
                 complete_len = complete_len.max(Some(upto));
                 replay.apply(&mut pending, upto);
@@ -282,7 +300,9 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
     replay.is_complete = pending.is_empty() && complete_len.is_some();
     match complete_len {
         // What was written since may be lost in part.
-        Some(complete_len) if replay.is_after_power_loss && !replay.is_sealed && !pending.is_empty() => {
+        Some(complete_len)
+            if replay.is_after_power_loss && !replay.is_sealed && !pending.is_empty() =>
+        {
             replay.good_len = complete_len;
             replay.synced_len = replay.synced_len.min(complete_len);
             replay.changed_len = replay.changed_len.min(complete_len);
@@ -304,8 +324,9 @@ pub(super) struct Remains {
     pub later_records: u64,
 }
 
-/// Reads what is left of the log of the layer `id`, of which nobody knows how much is damaged. `boot` is the kernel run of the
-/// reader. What may be missing from the disk after a power failure is left out, as [`replay`] does.
+/// Reads what is left of the log of the layer `id`, of which nobody knows how much is damaged.
+/// `boot` is the kernel run of the reader. What may be missing from the disk after a power failure
+/// is left out, as [`replay`] does.
 pub(super) fn remains(bytes: &[u8], id: LayerId, boot: BootId) -> Remains {
     let versions = [FORMAT_VERSION, UNBOUND_BODIES];
     let is_first = |version: &u32| {
@@ -315,7 +336,10 @@ pub(super) fn remains(bytes: &[u8], id: LayerId, boot: BootId) -> Remains {
                 Found::Record { .. }
             )
     };
-    let version = versions.into_iter().find(is_first).unwrap_or(FORMAT_VERSION);
+    let version = versions
+        .into_iter()
+        .find(is_first)
+        .unwrap_or(FORMAT_VERSION);
     let whole_at = |at: usize| match record_at(bytes, 0, at, version, id) {
         Found::Record { body, next } => decode(body).ok().map(|body| (body, next)),
         Found::Short | Found::Damaged(_) => None,
@@ -382,7 +406,8 @@ pub(super) fn remains(bytes: &[u8], id: LayerId, boot: BootId) -> Remains {
     }
 }
 
-/// The steps in `bytes`, which stand at `start` of a log of this format; `None` where they are not whole records.
+/// The steps in `bytes`, which stand at `start` of a log of this format; `None` where they are not
+/// whole records.
 pub(super) fn steps(bytes: &[u8], start: u64, version: u32, id: LayerId) -> Option<Vec<Vec<Op>>> {
     let mut steps = Vec::new();
     let mut at = 0;
@@ -423,10 +448,16 @@ impl Replay {
 
 /// Why the record at `at`, which is not whole, is more than a torn tail; `None` where it is one.
 ///
-/// Under the kernel run that wrote it (`same_boot`) nothing but the last write can be cut short: anything else is
-/// damage. After another one began, whatever was not synced may be lost in any order: then only what a later record
-/// knows to have been synced counts.
-fn damage_at(bytes: &[u8], at: usize, version: u32, id: LayerId, same_boot: bool) -> Option<&'static str> {
+/// Under the kernel run that wrote it (`same_boot`) nothing but the last write can be cut short:
+/// anything else is damage. After another one began, whatever was not synced may be lost in any
+/// order: then only what a later record knows to have been synced counts.
+fn damage_at(
+    bytes: &[u8],
+    at: usize,
+    version: u32,
+    id: LayerId,
+    same_boot: bool,
+) -> Option<&'static str> {
     const DAMAGED: &str = "the record is damaged and intact ones follow";
     if same_boot && let Found::Damaged(reason) = record_at(bytes, 0, at, version, id) {
         return Some(reason);

@@ -1,14 +1,17 @@
 //! Disk space and inodes that a store keeps for what frees space.
 //!
-//! It is one file that is allocated and never written. Where the disk is full, what frees space cuts off a part of the file
-//! and uses the blocks that this sets free: records that remove something ([`Reserve::take`]), and commands that free space
-//! ([`Reserve::lend`]). These have shares of their own, so neither depends on what the other has used up.
+//! It is one file that is allocated and never written. Where the disk is full, what frees space
+//! cuts off a part of the file and uses the blocks that this sets free: records that remove
+//! something ([`Reserve::take`]), and commands that free space ([`Reserve::lend`]). These have
+//! shares of their own, so neither depends on what the other has used up.
 //!
-//! As long as the reserve is short nothing else of the store grows, and whatever becomes free goes to the reserve first
-//! ([`Reserve::check_growth`]). A file system that cannot allocate ahead has no reserve.
+//! As long as the reserve is short nothing else of the store grows, and whatever becomes free goes
+//! to the reserve first ([`Reserve::check_growth`]). A file system that cannot allocate ahead has
+//! no reserve.
 //!
-//! Inodes are kept as empty files, the spares, which are removed for a command that frees space, and for a store that is
-//! being opened, where the disk has hardly an inode left. What needs no inode goes on while spares are missing.
+//! Inodes are kept as empty files, the spares, which are removed for a command that frees space,
+//! and for a store that is being opened, where the disk has hardly an inode left. What needs no
+//! inode goes on while spares are missing.
 
 use std::cell::Cell;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -66,7 +69,8 @@ struct State {
     loans: u32,
 }
 
-/// What was cut off is not filled up again while this lives, and nothing of the store grows but by its thread.
+/// What was cut off is not filled up again while this lives, and nothing of the store grows but by
+/// its thread.
 #[must_use]
 pub struct Loan {
     reserve: Arc<Reserve>,
@@ -84,8 +88,8 @@ impl Drop for Loan {
 }
 
 impl Reserve {
-    /// Opens the reserve at `path`, with spares in the directory `spares`, and allocates what it lacks, as far as the disk has
-    /// room.
+    /// Opens the reserve at `path`, with spares in the directory `spares`, and allocates what it
+    /// lacks, as far as the disk has room.
     pub fn open(path: &Path, spares: &Path) -> Reserve {
         let mut options = OpenOptions::new();
         options
@@ -97,7 +101,8 @@ impl Reserve {
         let opened = match tine_sys::file::open_with(path, &mut options) {
             // Nothing is in it that could be lost.
             Err(error) if tine_sys::file::NotAFile::in_error(&error).is_some() => {
-                std::fs::remove_file(path).and_then(|()| tine_sys::file::open_with(path, &mut options))
+                std::fs::remove_file(path)
+                    .and_then(|()| tine_sys::file::open_with(path, &mut options))
             }
             opened => opened,
         };
@@ -146,7 +151,8 @@ impl Reserve {
         &self.path
     }
 
-    /// Fails where something would grow that frees nothing while the reserve is short and cannot be refilled.
+    /// Fails where something would grow that frees nothing while the reserve is short and cannot be
+    /// refilled.
     ///
     /// # Errors
     /// `ENOSPC`.
@@ -160,14 +166,19 @@ impl Reserve {
         }
     }
 
-    /// Frees at least `bytes` for records that remove something; `None` where the reserve has not as much left for them.
+    /// Frees at least `bytes` for records that remove something; `None` where the reserve has not
+    /// as much left for them.
     pub fn take(self: &Arc<Reserve>, bytes: u64) -> Option<Loan> {
         let mut state = self.state.lock();
-        let rest = state.held.checked_sub(bytes.checked_next_multiple_of(PIECE)?)?;
-        (rest >= self.size / PART_FOR_COMMANDS && self.cut(&mut state, rest)).then(|| self.loan(&mut state))
+        let rest = state
+            .held
+            .checked_sub(bytes.checked_next_multiple_of(PIECE)?)?;
+        (rest >= self.size / PART_FOR_COMMANDS && self.cut(&mut state, rest))
+            .then(|| self.loan(&mut state))
     }
 
-    /// Lends a part of the reserve to a command that frees space, where the disk has no room for it otherwise.
+    /// Lends a part of the reserve to a command that frees space, where the disk has no room for it
+    /// otherwise.
     pub fn lend(self: &Arc<Reserve>) -> Loan {
         let mut state = self.state.lock();
         let share = self.size / PART_FOR_COMMANDS;
@@ -188,8 +199,10 @@ impl Reserve {
 
     /// Removes the spares where the disk has fewer inodes than there should be spares.
     fn give_spares(&self, state: &mut State) {
-        let is_scarce =
-            || tine_sys::file::fs_figures(&self.spares).is_ok_and(|it| it.files_free < self.spare_count);
+        let is_scarce = || {
+            tine_sys::file::fs_figures(&self.spares)
+                .is_ok_and(|it| it.files_free < self.spare_count)
+        };
         if self.spare_count == 0 || state.loans > 0 || !is_scarce() {
             return;
         }
@@ -301,7 +314,8 @@ impl Reserve {
         }
     }
 
-    /// Bytes that may be free for this process: root has some that others have not, and the file system may keep back others.
+    /// Bytes that may be free for this process: root has some that others have not, and the file
+    /// system may keep back others.
     fn free(&self) -> u64 {
         match tine_sys::process::effective_uid() {
             0 => self.figure(|figures| figures.blocks_free),
@@ -316,8 +330,9 @@ impl Reserve {
 
     fn figure(&self, blocks: impl FnOnce(&FsFigures) -> u64) -> u64 {
         let parent = self.path.parent().unwrap_or(&self.path);
-        tine_sys::file::fs_figures(parent)
-            .map_or(0, |figures| blocks(&figures).saturating_mul(figures.block_size))
+        tine_sys::file::fs_figures(parent).map_or(0, |figures| {
+            blocks(&figures).saturating_mul(figures.block_size)
+        })
     }
 }
 

@@ -1,10 +1,12 @@
 //! Making a damaged layer whole again, with what can still be read of it.
 //!
-//! The log is cut at its first damaged record. What it says before that may name places that were given up since: their bytes are
-//! punched out, or another file's. Records behind the damage that are whole tell of it, so that no file shows the bytes of another one.
-//! Such a file has the content that a later record gives it, or else its content is lost, which reading it tells.
+//! The log is cut at its first damaged record. What it says before that may name places that were
+//! given up since: their bytes are punched out, or another file's. Records behind the damage that
+//! are whole tell of it, so that no file shows the bytes of another one. Such a file has the
+//! content that a later record gives it, or else its content is lost, which reading it tells.
 //!
-//! Whoever calls this keeps a copy: what the new log does not name is freed when the layer is opened.
+//! Whoever calls this keeps a copy: what the new log does not name is freed when the layer is
+//! opened.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -33,8 +35,9 @@ pub struct Salvaged {
     pub lost_contents: u64,
 }
 
-/// Makes the layer `id` in `dir` one that can be opened: with what its log says before the first damaged record, on the disk when
-/// this returns. What is missing is made anew, empty. Nobody may have it open. It can be done again after a process died in the middle.
+/// Makes the layer `id` in `dir` one that can be opened: with what its log says before the first
+/// damaged record, on the disk when this returns. What is missing is made anew, empty. Nobody may
+/// have it open. It can be done again after a process died in the middle.
 ///
 /// # Errors
 /// [`LayerError::Io`].
@@ -81,8 +84,9 @@ pub fn salvage(dir: &Path, id: LayerId) -> Result<Salvaged, LayerError> {
     Ok(salvaged)
 }
 
-/// Copies the directory of a layer, or whatever else is at `from`, to the new path `to`: on the disk when this returns. What is copied
-/// shares no blocks that a change of one would change in the other.
+/// Copies the directory of a layer, or whatever else is at `from`, to the new path `to`: on the
+/// disk when this returns. What is copied shares no blocks that a change of one would change in the
+/// other.
 ///
 /// # Errors
 /// [`LayerError::Io`].
@@ -102,7 +106,10 @@ pub fn copy_all(from: &Path, to: &Path) -> Result<(), LayerError> {
             .mode(0o600)
             .open(to)
             .map_err(LayerError::io("create", to))?;
-        let len = source.metadata().map_err(LayerError::io("stat", from))?.len();
+        let len = source
+            .metadata()
+            .map_err(LayerError::io("stat", from))?
+            .len();
         return clone_or_copy(&source, &copy, len)
             .and_then(|()| copy.sync_all())
             .map_err(LayerError::io("copy", from));
@@ -128,7 +135,10 @@ fn is_there(path: &Path) -> Result<bool, LayerError> {
 }
 
 /// Removes what is at `path`, unless it is what it must be.
-fn clear_unless(path: &Path, is_right: impl FnOnce(&fs::Metadata) -> bool) -> Result<(), LayerError> {
+fn clear_unless(
+    path: &Path,
+    is_right: impl FnOnce(&fs::Metadata) -> bool,
+) -> Result<(), LayerError> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -166,7 +176,9 @@ impl Later {
             match op {
                 Op::PutNode(ino, node) => {
                     let own = node.content.own().filter(|content| content.layer == id);
-                    later.claims.extend(own.map(|content| (content.place, *ino)));
+                    later
+                        .claims
+                        .extend(own.map(|content| (content.place, *ino)));
                     later.nodes.insert(*ino, Some(node.clone()));
                 }
                 Op::Written { ino, size, .. } => {
@@ -200,7 +212,11 @@ impl Later {
         let mut ops = Vec::new();
         let mut lost = Vec::new();
         for (ino, node) in index.nodes() {
-            let Some(content) = node.content.own().filter(|content| content.layer == self.id) else {
+            let Some(content) = node
+                .content
+                .own()
+                .filter(|content| content.layer == self.id)
+            else {
                 continue;
             };
             let is_anothers = match self.last_claim(content.place) {
@@ -213,12 +229,15 @@ impl Later {
                 Some(None) => true,
                 None => false,
             };
-            let is_gone = is_anothers || was_left && !is_filled(data, files, content.place, node.size)?;
+            let is_gone =
+                is_anothers || was_left && !is_filled(data, files, content.place, node.size)?;
             if !is_gone {
                 continue;
             }
             match after {
-                Some(Some(after)) if after.content != node.content && self.is_of(ino, after, files)? => {
+                Some(Some(after))
+                    if after.content != node.content && self.is_of(ino, after, files)? =>
+                {
                     salvaged.later_contents += 1;
                     let node = Node {
                         content: after.content.clone(),
@@ -275,7 +294,11 @@ impl Later {
         }
         for entry in fs::read_dir(files).map_err(LayerError::io("list", files))? {
             let name = entry.map_err(LayerError::io("list", files))?.file_name();
-            last = last.max(name.to_str().and_then(|name| name.parse().ok()).unwrap_or(0));
+            last = last.max(
+                name.to_str()
+                    .and_then(|name| name.parse().ok())
+                    .unwrap_or(0),
+            );
         }
         Ok(last.saturating_add(1))
     }
@@ -304,8 +327,8 @@ fn is_filled(data: &File, files: &Path, place: Place, size: u64) -> Result<bool,
         Place::File(number) => is_there(&files.join(number.to_string())),
         Place::Slot { .. } if size == 0 => Ok(true),
         Place::Slot { offset, .. } => {
-            let found =
-                tine_sys::file::seek_data(data, offset).map_err(LayerError::io("look into", DATA_NAME))?;
+            let found = tine_sys::file::seek_data(data, offset)
+                .map_err(LayerError::io("look into", DATA_NAME))?;
             Ok(found.is_some_and(|found| found < offset.saturating_add(size)))
         }
     }

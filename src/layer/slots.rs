@@ -34,14 +34,16 @@ impl SlotMap {
         }
     }
 
-    /// The map of a file in which the slots `taken` (offset, capacity) are in use, and the gaps between them.
+    /// The map of a file in which the slots `taken` (offset, capacity) are in use, and the gaps
+    /// between them.
     pub fn rebuild(mut taken: Vec<(u64, u32)>) -> Result<(SlotMap, Vec<(u64, u64)>), BadSlot> {
         taken.sort_unstable();
         let mut map = SlotMap::new();
         let mut gaps = Vec::new();
         for (offset, capacity) in taken {
             let end = offset.checked_add(u64::from(capacity));
-            let is_sound = offset.is_multiple_of(u64::from(SLOT_MIN)) && CAPACITIES.contains(&capacity);
+            let is_sound =
+                offset.is_multiple_of(u64::from(SLOT_MIN)) && CAPACITIES.contains(&capacity);
             match end {
                 Some(end) if is_sound && offset >= map.end && end <= OFFSET_MAX => {
                     if offset > map.end {
@@ -57,8 +59,8 @@ impl SlotMap {
     }
 
     fn add_gap(&mut self, mut start: u64, end: u64) {
-        // A file whose only slot lies far out is possible in a log from elsewhere: what is not listed is not lost,
-        // only not used again before the next opening.
+        // A file whose only slot lies far out is possible in a log from elsewhere: what is not
+        // listed is not lost, only not used again before the next opening.
         const LISTED_MAX: usize = 1 << 20;
         for (class, capacity) in CAPACITIES.into_iter().enumerate().rev() {
             while end - start >= u64::from(capacity) && self.free[class].len() < LISTED_MAX {

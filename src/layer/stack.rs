@@ -6,12 +6,13 @@ use std::sync::Arc;
 use super::contents::named_contents;
 use super::store::SeekWhence;
 use super::{
-    ContentFile, ContentRef, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerIndex, MergedIndexes, Node,
+    ContentFile, ContentRef, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerIndex,
+    MergedIndexes, Node,
 };
 use tine_attr::Ino;
 
-/// One open layer over frozen ones: the only answer to what the layers say of a node or a name. What they do not
-/// speak of is as it is in the base.
+/// One open layer over frozen ones: the only answer to what the layers say of a node or a name.
+/// What they do not speak of is as it is in the base.
 pub struct LayerStack {
     open: Layer,
     /// Newest first.
@@ -20,8 +21,8 @@ pub struct LayerStack {
     frozen_indexes: Vec<Arc<LayerIndex>>,
     /// Frozen and retired layers, by the layer whose contents they hold.
     owners: HashMap<LayerId, Arc<FrozenLayer>>,
-    /// Layers that say nothing here, but hold contents that nodes of the open layer name: of files which programs had open
-    /// when the stack was exchanged.
+    /// Layers that say nothing here, but hold contents that nodes of the open layer name: of files
+    /// which programs had open when the stack was exchanged.
     retired: Vec<Arc<FrozenLayer>>,
 }
 
@@ -60,7 +61,8 @@ impl LayerStack {
         self.open.stand_above(self.frozen.iter());
     }
 
-    /// What the frozen layers say, newest first: to be looked at in this order, and not one for each layer.
+    /// What the frozen layers say, newest first: to be looked at in this order, and not one for
+    /// each layer.
     pub fn frozen_indexes(&self) -> impl DoubleEndedIterator<Item = &LayerIndex> {
         self.frozen_indexes.iter().map(|index| &**index)
     }
@@ -86,16 +88,21 @@ impl LayerStack {
         layers.any(|layer| !layer.is_sealed())
     }
 
-    /// Puts `merged` in the place of the layers that it was merged of, newest first, where the stack has these. They stay at
-    /// hand if what is above names contents of theirs that newer ones have replaced: of files that are open. What the stack
-    /// says is as before.
+    /// Puts `merged` in the place of the layers that it was merged of, newest first, where the
+    /// stack has these. They stay at hand if what is above names contents of theirs that newer ones
+    /// have replaced: of files that are open. What the stack says is as before.
     pub fn exchange(&mut self, merged: &Arc<FrozenLayer>, layers: &[LayerId]) {
         let ids: Vec<LayerId> = self.frozen.iter().map(|layer| layer.id()).collect();
-        let Some(start) = ids.windows(layers.len().max(1)).position(|ids| ids == layers) else {
+        let Some(start) = ids
+            .windows(layers.len().max(1))
+            .position(|ids| ids == layers)
+        else {
             return;
         };
         let named = merged.named();
-        let merged_of = self.frozen.splice(start..start + layers.len(), [merged.clone()]);
+        let merged_of = self
+            .frozen
+            .splice(start..start + layers.len(), [merged.clone()]);
         let merged_of: Vec<Arc<FrozenLayer>> = merged_of.collect();
         let above = self.frozen.iter().take(start).map(|layer| layer.index());
         let above = std::iter::once(self.open.index()).chain(above);
@@ -104,14 +111,16 @@ impl LayerStack {
             .filter(|(content, _)| !named.contains(content))
             .map(|(content, _)| content.layer)
             .collect();
-        let is_needed = |layer: &Arc<FrozenLayer>| layer.content_layers().any(|id| needed.contains(&id));
+        let is_needed =
+            |layer: &Arc<FrozenLayer>| layer.content_layers().any(|id| needed.contains(&id));
         self.retired.extend(merged_of.into_iter().filter(is_needed));
         self.open.stand_above(self.frozen.iter());
         self.owners = by_id(&self.frozen);
         self.owners.extend(by_id(&self.retired));
     }
 
-    /// Lets the open layer stand on `frozen`, newest first. Contents of those that it stood on stay at hand.
+    /// Lets the open layer stand on `frozen`, newest first. Contents of those that it stood on stay
+    /// at hand.
     pub fn stand_on(&mut self, frozen: Vec<Arc<FrozenLayer>>) {
         let shared = frozen.iter().map(|layer| layer.shared_index().clone());
         self.frozen_indexes = shared.collect();
@@ -148,7 +157,10 @@ impl LayerStack {
 
     /// The node as the topmost layer that knows it has it.
     pub fn node(&self, ino: Ino) -> Option<&Node> {
-        self.open.index().node(ino).or_else(|| self.frozen_node(ino))
+        self.open
+            .index()
+            .node(ino)
+            .or_else(|| self.frozen_node(ino))
     }
 
     /// What the topmost layer that speaks of this name says.
@@ -157,13 +169,15 @@ impl LayerStack {
         open.or_else(|| self.frozen_dentry(parent, name))
     }
 
-    /// What a layer beneath the open one says of this name: whether removing it needs a whiteout there.
+    /// What a layer beneath the open one says of this name: whether removing it needs a whiteout
+    /// there.
     pub fn frozen_dentry(&self, parent: Ino, name: &[u8]) -> Option<Dentry> {
         self.frozen_indexes()
             .find_map(|index| index.dir(parent)?.get(name))
     }
 
-    /// The directory that holds the directory `ino`, where a layer says so. Others stand where the base has them.
+    /// The directory that holds the directory `ino`, where a layer says so. Others stand where the
+    /// base has them.
     pub fn dir_parent(&self, ino: Ino) -> Option<Ino> {
         self.indexes().find_map(|index| index.dir_parent(ino))
     }
@@ -183,7 +197,11 @@ impl LayerStack {
     }
 
     /// As [`Layer::content_file`], of whichever layer holds the content.
-    pub fn content_file(&self, content: ContentRef, len: u64) -> Result<Option<ContentFile>, LayerError> {
+    pub fn content_file(
+        &self,
+        content: ContentRef,
+        len: u64,
+    ) -> Result<Option<ContentFile>, LayerError> {
         match self.frozen_owner(content) {
             Some(layer) => layer.content_file(content, len),
             None => self.open.content_file(content, len),
@@ -212,7 +230,8 @@ impl LayerStack {
         }
     }
 
-    /// The frozen layer that holds `content`, or `None` where it is the open layer's own and may be written.
+    /// The frozen layer that holds `content`, or `None` where it is the open layer's own and may be
+    /// written.
     pub fn frozen_owner(&self, content: ContentRef) -> Option<&Arc<FrozenLayer>> {
         self.owners.get(&content.layer)
     }

@@ -17,8 +17,8 @@ use super::fault;
 use super::index::Effects;
 use super::log::{Log, Room, sync_dir};
 use super::{
-    ChangesSince, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, LogPosition, Node, Op,
-    Place, Reserve, Touched,
+    ChangesSince, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, LogPosition,
+    Node, Op, Place, Reserve, Touched,
 };
 use parking_lot::Mutex;
 use tine_attr::Ino;
@@ -30,8 +30,8 @@ const INO_CHUNK: u64 = 1024;
 
 /// A log is compacted past this many bytes …
 const COMPACT_MIN_BYTES: u64 = 4 << 20;
-/// … if it is also this many times longer than a log of what is in the layer now: at the end of a sync, when little is
-/// left to be brought to the disk …
+/// … if it is also this many times longer than a log of what is in the layer now: at the end of a
+/// sync, when little is left to be brought to the disk …
 const COMPACT_FACTOR: u64 = 4;
 /// … or, where nobody syncs, in a commit past this many bytes.
 const COMPACT_UNSYNCED_BYTES: u64 = 64 << 20;
@@ -55,7 +55,8 @@ const EXTEND_WAITS: [Duration; 3] = [
     Duration::from_millis(16),
 ];
 
-/// There while what the kernel holds of the layer in memory may be all there is of it: a sync failed.
+/// There while what the kernel holds of the layer in memory may be all there is of it: a sync
+/// failed.
 const FAILED_NAME: &str = "failed";
 
 /// Figures of a layer.
@@ -71,8 +72,8 @@ pub struct LayerStats {
 
 /// A layer that is being written. One at a time per directory: it holds a lock.
 ///
-/// Reading contents needs `&self` only and may run from several threads at once; the caller (`workspace`) keeps
-/// writers and readers of the same node apart.
+/// Reading contents needs `&self` only and may run from several threads at once; the caller
+/// (`workspace`) keeps writers and readers of the same node apart.
 pub struct Layer {
     dir: PathBuf,
     log: Log,
@@ -81,9 +82,11 @@ pub struct Layer {
     contents: ContentStore,
     /// The next number to be given out; below the index's `inos_below` all are reserved in the log.
     next_ino: u64,
-    /// Content files that became shorter: the rest is cut off once the record that says so is on the disk.
+    /// Content files that became shorter: the rest is cut off once the record that says so is on
+    /// the disk.
     shrunk: HashMap<u64, Ino>,
-    /// Some of them found no room on the disk when they were synced: they must be written again for a sync to mean something.
+    /// Some of them found no room on the disk when they were synced: they must be written again for
+    /// a sync to mean something.
     contents_are_doubted: bool,
     /// The log is not compacted before it has this many bytes.
     compact_at: u64,
@@ -105,8 +108,9 @@ impl Layer {
         Layer::create_with(dir, id, |_| Ok(()))
     }
 
-    /// Makes a layer in the new directory `dir` that begins with what `fill` puts into it: all of that, or no layer. It is
-    /// on the disk when this returns, which takes no longer than for an empty one.
+    /// Makes a layer in the new directory `dir` that begins with what `fill` puts into it: all of
+    /// that, or no layer. It is on the disk when this returns, which takes no longer than for an
+    /// empty one.
     pub fn create_with(
         dir: &Path,
         id: LayerId,
@@ -139,10 +143,11 @@ impl Layer {
         Ok(layer)
     }
 
-    /// Opens the layer in `dir`: reads the log, cuts a torn tail, drops unlinked nodes, frees what nothing names.
+    /// Opens the layer in `dir`: reads the log, cuts a torn tail, drops unlinked nodes, frees what
+    /// nothing names.
     ///
-    /// Errors: [`LayerError::Locked`] while another [`Layer`] is open there, [`LayerError::Frozen`],
-    /// [`LayerError::Corrupt`], [`LayerError::NewerFormat`].
+    /// Errors: [`LayerError::Locked`] while another [`Layer`] is open there,
+    /// [`LayerError::Frozen`], [`LayerError::Corrupt`], [`LayerError::NewerFormat`].
     pub fn open(dir: &Path) -> Result<Layer, LayerError> {
         let (mut log, mut index) = Log::open(dir)?;
         let unlinked: Vec<Op> = index
@@ -185,10 +190,13 @@ impl Layer {
         Ok(layer)
     }
 
-    /// Writes everything once more that is in the page cache: it may be all there is of it, and the kernel takes what it
-    /// failed to write for written.
+    /// Writes everything once more that is in the page cache: it may be all there is of it, and the
+    /// kernel takes what it failed to write for written.
     fn write_again(&mut self) -> Result<(), LayerError> {
-        log::warn!("{}: writing all again, because a sync failed", self.dir.display());
+        log::warn!(
+            "{}: writing all again, because a sync failed",
+            self.dir.display()
+        );
         // These may tell of what failed before, which is what this is about.
         self.contents.forget_errors();
         let _ = self.log.point().sync();
@@ -215,12 +223,14 @@ impl Layer {
         }
     }
 
-    /// Lets records that remove something use `reserve` where the disk is full; nothing else grows while that is short.
+    /// Lets records that remove something use `reserve` where the disk is full; nothing else grows
+    /// while that is short.
     pub fn draw_on(&mut self, reserve: Arc<Reserve>) {
         self.reserve = Some(reserve);
     }
 
-    /// Fails where the store's reserve must be refilled first, and what was freed is not enough for that.
+    /// Fails where the store's reserve must be refilled first, and what was freed is not enough for
+    /// that.
     fn check_growth(&mut self) -> Result<(), LayerError> {
         let Some(reserve) = self.reserve.clone() else {
             return Ok(());
@@ -271,30 +281,31 @@ impl Layer {
         self.log.position()
     }
 
-    /// What changed since `position`; `None` where this layer does not know that moment: its log was compacted, or has
-    /// lost it.
+    /// What changed since `position`; `None` where this layer does not know that moment: its log
+    /// was compacted, or has lost it.
     pub fn changes_since(&self, position: LogPosition) -> Option<ChangesSince> {
         self.log.since(position).map(ChangesSince)
     }
 
-    /// What changed last, and what changed last before the log was compacted: programs may not see it yet. The second is told
-    /// once.
+    /// What changed last, and what changed last before the log was compacted: programs may not see
+    /// it yet. The second is told once.
     pub fn recent_changes(&self) -> (Option<ChangesSince>, Touched) {
         let before = std::mem::take(&mut *self.recent_before.lock());
         (self.changes_since(self.log.recent()), before)
     }
 
-    /// A number for a new node, never given before in this layer or, after [`Layer::reserve_below`], beneath it.
+    /// A number for a new node, never given before in this layer or, after
+    /// [`Layer::reserve_below`], beneath it.
     pub fn allocate_ino(&mut self) -> Result<Ino, LayerError> {
         if self.next_ino >= self.index.inos_below().0 {
-            let below = self
-                .next_ino
-                .checked_add(INO_CHUNK)
-                .ok_or_else(|| LayerError::Corrupt {
-                    path: self.log.path().to_owned(),
-                    offset: self.log.len(),
-                    reason: "all inode numbers have been given out".to_owned(),
-                })?;
+            let below =
+                self.next_ino
+                    .checked_add(INO_CHUNK)
+                    .ok_or_else(|| LayerError::Corrupt {
+                        path: self.log.path().to_owned(),
+                        offset: self.log.len(),
+                        reason: "all inode numbers have been given out".to_owned(),
+                    })?;
             self.commit(vec![Op::ReserveInos { below: Ino(below) }])?;
         }
         let ino = Ino(self.next_ino);
@@ -312,9 +323,9 @@ impl Layer {
         Ok(())
     }
 
-    /// Appends `ops` as one record and then applies them. When it returns, they survive the death of this process. On
-    /// an error (a full disk) nothing has changed; records that remove something find room on a full disk, too: first the
-    /// log's own reserve, then the store's.
+    /// Appends `ops` as one record and then applies them. When it returns, they survive the death
+    /// of this process. On an error (a full disk) nothing has changed; records that remove
+    /// something find room on a full disk, too: first the log's own reserve, then the store's.
     pub fn commit(&mut self, ops: Vec<Op>) -> Result<(), LayerError> {
         if ops.is_empty() {
             return self.log.check();
@@ -397,7 +408,9 @@ impl Layer {
         let makes_room = |op: &Op| match op {
             Op::DropNode(_) | Op::DropDentry { .. } => true,
             Op::PutDentry { dentry, .. } => *dentry == Dentry::Whiteout,
-            Op::Written { ino, size, .. } => self.index.node(*ino).is_some_and(|node| *size < node.size),
+            Op::Written { ino, size, .. } => {
+                self.index.node(*ino).is_some_and(|node| *size < node.size)
+            }
             Op::PutNode(ino, new) => self
                 .index
                 .node(*ino)
@@ -410,7 +423,8 @@ impl Layer {
         }
     }
 
-    /// Gives back what was freed at once, where others wait for it: programs that write elsewhere do not sync this layer.
+    /// Gives back what was freed at once, where others wait for it: programs that write elsewhere
+    /// do not sync this layer.
     fn free_if_full(&mut self) {
         let Some(reserve) = self
             .reserve
@@ -426,13 +440,17 @@ impl Layer {
         }
     }
 
-    /// Makes room for the log on a full disk, out of the store's reserve; false where that has none left. A log that says
-    /// much more than is in the layer now is compacted, which gives back more than it takes.
+    /// Makes room for the log on a full disk, out of the store's reserve; false where that has none
+    /// left. A log that says much more than is in the layer now is compacted, which gives back more
+    /// than it takes.
     fn extend_log(&mut self) -> bool {
         let Some(reserve) = self.reserve.clone() else {
             return false;
         };
-        let compacted = self.index.checkpoint_bytes().saturating_add(COMPACT_FULL_MARGIN);
+        let compacted = self
+            .index
+            .checkpoint_bytes()
+            .saturating_add(COMPACT_FULL_MARGIN);
         if self.log.len() / COMPACT_FULL_FACTOR >= compacted
             && let Some(_loan) = reserve.take(compacted)
         {
@@ -458,7 +476,8 @@ impl Layer {
     }
 
     fn compact_if_due(&mut self) {
-        if self.log.len() < self.compact_at || self.log.len() / COMPACT_FACTOR < self.index.checkpoint_bytes()
+        if self.log.len() < self.compact_at
+            || self.log.len() / COMPACT_FACTOR < self.index.checkpoint_bytes()
         {
             return;
         }
@@ -476,19 +495,24 @@ impl Layer {
         self.sync_for_room()?;
         let recent = self.changes_since(self.log.recent());
         self.log.rewrite(self.index.checkpoint())?;
-        let recent = recent.and_then(|changes| changes.read()).unwrap_or_default();
+        let recent = recent
+            .and_then(|changes| changes.read())
+            .unwrap_or_default();
         *self.recent_before.lock() = recent;
         Ok(())
     }
 
-    /// Runs `write`; if the disk is full and freed contents wait for a sync, makes that room and runs it once more.
+    /// Runs `write`; if the disk is full and freed contents wait for a sync, makes that room and
+    /// runs it once more.
     fn with_room<T>(
         &mut self,
         mut write: impl FnMut(&mut Layer) -> Result<T, LayerError>,
     ) -> Result<T, LayerError> {
         match write(self) {
             Err(error)
-                if is_disk_full(&error) && self.contents.has_freed() && self.sync_for_room().is_ok() =>
+                if is_disk_full(&error)
+                    && self.contents.has_freed()
+                    && self.sync_for_room().is_ok() =>
             {
                 write(self)
             }
@@ -496,8 +520,8 @@ impl Layer {
         }
     }
 
-    /// A sync in the middle of something: files that became shorter are left alone, because one of them may have been
-    /// written past the length that its node still has.
+    /// A sync in the middle of something: files that became shorter are left alone, because one of
+    /// them may have been written past the length that its node still has.
     fn sync_for_room(&mut self) -> Result<(), LayerError> {
         let mut job = self.begin_sync()?;
         let shrunk = std::mem::take(&mut job.shrunk);
@@ -507,8 +531,8 @@ impl Layer {
         result
     }
 
-    /// A place for a content that will have about `expected_len` bytes. Until a record names it, it is dropped at the
-    /// next opening.
+    /// A place for a content that will have about `expected_len` bytes. Until a record names it, it
+    /// is dropped at the next opening.
     pub fn new_content(&mut self, expected_len: u64) -> Result<ContentRef, LayerError> {
         self.log.check()?;
         self.check_growth()?;
@@ -523,9 +547,10 @@ impl Layer {
         }
     }
 
-    /// Writes `data` at `offset` of a content of this layer that holds `len` bytes; the gap between is zeroes. The
-    /// content may move: the answer is its place now, and while that differs from `content` the old one is still whole.
-    /// The caller then commits the node with the new place and size (which frees the old one).
+    /// Writes `data` at `offset` of a content of this layer that holds `len` bytes; the gap between
+    /// is zeroes. The content may move: the answer is its place now, and while that differs from
+    /// `content` the old one is still whole. The caller then commits the node with the new place
+    /// and size (which frees the old one).
     pub fn write_content(
         &mut self,
         content: ContentRef,
@@ -538,8 +563,8 @@ impl Layer {
         self.with_room(|layer| layer.contents.write(content, len, offset, data))
     }
 
-    /// Changes a content's length from `len` to `new_len`, with zeroes (holes where possible) at its new end. May move
-    /// it, as [`Layer::write_content`].
+    /// Changes a content's length from `len` to `new_len`, with zeroes (holes where possible) at
+    /// its new end. May move it, as [`Layer::write_content`].
     pub fn resize_content(
         &mut self,
         content: ContentRef,
@@ -553,7 +578,8 @@ impl Layer {
         self.with_room(|layer| layer.contents.resize(content, len, new_len))
     }
 
-    /// Makes `offset..offset + count` of a content of `len` bytes read as zeroes; a hole where the store can.
+    /// Makes `offset..offset + count` of a content of `len` bytes read as zeroes; a hole where the
+    /// store can.
     pub fn zero_content(
         &mut self,
         content: ContentRef,
@@ -565,7 +591,8 @@ impl Layer {
         self.with_room(|layer| layer.contents.zero(content, len, offset, count))
     }
 
-    /// Reserves disk space for `offset..offset + count` (fallocate with `FALLOC_FL_KEEP_SIZE`). May move the content.
+    /// Reserves disk space for `offset..offset + count` (fallocate with `FALLOC_FL_KEEP_SIZE`). May
+    /// move the content.
     pub fn reserve_content(
         &mut self,
         content: ContentRef,
@@ -591,19 +618,29 @@ impl Layer {
     }
 
     /// Another content with the same bytes, for one that has a file of its own.
-    pub fn duplicate_content(&mut self, content: ContentRef, len: u64) -> Result<ContentRef, LayerError> {
+    pub fn duplicate_content(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+    ) -> Result<ContentRef, LayerError> {
         self.log.check()?;
         self.check_growth()?;
         self.with_room(|layer| layer.contents.duplicate(content, len))
     }
 
-    /// A content of this layer that is the very file which `from` has a content in: for what somebody has open.
-    pub fn adopt_file_of(&mut self, from: &Layer, content: ContentRef) -> Result<ContentRef, LayerError> {
+    /// A content of this layer that is the very file which `from` has a content in: for what
+    /// somebody has open.
+    pub fn adopt_file_of(
+        &mut self,
+        from: &Layer,
+        content: ContentRef,
+    ) -> Result<ContentRef, LayerError> {
         let path = from.contents.reader().path(content.place);
         self.contents.adopt_file(&path)
     }
 
-    /// Reads a content of this layer that holds `len` bytes, at `offset`, until `buffer` is full or the content ends.
+    /// Reads a content of this layer that holds `len` bytes, at `offset`, until `buffer` is full or
+    /// the content ends.
     pub fn read_content(
         &self,
         content: ContentRef,
@@ -637,9 +674,10 @@ impl Layer {
         Ok(bytes.div_ceil(512))
     }
 
-    /// The file that holds a content of `len` bytes and nothing else, `None` where that shares a file with others. It is
-    /// the content's as long as the node has it. When the content gets shorter, the next [`Layer::sync`] cuts the file.
-    /// Not to be called between writing a content and committing its node.
+    /// The file that holds a content of `len` bytes and nothing else, `None` where that shares a
+    /// file with others. It is the content's as long as the node has it. When the content gets
+    /// shorter, the next [`Layer::sync`] cuts the file. Not to be called between writing a content
+    /// and committing its node.
     pub fn backing_file(
         &mut self,
         content: ContentRef,
@@ -647,15 +685,16 @@ impl Layer {
     ) -> Result<Option<Arc<std::fs::File>>, LayerError> {
         self.log.check()?;
         if self.contents.has_more_than(content, len)? {
-            // Cut off before the log is on the disk it would be missing from what a power failure leaves.
+            // Cut off before the log is on the disk it would be missing from what a power failure
+            // leaves.
             self.sync()?;
         }
         self.contents.backing_file(content, len)
     }
 
-    /// Begins to write to a content of `len` bytes while others use the layer; `None` where that must be done with
-    /// [`Layer::write_content`]. Until [`Layer::end_writing`] nobody else may change the content, and a sync that finds no
-    /// room for what was written before fails.
+    /// Begins to write to a content of `len` bytes while others use the layer; `None` where that
+    /// must be done with [`Layer::write_content`]. Until [`Layer::end_writing`] nobody else may
+    /// change the content, and a sync that finds no room for what was written before fails.
     pub fn begin_writing(
         &mut self,
         content: ContentRef,
@@ -666,13 +705,19 @@ impl Layer {
         self.contents.begin_writing(content, len)
     }
 
-    /// What was begun is done, or has failed. Only then may a record be committed that names what was written.
+    /// What was begun is done, or has failed. Only then may a record be committed that names what
+    /// was written.
     pub fn end_writing(&mut self, file: &ContentFile) {
         self.contents.end_writing(file);
     }
 
-    /// The file of a content of `len` bytes, to be read while others use the layer; `None` where it has none of its own.
-    pub fn content_file(&self, content: ContentRef, len: u64) -> Result<Option<ContentFile>, LayerError> {
+    /// The file of a content of `len` bytes, to be read while others use the layer; `None` where it
+    /// has none of its own.
+    pub fn content_file(
+        &self,
+        content: ContentRef,
+        len: u64,
+    ) -> Result<Option<ContentFile>, LayerError> {
         ContentFile::open(self.contents.reader(), content, len)
     }
 
@@ -698,7 +743,8 @@ enum Known {
     Doubted,
 }
 
-/// Says in the log of a layer that was just read which of its contents `data` has lost, before `data` grows over the place.
+/// Says in the log of a layer that was just read which of its contents `data` has lost, before
+/// `data` grows over the place.
 fn give_up_lost(dir: &Path, log: &mut Log, index: &mut LayerIndex) -> Result<(), LayerError> {
     let lost = lost_contents(dir, log.id(), index)?;
     if lost.is_empty() {
@@ -717,7 +763,8 @@ fn give_up_lost(dir: &Path, log: &mut Log, index: &mut LayerIndex) -> Result<(),
     Ok(())
 }
 
-/// Brings a log that was just read to the disk, with all that it names: what it dropped is about to be freed.
+/// Brings a log that was just read to the disk, with all that it names: what it dropped is about to
+/// be freed.
 fn complete_before_freeing(log: &mut Log) -> Result<Known, LayerError> {
     if log.is_synced() {
         return Ok(Known::Complete);

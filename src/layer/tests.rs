@@ -98,7 +98,13 @@ fn read_all(layer: &Layer, ino: Ino) -> Vec<u8> {
 fn write(layer: &mut Layer, ino: Ino, offset: u64, data: &[u8]) -> Result<(), LayerError> {
     let (content, size) = own(layer, ino);
     let moved = layer.write_content(content, size, offset, data)?;
-    put_content(layer, ino, content, moved, size.max(offset + data.len() as u64))
+    put_content(
+        layer,
+        ino,
+        content,
+        moved,
+        size.max(offset + data.len() as u64),
+    )
 }
 
 /// As [`write`], as if others used the layer meanwhile.
@@ -110,7 +116,13 @@ fn write_beside(layer: &mut Layer, ino: Ino, offset: u64, data: &[u8]) -> Result
     let written = file.write(size, offset, data);
     layer.end_writing(&file);
     written?;
-    put_content(layer, ino, content, content, size.max(offset + data.len() as u64))
+    put_content(
+        layer,
+        ino,
+        content,
+        content,
+        size.max(offset + data.len() as u64),
+    )
 }
 
 fn resize(layer: &mut Layer, ino: Ino, new_size: u64) -> Result<(), LayerError> {
@@ -201,7 +213,10 @@ fn a_layer_is_open_once() {
     let (_temp, dir) = temp();
     let layer = Layer::create(&dir, ID).unwrap();
     assert!(matches!(Layer::open(&dir), Err(LayerError::Locked { .. })));
-    assert!(matches!(Layer::create(&dir, ID), Err(LayerError::Io { .. })));
+    assert!(matches!(
+        Layer::create(&dir, ID),
+        Err(LayerError::Io { .. })
+    ));
     drop(layer);
     Layer::open(&dir).unwrap();
 }
@@ -433,7 +448,12 @@ fn a_frozen_layer_is_read_only_and_shared() {
         let node = frozen.index().node(Ino(5)).unwrap();
         let content = node.content.own().unwrap();
         let mut bytes = [0; 9];
-        assert_eq!(frozen.read_content(content, node.size, 1, &mut bytes).unwrap(), 4);
+        assert_eq!(
+            frozen
+                .read_content(content, node.size, 1, &mut bytes)
+                .unwrap(),
+            4
+        );
         assert_eq!(&bytes[..4], b"mall");
 
         let above_temp = tempfile::tempdir().unwrap();
@@ -477,7 +497,8 @@ fn the_topmost_layer_that_speaks_is_heard() {
     let temp = tempfile::tempdir().unwrap();
     let mut frozen = Vec::new();
     for number in 1..=2u64 {
-        let mut layer = Layer::create(&temp.path().join(number.to_string()), LayerId(number)).unwrap();
+        let mut layer =
+            Layer::create(&temp.path().join(number.to_string()), LayerId(number)).unwrap();
         put_file(&mut layer, Ino(10), format!("layer {number}").as_bytes());
         put_file(&mut layer, Ino(10 + number), b"only here");
         layer
@@ -496,8 +517,14 @@ fn the_topmost_layer_that_speaks_is_heard() {
     }])
     .unwrap();
     let stack = LayerStack::new(open, frozen);
-    assert_eq!(stack.dentry(Ino::ROOT, b"both"), Some(Dentry::Entry(Ino(2))));
-    assert_eq!(stack.dentry(Ino::ROOT, b"only2"), Some(Dentry::Entry(Ino(2))));
+    assert_eq!(
+        stack.dentry(Ino::ROOT, b"both"),
+        Some(Dentry::Entry(Ino(2)))
+    );
+    assert_eq!(
+        stack.dentry(Ino::ROOT, b"only2"),
+        Some(Dentry::Entry(Ino(2)))
+    );
     assert_eq!(stack.dentry(Ino::ROOT, b"only1"), Some(Dentry::Whiteout));
     assert_eq!(
         stack.frozen_dentry(Ino::ROOT, b"only1"),
@@ -509,7 +536,9 @@ fn the_topmost_layer_that_speaks_is_heard() {
     let content = node.content.own().unwrap();
     assert_eq!(stack.frozen_owner(content).unwrap().id(), LayerId(2));
     let mut bytes = [0; 7];
-    stack.read_content(content, node.size, 0, &mut bytes).unwrap();
+    stack
+        .read_content(content, node.size, 0, &mut bytes)
+        .unwrap();
     assert_eq!(&bytes, b"layer 2");
 }
 
@@ -519,7 +548,8 @@ fn a_full_disk_changes_nothing() {
     let mut layer = Layer::create(&dir, ID).unwrap();
     put_file(&mut layer, Ino(5), &[1; 1000]);
     layer.sync().unwrap();
-    // Whatever step of a write that moves the content fails: the old state stands, and the next try works.
+    // Whatever step of a write that moves the content fails: the old state stands, and the next try
+    // works.
     for step in 0..50 {
         fault::arm(step, Fault::DiskFull);
         let result = write(&mut layer, Ino(5), 1000, &[2; 100_000]);
@@ -558,7 +588,10 @@ fn a_layer_that_cannot_roll_back_is_poisoned_and_still_read() {
         layer.sync().err(),
         layer.begin_sync().err(),
     ] {
-        assert!(matches!(result, Some(LayerError::Poisoned { .. })), "{result:?}");
+        assert!(
+            matches!(result, Some(LayerError::Poisoned { .. })),
+            "{result:?}"
+        );
     }
     assert_eq!(read_all(&layer, Ino(5)), b"old");
     drop(layer);
@@ -575,10 +608,15 @@ fn a_log_that_nobody_syncs_is_compacted_all_the_same() {
     large.xattrs = BTreeMap::from([(b"user.x"[..].into(), vec![7; 60_000].into())]);
     for round in 0..1300 {
         large.uid = round;
-        layer.commit(vec![Op::PutNode(Ino(5), large.clone())]).unwrap();
+        layer
+            .commit(vec![Op::PutNode(Ino(5), large.clone())])
+            .unwrap();
         assert!(layer.stats().log_bytes < 65 << 20);
     }
     assert!(layer.stats().log_bytes < 20 << 20);
     drop(layer);
-    assert_eq!(Layer::open(&dir).unwrap().index().node(Ino(5)).unwrap().uid, 1299);
+    assert_eq!(
+        Layer::open(&dir).unwrap().index().node(Ino(5)).unwrap().uid,
+        1299
+    );
 }

@@ -3,7 +3,8 @@
 use tine_ops::{ErrorCode, Failure};
 use tine_tools::run::Cancel;
 
-/// Whether a call is still wanted; shared by the thread that does it and the one that hears the client.
+/// Whether a call is still wanted; shared by the thread that does it and the one that hears the
+/// client.
 #[derive(Default)]
 pub struct Call {
     cancel: Cancel,

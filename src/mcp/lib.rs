@@ -1,7 +1,7 @@
 //! The Model Context Protocol: a front end to the daemon for agents, beside the command line.
 //!
-//! It decodes a call, asks the daemon, and replies. Tools mean the fork that is active in the session, as commands mean the
-//! one that they run in.
+//! It decodes a call, asks the daemon, and replies. Tools mean the fork that is active in the
+//! session, as commands mean the one that they run in.
 //!
 //! ```text
 //! client ─► rmcp ─► server ─► tool: arguments ─► tools::*: the daemon, git, a shell ─► tool: structured answer and text

@@ -63,17 +63,25 @@ pub fn list(session: &Session) -> Result<Vec<Resource>, Failure> {
             });
         for path in texts {
             resources.push(
-                Resource::new(format!("{FILE}{}", utf8_percent_encode(path, NOT_IN_PATHS)), path)
-                    .with_description("changed in the active fork"),
+                Resource::new(
+                    format!("{FILE}{}", utf8_percent_encode(path, NOT_IN_PATHS)),
+                    path,
+                )
+                .with_description("changed in the active fork"),
             );
         }
     }
     let (forks, _) = session.with(|connection| connection.forks())?;
-    let others = forks.iter().filter(|fork| Some(&fork.name) != active.as_ref());
+    let others = forks
+        .iter()
+        .filter(|fork| Some(&fork.name) != active.as_ref());
     resources.extend(others.map(|ForkInfo { name, .. }| {
-        Resource::new(format!("{CHANGESET}/{name}"), format!("changeset of {name}"))
-            .with_title(format!("What is uncommitted in the fork {name}"))
-            .with_mime_type("application/json")
+        Resource::new(
+            format!("{CHANGESET}/{name}"),
+            format!("changeset of {name}"),
+        )
+        .with_title(format!("What is uncommitted in the fork {name}"))
+        .with_mime_type("application/json")
     }));
     Ok(resources)
 }
@@ -99,7 +107,8 @@ pub fn read(session: &Session, uri: &str) -> Result<ReadResourceResult, Failure>
     } else if let Some(fork) = fork_of(uri, CHANGESET) {
         let shown = status_of(session, fork)?;
         let json = serde_json::to_string_pretty(&shown).map_err(|error| {
-            Failure::new(ErrorCode::Internal, "the changeset cannot be told").cause(error.to_string())
+            Failure::new(ErrorCode::Internal, "the changeset cannot be told")
+                .cause(error.to_string())
         })?;
         ResourceContents::text(json, uri).with_mime_type("application/json")
     } else if let Some(fork) = fork_of(uri, DIFF) {
@@ -109,16 +118,19 @@ pub fn read(session: &Session, uri: &str) -> Result<ReadResourceResult, Failure>
         }
         ResourceContents::text(shown.diff, uri).with_mime_type("text/x-diff")
     } else {
-        return Err(
-            Failure::new(ErrorCode::NoSuchPath, format!("there is no resource {uri:?}")).hint(format!(
-                "{CHANGESET}, {DIFF}, either with /FORK, and {FILE}PATH are there"
-            )),
-        );
+        return Err(Failure::new(
+            ErrorCode::NoSuchPath,
+            format!("there is no resource {uri:?}"),
+        )
+        .hint(format!(
+            "{CHANGESET}, {DIFF}, either with /FORK, and {FILE}PATH are there"
+        )));
     };
     Ok(ReadResourceResult::new(vec![contents]))
 }
 
-/// The fork that `uri` names beneath `root`: the active one, where it is that; `None` where it is elsewhere.
+/// The fork that `uri` names beneath `root`: the active one, where it is that; `None` where it is
+/// elsewhere.
 fn fork_of<'u>(uri: &'u str, root: &str) -> Option<Option<&'u str>> {
     match uri.strip_prefix(root)? {
         "" => Some(None),
@@ -147,7 +159,10 @@ fn file(session: &Session, uri: &str, path: &str) -> Result<ResourceContents, Fa
 fn too_large(uri: &str) -> Failure {
     Failure::new(
         ErrorCode::Usage,
-        format!("{uri} is larger than a resource may be ({} KiB)", MAX_BYTES >> 10),
+        format!(
+            "{uri} is larger than a resource may be ({} KiB)",
+            MAX_BYTES >> 10
+        ),
     )
     .hint("the tools `read_file` and `diff` show parts of it")
 }

@@ -1,5 +1,5 @@
-//! JSON schemas of arguments and answers, in a form that clients of all kinds take: no references, no formats of Rust's
-//! own, no `null` where a field may simply be left out.
+//! JSON schemas of arguments and answers, in a form that clients of all kinds take: no references,
+//! no formats of Rust's own, no `null` where a field may simply be left out.
 
 use std::sync::Arc;
 
@@ -15,7 +15,10 @@ type Object = Map<String, Value>;
 pub fn of_arguments<T: JsonSchema>() -> (Arc<Object>, String) {
     let mut schema = plain::<T>();
     let description = schema.remove("description");
-    let description = description.as_ref().and_then(Value::as_str).unwrap_or_default();
+    let description = description
+        .as_ref()
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     let description = description.to_owned();
     schema.entry("properties").or_insert_with(|| json!({}));
     (Arc::new(schema), description)
@@ -115,7 +118,9 @@ fn name_values(object: &mut Object) {
 
 /// Paragraphs on a line each: the lines of a doc comment end where the source's do.
 fn unwrapped(text: &str) -> String {
-    let paragraphs = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
+    let paragraphs = text
+        .split("\n\n")
+        .map(|paragraph| paragraph.replace('\n', " "));
     paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 

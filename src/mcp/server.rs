@@ -1,16 +1,17 @@
 //! The protocol itself, by `rmcp`: lists, calls, progress, cancellation, and the end.
 //!
-//! Calls run on threads of their own, so that several run at a time and a cancelled one is let go of at once. Standard
-//! output belongs to the protocol.
+//! Calls run on threads of their own, so that several run at a time and a cancelled one is let go
+//! of at once. Standard output belongs to the protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
 use std::{io, thread};
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, ErrorData, Implementation, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
-    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool as ToolLine,
+    CallToolRequestParams, CallToolResponse, ErrorData, Implementation,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+    ServerConfig, Tool as ToolLine,
 };
 use rmcp::service::{RequestContext, RoleServer, ServerInitializeError};
 use rmcp::{ServerHandler, ServiceExt};
@@ -144,7 +145,10 @@ impl Server {
             };
             work(ended.session, &shared)
         });
-        let token = context.meta.get_progress_token().filter(|_| doing.is_some());
+        let token = context
+            .meta
+            .get_progress_token()
+            .filter(|_| doing.is_some());
         let told = doing.unwrap_or_default();
         let began = Instant::now();
         let mut ticks = interval_at(began, PROGRESS_INTERVAL);
@@ -201,9 +205,10 @@ fn protocol_error(failure: &Failure) -> ErrorData {
         ErrorCode::NoSuchPath | ErrorCode::NoSuchFork | ErrorCode::NotInFork => {
             ErrorData::resource_not_found(message, data)
         }
-        ErrorCode::Usage | ErrorCode::PathRefused | ErrorCode::WrongKind | ErrorCode::InvalidForkName => {
-            ErrorData::invalid_params(message, data)
-        }
+        ErrorCode::Usage
+        | ErrorCode::PathRefused
+        | ErrorCode::WrongKind
+        | ErrorCode::InvalidForkName => ErrorData::invalid_params(message, data),
         _ => ErrorData::internal_error(message, data),
     }
 }
@@ -240,15 +245,19 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let entry = tools::find(&request.name)
-            .ok_or_else(|| ErrorData::invalid_params(format!("there is no tool {:?}", request.name), None))?;
-        let prepared: Box<dyn Prepared> = match entry.prepare(request.arguments.unwrap_or_default()) {
+        let entry = tools::find(&request.name).ok_or_else(|| {
+            ErrorData::invalid_params(format!("there is no tool {:?}", request.name), None)
+        })?;
+        let prepared: Box<dyn Prepared> = match entry.prepare(request.arguments.unwrap_or_default())
+        {
             Ok(prepared) => prepared,
             Err(failure) => return Ok(tool::failed(&failure).into()),
         };
         let doing = prepared.doing();
         let result = self
-            .apart(&context, doing, |session, call| prepared.call(session, call))
+            .apart(&context, doing, |session, call| {
+                prepared.call(session, call)
+            })
             .await?;
         Ok(result.into())
     }
@@ -270,7 +279,9 @@ impl ServerHandler for Server {
         _request: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
+        Ok(ListResourceTemplatesResult::with_all_items(
+            resources::templates(),
+        ))
     }
 
     async fn read_resource(

@@ -43,8 +43,8 @@ pub struct Session {
     agent: AgentId,
     /// Internally synchronised, as all that follows.
     active: Mutex<Option<ForkName>>,
-    /// A fork that is made and becomes the active one when one is needed first: clients start servers only to look at them, too.
-    /// Locked while it is made; taken before `active`.
+    /// A fork that is made and becomes the active one when one is needed first: clients start
+    /// servers only to look at them, too. Locked while it is made; taken before `active`.
     wanted: Mutex<Option<ForkWish>>,
     made: Mutex<Vec<ForkName>>,
     idle: Mutex<Vec<Client>>,
@@ -84,7 +84,11 @@ impl Session {
             common_dir: repository.common_dir().to_owned(),
             store_dir: Store::dir_of(repository),
             buffers,
-            agent: AgentId(format!("mcp-{}-{}", std::process::id(), Timestamp::now().nanos)),
+            agent: AgentId(format!(
+                "mcp-{}-{}",
+                std::process::id(),
+                Timestamp::now().nanos
+            )),
             active: Mutex::default(),
             wanted: Mutex::default(),
             made: Mutex::default(),
@@ -102,7 +106,8 @@ impl Session {
         &self.common_dir
     }
 
-    /// What a command has that runs where the server was started. What such a command would note is told nobody.
+    /// What a command has that runs where the server was started. What such a command would note is
+    /// told nobody.
     pub fn place(&self) -> Place {
         Place::at(self.dir.clone(), Arc::new(Silent))
     }
@@ -197,8 +202,10 @@ impl Session {
                     match make(ForkName::parse(&format!("{NAME_PREFIX}-{number}"))?) {
                         // The branch of one that was deleted may still have its commits.
                         Err(failure)
-                            if matches!(failure.code, ErrorCode::ForkExists | ErrorCode::BranchExists)
-                                && number < 10_000 =>
+                            if matches!(
+                                failure.code,
+                                ErrorCode::ForkExists | ErrorCode::BranchExists
+                            ) && number < 10_000 =>
                         {
                             number += 1;
                         }
@@ -210,16 +217,16 @@ impl Session {
         self.made.lock().push(info.name.clone());
         *self.active.lock() = Some(info.name.clone());
         let place = self.place();
-        let after =
-            self.with(|connection| Ok(after_new(&place, connection, &info, true, HookOutput::Kept)))?;
+        let after = self
+            .with(|connection| Ok(after_new(&place, connection, &info, true, HookOutput::Kept)))?;
         let notes = leads::notes(&place, &info, &after.leads);
         let mut notes = notes.unwrap_or_else(|failure| vec![told(&failure)]);
         notes.extend(after.failed.iter().map(told));
         Ok(MadeFork { info, notes })
     }
 
-    /// The private git directory in which revisions are understood: that of the active fork, while it is mounted, else that of
-    /// the place where the server was started.
+    /// The private git directory in which revisions are understood: that of the active fork, while
+    /// it is mounted, else that of the place where the server was started.
     pub fn git_dir(&self) -> Result<PathBuf, Failure> {
         if let Some(fork) = self.active() {
             let info = self.with(|connection| connection.show(&fork))?;
@@ -231,7 +238,10 @@ impl Session {
     }
 
     /// Asks the daemon over a connection that nobody else uses meanwhile.
-    pub fn with<T>(&self, ask: impl FnOnce(&mut Client) -> Result<T, Failure>) -> Result<T, Failure> {
+    pub fn with<T>(
+        &self,
+        ask: impl FnOnce(&mut Client) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         self.with_named(String::new(), ask)
     }
 
@@ -258,15 +268,21 @@ impl Session {
         answer
     }
 
-    /// Calls an operation on the active fork, which is made if it is wanted; the log of operations has `command`.
-    pub fn call<O: Operation>(&self, mut operation: O, command: String) -> Result<O::Answer, Failure> {
+    /// Calls an operation on the active fork, which is made if it is wanted; the log of operations
+    /// has `command`.
+    pub fn call<O: Operation>(
+        &self,
+        mut operation: O,
+        command: String,
+    ) -> Result<O::Answer, Failure> {
         if let Some(fork) = operation.fork() {
             *fork = Some(self.fork()?);
         }
         self.with_named(command, |connection| connection.call(&operation))
     }
 
-    /// Has the router do something in the active fork, which is made if it is wanted, or in an open buffer.
+    /// Has the router do something in the active fork, which is made if it is wanted, or in an open
+    /// buffer.
     pub fn route(&self, operation: ToolOperation, command: String) -> Result<ToolAnswer, Failure> {
         self.route_in(self.fork_if_any()?, operation, command)
     }
@@ -306,7 +322,8 @@ impl Session {
         self.call_ended.notify_all();
     }
 
-    /// Cancels what is under way, and waits until it has ended, so that no command outlives the session.
+    /// Cancels what is under way, and waits until it has ended, so that no command outlives the
+    /// session.
     pub fn close(&self) {
         let deadline = Instant::now() + FAREWELL;
         let mut calls = self.calls.lock();
@@ -325,11 +342,14 @@ impl Session {
 fn told(failure: &Failure) -> String {
     let hint = failure.hint.iter().map(String::as_str);
     let parts = std::iter::once(failure.message.as_str());
-    let parts = parts.chain(failure.causes.iter().map(String::as_str)).chain(hint);
+    let parts = parts
+        .chain(failure.causes.iter().map(String::as_str))
+        .chain(hint);
     parts.collect::<Vec<_>>().join("; ")
 }
 
 fn no_fork() -> Failure {
-    Failure::new(ErrorCode::NotInFork, "no fork is active in this session")
-        .hint("the tool `fork` makes one and lets it be active, `use_fork` chooses one that is there")
+    Failure::new(ErrorCode::NotInFork, "no fork is active in this session").hint(
+        "the tool `fork` makes one and lets it be active, `use_fork` chooses one that is there",
+    )
 }

@@ -12,7 +12,8 @@ use super::session::Session;
 use tine_ops::{ErrorCode, Failure};
 use tine_render::failure::FailureObject;
 
-/// Bytes of text that one answer holds at most; what is longer is told in pages, or where the rest is.
+/// Bytes of text that one answer holds at most; what is longer is told in pages, or where the rest
+/// is.
 pub const MAX_TEXT: usize = 48 << 10;
 
 /// What clients may tell people of a tool before it is called.
@@ -60,7 +61,8 @@ impl Hints {
     };
 }
 
-/// A tool: its arguments are the type's fields, and what a model is told of it and of them are their doc comments.
+/// A tool: its arguments are the type's fields, and what a model is told of it and of them are
+/// their doc comments.
 pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     const NAME: &'static str;
     /// For people.
@@ -122,7 +124,8 @@ impl<T: Tool> Prepared for T {
 /// An answer as its schema has it: what there is not is left out.
 fn in_json(answer: &impl Serialize) -> Result<Value, Failure> {
     let mut value = serde_json::to_value(answer).map_err(|error| {
-        Failure::new(ErrorCode::Internal, "the answer cannot be told in JSON").cause(error.to_string())
+        Failure::new(ErrorCode::Internal, "the answer cannot be told in JSON")
+            .cause(error.to_string())
     })?;
     leave_out_nulls(&mut value);
     Ok(value)

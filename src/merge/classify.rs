@@ -1,8 +1,10 @@
-//! What git says of a merge, as conflicts: a pure function of its unmerged entries and its messages.
+//! What git says of a merge, as conflicts: a pure function of its unmerged entries and its
+//! messages.
 //!
-//! git tells of one conflict in pieces: an unmerged entry for each version, and a message for each thing that went wrong.
-//! What shares a path, or is named together, belongs together. Where a file cannot be at its path, git puts it at another
-//! (`path~<label>`) and says so; here it has its own path again.
+//! git tells of one conflict in pieces: an unmerged entry for each version, and a message for each
+//! thing that went wrong. What shares a path, or is named together, belongs together. Where a file
+//! cannot be at its path, git puts it at another (`path~<label>`) and says so; here it has its own
+//! path again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +17,21 @@ use tine_path::RepoPath;
 pub(super) struct Classified {
     /// Sorted by path.
     pub conflicts: Vec<Conflict>,
-    /// Where git's tree has versions of them, among them paths of git's making. In the place of a file there may be a
-    /// directory that is not part of it.
+    /// Where git's tree has versions of them, among them paths of git's making. In the place of a
+    /// file there may be a directory that is not part of it.
     pub left_out: BTreeSet<RepoPath>,
-    /// Paths of conflicts at which nobody has a version: old names, directories that were renamed. Something else may
-    /// have taken such a path.
+    /// Paths of conflicts at which nobody has a version: old names, directories that were renamed.
+    /// Something else may have taken such a path.
     pub named_only: BTreeSet<RepoPath>,
 }
 
-/// The kinds of git's messages, those first that say most. What is missing here is told by the versions.
+/// The kinds of git's messages, those first that say most. What is missing here is told by the
+/// versions.
 const KINDS: [(&str, Option<ConflictKind>); 18] = [
-    ("CONFLICT (file/directory)", Some(ConflictKind::DirectoryFile)),
+    (
+        "CONFLICT (file/directory)",
+        Some(ConflictKind::DirectoryFile),
+    ),
     ("CONFLICT (distinct modes)", Some(ConflictKind::TypeChanged)),
     ("CONFLICT (rename/rename)", Some(ConflictKind::RenameRename)),
     (
@@ -206,11 +212,15 @@ impl Groups {
     }
 
     fn of(&self, path: &RepoPath) -> usize {
-        self.of.get(path).map_or(usize::MAX, |&group| self.root(group))
+        self.of
+            .get(path)
+            .map_or(usize::MAX, |&group| self.root(group))
     }
 
     fn members(&self) -> impl Iterator<Item = (&RepoPath, usize)> {
-        self.of.iter().map(|(path, &group)| (path, self.root(group)))
+        self.of
+            .iter()
+            .map(|(path, &group)| (path, self.root(group)))
     }
 }
 
@@ -279,7 +289,9 @@ pub(super) fn by_versions(base: &[Version], ours: &[Version], theirs: &[Version]
                 false => ConflictKind::TypeChanged,
             }
         }
-        ([ours], [theirs]) if is_regular(ours.kind) != is_regular(theirs.kind) => ConflictKind::TypeChanged,
+        ([ours], [theirs]) if is_regular(ours.kind) != is_regular(theirs.kind) => {
+            ConflictKind::TypeChanged
+        }
         ([], _) | (_, []) => ConflictKind::ModifyDelete,
         _ if base.is_empty() => ConflictKind::BothAdded,
         _ => ConflictKind::BothModified,

@@ -56,8 +56,8 @@ pub struct Version {
     pub id: ObjectId,
 }
 
-/// Changes of both sides that exclude each other. What of them does not, such as a rename on one side and an edit on the
-/// other, is in the versions already.
+/// Changes of both sides that exclude each other. What of them does not, such as a rename on one
+/// side and an edit on the other, is in the versions already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     pub kind: ConflictKind,
@@ -114,13 +114,19 @@ impl Conflict {
     }
 }
 
-/// Edits of several conflicts in one tree: where a file takes the place of a directory, nothing more can come into that.
+/// Edits of several conflicts in one tree: where a file takes the place of a directory, nothing
+/// more can come into that.
 pub fn without_what_is_beneath_files(mut edits: Vec<TreeChange>) -> Vec<TreeChange> {
     let files: BTreeSet<RepoPath> = edits
         .iter()
         .filter(|edit| edit.new.is_some())
         .map(|edit| edit.path.clone())
         .collect();
-    edits.retain(|edit| !edit.path.directories_above().any(|dir| files.contains(&dir)));
+    edits.retain(|edit| {
+        !edit
+            .path
+            .directories_above()
+            .any(|dir| files.contains(&dir))
+    });
     edits
 }

@@ -5,8 +5,9 @@
 //!                                   │ Conflict + Resolution ─► edits of the tree
 //! ```
 //!
-//! Nothing here moves a ref, touches a checkout or remembers anything: objects are read, and blobs and trees are added to the
-//! object database, where equal ones are one. The same input gives the same outcome.
+//! Nothing here moves a ref, touches a checkout or remembers anything: objects are read, and blobs
+//! and trees are added to the object database, where equal ones are one. The same input gives the
+//! same outcome.
 
 mod classify;
 pub mod conflict;
@@ -17,7 +18,9 @@ mod walk;
 
 pub use conflict::{Conflict, ConflictKind, MergeSide, Resolution, Version};
 pub use settle::{content_place, settle_content, text_of};
-pub use text::{Favor, MarkerOptions, Style, TextHunk, TextMerge, is_binary, merge_text, takes_back};
+pub use text::{
+    Favor, MarkerOptions, Style, TextHunk, TextMerge, is_binary, merge_text, takes_back,
+};
 pub use tree::{Level, MergeInput, MergeOptions, MergeOutcome, Strategy, merge};
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use super::classify::is_regular;
 use super::conflict::without_what_is_beneath_files;
 use super::text::{Favor, TextMerge, is_binary, merge_text};
 use super::{
-    Conflict, ConflictKind, Level, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy, Version,
+    Conflict, ConflictKind, Level, MergeOptions, MergeOutcome, MergeSide, Resolution, Strategy,
+    Version,
 };
 use tine_git::{GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
 use tine_path::RepoPath;
@@ -12,12 +13,16 @@ use tine_path::RepoPath;
 /// The largest text that is merged line by line here, in bytes.
 pub(super) const MAX_TEXT_BYTES: u64 = 32 << 20;
 
-/// The texts of a conflict, merged; `None` where it is about something else, or where one is no text or larger than
-/// 32 MiB.
-pub fn text_of(repository: &Repository, conflict: &Conflict) -> Result<Option<TextMerge>, GitError> {
+/// The texts of a conflict, merged; `None` where it is about something else, or where one is no
+/// text or larger than 32 MiB.
+pub fn text_of(
+    repository: &Repository,
+    conflict: &Conflict,
+) -> Result<Option<TextMerge>, GitError> {
     // What git is told to take for binary is no text, whatever it holds.
     let is_binary_kind = conflict.kind == ConflictKind::Binary;
-    let Some(FileVersions { base, ours, theirs }) = FileVersions::of(conflict).filter(|_| !is_binary_kind)
+    let Some(FileVersions { base, ours, theirs }) =
+        FileVersions::of(conflict).filter(|_| !is_binary_kind)
     else {
         return Ok(None);
     };
@@ -69,7 +74,8 @@ impl FileVersions<'_> {
     }
 }
 
-/// The mode of a file that both sides have: that of the side which changed it. Where both did, `favor` decides.
+/// The mode of a file that both sides have: that of the side which changed it. Where both did,
+/// `favor` decides.
 fn merged_kind(
     base: Option<TreeEntryKind>,
     ours: TreeEntryKind,
@@ -90,9 +96,10 @@ fn merged_kind(
     }
 }
 
-/// What a conflict becomes where the lines that conflict are those of `favor`, and all else is merged: as git's `-X ours` and
-/// `-X theirs`. Of a binary file the content is that side's; its mode is merged. `None` where the conflict is about something else
-/// than what a file holds, and for both sides of a binary file.
+/// What a conflict becomes where the lines that conflict are those of `favor`, and all else is
+/// merged: as git's `-X ours` and `-X theirs`. Of a binary file the content is that side's; its
+/// mode is merged. `None` where the conflict is about something else than what a file holds, and
+/// for both sides of a binary file.
 pub fn settle_content(
     repository: &Repository,
     conflict: &Conflict,
@@ -123,8 +130,9 @@ pub fn settle_content(
     }))
 }
 
-/// Where a content goes that somebody gives for a conflict, and as what: a file in the merged mode, or a symlink where all sides that
-/// have something have symlinks. `None` where all have submodules.
+/// Where a content goes that somebody gives for a conflict, and as what: a file in the merged mode,
+/// or a symlink where all sides that have something have symlinks. `None` where all have
+/// submodules.
 pub fn content_place(conflict: &Conflict) -> Option<(RepoPath, TreeEntryKind)> {
     let first = |side| conflict.versions(side).first();
     let (base, ours, theirs) = (
@@ -140,7 +148,11 @@ pub fn content_place(conflict: &Conflict) -> Option<(RepoPath, TreeEntryKind)> {
         Some(_) => sides.map(|version| version.kind).collect(),
         None => vec![present.kind],
     };
-    let regular: Vec<TreeEntryKind> = kinds.iter().copied().filter(|kind| is_regular(*kind)).collect();
+    let regular: Vec<TreeEntryKind> = kinds
+        .iter()
+        .copied()
+        .filter(|kind| is_regular(*kind))
+        .collect();
     let kind = match regular.as_slice() {
         [ours, theirs] => {
             let base = base.map(|base| base.kind).filter(|kind| is_regular(*kind));

@@ -63,10 +63,13 @@ impl Sides {
         (repository, outcome)
     }
 
-    /// The merged tree: `<path>=<content>` for each file, a symlink with `->`, an executable with `*`.
+    /// The merged tree: `<path>=<content>` for each file, a symlink with `->`, an executable with
+    /// `*`.
     fn tree(&self, level: Level, strategy: Strategy) -> String {
         let (_, outcome) = self.merge(level, strategy);
-        let listed = self.test.git(&["ls-tree", "-r", &outcome.tree_id.to_string()]);
+        let listed = self
+            .test
+            .git(&["ls-tree", "-r", &outcome.tree_id.to_string()]);
         let line = |line: &str| {
             let (head, path) = line.split_once('\t').unwrap();
             let words: Vec<&str> = head.split(' ').collect();
@@ -90,7 +93,11 @@ impl Sides {
 }
 
 fn write(files: &'static [(&'static str, &'static str)]) -> impl Fn(&TestRepository) {
-    move |test| files.iter().for_each(|(path, content)| test.write(path, content))
+    move |test| {
+        files
+            .iter()
+            .for_each(|(path, content)| test.write(path, content))
+    }
 }
 
 fn remove(test: &TestRepository, path: &str) {
@@ -111,12 +118,18 @@ fn texts_are_settled_line_by_line_and_clean_changes_stay() {
     let sides = Sides::new(
         write(&[("a", "1\n2\n3\n4\n5\n6\n7\n8\n9\n"), ("b", "b\n")]),
         write(&[("a", "ours\n2\n3\n4\n5\n6\n7\n8\nclean\n"), ("c", "c\n")]),
-        write(&[("a", "theirs\n2\n3\n4\nclean too\n6\n7\n8\n9\n"), ("d", "d\n")]),
+        write(&[
+            ("a", "theirs\n2\n3\n4\nclean too\n6\n7\n8\n9\n"),
+            ("d", "d\n"),
+        ]),
     );
     assert_eq!(sides.open(Level::Text, Strategy::Abort), ["BothModified a"]);
     assert_eq!(sides.tree(Level::Text, Strategy::Abort), "b=b c=c d=d");
     let rest = "2,3,4,clean too,6,7,8,clean b=b c=c d=d";
-    assert_eq!(sides.tree(Level::Text, Strategy::Ours), format!("a=ours,{rest}"));
+    assert_eq!(
+        sides.tree(Level::Text, Strategy::Ours),
+        format!("a=ours,{rest}")
+    );
     assert_eq!(
         sides.tree(Level::Text, Strategy::Theirs),
         format!("a=theirs,{rest}")
@@ -184,7 +197,10 @@ fn additions_are_settled_as_texts_too() {
     assert_eq!(sides.open(Level::Text, Strategy::Abort), ["BothAdded a"]);
     assert_eq!(sides.tree(Level::Text, Strategy::Ours), "a*=ours z=z");
     assert_eq!(sides.tree(Level::Text, Strategy::Theirs), "a=theirs z=z");
-    assert_eq!(sides.tree(Level::Text, Strategy::Union), "a*=ours,theirs z=z");
+    assert_eq!(
+        sides.tree(Level::Text, Strategy::Union),
+        "a*=ours,theirs z=z"
+    );
 }
 
 #[test]
@@ -240,7 +256,10 @@ fn what_is_no_text_is_settled_by_whole_versions() {
             sides.open(level, Strategy::Union),
             ["Binary binary", "TypeChanged kind", "BothModified link"]
         );
-        assert_eq!(sides.tree(level, Strategy::Union), "gone=1,2,3,4,ours mode*=m");
+        assert_eq!(
+            sides.tree(level, Strategy::Union),
+            "gone=1,2,3,4,ours mode*=m"
+        );
     }
 }
 
@@ -308,11 +327,22 @@ fn a_directory_that_went_to_several_places_is_told_and_loses_nothing() {
         write(&[("dir/new", "new\n")]),
     );
     let (_, outcome) = sides.merge(Level::Text, Strategy::Abort);
-    assert_eq!(sides.open(Level::Text, Strategy::Abort), ["DirectoryRenamed dir"]);
+    assert_eq!(
+        sides.open(Level::Text, Strategy::Abort),
+        ["DirectoryRenamed dir"]
+    );
     assert!(outcome.conflicts[0].ours.is_empty() && outcome.conflicts[0].theirs.is_empty());
-    assert!(sides.tree(Level::Text, Strategy::Abort).contains("dir/new=new"));
+    assert!(
+        sides
+            .tree(Level::Text, Strategy::Abort)
+            .contains("dir/new=new")
+    );
     assert!(sides.open(Level::Text, Strategy::Ours).is_empty());
-    assert!(sides.tree(Level::Text, Strategy::Ours).contains("dir/new=new"));
+    assert!(
+        sides
+            .tree(Level::Text, Strategy::Ours)
+            .contains("dir/new=new")
+    );
 }
 
 #[test]
@@ -399,7 +429,13 @@ fn whole_files_of_histories_that_crossed_are_merged_over_the_first_base() {
         theirs: test.id_of("other"),
         allow_unrelated: false,
     };
-    assert_eq!(repository.merge_bases(input.ours, input.theirs).unwrap().len(), 2);
+    assert_eq!(
+        repository
+            .merge_bases(input.ours, input.theirs)
+            .unwrap()
+            .len(),
+        2
+    );
     for level in [Level::Text, Level::Path] {
         let options = MergeOptions {
             level,
@@ -451,7 +487,11 @@ fn texts_past_a_limit_are_taken_whole() {
     );
     let (repository, outcome) = sides.merge(Level::Text, Strategy::Abort);
     assert_eq!(outcome.conflicts[0].kind, ConflictKind::BothModified);
-    assert!(text_of(&repository, &outcome.conflicts[0]).unwrap().is_none());
+    assert!(
+        text_of(&repository, &outcome.conflicts[0])
+            .unwrap()
+            .is_none()
+    );
     assert_eq!(sides.open(Level::Text, Strategy::Union), ["BothModified a"]);
     assert_eq!(sides.open(Level::Path, Strategy::Abort), ["Binary a"]);
     let (_, ours) = sides.merge(Level::Text, Strategy::Ours);

@@ -5,10 +5,11 @@
 //! base ─► theirs  hunks ┴─►  become one region of the base  ─►   else ─► a conflict
 //! ```
 //!
-//! The rules are those of `git merge-file`: changes with no unchanged line between them touch, and what both sides changed
-//! alike is no conflict. Within a conflict ours and theirs are compared once more; the lines that they share are no part
-//! of it, unless there are three or fewer between two differences ([`Style::Merge`]; where the base is shown it would not
-//! fit, so the conflict stays whole).
+//! The rules are those of `git merge-file`: changes with no unchanged line between them touch, and
+//! what both sides changed alike is no conflict. Within a conflict ours and theirs are compared
+//! once more; the lines that they share are no part of it, unless there are three or fewer between
+//! two differences ([`Style::Merge`]; where the base is shown it would not fit, so the conflict
+//! stays whole).
 
 mod render;
 #[cfg(test)]
@@ -27,7 +28,10 @@ const BINARY_LOOK_BYTES: usize = 8000;
 
 /// Whether git would take these bytes for no text.
 pub fn is_binary(content: &[u8]) -> bool {
-    content.iter().take(BINARY_LOOK_BYTES).any(|&byte| byte == 0)
+    content
+        .iter()
+        .take(BINARY_LOOK_BYTES)
+        .any(|&byte| byte == 0)
 }
 
 pub use self::reversal::takes_back;
@@ -64,11 +68,12 @@ pub struct TextHunk<'a> {
     pub theirs_lines: Range<usize>,
 }
 
-/// Merges what ours and theirs made of `base`. Costs grow with the lines and with the differences between them; lines
-/// are counted with 31 bits.
+/// Merges what ours and theirs made of `base`. Costs grow with the lines and with the differences
+/// between them; lines are counted with 31 bits.
 pub fn merge_text(base: &[u8], ours: &[u8], theirs: &[u8]) -> TextMerge {
     let mut interner = Interner::new(0);
-    let [base, ours, theirs] = [base, ours, theirs].map(|content| Lines::new(content, &mut interner));
+    let [base, ours, theirs] =
+        [base, ours, theirs].map(|content| Lines::new(content, &mut interner));
     let regions = regions(&base, &ours, &theirs, interner.num_tokens());
     TextMerge {
         base,
@@ -218,7 +223,8 @@ impl<'a> Followed<'a> {
         Some(next)
     }
 
-    /// Where a line of the base is in the side: one that is in no difference, behind the last one taken.
+    /// Where a line of the base is in the side: one that is in no difference, behind the last one
+    /// taken.
     fn side_line(&self, base_line: usize) -> usize {
         self.side_end + base_line.saturating_sub(self.base_end)
     }
@@ -228,7 +234,10 @@ impl<'a> Followed<'a> {
 fn regions(base: &Lines, ours: &Lines, theirs: &Lines, token_count: u32) -> Vec<Region> {
     let our_differences = differences(&base.tokens, &ours.tokens, token_count);
     let their_differences = differences(&base.tokens, &theirs.tokens, token_count);
-    let (mut left, mut right) = (Followed::new(&our_differences), Followed::new(&their_differences));
+    let (mut left, mut right) = (
+        Followed::new(&our_differences),
+        Followed::new(&their_differences),
+    );
     let mut regions = Vec::new();
     while let Some(start) = [left.next_start(), right.next_start()]
         .into_iter()
@@ -257,7 +266,8 @@ fn regions(base: &Lines, ours: &Lines, theirs: &Lines, token_count: u32) -> Vec<
             (_, []) => Outcome::Ours,
             ([], _) => Outcome::Theirs,
             ([one], [other])
-                if one.before == other.before && ours.tokens(&one.after) == theirs.tokens(&other.after) =>
+                if one.before == other.before
+                    && ours.tokens(&one.after) == theirs.tokens(&other.after) =>
             {
                 // As if nobody had changed anything.
                 continue;
@@ -282,9 +292,14 @@ fn conflict(
     theirs_range: &Range<usize>,
     token_count: u32,
 ) -> Outcome {
-    let within =
-        |lines: Range<usize>, range: &Range<usize>| lines.start + range.start..lines.end + range.start;
-    let found = differences(ours.tokens(ours_range), theirs.tokens(theirs_range), token_count);
+    let within = |lines: Range<usize>, range: &Range<usize>| {
+        lines.start + range.start..lines.end + range.start
+    };
+    let found = differences(
+        ours.tokens(ours_range),
+        theirs.tokens(theirs_range),
+        token_count,
+    );
     if found.is_empty() {
         return Outcome::Same;
     }

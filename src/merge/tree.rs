@@ -7,12 +7,15 @@ use super::classify::classify;
 use super::settle::{MAX_TEXT_BYTES, settle};
 use super::text::is_binary;
 use super::walk::{Trees, walk};
-use tine_git::{GitError, MergeTreeSpec, ObjectId, Repository, TreeChange, TreeEntry, TreeEntryKind};
+use tine_git::{
+    GitError, MergeTreeSpec, ObjectId, Repository, TreeChange, TreeEntry, TreeEntryKind,
+};
 
 /// What is merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergeInput {
-    /// A commit or a tree. Without one it is found in the history, which takes commits on both sides.
+    /// A commit or a tree. Without one it is found in the history, which takes commits on both
+    /// sides.
     pub base: Option<ObjectId>,
     /// What is merged into: a commit or a tree.
     pub ours: ObjectId,
@@ -56,16 +59,18 @@ pub enum Strategy {
 pub struct MergeOptions {
     pub level: Level,
     pub strategy: Strategy,
-    /// Files that one side adds stay where it has them, even if the other renamed the directory (`merge.directoryRenames`).
+    /// Files that one side adds stay where it has them, even if the other renamed the directory
+    /// (`merge.directoryRenames`).
     pub ignore_directory_renames: bool,
 }
 
 /// What a merge gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergeOutcome {
-    /// The merged tree, with what the strategy settled. Open conflicts are left out of it: nothing is at their paths,
-    /// but for a directory in the place of a file ([`DirectoryFile`](super::ConflictKind::DirectoryFile)), and what is
-    /// at the paths of a conflict that has no versions.
+    /// The merged tree, with what the strategy settled. Open conflicts are left out of it: nothing
+    /// is at their paths, but for a directory in the place of a file
+    /// ([`DirectoryFile`](super::ConflictKind::DirectoryFile)), and what is at the paths of a
+    /// conflict that has no versions.
     pub tree_id: ObjectId,
     /// Open ones, sorted by path.
     pub conflicts: Vec<Conflict>,
@@ -73,10 +78,11 @@ pub struct MergeOutcome {
     pub settled: Vec<Conflict>,
 }
 
-/// Merges. Refs, indexes and checkouts stay as they are; blobs and trees are added to the object database.
+/// Merges. Refs, indexes and checkouts stay as they are; blobs and trees are added to the object
+/// database.
 ///
-/// At [`Level::Path`] without a base, the best common ancestor is taken, and of several the first: git's would be made of
-/// all of them, by merging texts.
+/// At [`Level::Path`] without a base, the best common ancestor is taken, and of several the first:
+/// git's would be made of all of them, by merging texts.
 ///
 /// # Errors
 /// [`GitError::UnrelatedHistories`] where no base was given and there is none.
@@ -137,7 +143,10 @@ fn merge_texts(
 }
 
 /// Whole files.
-fn merge_paths(repository: &Repository, input: &MergeInput) -> Result<(ObjectId, Vec<Conflict>), GitError> {
+fn merge_paths(
+    repository: &Repository,
+    input: &MergeInput,
+) -> Result<(ObjectId, Vec<Conflict>), GitError> {
     let base = match input.base {
         Some(base) => Some(base),
         None => match repository.merge_bases(input.ours, input.theirs)?.first() {

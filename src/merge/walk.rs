@@ -1,7 +1,8 @@
 //! Merging trees by whole files: three trees side by side, from the root downwards.
 //!
-//! What is equal on two sides is decided without looking into it, so that the costs grow with the changes. A file stays at
-//! its path: renames are not followed. What a file holds and whether it is executable are merged apart.
+//! What is equal on two sides is decided without looking into it, so that the costs grow with the
+//! changes. A file stays at its path: renames are not followed. What a file holds and whether it is
+//! executable are merged apart.
 
 use std::collections::BTreeMap;
 
@@ -98,8 +99,8 @@ struct Directory {
     beneath: Option<usize>,
 }
 
-/// A path at which one side has a directory and the other a file: the file can be there if nothing of the directory
-/// stays.
+/// A path at which one side has a directory and the other a file: the file can be there if nothing
+/// of the directory stays.
 struct Contested {
     path: RepoPath,
     files: Three<Option<Entry>>,
@@ -193,8 +194,14 @@ impl<T: Trees> Walk<'_, T> {
                 ours: Some(ours),
                 theirs: Some(theirs),
             };
-            let kind = three.map(|entry| entry.map(|(kind, _)| kind)).settled().flatten();
-            let id = three.map(|entry| entry.map(|(_, id)| id)).settled().flatten();
+            let kind = three
+                .map(|entry| entry.map(|(kind, _)| kind))
+                .settled()
+                .flatten();
+            let id = three
+                .map(|entry| entry.map(|(_, id)| id))
+                .settled()
+                .flatten();
             if let (Some(kind), Some(id)) = (kind, id) {
                 self.set(path, files.ours, Some((kind, id)), beneath);
                 return Ok(());
@@ -235,7 +242,13 @@ impl<T: Trees> Walk<'_, T> {
     }
 
     /// Lets `path` be as `merged`.
-    fn set(&mut self, path: RepoPath, ours: Option<Entry>, merged: Option<Entry>, beneath: Option<usize>) {
+    fn set(
+        &mut self,
+        path: RepoPath,
+        ours: Option<Entry>,
+        merged: Option<Entry>,
+        beneath: Option<usize>,
+    ) {
         if merged.is_some() {
             self.stays(beneath);
         }

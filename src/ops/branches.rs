@@ -27,8 +27,8 @@ use tine_workspace::{By, ForkName, SnapshotReason, SwitchMove};
 
 /// List the branches of forks
 ///
-/// One line a branch: its name, its commit, who has it checked out, which fork it was made for, how many commits it is ahead of and
-/// behind what it came from, and what its commit is about.
+/// One line a branch: its name, its commit, who has it checked out, which fork it was made for, how
+/// many commits it is ahead of and behind what it came from, and what its commit is about.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -52,8 +52,8 @@ impl Operation for ListBranches {
 
 /// Make a branch
 ///
-/// It is checked out nowhere: `tine branch switch` puts a fork on it. A branch begins at a commit: of a fork or a snapshot that
-/// has uncommitted changes it gets HEAD, and a note says so.
+/// It is checked out nowhere: `tine branch switch` puts a fork on it. A branch begins at a commit:
+/// of a fork or a snapshot that has uncommitted changes it gets HEAD, and a note says so.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -65,7 +65,8 @@ pub struct CreateBranch {
     #[arg(value_name = "NAME")]
     pub branch: String,
 
-    /// Where it begins: FORK, FORK@SNAPSHOT or a revision [default: HEAD of the fork, else of where this runs]
+    /// Where it begins: FORK, FORK@SNAPSHOT or a revision [default: HEAD of the fork, else of where
+    /// this runs]
     #[arg(long, value_name = "POINT")]
     #[serde(default)]
     pub at: Option<String>,
@@ -92,8 +93,8 @@ impl Operation for CreateBranch {
 
 /// Delete branches
 ///
-/// All of them, or none. Refused where one is checked out, and where it has commits that no other branch, no tag and no remote branch
-/// has; with --force these are kept under refs/tine/.
+/// All of them, or none. Refused where one is checked out, and where it has commits that no other
+/// branch, no tag and no remote branch has; with --force these are kept under refs/tine/.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -121,8 +122,8 @@ impl Operation for DeleteBranches {
 
 /// Rename a branch
 ///
-/// Its reflog and its settings go with it. Whoever is on it stays on it, forks as well as checkouts of git's, and forks that came
-/// from it go on to be merged into it.
+/// Its reflog and its settings go with it. Whoever is on it stays on it, forks as well as checkouts
+/// of git's, and forks that came from it go on to be merged into it.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Example:
@@ -148,8 +149,9 @@ impl Operation for RenameBranch {
 
 /// Put a fork on another branch
 ///
-/// As `git switch` does, mounted or not: files that differ follow, uncommitted changes stay. Where these are in the way nothing is
-/// changed, unless --merge can merge both. What the fork was becomes a snapshot first, and `tine undo` takes the switch back.
+/// As `git switch` does, mounted or not: files that differ follow, uncommitted changes stay. Where
+/// these are in the way nothing is changed, unless --merge can merge both. What the fork was
+/// becomes a snapshot first, and `tine undo` takes the switch back.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -203,7 +205,13 @@ pub fn list(daemon: &Arc<Daemon>, all: bool) -> Result<Branches, Failure> {
     follow(&daemon.store, &repository)?;
     let known = Known::now(&daemon.store, &repository)?;
     let listed = known.list(all)?;
-    let mut damaged: Vec<Failure> = daemon.store.records().1.into_iter().map(Failure::from).collect();
+    let mut damaged: Vec<Failure> = daemon
+        .store
+        .records()
+        .1
+        .into_iter()
+        .map(Failure::from)
+        .collect();
     damaged.extend(known.damaged().into_iter().map(|(fork, reason)| {
         Failure::new(
             ErrorCode::StoreDamaged,
@@ -297,9 +305,17 @@ fn lease<'d>(
     Ok(daemon.store.lease(keys, by)?)
 }
 
-pub fn delete(daemon: &Arc<Daemon>, names: &[String], force: bool) -> Result<BranchesDeleted, Failure> {
+pub fn delete(
+    daemon: &Arc<Daemon>,
+    names: &[String],
+    force: bool,
+) -> Result<BranchesDeleted, Failure> {
     let repository = daemon.repository_now()?;
-    let _lease = lease(daemon, names, &format!("tine branch delete {}", names.join(" ")))?;
+    let _lease = lease(
+        daemon,
+        names,
+        &format!("tine branch delete {}", names.join(" ")),
+    )?;
     let deleted = Known::now(&daemon.store, &repository)?.delete(names, force)?;
     Ok(BranchesDeleted {
         branches: deleted
@@ -337,7 +353,8 @@ pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<BranchRename
     })
 }
 
-/// Renames the branch and all that stands on it; the forks that follow. `None` where it came to others before their turns were taken.
+/// Renames the branch and all that stands on it; the forks that follow. `None` where it came to
+/// others before their turns were taken.
 fn rename_on(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -347,7 +364,11 @@ fn rename_on(
     let forks = Known::now(&daemon.store, repository)?.forks_on(old);
     let slots = slots_of(daemon, forks.clone());
     let _turns = turns_of(daemon, &slots)?;
-    let _lease = lease(daemon, [old, new], &format!("tine branch rename {old} {new}"))?;
+    let _lease = lease(
+        daemon,
+        [old, new],
+        &format!("tine branch rename {old} {new}"),
+    )?;
     let known = Known::now(&daemon.store, repository)?;
     if known.forks_on(old) != forks {
         return Ok(None);
@@ -359,7 +380,8 @@ fn rename_on(
     Ok(Some(renamed))
 }
 
-/// Has reviews, handoffs and sessions name a branch that was renamed. The caller has the locks of reviews and rounds.
+/// Has reviews, handoffs and sessions name a branch that was renamed. The caller has the locks of
+/// reviews and rounds.
 fn rename_in_documents(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<(), Failure> {
     let store = &daemon.store;
     for mut review in store.documents::<ReviewRecord>(Shelf::Reviews)?.0 {
@@ -396,7 +418,11 @@ fn switch(
         (true, None) | (false, _) => None,
     };
     let mut forks = vec![fork.clone()];
-    forks.extend(found.as_ref().and_then(|found| fork_of(&found.point, Some(fork))));
+    forks.extend(
+        found
+            .as_ref()
+            .and_then(|found| fork_of(&found.point, Some(fork))),
+    );
     let slots = slots_of(daemon, forks);
     let turns = turns_of(daemon, &slots)?;
     let Some(turn) = turns.get(fork) else {
@@ -447,7 +473,11 @@ fn switch(
         merge: request.merge,
     };
     let store = &daemon.store;
-    let _lease = lease(daemon, [&branch], &format!("tine branch switch {fork} {branch}"))?;
+    let _lease = lease(
+        daemon,
+        [&branch],
+        &format!("tine branch switch {fork} {branch}"),
+    )?;
     if let (true, None, Some(moved)) = (
         request.create,
         &request.at,
@@ -462,11 +492,12 @@ fn switch(
         })?;
         Known::now(store, &repository)?.refuse_held(&branch)?;
     }
-    let (step, changes) =
-        switch::plan(store, &repository, fork, &open, by, &head, &wish).map_err(|error| match error {
+    let (step, changes) = switch::plan(store, &repository, fork, &open, by, &head, &wish).map_err(
+        |error| match error {
             ChangeError::Git(error) => taken(&repository, error),
             error => in_the_way(request, error.into()),
-        })?;
+        },
+    )?;
     let target = Target {
         daemon,
         by,
@@ -498,8 +529,8 @@ fn switch(
     })
 }
 
-/// Puts a fork whose branch moved under it on a new branch, at the commit where it left the old one. View and index belong to that
-/// commit, and stay.
+/// Puts a fork whose branch moved under it on a new branch, at the commit where it left the old
+/// one. View and index belong to that commit, and stay.
 fn step_off(
     turn: &Turn<'_>,
     repository: &Repository,
@@ -533,8 +564,8 @@ fn step_off(
     })
 }
 
-/// Fails where HEAD cannot be put back on the branch that it was on before it was switched: it, or the branch, is elsewhere now.
-/// The caller holds the branch's lease.
+/// Fails where HEAD cannot be put back on the branch that it was on before it was switched: it, or
+/// the branch, is elsewhere now. The caller holds the branch's lease.
 pub fn check_way_back(
     daemon: &Daemon,
     repository: &Repository,
@@ -550,7 +581,11 @@ pub fn check_way_back(
         None => format!("`git switch --detach {back_to}` in the mount goes there"),
     };
     if head.short_branch() != switch.to.as_deref() || head.commit_id() != Some(stands_on) {
-        return Err(Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since the operation").hint(way));
+        return Err(Failure::new(
+            ErrorCode::CannotUndo,
+            "HEAD has moved on since the operation",
+        )
+        .hint(way));
     }
     let Some(branch) = &switch.from else {
         return Ok(());

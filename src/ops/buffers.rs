@@ -36,10 +36,12 @@ impl Operation for BufferRequest {
 /// The longest wait for events.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// How long an editor has for taking what is merged into its text, before who asked for that is told that it has not.
+/// How long an editor has for taking what is merged into its text, before who asked for that is
+/// told that it has not.
 const EDITOR_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What one connection is to buffers: an editor's, once it said so. When this is dropped the editor has gone away.
+/// What one connection is to buffers: an editor's, once it said so. When this is dropped the editor
+/// has gone away.
 pub struct Editor<'d> {
     daemon: &'d Arc<Daemon>,
     /// At the other end.
@@ -109,7 +111,10 @@ pub fn answer(
             if let Some(process) = ProcessId::of(editor.process)
                 && let Err(error) = buffers.note_open(store, &key, process)
             {
-                log::warn!("{}: that it is open could not be noted: {error}", path.display());
+                log::warn!(
+                    "{}: that it is open could not be noted: {error}",
+                    path.display()
+                );
             }
             version(path, opened)
         }
@@ -133,7 +138,8 @@ pub fn answer(
         }
         BufferRequest::Events { session, wait_ms } => {
             let deadline = Instant::now() + Duration::from_millis(wait_ms).min(MAX_WAIT);
-            let events = buffers.events(session, deadline, || daemon.refuse_if_stopping().is_ok())?;
+            let events =
+                buffers.events(session, deadline, || daemon.refuse_if_stopping().is_ok())?;
             daemon.refuse_if_stopping()?;
             BufferAnswer::Events { events }
         }
@@ -167,7 +173,8 @@ pub fn answer(
     Ok(answer)
 }
 
-/// Merges what an agent wrote to the buffer into the person's text, and waits until the editor has taken it. `name` is for errors.
+/// Merges what an agent wrote to the buffer into the person's text, and waits until the editor has
+/// taken it. `name` is for errors.
 pub fn merge(
     daemon: &Arc<Daemon>,
     key: &BufferKey,
@@ -183,7 +190,10 @@ pub fn merge(
     match merged.pending {
         true => Err(Failure::new(
             ErrorCode::Timeout,
-            format!("the editor has not taken what was written to {}", name.display()),
+            format!(
+                "the editor has not taken what was written to {}",
+                name.display()
+            ),
         )
         .hint("it is kept and stays on offer: see that the editor answers, then try again")),
         false => Ok(told(key, merged)),
@@ -228,7 +238,8 @@ fn locate(daemon: &Arc<Daemon>, path: &Path) -> Result<BufferKey, Failure> {
         return Ok(key);
     }
     let checkout = daemon.repository.main_checkout();
-    let in_checkout = checkout.and_then(|dir| router::in_checkout(dir, path.as_os_str().as_bytes()));
+    let in_checkout =
+        checkout.and_then(|dir| router::in_checkout(dir, path.as_os_str().as_bytes()));
     match in_checkout {
         Some(key) => checked(key, &refused),
         None => Err(refused("it is neither in a mount nor in the main checkout")),
@@ -257,7 +268,9 @@ fn in_fork(
     };
     let path = match fork.workspace.follow(&path, Last::Follow) {
         Ok(path) => path,
-        Err(OperationError::LeadsOut(_)) => return Err(refused("a symbolic link leads out of the fork")),
+        Err(OperationError::LeadsOut(_)) => {
+            return Err(refused("a symbolic link leads out of the fork"));
+        }
         Err(error) => return Err(error.into()),
     };
     checked(

@@ -1,5 +1,5 @@
-//! The errors of the layers beneath, as failures: one exhaustive match for each, so that a new kind of error cannot be
-//! forgotten.
+//! The errors of the layers beneath, as failures: one exhaustive match for each, so that a new kind
+//! of error cannot be forgotten.
 
 mod tools;
 
@@ -427,14 +427,14 @@ impl From<PathError> for Failure {
             | PathError::TooLong
             | PathError::Reserved(_)
             | PathError::ForbiddenByte(_)
-            | PathError::Outside(_) => {
-                Failure::new(ErrorCode::Usage, message).hint("name a path inside the fork, from its root")
-            }
+            | PathError::Outside(_) => Failure::new(ErrorCode::Usage, message)
+                .hint("name a path inside the fork, from its root"),
         }
     }
 }
 
-/// So many paths stand in a command that a hint names; what is left is refused again, with the rest.
+/// So many paths stand in a command that a hint names; what is left is refused again, with the
+/// rest.
 const MAX_NAMED_PATHS: usize = 20;
 
 impl From<ChangeError> for Failure {
@@ -623,9 +623,8 @@ impl From<BufferError> for Failure {
                 .hint("apply what an event `edit` names, once; nothing was changed"),
             BufferError::BadPatch { .. } => Failure::new(ErrorCode::Usage, message)
                 .hint("patches are of whole lines, in their order; nothing was changed"),
-            BufferError::TooLarge(_) => {
-                Failure::new(ErrorCode::Usage, message).hint("leave such a file to the editor alone")
-            }
+            BufferError::TooLarge(_) => Failure::new(ErrorCode::Usage, message)
+                .hint("leave such a file to the editor alone"),
             BufferError::Store(source) => source.into(),
         }
     }
@@ -798,8 +797,12 @@ mod tests {
         let name = ForkName::parse("demo").unwrap();
         let hint = |failure: Failure| failure.hint.unwrap_or_default();
         assert!(hint(StoreError::ForkExists(name).into()).contains("tine path demo"));
-        assert!(hint(ChangeError::OperationInProgress("rebase").into()).contains("git rebase --abort"));
-        assert!(hint(ChangeError::OperationInProgress("bisect").into()).contains("git bisect reset"));
+        assert!(
+            hint(ChangeError::OperationInProgress("rebase").into()).contains("git rebase --abort")
+        );
+        assert!(
+            hint(ChangeError::OperationInProgress("bisect").into()).contains("git bisect reset")
+        );
         assert!(hint(GitError::NotARepository(PathBuf::from("/x")).into()).contains("tine -C DIR"));
         assert!(hint(MountError::NoFusermount.into()).contains("apt install fuse3"));
     }
@@ -813,7 +816,11 @@ mod tests {
             "fusermount3: option allow_other only allowed if 'user_allow_other' is set in /etc/fuse.conf",
         );
         assert_eq!(others.code, ErrorCode::FuseNotPermitted);
-        assert!(others.hint.is_some_and(|hint| hint.contains("/etc/fuse.conf")));
+        assert!(
+            others
+                .hint
+                .is_some_and(|hint| hint.contains("/etc/fuse.conf"))
+        );
         assert_eq!(
             failure("fusermount3: something else").code,
             ErrorCode::MountFailed

@@ -1,4 +1,5 @@
-//! What a person or a script is told when something fails: a message, its causes, a hint, a stable code, an exit code.
+//! What a person or a script is told when something fails: a message, its causes, a hint, a stable
+//! code, an exit code.
 //!
 //! The errors of the layers beneath become failures in `convert`, one exhaustive match for each.
 
@@ -180,7 +181,8 @@ error_codes! {
     BufferTaken = "buffer-taken", Conflict;
     /// What an editor says is about another version of its text.
     BufferStale = "buffer-stale", Refused;
-    /// A tool would write over a file of which its agent was given unsaved changes that are gone with their editor.
+    /// A tool would write over a file of which its agent was given unsaved changes that are gone
+    /// with their editor.
     UnsavedRead = "unsaved-read", Refused;
     /// A sparse checkout cannot be taken back, nor gone back to.
     SparseCheckout = "sparse-checkout", Refused;
@@ -258,9 +260,9 @@ impl ErrorCode {
     /// What to do about any failure with this code of which nothing better is known.
     pub fn hint(self) -> Option<&'static str> {
         match self {
-            ErrorCode::Internal => {
-                Some("this is a fault of tine's: please report it, with the end of `daemon.log` in the store")
-            }
+            ErrorCode::Internal => Some(
+                "this is a fault of tine's: please report it, with the end of `daemon.log` in the store",
+            ),
             ErrorCode::ForkInterrupted => Some(
                 "`tine unmount --keep FORK` and `tine mount FORK` open it anew, with all that was acknowledged",
             ),
@@ -268,10 +270,12 @@ impl ErrorCode {
             ErrorCode::StoreDamaged => Some(
                 "`tine check` tells what is damaged and what can be done; what was committed is safe in git",
             ),
-            ErrorCode::RefDamaged => {
-                Some("`tine check` says where it was last, and `tine check --repair` puts it back there")
+            ErrorCode::RefDamaged => Some(
+                "`tine check` says where it was last, and `tine check --repair` puts it back there",
+            ),
+            ErrorCode::GitFailed => {
+                Some("`git fsck` checks the repository, `tine doctor` the rest")
             }
-            ErrorCode::GitFailed => Some("`git fsck` checks the repository, `tine doctor` the rest"),
             _ => None,
         }
     }
@@ -301,7 +305,8 @@ pub struct Failure {
     pub hint: Option<String>,
 }
 
-/// The user to whom a mount at `path` belongs that lets this one not even look at it. Modes mean nothing to root, and this does.
+/// The user to whom a mount at `path` belongs that lets this one not even look at it. Modes mean
+/// nothing to root, and this does.
 fn user_of_mount(path: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
 
@@ -314,8 +319,8 @@ fn user_of_mount(path: &Path) -> Option<u32> {
 }
 
 impl Failure {
-    /// A failure with the exit code that belongs to `code`, and the hint where one fits all that has it. Line breaks in `message`
-    /// become semicolons.
+    /// A failure with the exit code that belongs to `code`, and the hint where one fits all that
+    /// has it. Line breaks in `message` become semicolons.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Failure {
         Failure {
             code,
@@ -344,7 +349,11 @@ impl Failure {
 
     /// There is no fork of that name.
     pub fn no_such_fork(name: &ForkName) -> Failure {
-        Failure::new(ErrorCode::NoSuchFork, format!("there is no fork called {name}")).hint(format!(
+        Failure::new(
+            ErrorCode::NoSuchFork,
+            format!("there is no fork called {name}"),
+        )
+        .hint(format!(
             "`tine list` shows the forks, `tine new {name}` makes this one"
         ))
     }
@@ -377,7 +386,8 @@ impl Failure {
         self
     }
 
-    /// Says what was being done when this happened: `context` becomes the message, the message the first cause.
+    /// Says what was being done when this happened: `context` becomes the message, the message the
+    /// first cause.
     pub fn context(mut self, context: impl Into<String>) -> Failure {
         let message = std::mem::replace(&mut self.message, one_line(context.into()));
         self.causes.insert(0, message);

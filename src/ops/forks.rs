@@ -41,7 +41,8 @@ const USUAL_UMASK: u16 = 0o022;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct New {
     pub fork: ForkName,
-    /// The private git directory of the worktree that the caller stands in: revisions are understood there.
+    /// The private git directory of the worktree that the caller stands in: revisions are
+    /// understood there.
     #[serde(with = "host_path")]
     pub git_dir: PathBuf,
     pub from: Option<String>,
@@ -71,7 +72,8 @@ pub struct New {
 }
 
 impl New {
-    /// A fork of HEAD of the worktree with `git_dir`, mounted at its usual place, where nothing else is said.
+    /// A fork of HEAD of the worktree with `git_dir`, mounted at its usual place, where nothing
+    /// else is said.
     pub fn of(fork: ForkName, git_dir: PathBuf) -> New {
         New {
             fork,
@@ -149,11 +151,13 @@ impl Operation for NoteToldStrays {
 
 /// Remove a fork
 ///
-/// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed with --force only; `tine
-/// recover` brings them back, and its snapshots. So is one in which submodules were cloned (`git submodule update --init`): their
-/// repositories go with it. What programs put into its mount place while it was not mounted stays there, and is named. Files that git
-/// ignores go without --force and do not come back, as with `git worktree remove`. Where something cannot be kept by itself, as in a
-/// damaged layer, the fork is set aside as it is, and `tine check --put-back` brings it back.
+/// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed
+/// with --force only; `tine recover` brings them back, and its snapshots. So is one in which
+/// submodules were cloned (`git submodule update --init`): their repositories go with it. What
+/// programs put into its mount place while it was not mounted stays there, and is named. Files that
+/// git ignores go without --force and do not come back, as with `git worktree remove`. Where
+/// something cannot be kept by itself, as in a damaged layer, the fork is set aside as it is, and
+/// `tine check --put-back` brings it back.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -184,7 +188,13 @@ impl Operation for Delete {
 
     fn run(self, call: &Call<'_>) -> Result<Deleted, Failure> {
         let fork = call.fork(self.fork)?;
-        delete(call.daemon, &fork, self.force, call.from.committer.clone(), None)
+        delete(
+            call.daemon,
+            &fork,
+            self.force,
+            call.from.committer.clone(),
+            None,
+        )
     }
 }
 
@@ -199,7 +209,10 @@ pub fn make(
     let parent_fork = parent_name.as_ref().map(|(name, _)| name);
     let slots = slots_of(
         daemon,
-        [Some(&request.fork), parent_fork].into_iter().flatten().cloned(),
+        [Some(&request.fork), parent_fork]
+            .into_iter()
+            .flatten()
+            .cloned(),
     );
     let mut turns = turns_of(daemon, &slots)?;
     let Some(turn) = turns.remove(&request.fork) else {
@@ -257,13 +270,16 @@ pub fn make(
     if let Some(branch) = &request.branch {
         repository.branch(branch)?;
     }
-    let asked_branch = request.branch.map(|branch| repository.branch_behind(&branch));
+    let asked_branch = request
+        .branch
+        .map(|branch| repository.branch_behind(&branch));
     let branch = asked_branch.clone().unwrap_or_else(|| own_branch(name));
     repository.check_branch_name(&branch)?;
     // Until the fork is mounted, or taken back with the branch.
-    let _lease = daemon
-        .store
-        .lease([LeaseKey::Branch(branch.clone())], &format!("tine new {name}"))?;
+    let _lease = daemon.store.lease(
+        [LeaseKey::Branch(branch.clone())],
+        &format!("tine new {name}"),
+    )?;
     let branch_existed = repository.branch(&branch)?.is_some();
     // What a fork inherits was built where its parent was seen.
     let at_origin = match &parent {
@@ -330,7 +346,9 @@ pub fn make(
         Ok(()) => told(),
         Err(failure) => {
             let traces = Traces {
-                branch: (!branch_existed).then(|| tip_of(&repository, &record)).flatten(),
+                branch: (!branch_existed)
+                    .then(|| tip_of(&repository, &record))
+                    .flatten(),
                 mount_dir: (!dir_existed).then(|| dir.clone()),
             };
             tine_fuse::remove_guard(&dir);
@@ -346,7 +364,10 @@ fn parse_parent(text: &str) -> Result<(ForkName, Option<ForkName>), Failure> {
         Some((fork, snapshot)) => (fork, Some(snapshot)),
         None => (text, None),
     };
-    Ok((ForkName::parse(fork)?, snapshot.map(ForkName::parse).transpose()?))
+    Ok((
+        ForkName::parse(fork)?,
+        snapshot.map(ForkName::parse).transpose()?,
+    ))
 }
 
 /// Checks that revisions are to be understood in a worktree of this repository.
@@ -355,14 +376,21 @@ fn check_git_dir(repository: &Repository, git_dir: &Path) -> Result<(), Failure>
     let found = git_dir
         .canonicalize()
         .map_err(|error| Failure::io("find", git_dir, &error))?;
-    let worktree = found.file_name().map(|id| common_dir.join("worktrees").join(id));
+    let worktree = found
+        .file_name()
+        .map(|id| common_dir.join("worktrees").join(id));
     // Through a bind mount it has another path.
-    if is_same_file(&found, common_dir) || worktree.is_some_and(|worktree| is_same_file(&found, &worktree)) {
+    if is_same_file(&found, common_dir)
+        || worktree.is_some_and(|worktree| is_same_file(&found, &worktree))
+    {
         return Ok(());
     }
     Err(Failure::new(
         ErrorCode::Usage,
-        format!("{} is no git directory of this repository", git_dir.display()),
+        format!(
+            "{} is no git directory of this repository",
+            git_dir.display()
+        ),
     )
     .hint("this is a fault of the program that asks the daemon"))
 }
@@ -476,7 +504,9 @@ pub fn delete(
     });
     let left = strays::left_at(&record.mount_dir);
     let traces = Traces {
-        branch: loses_nothing.then(|| tip_of(&repository, &record)).flatten(),
+        branch: loses_nothing
+            .then(|| tip_of(&repository, &record))
+            .flatten(),
         mount_dir: Some(record.mount_dir),
     };
     let branch_deleted = daemon.store.remove_fork_with(name, &traces)?;
@@ -491,7 +521,8 @@ pub fn delete(
     })
 }
 
-/// Ends the delete of a fork of which something could not be kept by itself: it goes out of the way as a whole.
+/// Ends the delete of a fork of which something could not be kept by itself: it goes out of the way
+/// as a whole.
 fn set_aside(turn: &Turn<'_>, kept: Kept, mount_dir: &Path) -> Result<Deleted, Failure> {
     let (daemon, name) = (turn.daemon, turn.name());
     let number = daemon.store.set_aside_fork(name)?;
@@ -504,8 +535,12 @@ fn set_aside(turn: &Turn<'_>, kept: Kept, mount_dir: &Path) -> Result<Deleted, F
     })
 }
 
-/// The turn of a fork of which no handoff is being made. It is not waited for in the turn, which others may want.
-fn turn_without_handoffs<'a>(daemon: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Result<Turn<'a>, Failure> {
+/// The turn of a fork of which no handoff is being made. It is not waited for in the turn, which
+/// others may want.
+fn turn_without_handoffs<'a>(
+    daemon: &'a Arc<Daemon>,
+    slot: &'a Arc<Slot>,
+) -> Result<Turn<'a>, Failure> {
     loop {
         handoffs::wait_for_fork(daemon, &slot.name)?;
         let turn = daemon.turn(slot)?;
@@ -542,7 +577,8 @@ fn delete_damaged(turn: &Turn<'_>, failure: &Failure, command: &str) -> Result<D
     set_aside(turn, kept, &dir)
 }
 
-/// What agents wrote to open buffers would go with the fork. A refusal leaves the buffers as they are.
+/// What agents wrote to open buffers would go with the fork. A refusal leaves the buffers as they
+/// are.
 fn refuse_texts_in_buffers(turn: &Turn<'_>) -> Result<(), Failure> {
     let name = turn.name();
     let paths = buffers::in_buffers_only(turn.daemon, name);
@@ -560,7 +596,8 @@ fn refuse_texts_in_buffers(turn: &Turn<'_>) -> Result<(), Failure> {
     Err(others.fold(failure, |failure, path| failure.cause(path.to_string())))
 }
 
-/// Refuses where the fork, if it is there, holds repositories or submodules that no commit can keep.
+/// Refuses where the fork, if it is there, holds repositories or submodules that no commit can
+/// keep.
 pub fn refuse_repositories_in(daemon: &Arc<Daemon>, name: &ForkName) -> Result<(), Failure> {
     if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(name) {
         return Ok(());
@@ -575,7 +612,8 @@ pub fn refuse_repositories_in(daemon: &Arc<Daemon>, name: &ForkName) -> Result<(
     policy::refuse_nested_checkouts(name, &fork, &changeset)
 }
 
-/// git's own work in the fork would go with it: stashes of an operation, and the way back to its branch.
+/// git's own work in the fork would go with it: stashes of an operation, and the way back to its
+/// branch.
 fn refuse_under_way(turn: &Turn<'_>, repository: &Repository) -> Result<(), Failure> {
     let fork = turn.open()?;
     if let Some(operation) = fork.worktree.operation_in_progress() {
@@ -608,7 +646,8 @@ fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Fa
     )))
 }
 
-/// As `git worktree remove` does: what was committed in a submodule is nowhere else until it is pushed.
+/// As `git worktree remove` does: what was committed in a submodule is nowhere else until it is
+/// pushed.
 fn refuse_submodules(name: &ForkName, fork: &Fork) -> Result<(), Failure> {
     if !fork.worktree.has_submodules() {
         return Ok(());
@@ -644,8 +683,8 @@ fn refuse_snapshots(turn: &Turn<'_>) -> Result<(), Failure> {
     }
 }
 
-/// On a full disk more uncommitted bytes than these are not even tried to be kept: what was written before the disk is
-/// full again would stay.
+/// On a full disk more uncommitted bytes than these are not even tried to be kept: what was written
+/// before the disk is full again would stay.
 const KEPT_OF_FULL_DISK: u64 = 1 << 20;
 
 /// What a fork has, in the words of an answer.
@@ -661,7 +700,8 @@ struct Kept {
     snapshots_only: bool,
     /// How many commits of the entry HEAD once was on, or git kept for the fork alone.
     superseded: usize,
-    /// Whether something uncommitted goes, because the disk is full: a forced delete must make room.
+    /// Whether something uncommitted goes, because the disk is full: a forced delete must make
+    /// room.
     no_room: bool,
     /// What could not be kept by itself, in words.
     lost: Vec<String>,
@@ -699,7 +739,12 @@ fn keep_staged(turn: &Turn<'_>, repository: &Repository) -> Result<Option<KeptSn
         return Ok(None);
     };
     let reason = SnapshotReason::BeforeDiscard;
-    Ok(recovery::staged_only(repository, turn.name(), &open, reason)?)
+    Ok(recovery::staged_only(
+        repository,
+        turn.name(),
+        &open,
+        reason,
+    )?)
 }
 
 /// What became of what is uncommitted.
@@ -712,8 +757,8 @@ enum Uncommitted {
     Failed(Failure),
 }
 
-/// Keeps what goes with the fork: what is uncommitted (with `force`; else nothing is), its snapshots, and commits that only the fork
-/// reaches.
+/// Keeps what goes with the fork: what is uncommitted (with `force`; else nothing is), its
+/// snapshots, and commits that only the fork reaches.
 fn keep(
     turn: &Turn<'_>,
     repository: &Repository,
@@ -751,7 +796,9 @@ fn keep(
         .and_then(|worktree| repository.gone_branch(worktree, &record.branch).ok()?);
     let commit_id = match (&head, &worktree) {
         // What was uncommitted are changes to that, also where the branch has moved under the fork.
-        (Some(_), Some(worktree)) => repository.head_left_at(worktree, name.as_str(), &record.branch)?,
+        (Some(_), Some(worktree)) => {
+            repository.head_left_at(worktree, name.as_str(), &record.branch)?
+        }
         _ => None,
     };
     let commit_id = commit_id
@@ -773,7 +820,8 @@ fn keep(
         }
         Err(error) => return Err(error.into()),
         Ok(snapshots) => {
-            let (whole, damaged) = recovery::kept_snapshots(&turn.daemon.store, repository, name, &snapshots);
+            let (whole, damaged) =
+                recovery::kept_snapshots(&turn.daemon.store, repository, name, &snapshots);
             for (snapshot, error) in damaged {
                 if !force {
                     return Err(error.into());
@@ -824,7 +872,11 @@ fn keep(
         uncommitted: uncommitted_id.map(|id| id.to_string()),
         fork_point: fork_point.map(|id| id.to_string()),
         from_branch: record.from_branch.clone(),
-        snapshots: superseded.into_iter().chain(staged).chain(snapshots).collect(),
+        snapshots: superseded
+            .into_iter()
+            .chain(staged)
+            .chain(snapshots)
+            .collect(),
         ..RecoverEntry::new(RecoverKind::Fork, command)
     };
     match recovery::keep(&turn.daemon.store, repository, entry, &[]).map_err(Failure::from) {
@@ -848,7 +900,8 @@ fn keep(
     Ok(kept)
 }
 
-/// Commits what is uncommitted. A full disk, or what cannot be committed, does not keep its fork from going.
+/// Commits what is uncommitted. A full disk, or what cannot be committed, does not keep its fork
+/// from going.
 fn keep_uncommitted(
     turn: &Turn<'_>,
     repository: &Repository,
@@ -872,15 +925,19 @@ fn keep_uncommitted(
         Err(failure) => failure,
     };
     if failure.code == ErrorCode::NoSpace {
-        log::error!("{}: what is uncommitted is not kept: {failure}", turn.name());
+        log::error!(
+            "{}: what is uncommitted is not kept: {failure}",
+            turn.name()
+        );
         return Ok(Uncommitted::NoRoom);
     }
     log::error!("{name}: what is uncommitted cannot be committed: {failure}");
     Ok(Uncommitted::Failed(failure))
 }
 
-/// Whether the fork's branch is its own and deleting it loses nothing: it has no commit beyond the base, and another ref
-/// reaches its tip (the base itself may be work of an earlier fork that only this branch holds).
+/// Whether the fork's branch is its own and deleting it loses nothing: it has no commit beyond the
+/// base, and another ref reaches its tip (the base itself may be work of an earlier fork that only
+/// this branch holds).
 fn own_branch_loses_nothing(repository: &Repository, record: &ForkRecord) -> Result<bool, Failure> {
     let branch = &record.branch;
     if *branch != own_branch(&record.name) {
@@ -889,5 +946,6 @@ fn own_branch_loses_nothing(repository: &Repository, record: &ForkRecord) -> Res
     let (Some(tip), Some(base)) = (repository.branch(branch)?, base_commit(record)?) else {
         return Ok(false);
     };
-    Ok(repository.is_ancestor(tip, base)? && repository.reached_otherwise(tip, &[branch])?.is_some())
+    Ok(repository.is_ancestor(tip, base)?
+        && repository.reached_otherwise(tip, &[branch])?.is_some())
 }

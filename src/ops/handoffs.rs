@@ -14,7 +14,8 @@ use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::policy::{Signers, work_message};
 use crate::protocol::{
-    AgentTexts, CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, PatchLine,
+    AgentTexts, CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff,
+    PatchLine,
 };
 use crate::report;
 use crate::state::handoffs;
@@ -82,7 +83,8 @@ impl Operation for ShowHandoff {
 
 /// Wait until handoffs are made
 ///
-/// Tells all of them. The exit code is 1 where one failed, and 8 where one is still being made when the time is up.
+/// Tells all of them. The exit code is 1 where one failed, and 8 where one is still being made when
+/// the time is up.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -146,7 +148,11 @@ impl Operation for ImportHandoff {
 }
 
 /// Writes down what is handed over, and lets its mailbox be made.
-fn create(daemon: &Arc<Daemon>, request: CreateHandoff, signers: &Signers) -> Result<HandoffInfo, Failure> {
+fn create(
+    daemon: &Arc<Daemon>,
+    request: CreateHandoff,
+    signers: &Signers,
+) -> Result<HandoffInfo, Failure> {
     let record = daemon.store.record(&request.fork)?;
     let to = named_parent(daemon, request.to.as_deref())?;
     let slot = daemon.slot(&request.fork);
@@ -155,12 +161,20 @@ fn create(daemon: &Arc<Daemon>, request: CreateHandoff, signers: &Signers) -> Re
         if request.include_uncommitted {
             commit_uncommitted(&turn, request.message, signers, request.allow_revert)?;
         }
-        begin(&turn, &record, to, request.base.as_deref(), request.allow_revert)
+        begin(
+            &turn,
+            &record,
+            to,
+            request.base.as_deref(),
+            request.allow_revert,
+        )
     })?;
-    if slot
-        .trouble()
-        .is_some_and(|trouble| matches!(trouble.code, ErrorCode::HandoffFailed | ErrorCode::TakesBack))
-    {
+    if slot.trouble().is_some_and(|trouble| {
+        matches!(
+            trouble.code,
+            ErrorCode::HandoffFailed | ErrorCode::TakesBack
+        )
+    }) {
         // From here on the handoff itself says how it stands.
         turn.set_trouble(None);
     }
@@ -203,8 +217,9 @@ pub fn commit_uncommitted(
 /// Hands over the commits that the fork has now: those after `base`, or after its fork point.
 ///
 /// # Errors
-/// [`ChangeError::TakesBack`], without `allow_revert`, where they take commits of others back; [`ChangeError::OperationInProgress`] and
-/// [`ChangeError::BranchGone`] where HEAD is not at the fork's commits.
+/// [`ChangeError::TakesBack`], without `allow_revert`, where they take commits of others back;
+/// [`ChangeError::OperationInProgress`] and [`ChangeError::BranchGone`] where HEAD is not at the
+/// fork's commits.
 fn begin(
     turn: &Turn<'_>,
     record: &ForkRecord,
@@ -254,10 +269,12 @@ fn begin(
 
 /// What `word` names, so that it means one thing.
 pub fn named_parent(daemon: &Arc<Daemon>, word: Option<&str>) -> Result<Option<String>, Failure> {
-    word.map(|word| merging::target_called(daemon, word)).transpose()
+    word.map(|word| merging::target_called(daemon, word))
+        .transpose()
 }
 
-/// Who a fork's work is for: the fork that it began as, while that is there, else the branch that it came from.
+/// Who a fork's work is for: the fork that it began as, while that is there, else the branch that
+/// it came from.
 fn parent_of(daemon: &Daemon, record: &ForkRecord) -> Option<String> {
     let fork = record.parent.as_ref().map(|parent| &parent.fork);
     match fork.filter(|fork| daemon.store.record(fork).is_ok()) {
@@ -269,7 +286,8 @@ fn parent_of(daemon: &Daemon, record: &ForkRecord) -> Option<String> {
     }
 }
 
-/// Hands over the commits of a fork that was unmounted, and waits until that is done. The caller has no turn.
+/// Hands over the commits of a fork that was unmounted, and waits until that is done. The caller
+/// has no turn.
 pub fn of_unmounted(
     daemon: &Arc<Daemon>,
     name: &ForkName,
@@ -327,8 +345,9 @@ pub fn of_unmounted_later(turn: &Turn<'_>, to: Option<String>) -> Result<(), Fai
 fn list(daemon: &Daemon, all: bool) -> Result<Handoffs, Failure> {
     let (records, damaged) = daemon.store.documents::<HandoffRecord>(Shelf::Handoffs)?;
     let repository = daemon.repository_now()?;
-    let is_open =
-        |record: &HandoffRecord| record.applied_secs.is_none() && record.state != HandoffState::Skipped;
+    let is_open = |record: &HandoffRecord| {
+        record.applied_secs.is_none() && record.state != HandoffState::Skipped
+    };
     Ok(Handoffs {
         handoffs: records
             .into_iter()
@@ -342,10 +361,14 @@ fn list(daemon: &Daemon, all: bool) -> Result<Handoffs, Failure> {
 
 fn wait(daemon: &Daemon, ids: &[u64], timeout_secs: Option<u64>) -> Result<Handoffs, Failure> {
     // A time too far away to be told is none.
-    let deadline = timeout_secs.and_then(|secs| Instant::now().checked_add(Duration::from_secs(secs)));
+    let deadline =
+        timeout_secs.and_then(|secs| Instant::now().checked_add(Duration::from_secs(secs)));
     let records = handoffs::wait(daemon, ids, deadline)?;
     Ok(Handoffs {
-        handoffs: records.into_iter().map(|record| info(daemon, record)).collect(),
+        handoffs: records
+            .into_iter()
+            .map(|record| info(daemon, record))
+            .collect(),
         damaged: Vec::new(),
     })
 }
@@ -421,19 +444,29 @@ fn delete(daemon: &Daemon, id: u64, force: bool) -> Result<HandoffDeleted, Failu
     })
 }
 
-/// Keeps the commits of a handoff that is about to go, where nothing else reaches them; the number of the entry.
-fn keep(daemon: &Daemon, repository: &Repository, record: &HandoffRecord) -> Result<Option<u64>, Failure> {
+/// Keeps the commits of a handoff that is about to go, where nothing else reaches them; the number
+/// of the entry.
+fn keep(
+    daemon: &Daemon,
+    repository: &Repository,
+    record: &HandoffRecord,
+) -> Result<Option<u64>, Failure> {
     let Some(range) = record.range()? else {
         return Ok(None);
     };
-    if !repository.has_object(range.head) || repository.reached_otherwise(range.head, &[])?.is_some() {
+    if !repository.has_object(range.head)
+        || repository.reached_otherwise(range.head, &[])?.is_some()
+    {
         return Ok(None);
     }
     let entry = RecoverEntry {
         fork: record.fork.clone(),
         head: Some(range.head.to_string()),
         number: Some(record.id),
-        ..RecoverEntry::new(RecoverKind::Handoff, format!("tine handoff delete {}", record.id))
+        ..RecoverEntry::new(
+            RecoverKind::Handoff,
+            format!("tine handoff delete {}", record.id),
+        )
     };
     Ok(Some(recovery::keep(&daemon.store, repository, entry, &[])?))
 }

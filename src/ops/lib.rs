@@ -54,10 +54,12 @@ pub use recovery::{ListRecover, Purge, ShowRecover};
 pub use registry::{OPERATIONS, find};
 pub use remotes::MakeState;
 pub use restoring::{ConflictChoices, Restore, Revert};
-pub use reviews::{AbortReview, CommitReview, Judge, ListReviews, RefreshReview, Resolve, ShowReview};
+pub use reviews::{
+    AbortReview, CommitReview, Judge, ListReviews, RefreshReview, Resolve, ShowReview,
+};
 pub use rounds::{
-    CleanRounds, CompareRound, CountAttempt, CountAttemptIn, FinishRound, ListSessions, PresentRound,
-    ReadResults, ShowRound, ShowRoundTo, StartRound,
+    CleanRounds, CompareRound, CountAttempt, CountAttemptIn, FinishRound, ListSessions,
+    PresentRound, ReadResults, ShowRound, ShowRoundTo, StartRound,
 };
 pub use sequencing::{CherryPick, RunSequence, Update};
 pub use snapshots::{Collect, DeleteSnapshot, ListSnapshots, Reset, TakeSnapshot};

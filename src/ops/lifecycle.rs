@@ -49,7 +49,8 @@ impl Operation for ReadFigures {
 
 /// Unmount every fork and end the daemon
 ///
-/// The forks and their changes stay; the next command starts the daemon again, which mounts what was mounted.
+/// The forks and their changes stay; the next command starts the daemon again, which mounts what
+/// was mounted.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -147,7 +148,8 @@ pub enum Insistence {
     Refuse,
     /// Every mount is detached; the programs get errors.
     Force,
-    /// Only what is in use is detached, the rest unmounted cleanly: the process is told to end and has no choice.
+    /// Only what is in use is detached, the rest unmounted cleanly: the process is told to end and
+    /// has no choice.
     DetachBusy,
 }
 
@@ -167,7 +169,8 @@ pub fn status(daemon: &Arc<Daemon>) -> Result<DaemonInfo, Failure> {
     })
 }
 
-/// Looks whether the store is whole; nobody changes reviews, handoffs or sessions while they are put right.
+/// Looks whether the store is whole; nobody changes reviews, handoffs or sessions while they are
+/// put right.
 pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Result<CheckReport, Failure> {
     daemon.refuse_if_stopping()?;
     let _rounds = options.repair.then(|| daemon.rounds.lock());
@@ -175,7 +178,12 @@ pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Result<CheckReport,
     // A pipe in the place of a ref is found here.
     let report = tine_change::check::check(&daemon.store, &daemon.repository.reopened()?, options)?;
     for finding in &report.findings {
-        log::warn!("{} {}: {}", finding.kind.word(), finding.what, finding.detail);
+        log::warn!(
+            "{} {}: {}",
+            finding.kind.word(),
+            finding.what,
+            finding.detail
+        );
     }
     Ok(report)
 }
@@ -185,7 +193,9 @@ pub fn set_aside(daemon: &Arc<Daemon>, put_back: Option<u64>) -> Result<SetAside
     daemon.refuse_if_stopping()?;
     let _rounds = daemon.rounds.lock();
     let _reviews = daemon.reviews.lock();
-    let put_back = put_back.map(|number| daemon.store.put_back(number)).transpose()?;
+    let put_back = put_back
+        .map(|number| daemon.store.put_back(number))
+        .transpose()?;
     Ok(SetAsideList {
         set_aside: daemon.store.set_aside()?,
         put_back,
@@ -238,8 +248,8 @@ fn status_line(key: &str) -> Option<String> {
     Some(line.trim().to_owned())
 }
 
-/// Unmounts everything, so that the process can end. What was mounted is remembered as such. On a failure everything is
-/// as before.
+/// Unmounts everything, so that the process can end. What was mounted is remembered as such. On a
+/// failure everything is as before.
 pub fn stop(daemon: &Arc<Daemon>, insistence: Insistence) -> Result<(), Failure> {
     daemon.stop_with(|| {
         let slots = daemon.slots();
@@ -258,8 +268,9 @@ pub fn stop(daemon: &Arc<Daemon>, insistence: Insistence) -> Result<(), Failure>
     Ok(())
 }
 
-/// Unmounts everything where the repository was moved or removed; whether it was. Every path that this process has
-/// leads to nothing then, or into another repository; a daemon at the new place goes on with what the store holds.
+/// Unmounts everything where the repository was moved or removed; whether it was. Every path that
+/// this process has leads to nothing then, or into another repository; a daemon at the new place
+/// goes on with what the store holds.
 pub fn end_if_displaced(daemon: &Arc<Daemon>) -> bool {
     if daemon.store.is_in_place() {
         return false;
@@ -343,7 +354,9 @@ fn detach_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>], insistence: Insistence)
         let turn = daemon.turn_even_stopping(slot);
         let cleanly = match insistence {
             Insistence::Force => Err(None),
-            Insistence::Refuse | Insistence::DetachBusy => turn.unmount(UnmountMode::Clean).map_err(Some),
+            Insistence::Refuse | Insistence::DetachBusy => {
+                turn.unmount(UnmountMode::Clean).map_err(Some)
+            }
         };
         if let Err(failure) = cleanly {
             if let Some(failure) = failure {
@@ -356,7 +369,8 @@ fn detach_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>], insistence: Insistence)
     });
 }
 
-/// Calls `run` with every slot, many at the same time: what one waits for, others wait for meanwhile.
+/// Calls `run` with every slot, many at the same time: what one waits for, others wait for
+/// meanwhile.
 fn at_once<'s, T: Send>(slots: &'s [Arc<Slot>], run: impl Fn(&'s Arc<Slot>) -> T + Sync) -> Vec<T> {
     let outcomes = Mutex::new(Vec::with_capacity(slots.len()));
     let Ok(()) = parallel::at_once(slots, room::UNMOUNTED_AT_ONCE, |slot| {

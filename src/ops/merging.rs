@@ -1,7 +1,9 @@
 //! Merging forks, snapshots, branches, commits and trees into a fork or a branch.
 //!
-//! Everything is planned first, one source after another, each on the commit that the one before would lead to. What is uncommitted in
-//! a target fork is merged with it and stays uncommitted. A dry run ends there. Then what is uncommitted in source forks is committed in them, and the target moves once, to the last commit.
+//! Everything is planned first, one source after another, each on the commit that the one before
+//! would lead to. What is uncommitted in a target fork is merged with it and stays uncommitted. A
+//! dry run ends there. Then what is uncommitted in source forks is committed in them, and the
+//! target moves once, to the last commit.
 
 mod moving;
 mod sides;
@@ -21,7 +23,9 @@ use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::points::ResolvedPoint;
 use crate::policy::Signers;
-use crate::protocol::{AgentTexts, MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewWish};
+use crate::protocol::{
+    AgentTexts, MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewWish,
+};
 use crate::report;
 use crate::state::slots::{Daemon, Slot, Turn};
 use tine_attr::Timestamp;
@@ -46,7 +50,8 @@ pub struct Merge {
     pub into: Option<String>,
     /// The fork that the caller stands in.
     pub here: Option<ForkName>,
-    /// The private git directory of the worktree that the caller stands in: revisions are understood there.
+    /// The private git directory of the worktree that the caller stands in: revisions are
+    /// understood there.
     #[serde(with = "host_path")]
     pub git_dir: PathBuf,
     pub base: Option<String>,
@@ -63,11 +68,12 @@ pub struct Merge {
     pub allow_revert: bool,
     pub dry_run: bool,
     pub review: ReviewWish,
-    /// Conflicts are for the caller to put into the mounted target with markers: what is uncommitted in the source is committed
-    /// for that.
+    /// Conflicts are for the caller to put into the mounted target with markers: what is
+    /// uncommitted in the source is committed for that.
     #[serde(default)]
     pub markers: bool,
-    /// What is uncommitted in a source fork may go into a branch: it is committed in the fork and merged.
+    /// What is uncommitted in a source fork may go into a branch: it is committed in the fork and
+    /// merged.
     #[serde(default)]
     pub with_uncommitted: bool,
     /// What the merge commits say, one for each source, as hooks left it.
@@ -77,7 +83,8 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// A merge of `source` where nothing else is said. Revisions are understood in the worktree with `git_dir`.
+    /// A merge of `source` where nothing else is said. Revisions are understood in the worktree
+    /// with `git_dir`.
     pub fn of(source: String, git_dir: PathBuf) -> Merge {
         Merge {
             sources: vec![source],
@@ -256,21 +263,31 @@ impl<'a> Merging<'a> {
         Ok(turns)
     }
 
-    /// Takes the leases of the target's branch and checkout, and of the branches of all forks that this is about.
+    /// Takes the leases of the target's branch and checkout, and of the branches of all forks that
+    /// this is about.
     fn lease(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Lease<'_>, Failure> {
         let (daemon, repository) = (self.daemon, &self.repository);
         let turns: Vec<&Turn<'_>> = turns.values().collect();
-        target::lease(daemon, repository, self.by.command, &self.holder, &turns, || {
-            find_holder(daemon, repository, self.request, &self.sources)
-        })
+        target::lease(
+            daemon,
+            repository,
+            self.by.command,
+            &self.holder,
+            &turns,
+            || find_holder(daemon, repository, self.request, &self.sources),
+        )
     }
 
     /// What agents wrote to open buffers of the sources is theirs to merge; a dry run names it.
-    fn run_with_agent_texts(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merged, Failure> {
+    fn run_with_agent_texts(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+    ) -> Result<Merged, Failure> {
         let mut sources: Vec<&ForkName> = Vec::new();
         for source in &self.sources {
             match &source.point {
-                Point::Fork(fork) if !matches!(&self.holder, Holder::Fork(target) if target == fork) => {
+                Point::Fork(fork) if !matches!(&self.holder, Holder::Fork(target) if target == fork) =>
+                {
                     sources.push(fork);
                 }
                 _ => {}
@@ -292,8 +309,12 @@ impl<'a> Merging<'a> {
             false => self.run_when_brought(turns, &sources, &mut found)?,
         };
         for source in &mut merge.sources {
-            let of_source = found.iter().find(|(point, _)| *point == source.source.point);
-            source.agent_texts = of_source.map(|(_, texts)| texts.clone()).unwrap_or_default();
+            let of_source = found
+                .iter()
+                .find(|(point, _)| *point == source.source.point);
+            source.agent_texts = of_source
+                .map(|(_, texts)| texts.clone())
+                .unwrap_or_default();
         }
         Ok(merge)
     }
@@ -381,7 +402,8 @@ impl<'a> Merging<'a> {
         }
         let review = match sources.last() {
             Some(source)
-                if is_looked_at || self.request.review != ReviewWish::Never && !conflicts.is_empty() =>
+                if is_looked_at
+                    || self.request.review != ReviewWish::Never && !conflicts.is_empty() =>
             {
                 Some(self.keep_review(source, stand, &conflicts, &self.target_line(turns)?)?)
             }
@@ -404,7 +426,8 @@ impl<'a> Merging<'a> {
         })
     }
 
-    /// Keeps the merge of `source` into what stands there as a review; its number. One that is open already is planned again.
+    /// Keeps the merge of `source` into what stands there as a review; its number. One that is open
+    /// already is planned again.
     fn keep_review(
         &self,
         source: &PlannedSource,
@@ -439,7 +462,10 @@ impl<'a> Merging<'a> {
         };
         let store = &self.daemon.store;
         let (records, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
-        if let Some(mut known) = records.into_iter().find(|known| known.is_open_merge(&merge)) {
+        if let Some(mut known) = records
+            .into_iter()
+            .find(|known| known.is_open_merge(&merge))
+        {
             if !known.moved(&sides).is_empty() || !known.has_conflicts(conflicts) {
                 known.plan_again(&sides, conflicts);
             }
@@ -489,7 +515,8 @@ impl<'a> Merging<'a> {
         }
     }
 
-    /// Plans one source on top of what stands there; `message` is what a merge commit says, whatever was asked for.
+    /// Plans one source on top of what stands there; `message` is what a merge commit says,
+    /// whatever was asked for.
     fn plan_source(
         &self,
         turns: &BTreeMap<ForkName, Turn<'_>>,
@@ -519,7 +546,9 @@ impl<'a> Merging<'a> {
                 .into(),
             how: MergedHow::Contained,
             commit: None,
-            committed: uncommitted.as_ref().map(|(_, commit_id)| commit_id.to_string()),
+            committed: uncommitted
+                .as_ref()
+                .map(|(_, commit_id)| commit_id.to_string()),
             uncommitted: self.request.dry_run && uncommitted.is_some(),
             settled: Vec::new(),
             deleted_fork: None,
@@ -622,8 +651,9 @@ impl<'a> Merging<'a> {
         })
     }
 
-    /// The conflicts of the only source with what stands there, and with what is uncommitted there as soon as `review` resolves the
-    /// others; `None` where nothing would be merged, or nothing stands in its way.
+    /// The conflicts of the only source with what stands there, and with what is uncommitted there
+    /// as soon as `review` resolves the others; `None` where nothing would be merged, or nothing
+    /// stands in its way.
     fn find_conflicts(
         &self,
         turns: &BTreeMap<ForkName, Turn<'_>>,
@@ -646,19 +676,22 @@ impl<'a> Merging<'a> {
             fast_forward: self.request.fast_forward,
             allow_unrelated: self.request.allow_unrelated,
         };
-        let (is_merge, mut conflicts, next) = match plan(&self.repository, &stand.tip, &theirs, &spec)? {
-            Planned::Contained => return Ok((sides, None)),
-            Planned::FastForward(_) => (false, Vec::new(), Some(theirs.tree_id)),
-            Planned::Merged(outcome) => {
-                let records: Vec<_> = outcome.conflicts.iter().map(ConflictRecord::of).collect();
-                let resolved = review.resolve(&self.repository, outcome.tree_id, records.clone())?;
-                let next = match resolved.open.is_empty() {
-                    true => Some(review.amend(&self.repository, resolved.tree_id)?),
-                    false => None,
-                };
-                (true, records, next)
-            }
-        };
+        let (is_merge, mut conflicts, next) =
+            match plan(&self.repository, &stand.tip, &theirs, &spec)? {
+                Planned::Contained => return Ok((sides, None)),
+                Planned::FastForward(_) => (false, Vec::new(), Some(theirs.tree_id)),
+                Planned::Merged(outcome) => {
+                    let records: Vec<_> =
+                        outcome.conflicts.iter().map(ConflictRecord::of).collect();
+                    let resolved =
+                        review.resolve(&self.repository, outcome.tree_id, records.clone())?;
+                    let next = match resolved.open.is_empty() {
+                        true => Some(review.amend(&self.repository, resolved.tree_id)?),
+                        false => None,
+                    };
+                    (true, records, next)
+                }
+            };
         if let (Some(view), Some(tree_id)) = (stand.view, next) {
             let next = Tip {
                 commit_id: None,
@@ -742,9 +775,15 @@ fn find_holder(
 pub fn contained(review: &ReviewRecord) -> Failure {
     Failure::new(
         ErrorCode::ReviewOutdated,
-        format!("{} has all of {} by now", review.merge.into, review.merge.source),
+        format!(
+            "{} has all of {} by now",
+            review.merge.into, review.merge.source
+        ),
     )
-    .hint(format!("`tine review abort {}` lets the review go", review.id))
+    .hint(format!(
+        "`tine review abort {}` lets the review go",
+        review.id
+    ))
 }
 
 pub fn outdated(review: &ReviewRecord) -> Failure {
@@ -773,8 +812,8 @@ pub fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &Merge) -> Result<Sides,
     })
 }
 
-/// Both sides of a review as they are now, and the conflicts that they have; `None` where no merge commit would be made of them and
-/// nothing conflicts.
+/// Both sides of a review as they are now, and the conflicts that they have; `None` where no merge
+/// commit would be made of them and nothing conflicts.
 pub fn replan(
     daemon: &Arc<Daemon>,
     by: By<'_>,

@@ -47,7 +47,8 @@ fn changed_since(
 ) -> Result<ChangedSince, Failure> {
     let slot = daemon.known_slot(name);
     let mounted = slot.and_then(|slot| Some((slot.open_fork()?, slot.mount_dir()?)));
-    // An index may be used with another work tree (`git --work-tree`), of which nothing is known here.
+    // An index may be used with another work tree (`git --work-tree`), of which nothing is known
+    // here.
     let fork = match mounted {
         Some((fork, mount_dir)) if mount_dir == dir => fork,
         _ => {
@@ -61,12 +62,16 @@ fn changed_since(
     let (token, changed) = fork.workspace.changed_since(token)?;
     let paths = match changed {
         Changed::Everything => vec![PathText::from(EVERYTHING)],
-        Changed::Paths(paths) => paths.iter().map(|path| PathText::from(path.as_slice())).collect(),
+        Changed::Paths(paths) => paths
+            .iter()
+            .map(|path| PathText::from(path.as_slice()))
+            .collect(),
     };
     Ok(ChangedSince { token, paths })
 }
 
-/// Has git ask, in a fork that was just made. Without it git looks at every file, and no more is lost.
+/// Has git ask, in a fork that was just made. Without it git looks at every file, and no more is
+/// lost.
 pub fn set_up(turn: &Turn<'_>, repository: &Repository) {
     if repository.config_bool("tine.fsmonitor") == Some(false) {
         return;

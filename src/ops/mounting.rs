@@ -88,8 +88,8 @@ impl Operation for Unmount {
     }
 }
 
-/// Detaches what a daemon that died left mounted, and mounts again what was mounted. What fails is logged and shown by
-/// `list`; it keeps nothing else from working.
+/// Detaches what a daemon that died left mounted, and mounts again what was mounted. What fails is
+/// logged and shown by `list`; it keeps nothing else from working.
 pub fn recover(daemon: &Arc<Daemon>) {
     if let Err(failure) = settle_places(daemon) {
         log::error!("the mount places stay where they were: {failure}");
@@ -108,7 +108,10 @@ pub fn recover(daemon: &Arc<Daemon>) {
         if record.advancing.is_some()
             && let Err(failure) = finish_advance(&turn)
         {
-            let failure = failure.context(format!("a merge into {} could not be finished", record.name));
+            let failure = failure.context(format!(
+                "a merge into {} could not be finished",
+                record.name
+            ));
             log::error!("{failure}");
             turn.set_trouble(Some(failure));
         }
@@ -138,8 +141,9 @@ fn leave_place(dir: &Path) {
     tine_fuse::remove_guard(dir);
 }
 
-/// Gives the forks of a repository that was moved, or that is a copy of another, mount places of their own: those in the
-/// records belong to the repository that was there before, or to the original.
+/// Gives the forks of a repository that was moved, or that is a copy of another, mount places of
+/// their own: those in the records belong to the repository that was there before, or to the
+/// original.
 fn settle_places(daemon: &Arc<Daemon>) -> Result<(), Failure> {
     let store = &daemon.store;
     let Some(displaced) = store.displaced() else {
@@ -206,11 +210,13 @@ fn own_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, Failure>
     })
 }
 
-/// Removes an empty directory that tine made for a fork below a default root, and the root where it was the last.
+/// Removes an empty directory that tine made for a fork below a default root, and the root where it
+/// was the last.
 fn remove_default_place(dir: &Path) {
-    let is_default = dir
-        .parent()
-        .is_some_and(|root| root.extension().is_some_and(|extension| extension == "forks"));
+    let is_default = dir.parent().is_some_and(|root| {
+        root.extension()
+            .is_some_and(|extension| extension == "forks")
+    });
     if is_default && fs::remove_dir(dir).is_ok() {
         // It holds other places, or it is gone.
         let _ = dir.parent().map(fs::remove_dir);
@@ -336,7 +342,10 @@ pub fn unmount(
         // What a policy names may be gone by now: that keeps nothing mounted.
         handoffs::named_parent(daemon, to.as_deref())?;
     }
-    if let Some(UnmountAction::Merge { into: Some(word), .. }) = &action {
+    if let Some(UnmountAction::Merge {
+        into: Some(word), ..
+    }) = &action
+    {
         target::find_target(daemon, &daemon.repository_now()?, word)?;
     }
     let action = action.unwrap_or_else(|| policy::default_action(&record.on_unmount, name));
@@ -398,16 +407,16 @@ pub fn unmount(
         UnmountAction::Merge { into, message } => {
             merge = Some(policy::merge(daemon, by, name, into, message, &signers)?);
         }
-        UnmountAction::Handoff { to, allow_revert, .. } => {
-            match handoffs::of_unmounted(daemon, name, to.as_deref(), allow_revert) {
-                Ok(record) => handoff = Some(Box::new(handoffs::info(daemon, record))),
-                Err(failure) => {
-                    log::error!("{failure}");
-                    slot.set_trouble(Some(failure.clone()));
-                    trouble = Some(failure);
-                }
+        UnmountAction::Handoff {
+            to, allow_revert, ..
+        } => match handoffs::of_unmounted(daemon, name, to.as_deref(), allow_revert) {
+            Ok(record) => handoff = Some(Box::new(handoffs::info(daemon, record))),
+            Err(failure) => {
+                log::error!("{failure}");
+                slot.set_trouble(Some(failure.clone()));
+                trouble = Some(failure);
             }
-        }
+        },
         UnmountAction::Keep | UnmountAction::Commit { .. } | UnmountAction::Discard => {}
     }
     Ok(Unmounted {

@@ -27,20 +27,21 @@ const COMMAND_MAX: usize = 1024;
 
 /// An operation that the daemon runs for a client.
 ///
-/// The type holds the arguments. The command line parses it, the socket carries it, and MCP describes it to agents.
-/// [`OPERATIONS`](crate::OPERATIONS) lists all operations.
+/// The type holds the arguments. The command line parses it, the socket carries it, and MCP
+/// describes it to agents. [`OPERATIONS`](crate::OPERATIONS) lists all operations.
 pub trait Operation: Debug + Serialize + DeserializeOwned {
     /// The name on the socket, in kebab-case.
     const NAME: &'static str;
     /// The progress text while the caller waits, such as `committing`.
     const DOING: &'static str = "waiting for the daemon";
-    /// Set for operations that a client of another version may call, so that a newer program can end an older daemon.
-    /// Their fields are never renamed.
+    /// Set for operations that a client of another version may call, so that a newer program can
+    /// end an older daemon. Their fields are never renamed.
     const FOR_EVERY_VERSION: bool = false;
     /// The answer, as `--json` and the library return it.
     type Answer: Debug + Serialize + DeserializeOwned;
 
-    /// Returns the field that names the fork. `None` in that field means the fork whose mount contains the caller's directory.
+    /// Returns the field that names the fork. `None` in that field means the fork whose mount
+    /// contains the caller's directory.
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
         None
     }
@@ -64,10 +65,19 @@ pub struct Surroundings {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
     /// The caller's current directory, as seen by the daemon.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_host_path")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "optional_host_path"
+    )]
     pub dir: Option<PathBuf>,
-    /// The private git directory of the worktree that the caller is in: revisions are understood there where no fork is meant.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_host_path")]
+    /// The private git directory of the worktree that the caller is in: revisions are understood
+    /// there where no fork is meant.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "optional_host_path"
+    )]
     pub git_dir: Option<PathBuf>,
     /// The author of commits. The default is git's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,7 +121,8 @@ impl Call<'_> {
         })
     }
 
-    /// Resolves `path` to a path from the fork's root. It is relative to the root, or absolute inside the mount.
+    /// Resolves `path` to a path from the fork's root. It is relative to the root, or absolute
+    /// inside the mount.
     ///
     /// # Errors
     /// `path-refused` where it is outside; others where it is no path.
@@ -139,7 +150,11 @@ impl Call<'_> {
         Ok(RepoPath::parse(beneath.as_os_str().as_bytes())?)
     }
 
-    pub(crate) fn paths(&self, fork: &ForkName, paths: &[PathText]) -> Result<Vec<RepoPath>, Failure> {
+    pub(crate) fn paths(
+        &self,
+        fork: &ForkName,
+        paths: &[PathText],
+    ) -> Result<Vec<RepoPath>, Failure> {
         paths.iter().map(|path| self.path(fork, path)).collect()
     }
 
@@ -177,7 +192,9 @@ impl Entry {
             run: |arguments, call| {
                 let operation: O = parse(arguments)?;
                 log::debug!("process {} asks {operation:?}", call.peer.pid);
-                let _loan = operation.frees_space().then(|| call.daemon.store.lend_reserve());
+                let _loan = operation
+                    .frees_space()
+                    .then(|| call.daemon.store.lend_reserve());
                 let answer = operation.run(call)?;
                 serde_json::value::to_raw_value(&answer).map_err(|error| {
                     Failure::new(ErrorCode::Internal, "the answer could not be written")

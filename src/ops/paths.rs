@@ -7,17 +7,22 @@ use serde::{Deserialize, Serialize};
 use super::buffers::with_agent_texts_at;
 use crate::failure::Failure;
 use crate::operation::{Call, Operation, path_parser};
-use crate::protocol::{Contents, FileLine, MovedLine, NodeKind, NodeLine, Nodes, Removed, WrittenLine};
+use crate::protocol::{
+    Contents, FileLine, MovedLine, NodeKind, NodeLine, Nodes, Removed, WrittenLine,
+};
 use crate::state::slots::Daemon;
 use crate::transfer::{Outgoing, Transfer};
 use tine_attr::FileKind;
 use tine_path::RepoPath;
 use tine_path::text::PathText;
-use tine_workspace::{By, ForkName, Last, MoveOptions, OperationError, PathNode, PutOptions, Workspace};
+use tine_workspace::{
+    By, ForkName, Last, MoveOptions, OperationError, PathNode, PutOptions, Workspace,
+};
 
 /// Show what is at a path of a fork, mounted or not
 ///
-/// Kind, size, mode, owner, inode number and times, as stat(2) tells them in the mount. A symlink is shown itself.
+/// Kind, size, mode, owner, inode number and times, as stat(2) tells them in the mount. A symlink
+/// is shown itself.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -53,8 +58,8 @@ impl Operation for Stat {
 
 /// List a directory of a fork, mounted or not
 ///
-/// One name a line, sorted by bytes; a file is listed itself. Symlinks are followed within the fork. The fork's own .git
-/// is left out.
+/// One name a line, sorted by bytes; a file is listed itself. Symlinks are followed within the
+/// fork. The fork's own .git is left out.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -88,8 +93,9 @@ impl Operation for ListEntries {
 
 /// List every path beneath a directory of a fork, mounted or not
 ///
-/// One line a path, sorted by bytes: its kind as `ls -l` has it (- file, d directory, l symlink), its size, the path from
-/// the fork's root. Symlinks are not followed beneath PATH. The fork's own .git is left out; what git ignores is not.
+/// One line a path, sorted by bytes: its kind as `ls -l` has it (- file, d directory, l symlink),
+/// its size, the path from the fork's root. Symlinks are not followed beneath PATH. The fork's own
+/// .git is left out; what git ignores is not.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -122,8 +128,9 @@ impl Operation for Walk {
 
 /// Print files of a fork, mounted or not
 ///
-/// Byte for byte, one after the other, as the mount would show them; nothing is printed if one of them cannot be read.
-/// Symlinks are followed within the fork. With --json a content is {"text": …} or, where it is not UTF-8, {"base64": …}.
+/// Byte for byte, one after the other, as the mount would show them; nothing is printed if one of
+/// them cannot be read. Symlinks are followed within the fork. With --json a content is {"text": …}
+/// or, where it is not UTF-8, {"base64": …}.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -178,8 +185,8 @@ impl Operation for Write {
 
 /// Move or rename a path of a fork, mounted or not
 ///
-/// One step, whatever is beneath. It goes into DST where that is a directory. An existing file is replaced with --force
-/// only, a directory never. Modes, times and inode numbers stay.
+/// One step, whatever is beneath. It goes into DST where that is a directory. An existing file is
+/// replaced with --force only, a directory never. Modes, times and inode numbers stay.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -226,7 +233,8 @@ impl Operation for Move {
 
 /// Remove paths of a fork, mounted or not
 ///
-/// All of them in one step, or nothing. A directory goes with all beneath it, with -r only; a symlink goes itself.
+/// All of them in one step, or nothing. A directory goes with all beneath it, with -r only; a
+/// symlink goes itself.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -387,7 +395,8 @@ fn changing<T>(
     Ok(answer)
 }
 
-/// As [`changing`], of what agents wrote to open buffers at and beneath `paths`, too: it goes where the files go.
+/// As [`changing`], of what agents wrote to open buffers at and beneath `paths`, too: it goes where
+/// the files go.
 fn changing_at<T>(
     daemon: &Arc<Daemon>,
     name: &ForkName,

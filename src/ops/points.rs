@@ -20,8 +20,8 @@ pub struct ResolvedPoint {
     pub others: Vec<Point>,
 }
 
-/// Finds what `word` means to the fork `name`, and writes that point's tree. The caller must have no fork's turn: this takes
-/// the turn of the fork that is named.
+/// Finds what `word` means to the fork `name`, and writes that point's tree. The caller must have
+/// no fork's turn: this takes the turn of the fork that is named.
 pub fn resolve(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -31,7 +31,12 @@ pub fn resolve(
     if word == "pristine" {
         follow_head(daemon, repository, name)?;
     }
-    complete(daemon, repository, name, Point::find(&daemon.store, name, word)?)
+    complete(
+        daemon,
+        repository,
+        name,
+        Point::find(&daemon.store, name, word)?,
+    )
 }
 
 /// The fork point of the fork `name`, whatever else may be called so.
@@ -50,7 +55,11 @@ pub fn pristine(
 }
 
 /// Has the fork point follow HEAD, which git may have moved.
-fn follow_head(daemon: &Arc<Daemon>, repository: &Repository, name: &ForkName) -> Result<(), Failure> {
+fn follow_head(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    name: &ForkName,
+) -> Result<(), Failure> {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
     let fork = turn.open_existing()?;
@@ -62,7 +71,11 @@ pub fn complete(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     name: &ForkName,
-    FoundPoint { point, tree, others }: FoundPoint,
+    FoundPoint {
+        point,
+        tree,
+        others,
+    }: FoundPoint,
 ) -> Result<ResolvedPoint, Failure> {
     let (tree_id, commit_id) = match (tree, &point) {
         (PointTree::Known { tree_id, commit_id }, _) => (tree_id, commit_id),
@@ -74,7 +87,10 @@ pub fn complete(
             (snapshot_tree(daemon, repository, fork, snapshot)?, None)
         }
         (PointTree::Unwritten, Point::Pristine | Point::Revision(_)) => {
-            return Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree")));
+            return Err(Failure::new(
+                ErrorCode::Internal,
+                format!("{point} has no tree"),
+            ));
         }
     };
     Ok(ResolvedPoint {
@@ -86,7 +102,11 @@ pub fn complete(
 }
 
 /// Writes the tree of a fork's view.
-fn view_tree(daemon: &Arc<Daemon>, repository: &Repository, name: &ForkName) -> Result<ObjectId, Failure> {
+fn view_tree(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    name: &ForkName,
+) -> Result<ObjectId, Failure> {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
     let fork = turn.open_existing()?;

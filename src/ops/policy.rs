@@ -89,13 +89,17 @@ pub fn check(turn: &Turn<'_>, action: &UnmountAction) -> Result<(), Failure> {
             }
             refuse_operation(turn)
         }
-        UnmountAction::Discard | UnmountAction::Merge { message: None, .. } => refuse_operation(turn),
+        UnmountAction::Discard | UnmountAction::Merge { message: None, .. } => {
+            refuse_operation(turn)
+        }
         UnmountAction::Handoff {
             include_uncommitted,
             message,
             ..
         } => match (include_uncommitted, message) {
-            (true, Some(message)) if message.trim().is_empty() => Err(ChangeError::EmptyMessage.into()),
+            (true, Some(message)) if message.trim().is_empty() => {
+                Err(ChangeError::EmptyMessage.into())
+            }
             (true, _) => refuse_operation(turn),
             (false, _) => Ok(()),
         },
@@ -109,8 +113,13 @@ fn refuse_operation(turn: &Turn<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Does `action` with a fork that is not mounted; a [merge](merge), or a handoff, is left to be done.
-pub fn apply(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Outcome, Failure> {
+/// Does `action` with a fork that is not mounted; a [merge](merge), or a handoff, is left to be
+/// done.
+pub fn apply(
+    turn: &Turn<'_>,
+    action: &UnmountAction,
+    signers: &Signers,
+) -> Result<Outcome, Failure> {
     // A buffer ends when its mount has gone for good: an action that fails changes nothing.
     let outcome = crate::buffers::with_all_agent_texts(turn, || act(turn, action, signers))?;
     crate::buffers::end_in(turn)?;
@@ -148,7 +157,10 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
                 committer: signers.committer.clone(),
                 gone_back: KnownGoneBack::of(&turn.daemon.store),
             };
-            let _lease = turn.lease_head(&repository, &format!("tine unmount --commit {}", turn.name()))?;
+            let _lease = turn.lease_head(
+                &repository,
+                &format!("tine unmount --commit {}", turn.name()),
+            )?;
             match commit::commit(&repository, turn.name(), &fork, &options) {
                 Ok(made) => {
                     turn.note_settled(&made);
@@ -173,8 +185,8 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
     }
 }
 
-/// Refuses where the fork holds repositories of its own: no commit can keep what was committed in them. What git keeps
-/// for a submodule elsewhere does not count.
+/// Refuses where the fork holds repositories of its own: no commit can keep what was committed in
+/// them. What git keeps for a submodule elsewhere does not count.
 pub fn refuse_nested_repositories(
     name: &ForkName,
     fork: &Fork,
@@ -182,7 +194,10 @@ pub fn refuse_nested_repositories(
 ) -> Result<(), Failure> {
     let dot_git = EntryName::dot_git();
     let is_whole = |path: &&RepoPath| {
-        let kind = fork.workspace.resolve(&path.join(&dot_git)).map(|attr| attr.kind);
+        let kind = fork
+            .workspace
+            .resolve(&path.join(&dot_git))
+            .map(|attr| attr.kind);
         changeset.left_out.contains(path) || kind.is_ok_and(|kind| kind == FileKind::Directory)
     };
     match changeset.repositories.iter().find(is_whole) {
@@ -197,9 +212,13 @@ pub fn refuse_nested_repositories(
     }
 }
 
-/// Refuses where the fork holds checkouts whose repository is elsewhere, as a worktree of another one: what was committed in them stays
-/// there, and what is in their files goes.
-pub fn refuse_nested_checkouts(name: &ForkName, fork: &Fork, changeset: &Changeset) -> Result<(), Failure> {
+/// Refuses where the fork holds checkouts whose repository is elsewhere, as a worktree of another
+/// one: what was committed in them stays there, and what is in their files goes.
+pub fn refuse_nested_checkouts(
+    name: &ForkName,
+    fork: &Fork,
+    changeset: &Changeset,
+) -> Result<(), Failure> {
     let dot_git = EntryName::dot_git();
     let has_files = |path: &&RepoPath| {
         let listed = fork.workspace.list_path(path).unwrap_or_default();
@@ -237,7 +256,10 @@ pub fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
         log::info!("{}: committed as {commit}", turn.name());
     }
     if let Some(snapshot) = &outcome.snapshot {
-        log::info!("{}: discarded, kept as the snapshot {snapshot}", turn.name());
+        log::info!(
+            "{}: discarded, kept as the snapshot {snapshot}",
+            turn.name()
+        );
     }
     match action {
         UnmountAction::Merge { into, message } => merge_later(turn, into, message)?,
@@ -268,11 +290,17 @@ pub fn merge(
     };
     crate::merging::merge(daemon, by, &request, signers)
         .map(Box::new)
-        .map_err(|failure| failure.context(format!("{name} is unmounted and whole, but was not merged")))
+        .map_err(|failure| {
+            failure.context(format!("{name} is unmounted and whole, but was not merged"))
+        })
 }
 
 /// Merges when the fork's turn is over, in a thread of its own: nobody waits for it.
-fn merge_later(turn: &Turn<'_>, into: Option<String>, message: Option<String>) -> Result<(), Failure> {
+fn merge_later(
+    turn: &Turn<'_>,
+    into: Option<String>,
+    message: Option<String>,
+) -> Result<(), Failure> {
     let (daemon, name) = (turn.daemon.clone(), turn.name().clone());
     let attrs = turn.open()?.workspace.base_attrs();
     let work = move || {

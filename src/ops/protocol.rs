@@ -1,10 +1,13 @@
-//! What operations take and answer, as it travels on the daemon's socket: one JSON value a line, an answer for each request, in order.
+//! What operations take and answer, as it travels on the daemon's socket: one JSON value a line, an
+//! answer for each request, in order.
 //!
 //! A request names the operation beside its arguments and what it is called from:
-//! `{"protocol":2,"request":"commit","from":{…},"arguments":{…}}`. An answer is `{"ok":…}` or `{"error":{"code":"no-such-fork",…}}`.
-//! The operations that are [for every version](crate::Operation::FOR_EVERY_VERSION) have their arguments at the top.
+//! `{"protocol":2,"request":"commit","from":{…},"arguments":{…}}`. An answer is `{"ok":…}` or
+//! `{"error":{"code":"no-such-fork",…}}`. The operations that are [for every
+//! version](crate::Operation::FOR_EVERY_VERSION) have their arguments at the top.
 //!
-//! Paths need not be UTF-8: those that are travel as strings, others as `{"base64":"…"}` ([`PathText`]).
+//! Paths need not be UTF-8: those that are travel as strings, others as `{"base64":"…"}`
+//! ([`PathText`]).
 
 mod branches;
 mod buffers;
@@ -27,13 +30,13 @@ pub use self::branches::{
 };
 pub use self::buffers::{AgentTexts, BufferAnswer, BufferInfo, BufferRequest, BufferShown};
 pub use self::files::{
-    Contents, FileLine, MovedLine, NodeKind, NodeLine, Nodes, NoteLine, OperationLine, Operations, Removed,
-    TakenBackLine, TimeLine, WrittenLine,
+    Contents, FileLine, MovedLine, NodeKind, NodeLine, Nodes, NoteLine, OperationLine, Operations,
+    Removed, TakenBackLine, TimeLine, WrittenLine,
 };
 pub use self::forks::{
-    CarryInfo, Collected, Deleted, ForkInfo, Forks, IndexKept, LeftInPlace, RestoreOutcome, Restored,
-    RestoredHow, SnapshotDeleted, SnapshotInfo, SnapshotPolicy, Snapshots, Stray, TreeInfo, TreeTakenUp,
-    TreeWord, TreesTakenUp, UnmountAction, Unmounted,
+    CarryInfo, Collected, Deleted, ForkInfo, Forks, IndexKept, LeftInPlace, RestoreOutcome,
+    Restored, RestoredHow, SnapshotDeleted, SnapshotInfo, SnapshotPolicy, Snapshots, Stray,
+    TreeInfo, TreeTakenUp, TreeWord, TreesTakenUp, UnmountAction, Unmounted,
 };
 pub use self::handoff::{
     CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, PatchLine,
@@ -46,9 +49,10 @@ pub use self::recovery::{
 pub use self::remotes::{RemoteFork, StateMade};
 pub use self::reviewing::{ResolutionWish, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
 pub use self::rounds::{
-    AgentShown, ArchiveShown, AttemptCounted, BranchStays, DirectoryWritten, FinishedSeat, OtherShown,
-    PairCompared, ReaderShown, ResultLine, Results, RoundCompared, RoundFinished, RoundPresented,
-    RoundsCleaned, SeatCleaned, SeatShown, SessionLine, SessionShown, Sessions, WorkShown,
+    AgentShown, ArchiveShown, AttemptCounted, BranchStays, DirectoryWritten, FinishedSeat,
+    OtherShown, PairCompared, ReaderShown, ResultLine, Results, RoundCompared, RoundFinished,
+    RoundPresented, RoundsCleaned, SeatCleaned, SeatShown, SessionLine, SessionShown, Sessions,
+    WorkShown,
 };
 pub use self::sequencing::{SequenceWish, Sequenced, SequencedCommit};
 pub use self::stats::{FileStats, ForkStats, OperationStats, Stats};
@@ -56,8 +60,8 @@ pub use self::tools::{
     BufferMerged, FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation,
 };
 pub use self::work::{
-    ChangeKindText, ChangeLine, ChangedSince, Changes, CommitLine, Commits, Committed, Difference, PointInfo,
-    PointKind, Reverted,
+    ChangeKindText, ChangeLine, ChangedSince, Changes, CommitLine, Commits, Committed, Difference,
+    PointInfo, PointKind, Reverted,
 };
 /// Version of this protocol; a client and a daemon of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 2;

@@ -10,7 +10,9 @@ use super::reviews::sides;
 use crate::New;
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
-use crate::protocol::{BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList};
+use crate::protocol::{
+    BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
+};
 use crate::state::slots::Daemon;
 use tine_attr::Timestamp;
 use tine_change::recovery::{self, RecoverEntry, RecoverKind, RecoverRules, Recoverable};
@@ -75,8 +77,9 @@ impl Operation for BringBack {
 
 /// Let go of entries for good
 ///
-/// They cannot be brought back then. It removes refs and writes nothing else, so it works on a full disk. git frees the room of what
-/// nothing else reaches: by itself after two weeks, or at once with `git gc --prune=now` (on a full disk: `git prune`).
+/// They cannot be brought back then. It removes refs and writes nothing else, so it works on a full
+/// disk. git frees the room of what nothing else reaches: by itself after two weeks, or at once
+/// with `git gc --prune=now` (on a full disk: `git prune`).
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true)))]
 #[command(after_long_help = "\
@@ -190,7 +193,9 @@ fn line(
     RecoverLine {
         id: found.id,
         way_back: match (found.entry.kind, found.entry.number) {
-            (RecoverKind::Review, Some(review)) => sides::way_back(daemon, repository, review, true),
+            (RecoverKind::Review, Some(review)) => {
+                sides::way_back(daemon, repository, review, true)
+            }
             _ => way_back(found.id, &found.entry),
         },
         expires_secs: max_age_secs.map(|secs| found.entry.kept_secs.saturating_add(secs)),
@@ -211,7 +216,9 @@ pub fn way_back(id: u64, entry: &RecoverEntry) -> String {
         }
         (RecoverKind::Fork, _) => format!("tine recover {id}"),
         (RecoverKind::Branch, Some(_)) => format!("tine recover {id}"),
-        (RecoverKind::Review, _) => format!("tine review refresh {}", entry.number.unwrap_or_default()),
+        (RecoverKind::Review, _) => {
+            format!("tine review refresh {}", entry.number.unwrap_or_default())
+        }
         // What it is to be called nobody knows.
         (RecoverKind::Snapshot | RecoverKind::Branch | RecoverKind::Handoff, _) => {
             format!("tine recover {id} NAME")
@@ -219,7 +226,8 @@ pub fn way_back(id: u64, entry: &RecoverEntry) -> String {
     }
 }
 
-/// Snapshots that tine took before it changed a fork, reviews that were aborted, and what repairs moved aside.
+/// Snapshots that tine took before it changed a fork, reviews that were aborted, and what repairs
+/// moved aside.
 fn elsewhere(
     daemon: &Daemon,
     entries: &[Recoverable],
@@ -235,13 +243,15 @@ fn elsewhere(
         let snapshots = match daemon.store.snapshots(&fork) {
             Ok(snapshots) => snapshots,
             Err(error) => {
-                damaged.push(Failure::from(error).context(format!("the snapshots of {fork} cannot be read")));
+                damaged.push(
+                    Failure::from(error).context(format!("the snapshots of {fork} cannot be read")),
+                );
                 continue;
             }
         };
-        let taken_before = snapshots
-            .into_iter()
-            .filter(|snapshot| snapshot.reason.is_automatic() && snapshot.reason != SnapshotReason::Periodic);
+        let taken_before = snapshots.into_iter().filter(|snapshot| {
+            snapshot.reason.is_automatic() && snapshot.reason != SnapshotReason::Periodic
+        });
         lines.extend(taken_before.map(|snapshot| ElsewhereLine {
             what: Elsewhere::Snapshot,
             way_back: format!("tine restore {fork} {}", snapshot.name),
@@ -288,7 +298,9 @@ fn bring_back(
     recovery::write_again(&repository, &found)?;
     let (id, kind) = (found.id, found.entry.kind);
     let brought = match (kind, &request.snapshot) {
-        (RecoverKind::Branch | RecoverKind::Handoff, None) => as_branch(&repository, &found, &request)?,
+        (RecoverKind::Branch | RecoverKind::Handoff, None) => {
+            as_branch(&repository, &found, &request)?
+        }
         (RecoverKind::Fork | RecoverKind::Snapshot, _) => {
             as_fork(daemon, peer, &repository, &found, request)?
         }
@@ -299,7 +311,12 @@ fn bring_back(
             )
             .hint(format!(
                 "`{}` takes it up again",
-                sides::way_back(daemon, &repository, found.entry.number.unwrap_or_default(), true)
+                sides::way_back(
+                    daemon,
+                    &repository,
+                    found.entry.number.unwrap_or_default(),
+                    true
+                )
             )));
         }
         (RecoverKind::Branch | RecoverKind::Handoff | RecoverKind::Review, Some(snapshot)) => {
@@ -346,7 +363,10 @@ fn as_fork(
     let (id, entry) = (found.id, &found.entry);
     let snapshot = match (&request.snapshot, entry.kind) {
         (Some(name), _) => {
-            let kept = entry.snapshots.iter().find(|snapshot| snapshot.name == *name);
+            let kept = entry
+                .snapshots
+                .iter()
+                .find(|snapshot| snapshot.name == *name);
             Some(kept.ok_or_else(|| no_snapshot(found, name))?)
         }
         (None, RecoverKind::Snapshot) => entry.snapshots.last(),
@@ -354,7 +374,10 @@ fn as_fork(
     };
     let (view, head) = match snapshot {
         Some(snapshot) => (Some(&snapshot.view), &snapshot.head),
-        None => (entry.uncommitted.as_ref().or(entry.head.as_ref()), &entry.head),
+        None => (
+            entry.uncommitted.as_ref().or(entry.head.as_ref()),
+            &entry.head,
+        ),
     };
     let Some(view) = view else {
         return Err(no_commit(id));
@@ -397,7 +420,8 @@ fn as_fork(
         umask: request.umask,
         carry: CarryWish::AsConfigured,
     };
-    let made = forks::make(daemon, peer, request, Some(take_up)).map_err(|failure| taken(id, failure))?;
+    let made =
+        forks::make(daemon, peer, request, Some(take_up)).map_err(|failure| taken(id, failure))?;
     Ok(BroughtBack {
         id,
         branch: made.branch.clone(),
@@ -439,9 +463,10 @@ fn unnamed(id: u64) -> Failure {
 /// A name that is in use, with the way to another one.
 fn taken(id: u64, failure: Failure) -> Failure {
     match failure.code {
-        ErrorCode::ForkExists | ErrorCode::BranchExists | ErrorCode::BranchCheckedOut => failure.hint(
-            format!("`tine recover {id} OTHER` brings it back under another name"),
-        ),
+        ErrorCode::ForkExists | ErrorCode::BranchExists | ErrorCode::BranchCheckedOut => failure
+            .hint(format!(
+                "`tine recover {id} OTHER` brings it back under another name"
+            )),
         _ => failure,
     }
 }
@@ -458,12 +483,20 @@ fn no_snapshot(found: &Recoverable, name: &ForkName) -> Failure {
         format!("the entry {} has no snapshot {name}", found.id),
     );
     match names.is_empty() {
-        true => failure.hint(format!("`tine recover show {}` shows what it has", found.id)),
+        true => failure.hint(format!(
+            "`tine recover show {}` shows what it has",
+            found.id
+        )),
         false => failure.hint(format!("it has {}", names.join(", "))),
     }
 }
 
-fn purge(daemon: &Daemon, ids: &[u64], older_than_secs: Option<u64>, all: bool) -> Result<Purged, Failure> {
+fn purge(
+    daemon: &Daemon,
+    ids: &[u64],
+    older_than_secs: Option<u64>,
+    all: bool,
+) -> Result<Purged, Failure> {
     let repository = daemon.repository_now()?;
     let (found, damaged) = recovery::list(&repository)?;
     let there: BTreeSet<u64> = found
@@ -502,7 +535,10 @@ fn purge(daemon: &Daemon, ids: &[u64], older_than_secs: Option<u64>, all: bool) 
     Ok(Purged {
         size_bytes: gone.fold(0, |sum, found| sum.saturating_add(found.entry.size_bytes)),
         purged,
-        stays: stays.into_iter().map(|(id, error)| stuck(id, error)).collect(),
+        stays: stays
+            .into_iter()
+            .map(|(id, error)| stuck(id, error))
+            .collect(),
     })
 }
 

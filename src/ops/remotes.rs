@@ -1,4 +1,5 @@
-//! Forks that travel through remotes: the state that is sent, and the one that is taken up. Talking to remotes is the caller's.
+//! Forks that travel through remotes: the state that is sent, and the one that is taken up. Talking
+//! to remotes is the caller's.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +37,11 @@ impl Operation for MakeState {
     }
 }
 
-pub fn make_state(daemon: &Arc<Daemon>, request: &MakeState, signers: Signers) -> Result<StateMade, Failure> {
+pub fn make_state(
+    daemon: &Arc<Daemon>,
+    request: &MakeState,
+    signers: Signers,
+) -> Result<StateMade, Failure> {
     let slot = daemon.slot(&request.fork);
     let turn = daemon.turn(&slot)?;
     let record = turn.record()?;
@@ -56,8 +61,9 @@ pub fn make_state(daemon: &Arc<Daemon>, request: &MakeState, signers: Signers) -
         fork_point: fork_point(&repository, &record, head.commit_id())?,
         known: repository.tracked(&remote, name.as_str())?,
     };
-    let (made, agent_texts) =
-        with_agent_texts(&turn, || Ok(state::make(&repository, &record, &fork, &options)?))?;
+    let (made, agent_texts) = with_agent_texts(&turn, || {
+        Ok(state::make(&repository, &record, &fork, &options)?)
+    })?;
     let changeset = &made.changeset;
     let submodules = changeset
         .repositories
@@ -80,8 +86,13 @@ pub fn make_state(daemon: &Arc<Daemon>, request: &MakeState, signers: Signers) -
     })
 }
 
-/// What a fork begins with that takes up `from`. Work begins here at the HEAD of the worktree with `git_dir`.
-pub(super) fn take_up(repository: &Repository, git_dir: &Path, from: &RemoteFork) -> Result<TakeUp, Failure> {
+/// What a fork begins with that takes up `from`. Work begins here at the HEAD of the worktree with
+/// `git_dir`.
+pub(super) fn take_up(
+    repository: &Repository,
+    git_dir: &Path,
+    from: &RemoteFork,
+) -> Result<TakeUp, Failure> {
     let commit_id = repository.tracked(&from.remote, from.name.as_str())?;
     let commit_id = commit_id.ok_or_else(|| GitError::NoSuchState {
         remote: from.remote.clone(),

@@ -36,7 +36,8 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
         branch: head.short_branch().map(str::to_owned),
         base_commit: record.base_commit.clone(),
         from_branch: record.from_branch.clone(),
-        fork_point: fork_point(&daemon.repository, record, head.commit_id())?.map(|id| id.to_string()),
+        fork_point: fork_point(&daemon.repository, record, head.commit_id())?
+            .map(|id| id.to_string()),
         head_commit: head.commit_id().map(|id| id.to_string()),
         parent: record.parent.clone(),
         mount_dir: record.mount_dir.clone(),

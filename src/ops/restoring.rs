@@ -1,7 +1,8 @@
 //! Taking a fork, or parts of it, back to other points.
 //!
-//! Where HEAD has commits of others by now that the point lacks, the point's own work goes onto HEAD, as a sequence
-//! ([`going_back`](tine_change::going_back)); the point's very tree is what is asked for by name.
+//! Where HEAD has commits of others by now that the point lacks, the point's own work goes onto
+//! HEAD, as a sequence ([`going_back`](tine_change::going_back)); the point's very tree is what is
+//! asked for by name.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,13 +35,15 @@ use tine_workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReaso
 
 /// Let a fork, or paths of it, be as they were at a point
 ///
-/// Of a snapshot, and of its fork point, a fork gets everything back as it was, ignored files included. A file that changes gets the
-/// present time, an ignored one the time that it had. Of another fork or a revision it gets what git takes; ignored files stay. Programs in the mount see it at once, and what they have open stays
-/// as they opened it. HEAD and the index are left alone. What the fork was becomes a snapshot first, which is named.
+/// Of a snapshot, and of its fork point, a fork gets everything back as it was, ignored files
+/// included. A file that changes gets the present time, an ignored one the time that it had. Of
+/// another fork or a revision it gets what git takes; ignored files stay. Programs in the mount see
+/// it at once, and what they have open stays as they opened it. HEAD and the index are left alone.
+/// What the fork was becomes a snapshot first, which is named.
 ///
-/// Where HEAD has commits of others by now that the point lacks (an update, a merge), what the point had of its own is merged onto
-/// HEAD, so that nobody's work is taken back. Conflicts change nothing. --exact takes the files as they were, and says which commits'
-/// work they lack.
+/// Where HEAD has commits of others by now that the point lacks (an update, a merge), what the
+/// point had of its own is merged onto HEAD, so that nobody's work is taken back. Conflicts change
+/// nothing. --exact takes the files as they were, and says which commits' work they lack.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
 pub struct Restore {
     /// The fork
@@ -49,11 +52,13 @@ pub struct Restore {
     #[serde(default)]
     pub fork: Option<ForkName>,
 
-    /// Where to: a snapshot or its tree id, `pristine` (its fork point), another fork, or any revision of the repository
+    /// Where to: a snapshot or its tree id, `pristine` (its fork point), another fork, or any
+    /// revision of the repository
     #[arg(value_name = "POINT")]
     pub to: String,
 
-    /// Restore only this path, and what is beneath, in so far as git takes it; may be given several times
+    /// Restore only this path, and what is beneath, in so far as git takes it; may be given several
+    /// times
     #[arg(long = "path", value_name = "PATH", value_parser = path_parser())]
     #[schemars(with = "Vec<String>")]
     #[serde(default)]
@@ -64,7 +69,8 @@ pub struct Restore {
     #[serde(default)]
     pub force: bool,
 
-    /// Take the files exactly as they are there, also where HEAD has commits of others by now that they lack
+    /// Take the files exactly as they are there, also where HEAD has commits of others by now that
+    /// they lack
     #[arg(long)]
     #[serde(default)]
     pub exact: bool,
@@ -136,9 +142,10 @@ impl Operation for Restore {
 
 /// Take paths of a fork back to what they were, mounted or not
 ///
-/// Each path, with all beneath it, becomes what it is at the fork point: what changed is put back, what was removed comes
-/// again, what was added goes. --to names another point: a snapshot, another fork, or a revision. All in one step, or nothing.
-/// Ignored files are no part of it; where one is in the way of something, that is told and nothing changes without --force.
+/// Each path, with all beneath it, becomes what it is at the fork point: what changed is put back,
+/// what was removed comes again, what was added goes. --to names another point: a snapshot, another
+/// fork, or a revision. All in one step, or nothing. Ignored files are no part of it; where one is
+/// in the way of something, that is told and nothing changes without --force.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -167,7 +174,8 @@ pub struct Revert {
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 
-    /// Take them exactly as they are there, also where HEAD has commits of others by now that they lack
+    /// Take them exactly as they are there, also where HEAD has commits of others by now that they
+    /// lack
     #[arg(long)]
     pub exact: bool,
 }
@@ -204,7 +212,8 @@ fn find(daemon: &Daemon, name: &ForkName, word: &str) -> Result<FoundPoint, Fail
     })
 }
 
-/// What the fork's HEAD has that the point lacks, where that is the state of a fork. What is named as a revision is meant as it is.
+/// What the fork's HEAD has that the point lacks, where that is the state of a fork. What is named
+/// as a revision is meant as it is.
 fn since(
     turn: &Turn<'_>,
     repository: &Repository,
@@ -213,13 +222,21 @@ fn since(
 ) -> Result<Option<Since>, Failure> {
     let (store, name) = (&turn.daemon.store, turn.name());
     let then = match point {
-        Point::Snapshot(snapshot) => Then::of_snapshot(name, name, &store.snapshot(name, snapshot)?)?,
-        Point::SnapshotOf(fork, snapshot) => Then::of_snapshot(name, fork, &store.snapshot(fork, snapshot)?)?,
+        Point::Snapshot(snapshot) => {
+            Then::of_snapshot(name, name, &store.snapshot(name, snapshot)?)?
+        }
+        Point::SnapshotOf(fork, snapshot) => {
+            Then::of_snapshot(name, fork, &store.snapshot(fork, snapshot)?)?
+        }
         Point::Fork(fork) if fork != name => {
             let worktree = store.worktree_of(fork)?;
             let head = repository.head_of(worktree.git_dir())?;
             Then {
-                head: repository.head_left_at(&worktree, fork.as_str(), &store.record(fork)?.branch)?,
+                head: repository.head_left_at(
+                    &worktree,
+                    fork.as_str(),
+                    &store.record(fork)?.branch,
+                )?,
                 branch: head.short_branch().map(str::to_owned),
                 is_own: false,
             }
@@ -230,7 +247,8 @@ fn since(
     Ok(then.since(store, repository, &turn.record()?, &head)?)
 }
 
-/// What the fork lacks at `paths` when it is as at the point: what [`since`] found, at the fork point what the fork has merged.
+/// What the fork lacks at `paths` when it is as at the point: what [`since`] found, at the fork
+/// point what the fork has merged.
 fn lacking(
     turn: &Turn<'_>,
     repository: &Repository,
@@ -243,7 +261,9 @@ fn lacking(
         Point::Pristine => {
             let (record, head) = (turn.record()?, repository.head_of(git_dir)?);
             match fork_point(repository, &record, head.commit_id())? {
-                Some(point) => Then::since_fork_point(&turn.daemon.store, repository, &record, &head, point)?,
+                Some(point) => {
+                    Then::since_fork_point(&turn.daemon.store, repository, &record, &head, point)?
+                }
                 None => None,
             }
         }
@@ -256,11 +276,16 @@ fn lacking(
     })
 }
 
-fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &Wanted<'_>) -> Result<RestoreOutcome, Failure> {
+fn restore(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &Wanted<'_>,
+) -> Result<RestoreOutcome, Failure> {
     let name = &request.fork;
     let repository = daemon.repository_now()?;
     let found = find(daemon, name, &request.operation.to)?;
-    let is_whole = request.paths.is_empty() && matches!(found.point, Point::Snapshot(_) | Point::Pristine);
+    let is_whole =
+        request.paths.is_empty() && matches!(found.point, Point::Snapshot(_) | Point::Pristine);
     let point = match is_whole {
         // With all that git ignores.
         true => match restore_whole(daemon, by, &repository, request, &found)? {
@@ -276,7 +301,8 @@ fn restore(daemon: &Arc<Daemon>, by: By<'_>, request: &Wanted<'_>) -> Result<Res
     }
 }
 
-/// Lets the whole fork be as at a snapshot or the fork point; `None` where HEAD has commits of others by now.
+/// Lets the whole fork be as at a snapshot or the fork point; `None` where HEAD has commits of
+/// others by now.
 fn restore_whole(
     daemon: &Arc<Daemon>,
     by: By<'_>,
@@ -301,23 +327,32 @@ fn restore_whole(
         &[],
     )?;
     let before = going_back(&turn, repository, since.as_ref(), || match &found.point {
-        Point::Snapshot(snapshot) => restore_in(&turn, &open, &daemon.store.snapshot(name, snapshot)?),
+        Point::Snapshot(snapshot) => {
+            restore_in(&turn, &open, &daemon.store.snapshot(name, snapshot)?)
+        }
         _ => {
             // Settling may have moved it.
             turn.settle(repository, &open)?;
             let head = repository.head_of(open.worktree.git_dir())?.commit_id();
             let point = fork_point(repository, &turn.record()?, head)?;
             let reason = SnapshotReason::BeforeRestore;
-            Ok(daemon.store.restore_commit(name, &open, point, reason)?.name)
+            Ok(daemon
+                .store
+                .restore_commit(name, &open, point, reason)?
+                .name)
         }
     })?;
     turn.forget_settled();
     record_switch(&turn, by, &before, OperationKind::Switch, None);
-    log::info!("{name}: restored to {}; what it was is {before}", found.point);
+    log::info!(
+        "{name}: restored to {}; what it was is {before}",
+        found.point
+    );
     exactly(name, repository, &found.point, before, since).map(Some)
 }
 
-/// Lets paths of the fork be as in the point's tree; `Err` says what HEAD has by now that the point lacks.
+/// Lets paths of the fork be as in the point's tree; `Err` says what HEAD has by now that the point
+/// lacks.
 fn restore_tree(
     daemon: &Arc<Daemon>,
     by: By<'_>,
@@ -366,7 +401,10 @@ fn restore_tree(
     if !turn.is_mounted() {
         fork.workspace.sync()?;
     }
-    log::info!("{name}: restored to {}; what it was is {before}", point.point);
+    log::info!(
+        "{name}: restored to {}; what it was is {before}",
+        point.point
+    );
     exactly(name, repository, &point.point, before, since).map(Ok)
 }
 
@@ -418,8 +456,8 @@ fn bring_onto_head(
     }))
 }
 
-/// Runs `go`, by which the fork goes back past the commits of others that `since` says. That is noted before: a daemon may be killed
-/// when the files are old already.
+/// Runs `go`, by which the fork goes back past the commits of others that `since` says. That is
+/// noted before: a daemon may be killed when the files are old already.
 fn going_back<T>(
     turn: &Turn<'_>,
     repository: &Repository,
@@ -435,7 +473,10 @@ fn going_back<T>(
     if let (Err(_), Some(id)) = (&done, noted)
         && let Err(error) = store.remove_document(Shelf::GoneBack, id, None)
     {
-        log::warn!("{}: a note of what was not done stays: {error}", turn.name());
+        log::warn!(
+            "{}: a note of what was not done stays: {error}",
+            turn.name()
+        );
     }
     pause::at("files-restored");
     done
@@ -465,7 +506,8 @@ fn left_out(repository: &Repository, since: Option<Since>) -> Result<Vec<CommitL
     commit_ids.map(line).collect()
 }
 
-/// The tree that the paths are to come from: the point's, or its own work on the fork's HEAD, where that has commits of others by now.
+/// The tree that the paths are to come from: the point's, or its own work on the fork's HEAD, where
+/// that has commits of others by now.
 fn tree_on_head(
     repository: &Repository,
     point: &ResolvedPoint,
@@ -501,9 +543,11 @@ fn revert(
     request: &Revert,
 ) -> Result<Reverted, Failure> {
     if paths.is_empty() {
-        return Err(Failure::new(ErrorCode::Usage, "no path is named").hint(format!(
-            "`.` is everything; `tine status {name}` shows what changed"
-        )));
+        return Err(
+            Failure::new(ErrorCode::Usage, "no path is named").hint(format!(
+                "`.` is everything; `tine status {name}` shows what changed"
+            )),
+        );
     }
     let repository = daemon.repository_now()?;
     let point = match &request.to {

@@ -12,7 +12,9 @@ use super::{merging, sequencing};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::policy::Signers;
-use crate::protocol::{MergeStatus, ResolutionWish, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
+use crate::protocol::{
+    MergeStatus, ResolutionWish, ReviewInfo, ReviewOutcome, ReviewShown, Reviews,
+};
 use crate::state::slots::Daemon;
 use crate::transfer::Transfer;
 use crate::{Merge, report};
@@ -139,7 +141,8 @@ impl Operation for RefreshReview {
 
 /// Let a review go
 ///
-/// Neither side was changed by it. `tine review show` still shows it, `tine review refresh` takes it up again.
+/// Neither side was changed by it. `tine review show` still shows it, `tine review refresh` takes
+/// it up again.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Example:
@@ -209,7 +212,11 @@ pub fn show(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown
 }
 
 /// Says what is to become of a conflict, in the place of what was said before.
-pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &Resolve) -> Result<ReviewShown, Failure> {
+pub fn resolve(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &Resolve,
+) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
@@ -266,20 +273,31 @@ pub fn resolve(daemon: &Arc<Daemon>, by: By<'_>, request: &Resolve) -> Result<Re
             };
             resolved(how, conflict.versions(*side).to_vec())
         }
-        ResolutionWish::Union => match settle_content(&repository, &conflict.conflict()?, Favor::Union)? {
-            Some(version) => resolved(ResolvedHow::Union, vec![(&version).into()]),
-            None => {
-                return Err(
-                    Failure::new(ErrorCode::WrongKind, "both sides can be taken of a text only")
-                        .hint("take one side (`--ours`, `--theirs`), or give the result (`--file F`)"),
-                );
+        ResolutionWish::Union => {
+            match settle_content(&repository, &conflict.conflict()?, Favor::Union)? {
+                Some(version) => resolved(ResolvedHow::Union, vec![(&version).into()]),
+                None => {
+                    return Err(Failure::new(
+                        ErrorCode::WrongKind,
+                        "both sides can be taken of a text only",
+                    )
+                    .hint(
+                        "take one side (`--ours`, `--theirs`), or give the result (`--file F`)",
+                    ));
+                }
             }
-        },
-        ResolutionWish::Content { content, executable } => {
+        }
+        ResolutionWish::Content {
+            content,
+            executable,
+        } => {
             let Some((path, kind)) = conflict.content_place()? else {
                 return Err(Failure::new(
                     ErrorCode::WrongKind,
-                    format!("{} is a submodule", RepoPath::parse(conflict.path.to_bytes())?),
+                    format!(
+                        "{} is a submodule",
+                        RepoPath::parse(conflict.path.to_bytes())?
+                    ),
                 )
                 .hint("take one side: `--ours` or `--theirs`"));
             };
@@ -330,16 +348,18 @@ pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &Judge) -> Result<Review
             .map(|entry| entry.kind)
         {
             Some(TreeEntryKind::Directory) => {
-                return Err(
-                    Failure::new(ErrorCode::WrongKind, format!("{repo_path} is a directory"))
-                        .hint("name a file in it"),
-                );
+                return Err(Failure::new(
+                    ErrorCode::WrongKind,
+                    format!("{repo_path} is a directory"),
+                )
+                .hint("name a file in it"));
             }
             Some(TreeEntryKind::Submodule) if content.is_some() => {
-                return Err(
-                    Failure::new(ErrorCode::WrongKind, format!("{repo_path} is a submodule"))
-                        .hint("change it in its own repository"),
-                );
+                return Err(Failure::new(
+                    ErrorCode::WrongKind,
+                    format!("{repo_path} is a submodule"),
+                )
+                .hint("change it in its own repository"));
             }
             Some(kind) => kind,
             None => TreeEntryKind::File,
@@ -398,7 +418,10 @@ pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewSh
 fn all_merged(record: &ReviewRecord) -> Failure {
     Failure::new(
         ErrorCode::ReviewState,
-        format!("{} has all of {} by now", record.merge.into, record.merge.source),
+        format!(
+            "{} has all of {} by now",
+            record.merge.into, record.merge.source
+        ),
     )
     .hint(nothing_to_plan(record))
 }
@@ -419,10 +442,15 @@ struct Followed {
     gone: Vec<MergeSide>,
 }
 
-/// Plans a review again where its target moved and the conflicts are the same: resolutions stay, and nobody need ask for it. What
-/// was thought of the whole was thought of another whole, and what the source has was looked at: there somebody must. Without its target
-/// the review stays as it was planned.
-fn follow(daemon: &Arc<Daemon>, by: By<'_>, record: &mut ReviewRecord) -> Result<Followed, Failure> {
+/// Plans a review again where its target moved and the conflicts are the same: resolutions stay,
+/// and nobody need ask for it. What was thought of the whole was thought of another whole, and what
+/// the source has was looked at: there somebody must. Without its target the review stays as it was
+/// planned.
+fn follow(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    record: &mut ReviewRecord,
+) -> Result<Followed, Failure> {
     let repository = daemon.repository_now()?;
     let gone = sides::find(daemon, &repository, record)?;
     let moved = match gone.contains(&MergeSide::Ours) {
@@ -479,7 +507,8 @@ fn find_more(
     Ok(())
 }
 
-/// One that was committed is open again if that was taken back: its target does not have the commit.
+/// One that was committed is open again if that was taken back: its target does not have the
+/// commit.
 fn reopened(daemon: &Daemon, repository: &Repository, mut record: ReviewRecord) -> ReviewRecord {
     if record.state == ReviewState::Committed
         && let Some(commit) = &record.commit
@@ -506,7 +535,8 @@ pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShow
     let mut record = open_review(daemon, review)?;
     let before = record.clone();
     let gone = sides::find(daemon, &repository, &mut record).unwrap_or_default();
-    // Without resolutions there is nothing that planning again would not give, as long as both sides are there.
+    // Without resolutions there is nothing that planning again would not give, as long as both
+    // sides are there.
     let is_resolved = |conflict: &ConflictRecord| conflict.resolution.is_some();
     if (record.conflicts.iter().any(is_resolved) || !gone.is_empty())
         && let Some(commit_id) = record.kept_commit(&repository)?
@@ -523,7 +553,8 @@ pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShow
     shown_as(daemon, info(daemon, by, record), &before)
 }
 
-/// Merges with the resolutions. Refused while a conflict is open, or where a side has moved on and the conflicts are others.
+/// Merges with the resolutions. Refused while a conflict is open, or where a side has moved on and
+/// the conflicts are others.
 pub fn commit(
     daemon: &Arc<Daemon>,
     by: By<'_>,
@@ -548,7 +579,9 @@ pub fn commit(
             .conflicts
             .iter()
             .find(|conflict| conflict.resolution.is_none());
-        let path = first.map(|conflict| conflict.path.to_bytes()).unwrap_or_default();
+        let path = first
+            .map(|conflict| conflict.path.to_bytes())
+            .unwrap_or_default();
         return Err(Failure::new(
             ErrorCode::ReviewState,
             match open {
@@ -575,7 +608,10 @@ pub fn commit(
                 dry_run: request.dry_run,
                 allow_revert: request.allow_revert,
                 messages: vec![request.whole_message.clone()],
-                message: request.message.clone().or_else(|| record.merge.message.clone()),
+                message: request
+                    .message
+                    .clone()
+                    .or_else(|| record.merge.message.clone()),
                 ..request_of(&repository, &record, &gone)
             };
             let merged = merging::merge_with(daemon, by, &merge, signers, Some(&record))?;
@@ -649,7 +685,8 @@ fn open_review(daemon: &Daemon, review: u64) -> Result<ReviewRecord, Failure> {
     .hint("`tine review list` shows the open ones"))
 }
 
-/// The request that the review came from. Where its source is gone, it is of what the review keeps of that.
+/// The request that the review came from. Where its source is gone, it is of what the review keeps
+/// of that.
 fn request_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]) -> Merge {
     let merge = &record.merge;
     let is_kept = gone.contains(&MergeSide::Theirs);
@@ -698,7 +735,11 @@ fn shown(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> Result<Revie
 }
 
 /// Shows a review, with the trees of `of`.
-fn shown_as(daemon: &Arc<Daemon>, info: ReviewInfo, of: &ReviewRecord) -> Result<ReviewShown, Failure> {
+fn shown_as(
+    daemon: &Arc<Daemon>,
+    info: ReviewInfo,
+    of: &ReviewRecord,
+) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
     let (old_tree, new_tree) = match (of.state, of.trees(&daemon.store, &repository)) {
         (_, Ok(trees)) => trees,

@@ -1,7 +1,8 @@
 //! Bringing forks up to date, making commits again on them, and applying patches.
 //!
-//! A wish becomes a [sequence](tine_change::sequence), of how things are; the sequence is run over objects, and what it comes to is
-//! where the target goes, in one step. With conflicts nothing moves; a review keeps the sequence, and runs it again.
+//! A wish becomes a [sequence](tine_change::sequence), of how things are; the sequence is run over
+//! objects, and what it comes to is where the target goes, in one step. With conflicts nothing
+//! moves; a review keeps the sequence, and runs it again.
 
 mod building;
 mod mailboxes;
@@ -74,12 +75,14 @@ impl Operation for RunSequence {
 
 /// Bring a fork up to date with the branch that it came from
 ///
-/// The fork moves to where that branch is now, or to --from, and its own changes are merged onto it: commits by a merge commit, or
-/// with --rebase made again one by one, and what is uncommitted stays uncommitted. A fork without commits of its own merely moves.
-/// Mounted or not, it is one step, and only files that differ are touched.
+/// The fork moves to where that branch is now, or to --from, and its own changes are merged onto
+/// it: commits by a merge commit, or with --rebase made again one by one, and what is uncommitted
+/// stays uncommitted. A fork without commits of its own merely moves. Mounted or not, it is one
+/// step, and only files that differ are touched.
 ///
-/// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where there is nothing new. `ours` is the fork's, `theirs`
-/// what comes; with --rebase it is the other way round, as with git.
+/// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where there is
+/// nothing new. `ours` is the fork's, `theirs` what comes; with --rebase it is the other way round,
+/// as with git.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -94,7 +97,8 @@ pub struct Update {
     #[serde(default)]
     pub fork: Option<ForkName>,
 
-    /// What to bring it up to: a revision, or another fork's HEAD [default: the branch that it came from]
+    /// What to bring it up to: a revision, or another fork's HEAD [default: the branch that it came
+    /// from]
     #[arg(long, value_name = "REV")]
     #[serde(default)]
     pub from: Option<String>,
@@ -122,7 +126,8 @@ pub struct Update {
     #[serde(default)]
     pub review: ReviewWish,
 
-    /// Where revisions are understood: the private git directory of a worktree; default: the caller's.
+    /// Where revisions are understood: the private git directory of a worktree; default: the
+    /// caller's.
     #[arg(skip)]
     #[serde(default, with = "optional_host_path")]
     pub git_dir: Option<PathBuf>,
@@ -158,10 +163,11 @@ impl Operation for Update {
 
 /// Make commits again on a fork
 ///
-/// As `git cherry-pick`, mounted or not, and all or nothing: authors, dates and messages stay. What is uncommitted in the fork stays,
-/// too; where a commit would overwrite it, it is refused.
+/// As `git cherry-pick`, mounted or not, and all or nothing: authors, dates and messages stay. What
+/// is uncommitted in the fork stays, too; where a commit would overwrite it, it is refused.
 ///
-/// Conflicts change nothing: they are listed with the commit that they are in, and the exit code is 3.
+/// Conflicts change nothing: they are listed with the commit that they are in, and the exit code is
+/// 3.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -206,7 +212,8 @@ pub struct CherryPick {
     #[serde(default)]
     pub review: ReviewWish,
 
-    /// Where revisions are understood: the private git directory of a worktree; default: the caller's.
+    /// Where revisions are understood: the private git directory of a worktree; default: the
+    /// caller's.
     #[arg(skip)]
     #[serde(default, with = "optional_host_path")]
     pub git_dir: Option<PathBuf>,
@@ -308,7 +315,9 @@ pub fn sequence(
     signers: &Signers,
 ) -> Result<Sequenced, Failure> {
     let (default_into, is_clean) = match &request.wish {
-        SequenceWish::Mailbox { handoff, force, .. } => (mailboxes::check(daemon, *handoff, *force)?, !force),
+        SequenceWish::Mailbox { handoff, force, .. } => {
+            (mailboxes::check(daemon, *handoff, *force)?, !force)
+        }
         _ => (None, false),
     };
     let Some(into) = request.into.clone().or(default_into) else {
@@ -382,7 +391,9 @@ pub fn write_content(
     content: &Transfer,
 ) -> Result<ObjectId, Failure> {
     Ok(match content.take(daemon.store.dir())? {
-        Arrived::Bytes(bytes) => repository.write_blob(&mut bytes.as_slice(), bytes.len() as u64)?,
+        Arrived::Bytes(bytes) => {
+            repository.write_blob(&mut bytes.as_slice(), bytes.len() as u64)?
+        }
         Arrived::File(mut file) => {
             let len = file
                 .metadata()
@@ -393,8 +404,8 @@ pub fn write_content(
     })
 }
 
-/// Plans it, and does it; planned again where the target moves meanwhile. With a review: with its resolutions, and of what it was
-/// planned of.
+/// Plans it, and does it; planned again where the target moves meanwhile. With a review: with its
+/// resolutions, and of what it was planned of.
 pub fn carry_out(
     daemon: &Arc<Daemon>,
     by: By<'_>,
@@ -406,7 +417,9 @@ pub fn carry_out(
         on_target(daemon, by, asked, |target| {
             let _lease = match asked.dry_run {
                 true => None,
-                false => Some(target.lease(|| find_target(daemon, target.repository, &asked.into))?),
+                false => {
+                    Some(target.lease(|| find_target(daemon, target.repository, &asked.into))?)
+                }
             };
             if asked.is_clean {
                 target.refuse_uncommitted()?;
@@ -438,7 +451,11 @@ pub fn carry_out(
     Ok(done)
 }
 
-fn options<'a>(asked: &Asked, signers: &Signers, review: Option<&'a ReviewRecord>) -> RunOptions<'a> {
+fn options<'a>(
+    asked: &Asked,
+    signers: &Signers,
+    review: Option<&'a ReviewRecord>,
+) -> RunOptions<'a> {
     RunOptions {
         merge: asked.merge,
         allow_unrelated: asked.allow_unrelated,
@@ -509,10 +526,19 @@ fn finish(
         (None, false, true) => MergeStatus::NothingToMerge,
         (None, false, false) => MergeStatus::Merged,
     };
-    if status == MergeStatus::Merged && matches!(asked.wish, Wish::Mailbox { .. }) && !asked.allow_revert {
+    if status == MergeStatus::Merged
+        && matches!(asked.wish, Wish::Mailbox { .. })
+        && !asked.allow_revert
+    {
         let gone_back = KnownGoneBack::of(&target.daemon.store);
         let (from, to) = (now.tip.commit_id, ran.tip.tree_id);
-        refuse_taking_back(target.repository, &gone_back, from, to, Taking::Handoff(None))?;
+        refuse_taking_back(
+            target.repository,
+            &gone_back,
+            from,
+            to,
+            Taking::Handoff(None),
+        )?;
     }
     let mut snapshot = None;
     match status {
@@ -553,12 +579,19 @@ fn finish(
 }
 
 /// Moves the target; the snapshot of what it was. In a dry run looks only whether that would do.
-fn go(target: &Target<'_>, asked: &Asked, now: &Standing, ran: &Ran) -> Result<Option<ForkName>, Failure> {
+fn go(
+    target: &Target<'_>,
+    asked: &Asked,
+    now: &Standing,
+    ran: &Ran,
+) -> Result<Option<ForkName>, Failure> {
     let (kind, reason) = match &asked.wish {
         Wish::Update { .. } => (OperationKind::Update, SnapshotReason::BeforeUpdate),
         Wish::CherryPick { .. } => (OperationKind::CherryPick, SnapshotReason::BeforeCherryPick),
         Wish::Restore { .. } => (OperationKind::Switch, SnapshotReason::BeforeRestore),
-        Wish::Patch { .. } | Wish::Mailbox { .. } => (OperationKind::Apply, SnapshotReason::BeforeApply),
+        Wish::Patch { .. } | Wish::Mailbox { .. } => {
+            (OperationKind::Apply, SnapshotReason::BeforeApply)
+        }
     };
     if let (Wish::Patch { .. } | Wish::Restore { .. }, Some(turn), Some(from), Some(to)) =
         (&asked.wish, target.turn, now.view, ran.view)
@@ -621,7 +654,9 @@ fn go(target: &Target<'_>, asked: &Asked, now: &Standing, ran: &Ran) -> Result<O
 
 /// A fork that has all of what it was to be brought up to begins there from now on.
 fn note_fork_point(target: &Target<'_>, asked: &Asked, ran: &Ran) -> Result<(), Failure> {
-    let (Wish::Update { .. }, Some(turn), Some(head)) = (&asked.wish, target.turn, ran.tip.commit_id) else {
+    let (Wish::Update { .. }, Some(turn), Some(head)) =
+        (&asked.wish, target.turn, ran.tip.commit_id)
+    else {
         return Ok(());
     };
     let Some(upstream) = building::upstream(target, asked)? else {
@@ -639,7 +674,11 @@ fn note_fork_point(target: &Target<'_>, asked: &Asked, ran: &Ran) -> Result<(), 
 }
 
 /// What became of each commit.
-fn commits(repository: &Repository, sequence: &Sequence, ran: &Ran) -> Result<Vec<SequencedCommit>, Failure> {
+fn commits(
+    repository: &Repository,
+    sequence: &Sequence,
+    ran: &Ran,
+) -> Result<Vec<SequencedCommit>, Failure> {
     let stopped = ran.stopped.as_ref().map(|stopped| stopped.item);
     let mut lines = Vec::new();
     for (index, item) in sequence.items.iter().enumerate() {
@@ -649,17 +688,22 @@ fn commits(repository: &Repository, sequence: &Sequence, ran: &Ran) -> Result<Ve
         }
         let (source, subject) = match item {
             Item::Merge { commit, .. } | Item::Pick { commit, .. } => {
-                let id = ObjectId::from_hex(commit.as_bytes()).map_err(GitError::library("read an id"))?;
+                let id = ObjectId::from_hex(commit.as_bytes())
+                    .map_err(GitError::library("read an id"))?;
                 (Some(commit.clone()), repository.commit_info(id)?.summary)
             }
-            Item::Mail { commit, subject, .. } => (commit.clone(), subject.clone()),
+            Item::Mail {
+                commit, subject, ..
+            } => (commit.clone(), subject.clone()),
             Item::Patch { .. } | Item::Restored { .. } | Item::Uncommitted { .. } => continue,
         };
         lines.push(SequencedCommit {
             source,
             subject,
             how: done.map(|done| done.how),
-            commit: done.and_then(|done| done.commit_id).map(|id| id.to_string()),
+            commit: done
+                .and_then(|done| done.commit_id)
+                .map(|id| id.to_string()),
         });
     }
     Ok(lines)

@@ -21,8 +21,9 @@ use tine_workspace::{
 
 /// Mark a point of a fork to come back to
 ///
-/// All that the fork has at this moment is kept, uncommitted and ignored files included, while programs go on working in it.
-/// It costs milliseconds and no disk, however much has changed. The name is all that is printed on standard output.
+/// All that the fork has at this moment is kept, uncommitted and ignored files included, while
+/// programs go on working in it. It costs milliseconds and no disk, however much has changed. The
+/// name is all that is printed on standard output.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TakeSnapshot {
@@ -60,8 +61,8 @@ impl Operation for TakeSnapshot {
 
 /// List the snapshots of a fork
 ///
-/// The oldest comes first. Those that tine took by itself, before something was thrown away, say so; `tine gc` lets these go
-/// after 30 days.
+/// The oldest comes first. Those that tine took by itself, before something was thrown away, say
+/// so; `tine gc` lets these go after 30 days.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[command(after_long_help = "\
@@ -114,8 +115,9 @@ impl Operation for DeleteSnapshot {
 
 /// Take a fork back to HEAD, with nothing changed
 ///
-/// Uncommitted changes and ignored files go, and a merge, cherry-pick or revert that is under way is forgotten; commits stay.
-/// Programs in the mount see it at once. What the fork was becomes a snapshot first, which is named.
+/// Uncommitted changes and ignored files go, and a merge, cherry-pick or revert that is under way
+/// is forgotten; commits stay. Programs in the mount see it at once. What the fork was becomes a
+/// snapshot first, which is named.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -148,8 +150,8 @@ impl Operation for Reset {
 
 /// Free what no fork and no snapshot reaches
 ///
-/// Snapshots that tine took by itself are let go of after 30 days, and what `tine recover` lists by its own rules. The daemon does the
-/// same now and then.
+/// Snapshots that tine took by itself are let go of after 30 days, and what `tine recover` lists by
+/// its own rules. The daemon does the same now and then.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -185,8 +187,9 @@ pub fn take(
         message,
         reason: SnapshotReason::Asked,
     };
-    let (snapshot, agent_texts) =
-        with_agent_texts(&turn, || Ok(daemon.store.take_snapshot(fork, &open, &options)?))?;
+    let (snapshot, agent_texts) = with_agent_texts(&turn, || {
+        Ok(daemon.store.take_snapshot(fork, &open, &options)?)
+    })?;
     log::info!("{fork}: snapshot {}", snapshot.name);
     Ok(SnapshotInfo {
         agent_texts,
@@ -228,8 +231,8 @@ pub fn remove(
     Ok(SnapshotDeleted { recover })
 }
 
-/// Keeps a snapshot that is about to go; the number of the entry, if it is more than HEAD was. With `force` one that cannot be read
-/// goes, too.
+/// Keeps a snapshot that is about to go; the number of the entry, if it is more than HEAD was. With
+/// `force` one that cannot be read goes, too.
 fn keep(
     daemon: &Arc<Daemon>,
     fork: &ForkName,
@@ -285,7 +288,11 @@ fn keep_as_entry(
 }
 
 /// Lets the fork be as it was at the snapshot; the snapshot of what it was.
-pub fn restore_in(turn: &Turn<'_>, open: &Fork, snapshot: &SnapshotRecord) -> Result<ForkName, Failure> {
+pub fn restore_in(
+    turn: &Turn<'_>,
+    open: &Fork,
+    snapshot: &SnapshotRecord,
+) -> Result<ForkName, Failure> {
     let fork = turn.name();
     let before = turn
         .daemon
@@ -299,8 +306,8 @@ pub fn restore_in(turn: &Turn<'_>, open: &Fork, snapshot: &SnapshotRecord) -> Re
     Ok(before.name)
 }
 
-/// Writes down that the fork is another now, so that it can be taken back; the operation's number. The fork is what was
-/// asked for in any case, and the snapshot leads back.
+/// Writes down that the fork is another now, so that it can be taken back; the operation's number.
+/// The fork is what was asked for in any case, and the snapshot leads back.
 pub fn record_switch(
     turn: &Turn<'_>,
     by: By<'_>,
@@ -342,7 +349,11 @@ pub struct Dropped {
 }
 
 /// Takes the fork back to HEAD.
-pub fn reset_to_head(turn: &Turn<'_>, reason: SnapshotReason, command: &str) -> Result<Dropped, Failure> {
+pub fn reset_to_head(
+    turn: &Turn<'_>,
+    reason: SnapshotReason,
+    command: &str,
+) -> Result<Dropped, Failure> {
     let open = turn.open_existing()?;
     // There is no other state to go to where HEAD is lost.
     let (daemon, name) = (turn.daemon, turn.name());
@@ -399,11 +410,23 @@ fn keep_staged(
     let head = repository.head_of(open.worktree.git_dir())?;
     let branch = head.short_branch().map(str::to_owned);
     let record = turn.record()?;
-    keep_as_entry(daemon, name, kept, branch, record.fork_point.as_ref(), command).map(Some)
+    keep_as_entry(
+        daemon,
+        name,
+        kept,
+        branch,
+        record.fork_point.as_ref(),
+        command,
+    )
+    .map(Some)
 }
 
 pub fn collect(daemon: &Arc<Daemon>) -> Result<Collected, Failure> {
-    let expired = recovery::tend(&daemon.store, &daemon.repository_now()?, Timestamp::now().secs)?;
+    let expired = recovery::tend(
+        &daemon.store,
+        &daemon.repository_now()?,
+        Timestamp::now().secs,
+    )?;
     let freed = daemon.store.collect()?;
     Ok(Collected {
         expired: expired.entries,

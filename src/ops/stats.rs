@@ -40,7 +40,8 @@ impl Operation for ReadStats {
 /// Files of a fork that are told.
 const MAX_FILES: usize = 20;
 
-/// Of one fork, or of all that are mounted; with `watch` it is counted for a while from now on which files are read and written.
+/// Of one fork, or of all that are mounted; with `watch` it is counted for a while from now on
+/// which files are read and written.
 pub fn stats(daemon: &Arc<Daemon>, fork: Option<&ForkName>, watch: bool) -> Result<Stats, Failure> {
     let slots = match fork {
         None => daemon.slots(),
@@ -67,7 +68,10 @@ pub fn stats(daemon: &Arc<Daemon>, fork: Option<&ForkName>, watch: bool) -> Resu
         caches: daemon.store.cache_figures(),
         blob_cache,
         directory_cache,
-        mounted: slots.iter().filter_map(|slot| of_slot(slot, watch)).collect(),
+        mounted: slots
+            .iter()
+            .filter_map(|slot| of_slot(slot, watch))
+            .collect(),
     })
 }
 
@@ -78,14 +82,21 @@ fn of_slot(slot: &Slot, watch: bool) -> Option<ForkStats> {
     Some(of_mount(slot.name.clone(), transport, &traffic, &workspace))
 }
 
-fn of_mount(fork: ForkName, transport: Transport, traffic: &Traffic, workspace: &Workspace) -> ForkStats {
+fn of_mount(
+    fork: ForkName,
+    transport: Transport,
+    traffic: &Traffic,
+    workspace: &Workspace,
+) -> ForkStats {
     let layer = workspace.stats();
     let came = traffic.kinds.iter().filter(|kind| kind.count > 0);
     ForkStats {
         fork,
         transport: transport.name().to_owned(),
         elapsed_secs: traffic.elapsed.as_secs_f64(),
-        operations: came.map(|kind| (kind.name.to_owned(), of_kind(kind))).collect(),
+        operations: came
+            .map(|kind| (kind.name.to_owned(), of_kind(kind)))
+            .collect(),
         read_bytes: traffic.read_bytes,
         written_bytes: traffic.written_bytes,
         remembered_nodes: workspace.remembered(),

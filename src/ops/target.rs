@@ -1,4 +1,5 @@
-//! What is merged into, or has commits put on it: a fork, a branch, or another checkout; and moving it.
+//! What is merged into, or has commits put on it: a fork, a branch, or another checkout; and moving
+//! it.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -43,7 +44,9 @@ impl fmt::Display for Holder {
 const ATTEMPTS: usize = 4;
 
 /// Plans and does something to a target, again where that moved meanwhile.
-pub fn while_it_moves<T>(mut plan_and_do: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+pub fn while_it_moves<T>(
+    mut plan_and_do: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let mut attempt = 1;
     loop {
         match plan_and_do() {
@@ -56,8 +59,8 @@ pub fn while_it_moves<T>(mut plan_and_do: impl FnMut() -> Result<T, Failure>) ->
     }
 }
 
-/// Takes the leases of what `holder` is, and of the branches that the forks of `turns` are on, for the command `by`. Looks again
-/// under them, with `find`, whether that is still so.
+/// Takes the leases of what `holder` is, and of the branches that the forks of `turns` are on, for
+/// the command `by`. Looks again under them, with `find`, whether that is still so.
 ///
 /// # Errors
 /// `ref-moved` where it is not, to be planned again; `lease-held`.
@@ -74,7 +77,12 @@ pub fn lease<'d>(
         heads.collect::<Result<Vec<_>, _>>()
     };
     let before = heads()?;
-    let mut keys: Vec<LeaseKey> = before.iter().flatten().cloned().map(LeaseKey::Branch).collect();
+    let mut keys: Vec<LeaseKey> = before
+        .iter()
+        .flatten()
+        .cloned()
+        .map(LeaseKey::Branch)
+        .collect();
     match holder {
         Holder::Branch(branch) => keys.push(LeaseKey::Branch(branch.clone())),
         Holder::Checkout(branch, dir) => {
@@ -121,7 +129,10 @@ pub struct Target<'a> {
 
 impl Target<'_> {
     /// Takes the leases of what moves with it, and looks again with `find` whether that is it.
-    pub fn lease(&self, find: impl FnOnce() -> Result<Holder, Failure>) -> Result<Lease<'_>, Failure> {
+    pub fn lease(
+        &self,
+        find: impl FnOnce() -> Result<Holder, Failure>,
+    ) -> Result<Lease<'_>, Failure> {
         let turns: Vec<&Turn<'_>> = self.turn.into_iter().collect();
         lease(
             self.daemon,
@@ -137,7 +148,9 @@ impl Target<'_> {
     pub fn tip(&self) -> Result<Tip, Failure> {
         let commit_id = match self.holder {
             Holder::Fork(_) => self.head()?.commit_id(),
-            Holder::Branch(branch) | Holder::Checkout(branch, _) => self.repository.branch(branch)?,
+            Holder::Branch(branch) | Holder::Checkout(branch, _) => {
+                self.repository.branch(branch)?
+            }
         };
         Ok(Tip {
             commit_id,
@@ -167,7 +180,9 @@ impl Target<'_> {
 
     /// Of a fork.
     fn head(&self) -> Result<Head, Failure> {
-        Ok(self.repository.head_of(self.turn()?.open()?.worktree.git_dir())?)
+        Ok(self
+            .repository
+            .head_of(self.turn()?.open()?.worktree.git_dir())?)
     }
 
     fn turn(&self) -> Result<&Turn<'_>, Failure> {
@@ -184,7 +199,8 @@ impl Target<'_> {
                 self.repository.is_checkout_clean(dir)?,
             ),
             Holder::Fork(fork) => {
-                let changeset = changeset::changeset(self.repository, &*self.turn()?.open()?, Blobs::Hash)?;
+                let changeset =
+                    changeset::changeset(self.repository, &*self.turn()?.open()?, Blobs::Hash)?;
                 (fork.to_string(), changeset.changes.is_empty())
             }
         };
@@ -198,7 +214,8 @@ impl Target<'_> {
         }
     }
 
-    /// Finds out whether it could move so. A checkout is locked from here on, so that it still can when the sources are committed.
+    /// Finds out whether it could move so. A checkout is locked from here on, so that it still can
+    /// when the sources are committed.
     pub fn check(&self, step: &Step) -> Result<Ready<'_>, Failure> {
         self.refuse_held_twice()?;
         match self.holder {
@@ -244,7 +261,8 @@ impl Target<'_> {
         match (self.holder, ready.0) {
             (Holder::Branch(branch), _) => {
                 let from = from_of(branch, step)?;
-                self.repository.move_branch(branch, from, step.to, &step.reflog)?;
+                self.repository
+                    .move_branch(branch, from, step.to, &step.reflog)?;
                 Ok(None)
             }
             (Holder::Checkout(..), Some(moving)) => {
@@ -259,7 +277,8 @@ impl Target<'_> {
         }
     }
 
-    /// Runs what git runs after a merge in a checkout, if the target is one. A hook may call tine: the caller has no turn and no lease.
+    /// Runs what git runs after a merge in a checkout, if the target is one. A hook may call tine:
+    /// the caller has no turn and no lease.
     pub fn after(repository: &Repository, holder: &Holder) {
         if let Holder::Checkout(_, dir) = holder {
             repository.after_checkout_move(dir);
@@ -267,7 +286,12 @@ impl Target<'_> {
     }
 
     /// Moves a fork's HEAD and view, after a snapshot, which is given.
-    fn advance(&self, turn: &Turn<'_>, step: &Step, reason: SnapshotReason) -> Result<ForkName, Failure> {
+    fn advance(
+        &self,
+        turn: &Turn<'_>,
+        step: &Step,
+        reason: SnapshotReason,
+    ) -> Result<ForkName, Failure> {
         let store = &self.daemon.store;
         let name = turn.name();
         let open = turn.open()?;
@@ -293,8 +317,8 @@ pub struct NotedMove<'a> {
     pub after: &'a str,
 }
 
-/// Whether the move was taken back: its target is on the same branch, still has what it had before, and does not have what it came to. A
-/// target that is gone, or is elsewhere, took nothing back.
+/// Whether the move was taken back: its target is on the same branch, still has what it had before,
+/// and does not have what it came to. A target that is gone, or is elsewhere, took nothing back.
 pub fn was_taken_back(daemon: &Daemon, repository: &Repository, noted: &NotedMove<'_>) -> bool {
     let look = || -> Result<bool, Failure> {
         let (branch, tip) = match find_target(daemon, repository, noted.target)? {
@@ -316,7 +340,9 @@ pub fn was_taken_back(daemon: &Daemon, repository: &Repository, noted: &NotedMov
             })
         };
         Ok(branch.as_deref() == noted.branch
-            && noted.before.is_none_or(|before| has(before).unwrap_or(false))
+            && noted
+                .before
+                .is_none_or(|before| has(before).unwrap_or(false))
             && !has(noted.after)?)
     };
     look().unwrap_or_else(|failure| {
@@ -325,11 +351,19 @@ pub fn was_taken_back(daemon: &Daemon, repository: &Repository, noted: &NotedMov
     })
 }
 
-/// The word for a target that `word` named (`None`: the branch that a source came from), to find it again: a fork is meant wherever
-/// its HEAD is, and a branch, which is at `line`, whoever has it checked out by then.
-pub fn word_for(daemon: &Daemon, word: Option<&str>, holder: &Holder, line: &MergeTarget) -> String {
+/// The word for a target that `word` named (`None`: the branch that a source came from), to find it
+/// again: a fork is meant wherever its HEAD is, and a branch, which is at `line`, whoever has it
+/// checked out by then.
+pub fn word_for(
+    daemon: &Daemon,
+    word: Option<&str>,
+    holder: &Holder,
+    line: &MergeTarget,
+) -> String {
     match (holder, &line.branch) {
-        (Holder::Fork(_), Some(branch)) if word.is_none_or(|word| fork_called(daemon, word).is_none()) => {
+        (Holder::Fork(_), Some(branch))
+            if word.is_none_or(|word| fork_called(daemon, word).is_none()) =>
+        {
             format!("branch:{branch}")
         }
         _ => holder.to_string(),
@@ -342,7 +376,11 @@ pub fn fork_called(daemon: &Daemon, word: &str) -> Option<ForkName> {
 }
 
 /// What `word` names: a fork, or a branch.
-pub fn find_target(daemon: &Daemon, repository: &Repository, word: &str) -> Result<Holder, Failure> {
+pub fn find_target(
+    daemon: &Daemon,
+    repository: &Repository,
+    word: &str,
+) -> Result<Holder, Failure> {
     if let Some(fork) = word.strip_prefix("fork:") {
         let fork = ForkName::parse(fork)?;
         daemon.store.record(&fork)?;
@@ -359,13 +397,19 @@ pub fn find_target(daemon: &Daemon, repository: &Repository, word: &str) -> Resu
 }
 
 /// Who has the branch checked out.
-pub fn holder_of(daemon: &Daemon, repository: &Repository, branch: &str) -> Result<Holder, Failure> {
+pub fn holder_of(
+    daemon: &Daemon,
+    repository: &Repository,
+    branch: &str,
+) -> Result<Holder, Failure> {
     if repository.branch(branch)?.is_none() {
         return Err(Failure::new(
             ErrorCode::UnknownRevision,
             format!("{branch} is no fork and no branch"),
         )
-        .hint("`tine list` shows the forks, `git branch` the branches; `git branch NAME` makes one"));
+        .hint(
+            "`tine list` shows the forks, `git branch` the branches; `git branch NAME` makes one",
+        ));
     }
     // An alias means the branch behind it.
     let branch = repository.branch_behind(branch);
@@ -386,10 +430,12 @@ pub fn holder_of(daemon: &Daemon, repository: &Repository, branch: &str) -> Resu
         Some(branches::Holder::Fork(_, dir)) if known.is_pending(branch) => {
             Holder::Checkout(branch.to_owned(), dir)
         }
-        Some(branches::Holder::Fork(fork, _)) => match damaged.into_iter().find(|(name, _)| *name == fork) {
-            Some((fork, reason)) => return Err(damaged_holder(daemon, &fork, branch, reason)),
-            None => Holder::Fork(fork),
-        },
+        Some(branches::Holder::Fork(fork, _)) => {
+            match damaged.into_iter().find(|(name, _)| *name == fork) {
+                Some((fork, reason)) => return Err(damaged_holder(daemon, &fork, branch, reason)),
+                None => Holder::Fork(fork),
+            }
+        }
         Some(branches::Holder::Main(dir) | branches::Holder::Worktree(dir)) => {
             Holder::Checkout(branch.to_owned(), dir)
         }

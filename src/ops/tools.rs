@@ -10,7 +10,9 @@ use super::buffers;
 use super::paths::node_line;
 use crate::failure::Failure;
 use crate::operation::{Call, Operation};
-use crate::protocol::{FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation};
+use crate::protocol::{
+    FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation,
+};
 use crate::state::slots::Daemon;
 use crate::transfer::{Outgoing, Transfer};
 use tine_path::RepoPath;
@@ -126,7 +128,12 @@ struct Tools<'a> {
 }
 
 impl<'a> Tools<'a> {
-    fn new(daemon: &'a Daemon, by: By<'a>, context: ToolContext<'a>, is_mounted: bool) -> Tools<'a> {
+    fn new(
+        daemon: &'a Daemon,
+        by: By<'a>,
+        context: ToolContext<'a>,
+        is_mounted: bool,
+    ) -> Tools<'a> {
         Tools {
             daemon,
             by,
@@ -141,19 +148,20 @@ impl<'a> Tools<'a> {
             ToolOperation::Context => ToolAnswer::Context(self.context()),
             ToolOperation::ReadFile { path } => self.read(path)?,
             ToolOperation::WriteFile { path, content } => self.write(path, content)?,
-            ToolOperation::EditFile { path, edits } => {
-                routed(router.edit_file(by, &path.to_bytes(), edits)?, |route, edited| {
-                    ToolAnswer::Edited {
-                        route,
-                        path: (&edited.path).into(),
-                        replaced: edited.replaced,
-                        size: edited.size,
-                    }
-                })
-            }
+            ToolOperation::EditFile { path, edits } => routed(
+                router.edit_file(by, &path.to_bytes(), edits)?,
+                |route, edited| ToolAnswer::Edited {
+                    route,
+                    path: (&edited.path).into(),
+                    replaced: edited.replaced,
+                    size: edited.size,
+                },
+            ),
             ToolOperation::DeleteFile { path } => {
                 routed(router.delete_file(by, &path.to_bytes())?, |_, path| {
-                    ToolAnswer::Deleted { path: (&path).into() }
+                    ToolAnswer::Deleted {
+                        path: (&path).into(),
+                    }
                 })
             }
             ToolOperation::MoveFile { from, to } => {
@@ -173,7 +181,11 @@ impl<'a> Tools<'a> {
             ToolOperation::Search(request) => self.search(request)?,
             ToolOperation::MergeBuffer { path } => {
                 return Ok(
-                    match router.context().buffers.and(router.file_key(&path.to_bytes())?) {
+                    match router
+                        .context()
+                        .buffers
+                        .and(router.file_key(&path.to_bytes())?)
+                    {
                         Some(key) => Done::Merges(key),
                         None => Done::Answer(ToolAnswer::Passthrough),
                     },
@@ -184,7 +196,8 @@ impl<'a> Tools<'a> {
 
     /// Files that the operation takes away from their places.
     fn taken_away(&self, operation: &ToolOperation) -> Result<Vec<RepoPath>, Failure> {
-        let (ToolOperation::DeleteFile { path } | ToolOperation::MoveFile { from: path, .. }) = operation
+        let (ToolOperation::DeleteFile { path } | ToolOperation::MoveFile { from: path, .. }) =
+            operation
         else {
             return Ok(Vec::new());
         };

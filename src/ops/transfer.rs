@@ -1,5 +1,5 @@
-//! Contents of files between a client and the daemon: within the message while they are short, else in a file of the
-//! store, which whoever is to have it takes away.
+//! Contents of files between a client and the daemon: within the message while they are short, else
+//! in a file of the store, which whoever is to have it takes away.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Cursor, ErrorKind, Read, Write};
@@ -55,7 +55,8 @@ impl Arrived {
             Arrived::Bytes(bytes) => Ok(bytes),
             Arrived::File(mut file) => {
                 let mut bytes = Vec::new();
-                file.read_to_end(&mut bytes).map_err(|error| unread(&error))?;
+                file.read_to_end(&mut bytes)
+                    .map_err(|error| unread(&error))?;
                 Ok(bytes)
             }
         }
@@ -171,7 +172,8 @@ impl Transfer {
                 Err(error) => Err(refused(&error.to_string())),
             },
             Transfer::File(name) => {
-                let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+                let is_name =
+                    !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit() || b == b'-');
                 if !is_name {
                     return Err(refused("its name is none that a transfer has"));
                 }

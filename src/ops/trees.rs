@@ -40,9 +40,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause before it is looked at again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Lets the fork show its dependency trees as the main checkout has them, or with `previous` as it did before. Blocks until the trees
-/// have come to rest and their files are copied; programs in the fork go on meanwhile.
-pub fn take_up(daemon: &Arc<Daemon>, fork: &ForkName, previous: bool) -> Result<TreesTakenUp, Failure> {
+/// Lets the fork show its dependency trees as the main checkout has them, or with `previous` as it
+/// did before. Blocks until the trees have come to rest and their files are copied; programs in the
+/// fork go on meanwhile.
+pub fn take_up(
+    daemon: &Arc<Daemon>,
+    fork: &ForkName,
+    previous: bool,
+) -> Result<TreesTakenUp, Failure> {
     let record = daemon.store.find_dependency_trees(fork)?;
     let Some(carry) = record.carry.filter(|carry| !carry.trees.is_empty()) else {
         return Err(
@@ -109,7 +114,9 @@ fn keep_at_rest(
             .store
             .keep_tree(from, path, Depth::Bytes, &takes_it, &goes_on)
         {
-            Err(KeepError::Changing) if began.elapsed() < PATIENCE && goes_on() => thread::sleep(PAUSE),
+            Err(KeepError::Changing) if began.elapsed() < PATIENCE && goes_on() => {
+                thread::sleep(PAUSE)
+            }
             kept => return kept,
         }
     }
@@ -125,8 +132,9 @@ fn taken_up(path: &RepoPath, changed: bool, copied_bytes: u64) -> TreeTakenUp {
 }
 
 fn not_kept(fork: &ForkName, path: &RepoPath, error: KeepError) -> Failure {
-    let again =
-        format!("`tine update {fork} --carried` tries again, and {fork} shows what it did until then");
+    let again = format!(
+        "`tine update {fork} --carried` tries again, and {fork} shows what it did until then"
+    );
     match error {
         KeepError::Store(error) => error.into(),
         KeepError::Changing => Failure::new(

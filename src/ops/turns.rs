@@ -8,7 +8,10 @@ use crate::state::slots::{Daemon, Slot, Turn};
 use tine_workspace::ForkName;
 
 /// The slots of forks, which need not exist.
-pub fn slots_of(daemon: &Daemon, forks: impl IntoIterator<Item = ForkName>) -> BTreeMap<ForkName, Arc<Slot>> {
+pub fn slots_of(
+    daemon: &Daemon,
+    forks: impl IntoIterator<Item = ForkName>,
+) -> BTreeMap<ForkName, Arc<Slot>> {
     let with_slot = |fork: ForkName| {
         let slot = daemon.slot(&fork);
         (fork, slot)
@@ -16,7 +19,8 @@ pub fn slots_of(daemon: &Daemon, forks: impl IntoIterator<Item = ForkName>) -> B
     forks.into_iter().map(with_slot).collect()
 }
 
-/// Waits for all their turns: in the order of the names, so that two requests never wait for each other.
+/// Waits for all their turns: in the order of the names, so that two requests never wait for each
+/// other.
 pub fn turns_of<'a>(
     daemon: &'a Arc<Daemon>,
     slots: &'a BTreeMap<ForkName, Arc<Slot>>,

@@ -22,15 +22,15 @@ use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_workspace::store::LeaseKey;
 use tine_workspace::{
-    By, Change, Direction, Fork, ForkName, HeadMove, Note, Operation, OperationError, OperationKind,
-    OperationState, TakenBack, Undoes,
+    By, Change, Direction, Fork, ForkName, HeadMove, Note, Operation, OperationError,
+    OperationKind, OperationState, TakenBack, Undoes,
 };
 
 /// Show what commands did to the files of a fork
 ///
-/// One line an operation, the newest first: its number, its age, how it stands, the command. `done` can be taken back with
-/// `tine undo`; `out of reach` is what is too long ago (the newest 500 operations are kept, up to 256 MiB), or was done
-/// before the fork went back to another state.
+/// One line an operation, the newest first: its number, its age, how it stands, the command. `done`
+/// can be taken back with `tine undo`; `out of reach` is what is too long ago (the newest 500
+/// operations are kept, up to 256 MiB), or was done before the fork went back to another state.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -62,9 +62,10 @@ impl operation::Operation for ListOperations {
 
 /// Take back the last operation on a fork
 ///
-/// Operations are what tine's commands do to files: write, mv, rm. Each undo takes the newest one back that is not taken
-/// back yet, with PATH the newest that touched it, and of that what is at or beneath PATH. What programs did in the mount
-/// is no operation; where it is in the way it is kept, and `tine redo` brings it back. `tine op log` shows what there is.
+/// Operations are what tine's commands do to files: write, mv, rm. Each undo takes the newest one
+/// back that is not taken back yet, with PATH the newest that touched it, and of that what is at or
+/// beneath PATH. What programs did in the mount is no operation; where it is in the way it is kept,
+/// and `tine redo` brings it back. `tine op log` shows what there is.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[command(after_long_help = "\
@@ -207,7 +208,8 @@ fn take_back(
     })
 }
 
-/// Takes back what an agent wrote to an open buffer, where that is newer than every operation that is to be taken back.
+/// Takes back what an agent wrote to an open buffer, where that is newer than every operation that
+/// is to be taken back.
 fn take_back_in_buffer(
     turn: &Turn<'_>,
     by: By<'_>,
@@ -226,7 +228,9 @@ fn take_back_in_buffer(
     };
     let is_next = |(operation, state): &&(Operation, OperationState)| {
         let is_undo = operation.kind == OperationKind::Undo;
-        *state == OperationState::Done && is_undo == (direction == Direction::Redo) && is_about(operation)
+        *state == OperationState::Done
+            && is_undo == (direction == Direction::Redo)
+            && is_about(operation)
     };
     let next = operations.iter().find(is_next);
     if next.is_some_and(|(operation, _)| operation.time > edit.time) {
@@ -263,7 +267,8 @@ fn take_back_in_buffer(
     }))
 }
 
-/// Takes back that the fork went to another state, by going to the snapshot of the one before: as an operation.
+/// Takes back that the fork went to another state, by going to the snapshot of the one before: as
+/// an operation.
 fn switch_back(
     turn: &Turn<'_>,
     by: By<'_>,
@@ -360,7 +365,10 @@ fn move_back(
     {
         Known::now(&daemon.store, &repository)?.refuse_held_twice(branch)?;
     } else if head.commit_id() != Some(stands_on) {
-        let failure = Failure::new(ErrorCode::CannotUndo, "HEAD has moved on since the operation");
+        let failure = Failure::new(
+            ErrorCode::CannotUndo,
+            "HEAD has moved on since the operation",
+        );
         let is_merge = match repository.commit_info(stands_on) {
             Ok(info) => info.parent_ids.len() > 1 && info.parent_ids.first() == Some(&back_to),
             Err(_) => false,
@@ -389,7 +397,11 @@ fn move_back(
     };
     let index = match &moved.index {
         None => None,
-        Some(index) => Some(IndexStep::back(&repository, &open, &IndexStep::read(index)?)?),
+        Some(index) => Some(IndexStep::back(
+            &repository,
+            &open,
+            &IndexStep::read(index)?,
+        )?),
     };
     let step = Step {
         from: Some(stands_on),
@@ -418,8 +430,9 @@ fn move_back(
         .ok_or_else(|| Failure::new(ErrorCode::Internal, "an operation was not written down"))
 }
 
-/// Keeps the commits that HEAD of the fork is about to leave, going from `from` back to `to`, and that nothing else reaches: the source of a
-/// merge may be gone by now, and its author sees nothing of this fork. The number of the entry, if one was made.
+/// Keeps the commits that HEAD of the fork is about to leave, going from `from` back to `to`, and
+/// that nothing else reaches: the source of a merge may be gone by now, and its author sees nothing
+/// of this fork. The number of the entry, if one was made.
 fn keep_left(
     turn: &Turn<'_>,
     repository: &Repository,

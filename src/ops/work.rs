@@ -39,8 +39,8 @@ impl Operation for Status {
     }
 }
 
-/// The difference between the fork's view and another point: what leads from there to the view, or with `reverse` the other way. All of it
-/// is written as objects.
+/// The difference between the fork's view and another point: what leads from there to the view, or
+/// with `reverse` the other way. All of it is written as objects.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Diff {
     pub fork: ForkName,
@@ -56,7 +56,12 @@ impl Operation for Diff {
     type Answer = Difference;
 
     fn run(self, call: &Call<'_>) -> Result<Difference, Failure> {
-        diff(call.daemon, &self.fork, self.against.as_deref(), self.reverse)
+        diff(
+            call.daemon,
+            &self.fork,
+            self.against.as_deref(),
+            self.reverse,
+        )
     }
 }
 
@@ -85,11 +90,16 @@ pub struct Commit {
 mod paragraphs {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(paragraphs: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        paragraphs: &[String],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&paragraphs.join("\n\n"))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<String>, D::Error> {
         Ok(vec![String::deserialize(deserializer)?])
     }
 }
@@ -105,7 +115,13 @@ impl Operation for Commit {
 
     fn run(self, call: &Call<'_>) -> Result<Committed, Failure> {
         let (fork, message) = (call.fork(self.fork)?, self.message.join("\n\n"));
-        commit(call.daemon, &fork, message, call.signers(), self.allow_revert)
+        commit(
+            call.daemon,
+            &fork,
+            message,
+            call.signers(),
+            self.allow_revert,
+        )
     }
 }
 
@@ -143,7 +159,9 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Result<Cha
     let head = repository.head_of(fork.worktree.git_dir())?;
     let carry = turn.record()?.carry;
     Ok(Changes {
-        trouble: slot.trouble().or_else(|| Untold::of(&daemon.store, name).failed),
+        trouble: slot
+            .trouble()
+            .or_else(|| Untold::of(&daemon.store, name).failed),
         operation: fork.worktree.operation_in_progress().map(str::to_owned),
         fork: name.clone(),
         branch: head.short_branch().map(str::to_owned),
@@ -152,12 +170,16 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Result<Cha
         view_tree,
         changes: changeset.changes.iter().map(report::change_line).collect(),
         left_out: changeset.left_out.iter().map(Into::into).collect(),
-        in_buffers: in_buffers_only(daemon, name).iter().map(Into::into).collect(),
+        in_buffers: in_buffers_only(daemon, name)
+            .iter()
+            .map(Into::into)
+            .collect(),
         trees: carry.map_or_else(Vec::new, |carry| report::trees(daemon, &carry)),
     })
 }
 
-/// What leads from the point `against` (HEAD, where none is named) to the fork's view; with `reverse` the other way.
+/// What leads from the point `against` (HEAD, where none is named) to the fork's view; with
+/// `reverse` the other way.
 pub fn diff(
     daemon: &Arc<Daemon>,
     name: &ForkName,
@@ -196,7 +218,10 @@ pub fn diff(
         new_tree: new_tree.to_string(),
         changes: changes.iter().map(report::change_line).collect(),
         left_out: changeset.left_out.iter().map(Into::into).collect(),
-        in_buffers: in_buffers_only(daemon, name).iter().map(Into::into).collect(),
+        in_buffers: in_buffers_only(daemon, name)
+            .iter()
+            .map(Into::into)
+            .collect(),
     })
 }
 

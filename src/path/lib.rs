@@ -1,8 +1,8 @@
 //! Validated names and paths.
 //!
-//! A name is bytes, as Linux and git have it: UTF-8 is never assumed. Whatever comes from a tree, from the
-//! kernel or from a person becomes one of these types first, so that nothing below has to check again for
-//! `..`, empty components or NUL bytes.
+//! A name is bytes, as Linux and git have it: UTF-8 is never assumed. Whatever comes from a tree,
+//! from the kernel or from a person becomes one of these types first, so that nothing below has to
+//! check again for `..`, empty components or NUL bytes.
 
 pub mod shell;
 pub mod text;
@@ -65,7 +65,9 @@ impl EntryName {
             b"" => Err(PathError::Empty),
             b"." | b".." => Err(PathError::Reserved(name.to_vec())),
             _ if name.len() > NAME_MAX => Err(PathError::TooLong),
-            _ if name.contains(&b'/') || name.contains(&0) => Err(PathError::ForbiddenByte(name.to_vec())),
+            _ if name.contains(&b'/') || name.contains(&0) => {
+                Err(PathError::ForbiddenByte(name.to_vec()))
+            }
             _ => Ok(EntryName(name.into())),
         }
     }
@@ -119,7 +121,8 @@ impl From<EntryName> for serde_bytes::ByteBuf {
     }
 }
 
-/// A path inside a fork or a tree, relative to its root: names joined by `/`. The root itself is empty.
+/// A path inside a fork or a tree, relative to its root: names joined by `/`. The root itself is
+/// empty.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "serde_bytes::ByteBuf", into = "serde_bytes::ByteBuf")]
 pub struct RepoPath(Vec<u8>);
@@ -130,8 +133,8 @@ impl RepoPath {
         RepoPath::default()
     }
 
-    /// Validates a relative path. Repeated and trailing slashes and `.` components are dropped; `..`, a leading
-    /// slash and invalid names are refused.
+    /// Validates a relative path. Repeated and trailing slashes and `.` components are dropped;
+    /// `..`, a leading slash and invalid names are refused.
     pub fn parse(path: impl AsRef<[u8]>) -> Result<RepoPath, PathError> {
         let path = path.as_ref();
         let outside = || PathError::Outside(PathBuf::from(OsStr::from_bytes(path)));
@@ -157,9 +160,12 @@ impl RepoPath {
         self.0.is_empty()
     }
 
-    /// Whether it is the link to the repository at the root, which is part of no changeset, or beneath it.
+    /// Whether it is the link to the repository at the root, which is part of no changeset, or
+    /// beneath it.
     pub fn is_in_dot_git(&self) -> bool {
-        self.components().next().is_some_and(|name| name.is_dot_git())
+        self.components()
+            .next()
+            .is_some_and(|name| name.is_dot_git())
     }
 
     /// This path with `name` below it.
@@ -184,7 +190,8 @@ impl RepoPath {
         std::iter::successors(above(self), move |dir| above(dir))
     }
 
-    /// The directory that holds this path's last component, and that component; `None` for the root.
+    /// The directory that holds this path's last component, and that component; `None` for the
+    /// root.
     pub fn split_last(&self) -> Option<(RepoPath, EntryName)> {
         if self.is_root() {
             return None;
@@ -253,7 +260,10 @@ mod tests {
             assert!(EntryName::new(bad).is_err(), "{bad:?}");
         }
         assert_eq!(EntryName::new([b'x'; 256]), Err(PathError::TooLong));
-        assert!(EntryName::new([0xff; 255]).is_ok(), "a name need not be UTF-8");
+        assert!(
+            EntryName::new([0xff; 255]).is_ok(),
+            "a name need not be UTF-8"
+        );
     }
 
     #[test]
@@ -272,7 +282,10 @@ mod tests {
     fn split_and_prefix() {
         let path = RepoPath::parse("a/b/c").unwrap();
         let (parent, name) = path.split_last().unwrap();
-        assert_eq!((parent.as_bytes(), name.as_bytes()), (&b"a/b"[..], &b"c"[..]));
+        assert_eq!(
+            (parent.as_bytes(), name.as_bytes()),
+            (&b"a/b"[..], &b"c"[..])
+        );
         assert!(path.starts_with(&parent));
         assert!(
             !RepoPath::parse("ab")

@@ -1,15 +1,19 @@
 //! Words as a shell is given them, so that a command in a message can be pasted as it stands.
 
-/// Quotes `word` where a shell would not take it as it is: in single quotes, or as `$'…'` (bash, zsh, ksh) where it has control
-/// characters or is not UTF-8.
+/// Quotes `word` where a shell would not take it as it is: in single quotes, or as `$'…'` (bash,
+/// zsh, ksh) where it has control characters or is not UTF-8.
 pub fn shell_word(word: impl AsRef<[u8]>) -> String {
     let bytes = word.as_ref();
     let is_plain = |c: char| {
-        c.is_ascii_alphanumeric() || "_@%+:,./-".contains(c) || (!c.is_ascii() && c.is_alphanumeric())
+        c.is_ascii_alphanumeric()
+            || "_@%+:,./-".contains(c)
+            || (!c.is_ascii() && c.is_alphanumeric())
     };
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.is_empty() && text.chars().all(is_plain) => text.to_owned(),
-        Ok(text) if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
+        Ok(text) if !text.chars().any(char::is_control) => {
+            format!("'{}'", text.replace('\'', r"'\''"))
+        }
         _ => {
             let escaped = bytes.iter().map(|byte| match byte {
                 b'\'' | b'\\' => format!("\\{}", char::from(*byte)),

@@ -95,11 +95,16 @@ pub mod optional_host_path {
     #[derive(Deserialize)]
     struct In(#[serde(with = "super::host_path")] PathBuf);
 
-    pub fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        path: &Option<PathBuf>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         path.as_deref().map(Out).serialize(serializer)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<PathBuf>, D::Error> {
         Ok(Option::<In>::deserialize(deserializer)?.map(|path| path.0))
     }
 }

@@ -7,7 +7,12 @@ use tine_ops::protocol::HandoffInfo;
 /// A handoff in a line.
 pub fn told_line(handoff: &HandoffInfo) -> String {
     let record = &handoff.record;
-    let mut line = format!("handoff {}: {}: {}", record.id, whose(record), stands(record));
+    let mut line = format!(
+        "handoff {}: {}: {}",
+        record.id,
+        whose(record),
+        stands(record)
+    );
     let size = size(record);
     if !size.is_empty() {
         line.push_str(&format!(", {size}"));
@@ -47,7 +52,10 @@ pub fn size(record: &HandoffRecord) -> String {
     match record.state {
         HandoffState::Ready => format!(
             "{}, {}",
-            counted(usize::try_from(record.commits).unwrap_or(usize::MAX), "commit"),
+            counted(
+                usize::try_from(record.commits).unwrap_or(usize::MAX),
+                "commit"
+            ),
             human_size(record.mailbox_bytes)
         ),
         _ => String::new(),

@@ -1,4 +1,5 @@
-//! Text for answers and failures, shared by all front ends: quoting, sizes, times, conflicts, and failures in JSON.
+//! Text for answers and failures, shared by all front ends: quoting, sizes, times, conflicts, and
+//! failures in JSON.
 //!
 //! This crate never prints.
 

@@ -22,13 +22,20 @@ pub fn kind_in_words(conflict: &ConflictRecord) -> String {
     match conflict.kind {
         ConflictKind::BothModified => "both modified".to_owned(),
         ConflictKind::BothAdded => "both added".to_owned(),
-        ConflictKind::ModifyDelete => by_side("modified here, deleted there", "deleted here, modified there"),
+        ConflictKind::ModifyDelete => by_side(
+            "modified here, deleted there",
+            "deleted here, modified there",
+        ),
         ConflictKind::RenameRename => "both renamed".to_owned(),
-        ConflictKind::RenameDelete => by_side("renamed here, deleted there", "deleted here, renamed there"),
+        ConflictKind::RenameDelete => {
+            by_side("renamed here, deleted there", "deleted here, renamed there")
+        }
         ConflictKind::TypeChanged => "file types differ".to_owned(),
         ConflictKind::ModeChanged => "executable on one side".to_owned(),
         ConflictKind::Binary => "both modified, binary".to_owned(),
-        ConflictKind::DirectoryFile => by_side("file here, directory there", "directory here, file there"),
+        ConflictKind::DirectoryFile => {
+            by_side("file here, directory there", "directory here, file there")
+        }
         ConflictKind::DirectoryRenamed => "in a directory that was renamed".to_owned(),
         ConflictKind::Submodule => "submodule moved on both sides".to_owned(),
         ConflictKind::Rejected => "the patch does not fit".to_owned(),

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use tine_attr::Timestamp;
 use tine_path::text::PathText;
 
-/// `text` on one line: line breaks become spaces, and other control characters, which could steer the terminal, are
-/// escaped.
+/// `text` on one line: line breaks become spaces, and other control characters, which could steer
+/// the terminal, are escaped.
 pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.trim().chars() {
@@ -22,13 +22,15 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// A repository path as git prints it: as it is, or in double quotes with C's escapes where it holds control characters,
-/// quotes, backslashes or bytes that are not UTF-8.
+/// A repository path as git prints it: as it is, or in double quotes with C's escapes where it
+/// holds control characters, quotes, backslashes or bytes that are not UTF-8.
 pub fn quoted(path: &PathText) -> String {
     let bytes = path.to_bytes();
-    let plain = std::str::from_utf8(&bytes)
-        .ok()
-        .filter(|text| !text.chars().any(|c| c.is_control() || c == '"' || c == '\\'));
+    let plain = std::str::from_utf8(&bytes).ok().filter(|text| {
+        !text
+            .chars()
+            .any(|c| c.is_control() || c == '"' || c == '\\')
+    });
     if let Some(plain) = plain {
         return plain.to_owned();
     }
@@ -45,7 +47,9 @@ pub fn quoted(path: &PathText) -> String {
                 '\x08' => quoted.push_str("\\b"),
                 '\x0b' => quoted.push_str("\\v"),
                 '\x0c' => quoted.push_str("\\f"),
-                c if c.is_control() => push_octal(&mut quoted, c.encode_utf8(&mut [0; 4]).as_bytes()),
+                c if c.is_control() => {
+                    push_octal(&mut quoted, c.encode_utf8(&mut [0; 4]).as_bytes())
+                }
                 c => quoted.push(c),
             }
         }
@@ -162,6 +166,9 @@ mod tests {
         assert_eq!(ages, ["now", "1m", "16m", "1d", "11d"]);
         assert_eq!(human_ago(100, 120), "now");
         assert_eq!(human_ago(0, 60), "1m ago");
-        assert_eq!(human_age(i64::MIN, i64::MAX), format!("{}d", i64::MAX / 86_400));
+        assert_eq!(
+            human_age(i64::MIN, i64::MAX),
+            format!("{}d", i64::MAX / 86_400)
+        );
     }
 }

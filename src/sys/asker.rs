@@ -1,5 +1,5 @@
-//! Which process asked for what this thread does. One that this process runs, a hook of git's, must not wait for a lock for long: a
-//! request that has the lock may be waiting for the hook.
+//! Which process asked for what this thread does. One that this process runs, a hook of git's, must
+//! not wait for a lock for long: a request that has the lock may be waiting for the hook.
 
 use std::cell::Cell;
 use std::fs;
@@ -58,7 +58,10 @@ mod tests {
     fn a_program_that_this_process_runs_is_told_from_others() {
         assert!(!is_own_program(), "nobody asked");
         assert!(!serve(1, is_own_program));
-        assert!(!serve(std::process::id(), is_own_program), "a thread of its own");
+        assert!(
+            !serve(std::process::id(), is_own_program),
+            "a thread of its own"
+        );
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         assert!(serve(child.id(), is_own_program));
         drop(child.stdin.take());

@@ -1,5 +1,5 @@
-//! Looking at files beneath a directory of the host, and never anywhere else: no symlink is followed and no mount is
-//! crossed, whatever others do to the directories meanwhile.
+//! Looking at files beneath a directory of the host, and never anywhere else: no symlink is
+//! followed and no mount is crossed, whatever others do to the directories meanwhile.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -52,8 +52,8 @@ pub fn open_top(path: &Path) -> io::Result<File> {
     owned(unsafe { libc::open(path.as_ptr(), flags) })
 }
 
-/// Opens what is at `path` (relative; empty: the directory itself) beneath the directory `top`. A symlink on the way is
-/// `ELOOP`, another mount `EXDEV`.
+/// Opens what is at `path` (relative; empty: the directory itself) beneath the directory `top`. A
+/// symlink on the way is `ELOOP`, another mount `EXDEV`.
 pub fn open(top: &File, path: &Path, access: Access) -> io::Result<File> {
     let path = match path.as_os_str().is_empty() {
         true => c".".to_owned(),
@@ -63,10 +63,13 @@ pub fn open(top: &File, path: &Path, access: Access) -> io::Result<File> {
     match access {
         Access::Look => open_at(top, &path, common | libc::O_PATH),
         Access::Read => {
-            // Reading shall leave no trace; only the owner may ask for that. What became a fifo shall not block.
+            // Reading shall leave no trace; only the owner may ask for that. What became a fifo
+            // shall not block.
             let flags = common | libc::O_RDONLY | libc::O_NONBLOCK;
             match open_at(top, &path, flags | libc::O_NOATIME) {
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) => open_at(top, &path, flags),
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                    open_at(top, &path, flags)
+                }
                 opened => opened,
             }
         }
@@ -78,7 +81,12 @@ fn open_at(top: &File, path: &CStr, flags: libc::c_int) -> io::Result<File> {
 }
 
 /// `openat2(2)`, with `mode` for a file that is made.
-pub(super) fn open_with(top: &File, path: &CStr, flags: libc::c_int, mode: u64) -> io::Result<File> {
+pub(super) fn open_with(
+    top: &File,
+    path: &CStr,
+    flags: libc::c_int,
+    mode: u64,
+) -> io::Result<File> {
     // SAFETY: all zeroes is a valid `open_how`.
     let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
     how.flags = flags as u64;
@@ -174,7 +182,8 @@ pub fn read_link(link: &File) -> io::Result<Vec<u8>> {
     Ok(target)
 }
 
-/// Names in a directory that was opened to be read, without `.` and `..`, with their kinds where the file system tells.
+/// Names in a directory that was opened to be read, without `.` and `..`, with their kinds where
+/// the file system tells.
 pub fn list(dir: File) -> io::Result<Vec<(Vec<u8>, Option<FileKind>)>> {
     let dir = OwnedFd::from(dir);
     // SAFETY: the descriptor is open, and the stream has it from here on.
@@ -211,14 +220,16 @@ pub fn list(dir: File) -> io::Result<Vec<(Vec<u8>, Option<FileKind>)>> {
     outcome
 }
 
-/// That nobody writes to a file: whoever opens it for writing waits until this is dropped. To be held for a moment only.
+/// That nobody writes to a file: whoever opens it for writing waits until this is dropped. To be
+/// held for a moment only.
 pub struct ReadLease<'f>(&'f File);
 
 impl<'f> ReadLease<'f> {
-    /// `WouldBlock` while somebody has it open for writing; another error where this file, or this user, has no leases.
+    /// `WouldBlock` while somebody has it open for writing; another error where this file, or this
+    /// user, has no leases.
     pub fn take(file: &'f File) -> io::Result<ReadLease<'f>> {
-        // Whoever waits for it has a signal sent to this process: one that it ignores unless it wants it.
-        // SAFETY: the descriptor is open while `file` lives; no memory is passed.
+        // Whoever waits for it has a signal sent to this process: one that it ignores unless it
+        // wants it. SAFETY: the descriptor is open while `file` lives; no memory is passed.
         check(unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) })?;
         // SAFETY: as above.
         check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) })?;
@@ -259,7 +270,10 @@ mod tests {
         symlink("a", top_dir.join("way")).unwrap();
         let top = open_top(&top_dir).unwrap();
         let open = |path: &str, access| open(&top, Path::new(path), access);
-        assert_eq!(stat(&open("a/b/file", Access::Read).unwrap()).unwrap().size, 3);
+        assert_eq!(
+            stat(&open("a/b/file", Access::Read).unwrap()).unwrap().size,
+            3
+        );
         let link = open("link", Access::Look).unwrap();
         assert_eq!(stat(&link).unwrap().kind, FileKind::Symlink);
         assert_eq!(read_link(&link).unwrap(), b"../outside");

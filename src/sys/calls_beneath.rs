@@ -1,5 +1,6 @@
-//! Calls that change something below a directory, by name, and never anywhere else: no symlink is followed and no mount is
-//! crossed, as in [`beneath`](super::beneath). A call for a name goes to the directory that holds it, which is open.
+//! Calls that change something below a directory, by name, and never anywhere else: no symlink is
+//! followed and no mount is crossed, as in [`beneath`](super::beneath). A call for a name goes to
+//! the directory that holds it, which is open.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -40,7 +41,8 @@ pub fn thread_number() -> u32 {
 pub fn device(file: &File) -> io::Result<(u32, u32)> {
     let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    // SAFETY: the path is NUL-terminated, and the kernel fills the structure, which lives on the stack.
+    // SAFETY: the path is NUL-terminated, and the kernel fills the structure, which lives on the
+    // stack.
     check(unsafe {
         libc::statx(
             file.as_raw_fd(),
@@ -93,7 +95,14 @@ pub fn remove(dir: &File, name: &[u8], is_dir: bool) -> io::Result<()> {
 pub fn rename((from, name): (&File, &[u8]), (to, new_name): (&File, &[u8])) -> io::Result<()> {
     let (name, new_name) = (c_name(name)?, c_name(new_name)?);
     // SAFETY: both strings end in NUL and live through the call, and the descriptors are open.
-    check(unsafe { libc::renameat(from.as_raw_fd(), name.as_ptr(), to.as_raw_fd(), new_name.as_ptr()) })
+    check(unsafe {
+        libc::renameat(
+            from.as_raw_fd(),
+            name.as_ptr(),
+            to.as_raw_fd(),
+            new_name.as_ptr(),
+        )
+    })
 }
 
 /// Sets the time of the last modification alone, to any time.
@@ -130,5 +139,10 @@ pub fn set_mode(dir: &File, name: &[u8], perm: u16) -> io::Result<()> {
 
 fn look(dir: &File, name: &[u8]) -> io::Result<File> {
     let name: &CStr = &c_name(name)?;
-    open_with(dir, name, libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC, 0)
+    open_with(
+        dir,
+        name,
+        libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC,
+        0,
+    )
 }

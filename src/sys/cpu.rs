@@ -12,7 +12,10 @@ impl CpuSet {
     pub fn of(cpus: impl IntoIterator<Item = usize>) -> CpuSet {
         // SAFETY: all zeroes are a valid set, the empty one.
         let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        for cpu in cpus.into_iter().filter(|cpu| *cpu < libc::CPU_SETSIZE as usize) {
+        for cpu in cpus
+            .into_iter()
+            .filter(|cpu| *cpu < libc::CPU_SETSIZE as usize)
+        {
             // SAFETY: the number is within the set, which lives on the stack.
             unsafe { libc::CPU_SET(cpu, &mut set) };
         }
@@ -32,14 +35,16 @@ impl CpuSet {
     /// Has the calling thread run there, and the threads and processes that it starts.
     pub fn keep_thread(&self) -> io::Result<()> {
         // SAFETY: 0 is the calling thread; the kernel reads the set.
-        match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.0) } {
+        match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.0) }
+        {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
 }
 
-/// `linux/ioprio.h`, which `libc` lacks: the class of those that read and write only while nobody else does.
+/// `linux/ioprio.h`, which `libc` lacks: the class of those that read and write only while nobody
+/// else does.
 const IOPRIO_IDLE: libc::c_int = 3 << 13;
 const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 
@@ -67,7 +72,10 @@ mod tests {
         std::thread::spawn(move || {
             CpuSet::of([cpu, usize::MAX]).keep_thread().unwrap();
             // SAFETY: as above.
-            assert_eq!(usize::try_from(unsafe { libc::sched_getcpu() }).unwrap(), cpu);
+            assert_eq!(
+                usize::try_from(unsafe { libc::sched_getcpu() }).unwrap(),
+                cpu
+            );
             assert!(CpuSet::of([]).keep_thread().is_err());
             before.keep_thread().unwrap();
         })

@@ -11,7 +11,8 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// Something else stands where a file must be. In an [`io::Error`] of the kind `IsADirectory` or `InvalidData`.
+/// Something else stands where a file must be. In an [`io::Error`] of the kind `IsADirectory` or
+/// `InvalidData`.
 #[derive(Debug, Error)]
 #[error("{kind} is in its place")]
 pub struct NotAFile {
@@ -35,7 +36,8 @@ impl NotAFile {
     }
 }
 
-/// Opens the regular file at `path` for reading. Never waits: opening a named pipe would, until somebody writes to it.
+/// Opens the regular file at `path` for reading. Never waits: opening a named pipe would, until
+/// somebody writes to it.
 ///
 /// # Errors
 /// [`NotAFile`] where something else is there; what `open` says.
@@ -45,16 +47,22 @@ pub fn open(path: &Path) -> io::Result<File> {
 
 /// As [`open`], with `options`, whose custom flags are lost.
 pub fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let opened = options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
+    let opened = options
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path);
     let found = match &opened {
         Ok(file) => file.metadata()?.file_type(),
         // A socket, or a pipe without a reader.
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => std::fs::metadata(path)?.file_type(),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+            std::fs::metadata(path)?.file_type()
+        }
         Err(error) if error.kind() == ErrorKind::IsADirectory => {
             return Err(NotAFile::of(std::fs::metadata(path)?.file_type()));
         }
         // A lease is about to be given back.
-        Err(error) if error.kind() == ErrorKind::WouldBlock && std::fs::metadata(path)?.is_file() => {
+        Err(error)
+            if error.kind() == ErrorKind::WouldBlock && std::fs::metadata(path)?.is_file() =>
+        {
             return options.custom_flags(0).open(path);
         }
         Err(_) => return opened,
@@ -95,7 +103,9 @@ pub fn check_regular(path: &Path) -> io::Result<()> {
 /// Brings a file or directory to the disk. Never waits for somebody who opens a pipe.
 pub fn sync(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
-    let options = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    let options = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     options.open(path)?.sync_all()
 }
 
@@ -129,13 +139,14 @@ fn fallocate(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Resul
     }
 }
 
-/// The first byte at or after `offset` that is data; `None` where only a hole or the file's end follows.
+/// The first byte at or after `offset` that is data; `None` where only a hole or the file's end
+/// follows.
 pub fn seek_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
     seek(file, offset, libc::SEEK_DATA)
 }
 
-/// The first byte at or after `offset` that begins a hole (the file's end counts as one); `None` where `offset` is at
-/// or past the file's end.
+/// The first byte at or after `offset` that begins a hole (the file's end counts as one); `None`
+/// where `offset` is at or past the file's end.
 pub fn seek_hole(file: &File, offset: u64) -> io::Result<Option<u64>> {
     seek(file, offset, libc::SEEK_HOLE)
 }
@@ -153,12 +164,19 @@ fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<Option<u64>
     }
 }
 
-/// Copies up to `len` bytes inside the kernel, sharing blocks where the disk can; the number copied, 0 at the end of
-/// `from`.
-pub fn copy_range(from: &File, from_offset: u64, to: &File, to_offset: u64, len: usize) -> io::Result<usize> {
+/// Copies up to `len` bytes inside the kernel, sharing blocks where the disk can; the number
+/// copied, 0 at the end of `from`.
+pub fn copy_range(
+    from: &File,
+    from_offset: u64,
+    to: &File,
+    to_offset: u64,
+    len: usize,
+) -> io::Result<usize> {
     let (mut from_offset, mut to_offset) = (file_offset(from_offset)?, file_offset(to_offset)?);
     loop {
-        // SAFETY: both descriptors are open while their files live; the offsets are two live locals.
+        // SAFETY: both descriptors are open while their files live; the offsets are two live
+        // locals.
         let copied = unsafe {
             libc::copy_file_range(
                 from.as_raw_fd(),
@@ -179,15 +197,19 @@ pub fn copy_range(from: &File, from_offset: u64, to: &File, to_offset: u64, len:
     }
 }
 
-/// Makes the empty file `to` share all blocks of `from` (`FICLONE`); an error where the file system cannot.
+/// Makes the empty file `to` share all blocks of `from` (`FICLONE`); an error where the file system
+/// cannot.
 pub fn clone_file(from: &File, to: &File) -> io::Result<()> {
-    // SAFETY: both descriptors are open while their files live; FICLONE takes a descriptor, no memory.
+    // SAFETY: both descriptors are open while their files live; FICLONE takes a descriptor, no
+    // memory.
     check(unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) })
 }
 
-/// Lets the kernel begin to write a file's dirty pages to the disk, without waiting for them. A hint only.
+/// Lets the kernel begin to write a file's dirty pages to the disk, without waiting for them. A
+/// hint only.
 pub fn start_writeback(file: &File) -> io::Result<()> {
-    // SAFETY: the descriptor is open while `file` lives; no memory is passed. A length of 0 is the whole file.
+    // SAFETY: the descriptor is open while `file` lives; no memory is passed. A length of 0 is the
+    // whole file.
     check(unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) })
 }
 
@@ -197,7 +219,8 @@ pub fn sync_fs(file: &File) -> io::Result<()> {
     check(unsafe { libc::syncfs(file.as_raw_fd()) })
 }
 
-/// Takes the exclusive lock of `file` (`flock`), until [`unlock`] or the end of the process; false while another has it.
+/// Takes the exclusive lock of `file` (`flock`), until [`unlock`] or the end of the process; false
+/// while another has it.
 pub fn try_lock(file: &File) -> io::Result<bool> {
     // SAFETY: the descriptor is open while `file` lives; no memory is passed.
     match check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
@@ -207,20 +230,22 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Gives the lock of `file` back. Closing the file is not enough: a child that another thread starts at this moment has
-/// the descriptor, too, until it has replaced its image.
+/// Gives the lock of `file` back. Closing the file is not enough: a child that another thread
+/// starts at this moment has the descriptor, too, until it has replaced its image.
 pub fn unlock(file: &File) -> io::Result<()> {
     // SAFETY: the descriptor is open while `file` lives; no memory is passed.
     check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) })
 }
 
-/// Whether another descriptor of the file is open, in any process. A file system that cannot tell says no.
+/// Whether another descriptor of the file is open, in any process. A file system that cannot tell
+/// says no.
 pub fn is_open_elsewhere(file: &File) -> bool {
     let set = |command, argument: libc::c_int| {
         // SAFETY: the descriptor is open while `file` lives; both commands take an integer.
         check(unsafe { libc::fcntl(file.as_raw_fd(), command, argument) })
     };
-    // Who opens it meanwhile breaks the lease; unlike SIGIO, which says so by default, this signal ends nobody.
+    // Who opens it meanwhile breaks the lease; unlike SIGIO, which says so by default, this signal
+    // ends nobody.
     if set(F_SETSIG, libc::SIGURG).is_err() {
         return false;
     }
@@ -286,7 +311,11 @@ fn file_offset(offset: u64) -> io::Result<libc::off64_t> {
 /// Whether both paths lead to one file or directory.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let identity = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let identity = |path: &Path| {
+        std::fs::metadata(path)
+            .ok()
+            .map(|meta| (meta.dev(), meta.ino()))
+    };
     identity(one).is_some_and(|id| Some(id) == identity(other))
 }
 
@@ -376,7 +405,10 @@ mod tests {
                     "{name}"
                 );
             }
-            assert_eq!(check_regular(&path(name)).unwrap_err().to_string(), expected);
+            assert_eq!(
+                check_regular(&path(name)).unwrap_err().to_string(),
+                expected
+            );
         }
         assert_eq!(
             open(Path::new("/dev/null")).unwrap_err().to_string(),

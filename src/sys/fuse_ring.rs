@@ -1,8 +1,8 @@
-//! The io_uring through which FUSE hands out requests and takes answers (`include/uapi/linux/fuse.h`, Linux 6.14), and
-//! the buffers that they come and go in.
+//! The io_uring through which FUSE hands out requests and takes answers
+//! (`include/uapi/linux/fuse.h`, Linux 6.14), and the buffers that they come and go in.
 //!
-//! A [`Slot`] is such a buffer: a header and a payload. It is given to the kernel, and comes back with a request in it.
-//! Whoever holds the value may touch its memory, and nobody else does:
+//! A [`Slot`] is such a buffer: a header and a payload. It is given to the kernel, and comes back
+//! with a request in it. Whoever holds the value may touch its memory, and nobody else does:
 //!
 //! ```text
 //! FuseRing::new ─► slots ─► register ─► (kernel) ─► take ─► read, write the answer ─► commit ─► (kernel) ─► take …
@@ -25,8 +25,8 @@ pub const HEADER_LEN: usize = 288;
 const COMMIT_ID: Range<usize> = 264..272;
 /// Where it has the length of the payload.
 const PAYLOAD_LEN: Range<usize> = 272..276;
-/// Bytes of a payload's memory that stay with an idle ring, a multiple of all page sizes; what larger requests took goes
-/// back to the system when nothing came for a while.
+/// Bytes of a payload's memory that stay with an idle ring, a multiple of all page sizes; what
+/// larger requests took goes back to the system when nothing came for a while.
 const KEPT: usize = 64 * 1024;
 const IDLE: Duration = Duration::from_secs(1);
 /// From one header to the next; behind each stands where the slot's parts are.
@@ -85,7 +85,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map`; with the last slot and the ring gone nobody refers to it.
+        // SAFETY: the mapping was made by `map`; with the last slot and the ring gone nobody refers
+        // to it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -128,8 +129,8 @@ impl Slot {
     /// Header and payload.
     pub fn parts(&mut self) -> (&mut [u8; HEADER_LEN], &mut [u8]) {
         let (header, payload) = (self.header_start(), self.payload_start());
-        // SAFETY: both lie within the mapping and do not overlap; they are initialised (with zeroes, if by nobody else), and
-        // touched by nobody else while this value is here.
+        // SAFETY: both lie within the mapping and do not overlap; they are initialised (with
+        // zeroes, if by nobody else), and touched by nobody else while this value is here.
         unsafe {
             (
                 header.cast().as_mut(),
@@ -152,8 +153,8 @@ impl Slot {
     fn shrink(&mut self) {
         let len = self.memory.payload_len.saturating_sub(KEPT);
         if std::mem::take(&mut self.is_large) && len > 0 {
-            // SAFETY: the range lies within the payload, which is touched by nobody else while this value is here, or by the
-            // kernel alone, see `FuseRing::shrink`.
+            // SAFETY: the range lies within the payload, which is touched by nobody else while this
+            // value is here, or by the kernel alone, see `FuseRing::shrink`.
             unsafe {
                 let start = self.payload_start().add(KEPT).as_ptr();
                 libc::madvise(start.cast(), len, libc::MADV_DONTNEED)
@@ -234,8 +235,9 @@ pub struct FuseRing {
 }
 
 impl FuseRing {
-    /// A ring to the connection of `device`, which stays open as long as the ring, with `slots` slots of `payload_len` bytes
-    /// (a multiple of the page size). Whatever else it takes to use a ring is tried here.
+    /// A ring to the connection of `device`, which stays open as long as the ring, with `slots`
+    /// slots of `payload_len` bytes (a multiple of the page size). Whatever else it takes to use a
+    /// ring is tried here.
     pub fn new(
         device: BorrowedFd<'_>,
         slots: usize,
@@ -259,7 +261,9 @@ impl FuseRing {
             waker: Waker::new()?,
             _not_send: std::marker::PhantomData,
         };
-        ring.ring.submitter().register_files(&[device.as_raw_fd()])?;
+        ring.ring
+            .submitter()
+            .register_files(&[device.as_raw_fd()])?;
         ring.await_waking()?;
         ring.submit()?;
         Ok((ring, all))
@@ -298,7 +302,8 @@ impl FuseRing {
             .build()
             .user_data(slot.index as u64);
         if vectors.is_some() {
-            // SAFETY: the entry is a `struct io_uring_sqe`, and there stands how many vectors there are.
+            // SAFETY: the entry is a `struct io_uring_sqe`, and there stands how many vectors there
+            // are.
             unsafe {
                 let len = (&raw mut entry).cast::<u8>().add(SQE_LEN_AT).cast::<u32>();
                 len.write(2);
@@ -308,7 +313,8 @@ impl FuseRing {
             .with_kernel
             .get_mut(slot.index)
             .ok_or(ErrorKind::InvalidInput)?;
-        // SAFETY: the slot, and with it its memory, stays in `with_kernel` until the command has ended.
+        // SAFETY: the slot, and with it its memory, stays in `with_kernel` until the command has
+        // ended.
         unsafe { self.ring.submission().push(&entry) }.map_err(|_| ErrorKind::StorageFull)?;
         *place = Some(slot);
         self.held += 1;
@@ -341,8 +347,9 @@ impl FuseRing {
         self.enter(1)
     }
 
-    /// Only the enters of this ring let the kernel copy into a slot that it has (`IORING_SETUP_DEFER_TASKRUN`), and what was
-    /// copied then is there to be taken when they return. So nothing is in the slots where there is nothing to take.
+    /// Only the enters of this ring let the kernel copy into a slot that it has
+    /// (`IORING_SETUP_DEFER_TASKRUN`), and what was copied then is there to be taken when they
+    /// return. So nothing is in the slots where there is nothing to take.
     fn shrink(&mut self) {
         if self.ring.completion().is_empty() {
             self.with_kernel.iter_mut().flatten().for_each(Slot::shrink);
@@ -366,7 +373,8 @@ impl FuseRing {
         }
         let index = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
         let slot = self.with_kernel.get_mut(index).and_then(Option::take);
-        let mut slot = slot.ok_or_else(|| io::Error::other("a command ended that was not under way"))?;
+        let mut slot =
+            slot.ok_or_else(|| io::Error::other("a command ended that was not under way"))?;
         self.held -= 1;
         if let error @ ..0 = entry.result() {
             let error = io::Error::from_raw_os_error(-error);
@@ -381,8 +389,8 @@ impl FuseRing {
     }
 }
 
-/// Interrupted, or with completions that must be taken first (EBUSY), the ring is to be asked what there is to tell, and
-/// entered again.
+/// Interrupted, or with completions that must be taken first (EBUSY), the ring is to be asked what
+/// there is to tell, and entered again.
 fn tolerate(entered: io::Result<usize>) -> io::Result<()> {
     match entered {
         Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
@@ -394,7 +402,8 @@ fn tolerate(entered: io::Result<usize>) -> io::Result<()> {
 impl Drop for FuseRing {
     fn drop(&mut self) {
         if self.held > 0 {
-            // The kernel ends the commands some time after the ring is closed, and may write to their slots until then.
+            // The kernel ends the commands some time after the ring is closed, and may write to
+            // their slots until then.
             std::mem::forget(self.memory.clone());
         }
     }

@@ -1,5 +1,5 @@
-//! The only `unsafe` and raw `libc` of the crate: small safe wrappers of system calls that `std` lacks. And
-//! what waits for the system in several places at a time.
+//! The only `unsafe` and raw `libc` of the crate: small safe wrappers of system calls that `std`
+//! lacks. And what waits for the system in several places at a time.
 
 pub mod asker;
 pub mod beneath;

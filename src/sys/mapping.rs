@@ -1,8 +1,8 @@
 //! Reading mapped files on a disk that fails.
 //!
-//! The git library maps packs and indexes into memory. Where the disk cannot give a page of them, the kernel has no error
-//! to return and sends SIGBUS, which would end the process. While [`guarded`] runs, such a page is replaced by one of
-//! zeroes, and what was read is thrown away.
+//! The git library maps packs and indexes into memory. Where the disk cannot give a page of them,
+//! the kernel has no error to return and sends SIGBUS, which would end the process. While
+//! [`guarded`] runs, such a page is replaced by one of zeroes, and what was read is thrown away.
 
 use std::cell::Cell;
 use std::io;
@@ -12,14 +12,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes; 0 until [`survive_unreadable_pages`] was called.
 static PAGE_SIZE: AtomicUsize = AtomicUsize::new(0);
 
-// Both are read and written by the signal handler of their own thread: neither needs to be made or dropped.
+// Both are read and written by the signal handler of their own thread: neither needs to be made or
+// dropped.
 thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
     static IS_STRUCK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The disk could not give what was read. Mappings that were used hold zeroes in its place from now on, for every thread:
-/// they must be given up.
+/// The disk could not give what was read. Mappings that were used hold zeroes in its place from now
+/// on, for every thread: they must be given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unreadable;
 
@@ -40,14 +41,16 @@ pub fn survive_unreadable_pages() -> io::Result<()> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for and calls only what is safe in a signal handler.
+    // SAFETY: the handler has the signature that SA_SIGINFO asks for and calls only what is safe in
+    // a signal handler.
     match unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Runs `read`, which may read mapped files, and tells where one could not be read. What it gave then is dropped.
+/// Runs `read`, which may read mapped files, and tells where one could not be read. What it gave
+/// then is dropped.
 pub fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, Unreadable> {
     let _guard = Guard::new();
     let result = read();
@@ -79,15 +82,20 @@ impl Drop for Guard {
     }
 }
 
-extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+extern "C" fn on_bus_error(
+    _signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
     // SAFETY: the kernel passes a valid siginfo, and that of SIGBUS has an address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr()) };
     if code == libc::BUS_ADRERR && IS_GUARDED.get() && replace_page(address as usize) {
         IS_STRUCK.set(true);
         return;
     }
-    // Nobody is prepared for it: the access is made again on return and ends the process, as without this handler.
-    // SAFETY: SIG_DFL is a valid disposition; signal(2) touches no memory of this process.
+    // Nobody is prepared for it: the access is made again on return and ends the process, as
+    // without this handler. SAFETY: SIG_DFL is a valid disposition; signal(2) touches no memory of
+    // this process.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
@@ -95,8 +103,9 @@ extern "C" fn on_bus_error(_signal: libc::c_int, info: *mut libc::siginfo_t, _co
 fn replace_page(address: usize) -> bool {
     let page_size = PAGE_SIZE.load(Ordering::Relaxed);
     let start = address & !page_size.wrapping_sub(1);
-    // SAFETY: the page belongs to a mapping of a file which could not be read: nobody has read anything from it that is
-    // not there any more, and it stays readable. mmap(2) is a plain system call.
+    // SAFETY: the page belongs to a mapping of a file which could not be read: nobody has read
+    // anything from it that is not there any more, and it stays readable. mmap(2) is a plain system
+    // call.
     let replaced = unsafe {
         libc::mmap(
             start as *mut libc::c_void,

@@ -1,7 +1,7 @@
 //! The heap of this process.
 
-/// How much this process holds that nobody uses, in bytes; what was given back to the kernel counts, too, as long as
-/// its addresses are kept. 0 where the C library does not say.
+/// How much this process holds that nobody uses, in bytes; what was given back to the kernel
+/// counts, too, as long as its addresses are kept. 0 where the C library does not say.
 pub fn unused_heap_bytes() -> u64 {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallinfo2(3) has no arguments and returns plain numbers.
@@ -26,7 +26,8 @@ mod tests {
 
     #[test]
     fn what_is_freed_counts_as_unused() {
-        // Other tests allocate from the same heap meanwhile; none of them takes as much again and again.
+        // Other tests allocate from the same heap meanwhile; none of them takes as much again and
+        // again.
         let is_counted = (0..100).any(|_| {
             let blocks: Vec<Box<[u8; 1024]>> = (0..8192).map(|_| Box::new([1; 1024])).collect();
             // What is allocated last keeps the heap from ending before it.

@@ -32,7 +32,13 @@ pub struct Inert {
 }
 
 /// `mount(2)` with `MS_NOATIME`; `options` is the file system's own comma-separated list.
-pub fn mount(source: &str, dir: &Path, fs_type: &str, inert: Inert, options: &str) -> io::Result<()> {
+pub fn mount(
+    source: &str,
+    dir: &Path,
+    fs_type: &str,
+    inert: Inert,
+    options: &str,
+) -> io::Result<()> {
     let mut flags = libc::MS_NOATIME;
     if inert.set_id {
         flags |= libc::MS_NOSUID;
@@ -72,15 +78,18 @@ fn mount_with(
     })
 }
 
-/// Root of a file system that needs no options and gets no place in any namespace: it goes with the last file open there.
+/// Root of a file system that needs no options and gets no place in any namespace: it goes with the
+/// last file open there.
 pub fn mount_nowhere(fs_type: &str) -> io::Result<OwnedFd> {
     const FSOPEN_CLOEXEC: libc::c_uint = 1;
     const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
     const FSMOUNT_CLOEXEC: libc::c_uint = 1;
     let no_text = std::ptr::null::<libc::c_char>();
     let fs_type = c_string(fs_type.as_bytes())?;
-    // SAFETY: the pointer is to a NUL-terminated string that outlives the call, which answers with a new descriptor.
-    let context = descriptor(unsafe { libc::syscall(libc::SYS_fsopen, fs_type.as_ptr(), FSOPEN_CLOEXEC) })?;
+    // SAFETY: the pointer is to a NUL-terminated string that outlives the call, which answers with
+    // a new descriptor.
+    let context =
+        descriptor(unsafe { libc::syscall(libc::SYS_fsopen, fs_type.as_ptr(), FSOPEN_CLOEXEC) })?;
     // SAFETY: the command takes neither key nor value, and the descriptor is open.
     check(unsafe {
         libc::syscall(
@@ -96,13 +105,14 @@ pub fn mount_nowhere(fs_type: &str) -> io::Result<OwnedFd> {
     descriptor(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) })
 }
 
-/// A copy of the mount that `dir` is on, from `dir` down and without what is mounted below; nowhere to be found but through
-/// the descriptor, and gone with it (`open_tree(2)`).
+/// A copy of the mount that `dir` is on, from `dir` down and without what is mounted below; nowhere
+/// to be found but through the descriptor, and gone with it (`open_tree(2)`).
 pub fn copy_mount(dir: &Path) -> io::Result<OwnedFd> {
     const OPEN_TREE_CLONE: libc::c_uint = 1;
     let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as libc::c_uint;
     let dir = c_string(dir.as_os_str().as_bytes())?;
-    // SAFETY: the path is NUL-terminated and outlives the call, which answers with a new descriptor.
+    // SAFETY: the path is NUL-terminated and outlives the call, which answers with a new
+    // descriptor.
     descriptor(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, dir.as_ptr(), flags) })
 }
 
@@ -138,8 +148,9 @@ pub fn unmount(dir: &Path, how: UnmountHow) -> io::Result<()> {
     check(unsafe { libc::umount2(dir.as_ptr(), flags | libc::UMOUNT_NOFOLLOW) })
 }
 
-/// Asks the file system at `path` for its figures and drops the answer: unlike `stat(2)`, which the kernel answers from
-/// its cache, this always reaches the server of a FUSE mount, and fails with `ENOTCONN` where that is gone.
+/// Asks the file system at `path` for its figures and drops the answer: unlike `stat(2)`, which the
+/// kernel answers from its cache, this always reaches the server of a FUSE mount, and fails with
+/// `ENOTCONN` where that is gone.
 pub fn probe(path: &Path) -> io::Result<()> {
     let path = c_string(path.as_os_str().as_bytes())?;
     let mut figures = MaybeUninit::<libc::statvfs>::uninit();
@@ -153,7 +164,8 @@ pub fn sync_file_system(file: &File) -> io::Result<()> {
     check(unsafe { libc::syncfs(file.as_raw_fd()) })
 }
 
-/// Receives one descriptor (`SCM_RIGHTS`). `UnexpectedEof` where the other side closed without sending one.
+/// Receives one descriptor (`SCM_RIGHTS`). `UnexpectedEof` where the other side closed without
+/// sending one.
 pub fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
     /// Room for one control message with one descriptor, aligned as `cmsghdr` must be.
     #[repr(align(8))]
@@ -172,7 +184,8 @@ pub fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
     message.msg_controllen = control.0.len() as _;
     let received = loop {
         // SAFETY: `message` points at buffers that live through the call, with their true lengths.
-        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) };
+        let received =
+            unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) };
         if received >= 0 {
             break received;
         }
@@ -184,8 +197,8 @@ pub fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
     if received == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    // SAFETY: the kernel filled `message` in; CMSG_FIRSTHDR answers null or a header inside the control buffer, and
-    // the length is checked before the descriptor behind the header is read.
+    // SAFETY: the kernel filled `message` in; CMSG_FIRSTHDR answers null or a header inside the
+    // control buffer, and the length is checked before the descriptor behind the header is read.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&message);
         if header.is_null()
@@ -200,11 +213,12 @@ pub fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
     }
 }
 
-/// Has buffers of 8 MiB and more come straight from the kernel and go back to it, and smaller ones reused.
+/// Has buffers of 8 MiB and more come straight from the kernel and go back to it, and smaller ones
+/// reused.
 ///
-/// By default glibc raises its threshold for that when the first large buffer is freed; the next one is then cut from
-/// the heap and cleared by writing to it, so that all of it is resident. The buffers of FUSE threads are 16 MiB, of
-/// which a small part is ever used.
+/// By default glibc raises its threshold for that when the first large buffer is freed; the next
+/// one is then cut from the heap and cleared by writing to it, so that all of it is resident. The
+/// buffers of FUSE threads are 16 MiB, of which a small part is ever used.
 pub fn keep_large_buffers_untouched() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -212,7 +226,8 @@ pub fn keep_large_buffers_untouched() {
         #[cfg(target_env = "gnu")]
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, 8 * 1024 * 1024);
-            // Setting the first one fixes this one, too, at a value below the size of one read or write.
+            // Setting the first one fixes this one, too, at a value below the size of one read or
+            // write.
             libc::mallopt(libc::M_TRIM_THRESHOLD, 4 * 1024 * 1024);
         }
     });

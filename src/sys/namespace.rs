@@ -1,7 +1,8 @@
 //! A mount namespace of this process's own, in which mounts can be made that nobody else sees.
 //!
-//! Who may not make one gets it together with a user namespace, in which the user and the group are who they were: files
-//! keep their owners, and the rights that the namespace gives end when a program is run (unless it is root's).
+//! Who may not make one gets it together with a user namespace, in which the user and the group are
+//! who they were: files keep their owners, and the rights that the namespace gives end when a
+//! program is run (unless it is root's).
 
 use std::ffi::CString;
 use std::fs;
@@ -11,19 +12,24 @@ use std::path::Path;
 
 use super::process::{effective_gid, effective_uid};
 
-/// Moves this process into a mount namespace of its own, a copy of the one it was in. What is mounted there stays there;
-/// what is mounted outside later is seen where the system has mounts shared.
+/// Moves this process into a mount namespace of its own, a copy of the one it was in. What is
+/// mounted there stays there; what is mounted outside later is seen where the system has mounts
+/// shared.
 ///
-/// An ordinary user's process must have one thread only (`InvalidInput` otherwise). What it fails with for want of rights,
-/// [`try_private_mounts`] fails with, too.
+/// An ordinary user's process must have one thread only (`InvalidInput` otherwise). What it fails
+/// with for want of rights, [`try_private_mounts`] fails with, too.
 pub fn enter_private_mounts() -> io::Result<()> {
-    Plan::new()?.carry_out().map_err(io::Error::from_raw_os_error)
+    Plan::new()?
+        .carry_out()
+        .map_err(io::Error::from_raw_os_error)
 }
 
-/// Whether [`enter_private_mounts`] is permitted, found out by a child that does it: this process stays as it is.
+/// Whether [`enter_private_mounts`] is permitted, found out by a child that does it: this process
+/// stays as it is.
 pub fn try_private_mounts() -> io::Result<()> {
     let plan = Plan::new()?;
-    // SAFETY: the child makes system calls only, with what was prepared before, and ends without returning.
+    // SAFETY: the child makes system calls only, with what was prepared before, and ends without
+    // returning.
     let child = unsafe { libc::fork() };
     match child {
         -1 => return Err(io::Error::last_os_error()),
@@ -53,8 +59,8 @@ pub fn try_private_mounts() -> io::Result<()> {
     }
 }
 
-/// All that entering needs, prepared, so that carrying it out allocates nothing and may be done by a child of a process
-/// with threads. Errors are plain numbers for the same reason.
+/// All that entering needs, prepared, so that carrying it out allocates nothing and may be done by
+/// a child of a process with threads. Errors are plain numbers for the same reason.
 struct Plan {
     uid_map: Vec<u8>,
     gid_map: Vec<u8>,
@@ -84,19 +90,23 @@ impl Plan {
         }
         let flags = libc::MS_REC | libc::MS_SLAVE;
         let none = std::ptr::null::<libc::c_char>();
-        // SAFETY: the only string is a constant with its NUL; the others may be null where propagation is changed.
+        // SAFETY: the only string is a constant with its NUL; the others may be null where
+        // propagation is changed.
         check(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) })
     }
 }
 
 fn check(result: libc::c_int) -> Result<(), i32> {
     match result {
-        -1 => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
+        -1 => Err(io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO)),
         _ => Ok(()),
     }
 }
 
-/// Writes `bytes` to the file at `path` with one system call, as the kernel wants it of these files.
+/// Writes `bytes` to the file at `path` with one system call, as the kernel wants it of these
+/// files.
 fn write(path: &std::ffi::CStr, bytes: &[u8]) -> Result<(), i32> {
     // SAFETY: the path is NUL-terminated.
     let fd = unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
@@ -109,11 +119,13 @@ fn write(path: &std::ffi::CStr, bytes: &[u8]) -> Result<(), i32> {
     result
 }
 
-/// Shows at `to` what is at `from`, with all that is mounted beneath. Both are directories, or neither is.
+/// Shows at `to` what is at `from`, with all that is mounted beneath. Both are directories, or
+/// neither is.
 pub fn bind(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (c_string(from)?, c_string(to)?);
     let none = std::ptr::null::<libc::c_char>();
-    // SAFETY: both paths are NUL-terminated and outlive the call, which reads nothing else for a bind mount.
+    // SAFETY: both paths are NUL-terminated and outlive the call, which reads nothing else for a
+    // bind mount.
     let result = unsafe {
         libc::mount(
             from.as_ptr(),
@@ -150,7 +162,8 @@ pub fn mount_namespace_of(proc_dir: &Path) -> Option<u64> {
 }
 
 fn c_string(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
 #[cfg(test)]
@@ -159,7 +172,8 @@ mod tests {
 
     #[test]
     fn trying_changes_nothing() {
-        let namespace = || mount_namespace_of(Path::new("/proc/self")).expect("every process has one");
+        let namespace =
+            || mount_namespace_of(Path::new("/proc/self")).expect("every process has one");
         let before = namespace();
         // Whether it is permitted depends on the machine.
         let _ = try_private_mounts();

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 /// How many wait for the disk at a time.
 const DISK_WAITS: usize = 8;
 
-/// [`at_once`] for work that waits for the disk: a file system makes one commit of its journal for all who wait for one.
+/// [`at_once`] for work that waits for the disk: a file system makes one commit of its journal for
+/// all who wait for one.
 pub fn disk_work<'i, T: Sync, E: Send>(
     items: &'i [T],
     work: impl Fn(&'i T) -> Result<(), E> + Sync,
@@ -16,8 +17,9 @@ pub fn disk_work<'i, T: Sync, E: Send>(
     at_once(items, DISK_WAITS, work)
 }
 
-/// Does `work` for each of `items`, up to `max_threads` of them at a time and in no order. After an error nothing more is
-/// begun; the answer is one of the errors, and comes when all that had begun is over.
+/// Does `work` for each of `items`, up to `max_threads` of them at a time and in no order. After an
+/// error nothing more is begun; the answer is one of the errors, and comes when all that had begun
+/// is over.
 pub fn at_once<'i, T: Sync, E: Send>(
     items: &'i [T],
     max_threads: usize,

@@ -1,4 +1,5 @@
-//! Named points at which a test can hold a request, so that two of them meet in a chosen order. See docs/testing.md.
+//! Named points at which a test can hold a request, so that two of them meet in a chosen order. See
+//! docs/testing.md.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,8 +15,9 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Waits here if a test asks for it: renames the file `<point>` to `<point>.reached` and returns when that file is removed.
-/// One request at a time gets the file, so the test decides which one waits. Blocks.
+/// Waits here if a test asks for it: renames the file `<point>` to `<point>.reached` and returns
+/// when that file is removed. One request at a time gets the file, so the test decides which one
+/// waits. Blocks.
 pub fn at(point: &str) {
     static DIR: OnceLock<Option<PathBuf>> = OnceLock::new();
     let Some(dir) = DIR.get_or_init(|| std::env::var_os(VARIABLE).map(PathBuf::from)) else {

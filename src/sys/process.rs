@@ -26,8 +26,8 @@ pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
         gid: 0,
     };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the descriptor is open for the life of `stream`, and the kernel writes at most `len` bytes, which is the
-    // size of the structure.
+    // SAFETY: the descriptor is open for the life of `stream`, and the kernel writes at most `len`
+    // bytes, which is the size of the structure.
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -47,8 +47,8 @@ pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
     })
 }
 
-/// Waits, at most for `patience`, until there is something to read from `stream`, or its end, and reads nothing; whether
-/// there is.
+/// Waits, at most for `patience`, until there is something to read from `stream`, or its end, and
+/// reads nothing; whether there is.
 pub fn wait_until_readable(stream: &UnixStream, patience: Option<Duration>) -> io::Result<bool> {
     let deadline = patience.map(|patience| Instant::now() + patience);
     let mut poll = libc::pollfd {
@@ -87,18 +87,26 @@ pub fn kill_group(leader: u32) -> io::Result<()> {
     signal(-positive(leader)?, libc::SIGKILL)
 }
 
-/// Asks a process group to end (`SIGTERM`), given by its leader. One that is gone already is no error.
+/// Asks a process group to end (`SIGTERM`), given by its leader. One that is gone already is no
+/// error.
 pub fn end_group(leader: u32) -> io::Result<()> {
     signal(-positive(leader)?, libc::SIGTERM)
 }
 
-/// Waits until a child has ended, and leaves it to be waited for: until then its number means no other process.
+/// Waits until a child has ended, and leaves it to be waited for: until then its number means no
+/// other process.
 pub fn await_end(child: u32) -> io::Result<()> {
     loop {
-        // SAFETY: the kernel fills the structure, for which all zeros are a value, and which lives on the stack.
+        // SAFETY: the kernel fills the structure, for which all zeros are a value, and which lives
+        // on the stack.
         let result = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
-            libc::waitid(libc::P_PID, child, &raw mut info, libc::WEXITED | libc::WNOWAIT)
+            libc::waitid(
+                libc::P_PID,
+                child,
+                &raw mut info,
+                libc::WEXITED | libc::WNOWAIT,
+            )
         };
         match result {
             0 => return Ok(()),
@@ -126,14 +134,15 @@ fn signal(pid: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Whether the main thread of a process has ended, though others may go on: how one looks that was killed while some
-/// thread waits in the kernel. False also where there is no such process, or it is hidden.
+/// Whether the main thread of a process has ended, though others may go on: how one looks that was
+/// killed while some thread waits in the kernel. False also where there is no such process, or it
+/// is hidden.
 pub fn main_thread_has_ended(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|stat| stat.has_ended())
 }
 
-/// Whether somebody stopped a process by a signal (SIGSTOP): until SIGCONT it does nothing. False of one that a debugger
-/// holds, and where there is no such process, or it is hidden.
+/// Whether somebody stopped a process by a signal (SIGSTOP): until SIGCONT it does nothing. False
+/// of one that a debugger holds, and where there is no such process, or it is hidden.
 pub fn is_stopped(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|stat| stat.state == b'T')
 }
@@ -143,7 +152,8 @@ pub fn is_running(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|stat| !stat.has_ended())
 }
 
-/// Whether a process waits for a child to end, and does nothing else. False also where the kernel does not tell.
+/// Whether a process waits for a child to end, and does nothing else. False also where the kernel
+/// does not tell.
 pub fn is_waiting_for_child(pid: u32) -> bool {
     std::fs::read(format!("/proc/{pid}/wchan")).is_ok_and(|place| place == b"do_wait")
 }
@@ -172,7 +182,8 @@ impl ProcessId {
         dirs.filter_map(|dir| {
             let pid = dir.file_name().to_str()?.parse().ok()?;
             let dir = dir.path();
-            // Looked at again once it is known which process it is: another may have its number by then.
+            // Looked at again once it is known which process it is: another may have its number by
+            // then.
             is_wanted(&dir)
                 .then(|| ProcessId::of(pid))
                 .flatten()
@@ -240,8 +251,9 @@ pub fn supplementary_groups(thread: u32) -> io::Result<Vec<u32>> {
         .collect())
 }
 
-/// Moves this process into the background: the caller goes on in a child that is in a new session, without a
-/// controlling terminal and in `/`, while the process that called ends with exit code 0. Descriptors stay as they are.
+/// Moves this process into the background: the caller goes on in a child that is in a new session,
+/// without a controlling terminal and in `/`, while the process that called ends with exit code 0.
+/// Descriptors stay as they are.
 ///
 /// Only for a process that has one thread: the others would not be in the child. Refused otherwise.
 pub fn daemonise() -> io::Result<()> {
@@ -251,7 +263,8 @@ pub fn daemonise() -> io::Result<()> {
             "{threads} threads run, and only one would go on"
         )));
     }
-    // SAFETY: this process has one thread, so that no lock is held by a thread that the child lacks.
+    // SAFETY: this process has one thread, so that no lock is held by a thread that the child
+    // lacks.
     let result = unsafe { libc::daemon(0, 1) };
     match result {
         0 => Ok(()),
@@ -259,12 +272,13 @@ pub fn daemonise() -> io::Result<()> {
     }
 }
 
-/// Keeps a program from inheriting descriptors other than the three standard ones, which somebody may wait to see
-/// closed or which hold a directory or a mount. Kernels before 5.11 cannot do that: there it has no effect.
+/// Keeps a program from inheriting descriptors other than the three standard ones, which somebody
+/// may wait to see closed or which hold a directory or a mount. Kernels before 5.11 cannot do that:
+/// there it has no effect.
 pub fn inherit_standard_streams_only(command: &mut Command) {
     let mark = || {
-        // SAFETY: close_range(2) takes three numbers and touches no memory; with this flag it closes nothing before
-        // the program is run.
+        // SAFETY: close_range(2) takes three numbers and touches no memory; with this flag it
+        // closes nothing before the program is run.
         unsafe {
             libc::syscall(
                 libc::SYS_close_range,
@@ -279,12 +293,12 @@ pub fn inherit_standard_streams_only(command: &mut Command) {
     unsafe { command.pre_exec(mark) };
 }
 
-/// Gives the calling thread a table of descriptors of its own, in which only the three standard ones are open; those of
-/// the process stay as they are. Nothing that was opened before may be used, or closed, by this thread from then on.
-/// Kernels before 5.9 cannot do that.
+/// Gives the calling thread a table of descriptors of its own, in which only the three standard
+/// ones are open; those of the process stay as they are. Nothing that was opened before may be
+/// used, or closed, by this thread from then on. Kernels before 5.9 cannot do that.
 pub fn leave_descriptors() -> io::Result<()> {
-    // SAFETY: close_range(2) takes three numbers and touches no memory. With this flag it closes the calling thread's
-    // copies only, so that no descriptor is closed that another thread owns.
+    // SAFETY: close_range(2) takes three numbers and touches no memory. With this flag it closes
+    // the calling thread's copies only, so that no descriptor is closed that another thread owns.
     let result = unsafe {
         libc::syscall(
             libc::SYS_close_range,
@@ -327,7 +341,8 @@ pub fn raise_open_files_limit() -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-/// Makes standard output lead where standard error leads: whoever read standard output sees its end.
+/// Makes standard output lead where standard error leads: whoever read standard output sees its
+/// end.
 pub fn redirect_stdout_to_stderr() -> io::Result<()> {
     let (stdout, stderr) = (io::stdout(), io::stderr());
     // SAFETY: both descriptors are the process's standard ones, which nobody owns as a value.
@@ -402,7 +417,8 @@ mod tests {
     #[test]
     fn descriptors_that_lack_close_on_exec_are_not_inherited() {
         let file = std::fs::File::open("/dev/null").unwrap();
-        // SAFETY: the descriptor is open while `file` lives; F_DUPFD makes a new one that nobody else knows.
+        // SAFETY: the descriptor is open while `file` lives; F_DUPFD makes a new one that nobody
+        // else knows.
         let leaky = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 100) };
         assert!(leaky >= 100);
         let is_inherited = |prepare: fn(&mut Command)| {

@@ -51,7 +51,8 @@ impl Held {
     pub fn wait_for(rank: Rank) -> Held {
         if cfg!(debug_assertions) {
             let above = HELD.with_borrow(|held| held.iter().copied().max());
-            let is_in_order = above.is_none_or(|above| above < rank || above == rank && rank.is_shared());
+            let is_in_order =
+                above.is_none_or(|above| above < rank || above == rank && rank.is_shared());
             assert!(is_in_order, "a thread that holds {above:?} takes {rank:?}");
             HELD.with_borrow_mut(|held| held.push(rank));
         }

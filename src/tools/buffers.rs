@@ -6,12 +6,14 @@
 //!    └────────── events: edit, conflict ──────┘          a record in the store ◄───┘
 //! ```
 //!
-//! An agent reads the person's text until it writes. Then it has a text of its own, a *buffer fork*, which is merged into the
-//! person's at once where that is clean; the editor is told what to change and says when it has. Every step of the person's text
-//! has a number, so that what was meant for another one is refused, by both sides, and merged again.
+//! An agent reads the person's text until it writes. Then it has a text of its own, a *buffer
+//! fork*, which is merged into the person's at once where that is clean; the editor is told what to
+//! change and says when it has. Every step of the person's text has a number, so that what was
+//! meant for another one is refused, by both sides, and merged again.
 //!
-//! What an agent wrote is in the store before that is acknowledged, and stays there until the person has saved a text that
-//! has it. Where the editor goes away first, it is merged into the file ([`kept`]).
+//! What an agent wrote is in the store before that is acknowledged, and stays there until the
+//! person has saved a text that has it. Where the editor goes away first, it is merged into the
+//! file ([`kept`]).
 
 mod buffer;
 pub mod kept;
@@ -37,8 +39,8 @@ use self::notes::Notes;
 use self::open_files::OpenFile;
 use self::seen::SeenTexts;
 pub use self::terms::{
-    AgentId, BufferConflict, BufferError, BufferEvent, BufferKey, BufferSide, BufferState, Merged, NewText,
-    PersonText, TextPatch,
+    AgentId, BufferConflict, BufferError, BufferEvent, BufferKey, BufferSide, BufferState, Merged,
+    NewText, PersonText, TextPatch,
 };
 use self::unsaved::UnsavedRead;
 use tine_attr::Timestamp;
@@ -151,7 +153,8 @@ impl Open {
 }
 
 impl State {
-    /// Merges what the agent has in the buffer, as far as that can be done now, and tells its editor.
+    /// Merges what the agent has in the buffer, as far as that can be done now, and tells its
+    /// editor.
     fn go_on(&mut self, key: &BufferKey) {
         let Some(open) = self.open.get_mut(key) else {
             return;
@@ -235,7 +238,8 @@ impl Buffers {
         Ok(Some(text))
     }
 
-    /// Reads which agents were given texts that were not saved, and which files are open, as an earlier daemon noted it.
+    /// Reads which agents were given texts that were not saved, and which files are open, as an
+    /// earlier daemon noted it.
     pub fn recover(&self, store: &Store) -> Result<Vec<StoreError>, StoreError> {
         let mut damaged = self.unsaved.lock().load(store)?;
         let mut files = self.files.lock();
@@ -245,7 +249,12 @@ impl Buffers {
     }
 
     /// Notes that an editor, which may outlive this daemon, has the file open.
-    pub fn note_open(&self, store: &Store, key: &BufferKey, editor: ProcessId) -> Result<(), StoreError> {
+    pub fn note_open(
+        &self,
+        store: &Store,
+        key: &BufferKey,
+        editor: ProcessId,
+    ) -> Result<(), StoreError> {
         let mut files = self.files.lock();
         if files.get(key).is_some_and(|file| file.editor == editor) {
             return Ok(());
@@ -258,7 +267,8 @@ impl Buffers {
         self.files.lock().forget(store, key);
     }
 
-    /// Whether the file, in which no buffer is open, is open in an editor that has not told this daemon so yet.
+    /// Whether the file, in which no buffer is open, is open in an editor that has not told this
+    /// daemon so yet.
     pub fn is_left_open(&self, key: &BufferKey) -> bool {
         self.files
             .lock()
@@ -266,7 +276,8 @@ impl Buffers {
             .is_some_and(|file| file.editor.is_running())
     }
 
-    /// Whether agents' texts of files, in which no buffer is open, may be refused in that fork, or in the main checkout.
+    /// Whether agents' texts of files, in which no buffer is open, may be refused in that fork, or
+    /// in the main checkout.
     pub fn has_notes(&self, fork: Option<&ForkName>) -> bool {
         self.files.lock().is_in(fork) || self.unsaved.lock().is_in(fork)
     }
@@ -279,9 +290,13 @@ impl Buffers {
             .is_some_and(|seen| *seen == *text)
     }
 
-    /// Whether the agent's text of a file, in which no buffer is open, may have what a person has never saved.
+    /// Whether the agent's text of a file, in which no buffer is open, may have what a person has
+    /// never saved.
     pub fn has_unsaved(&self, agent: &AgentId, key: &BufferKey) -> bool {
-        self.unsaved.lock().get(&(key.clone(), agent.clone())).is_some()
+        self.unsaved
+            .lock()
+            .get(&(key.clone(), agent.clone()))
+            .is_some()
     }
 
     /// Forgets what agents had of a fork that is gone.
@@ -290,7 +305,8 @@ impl Buffers {
         self.files.lock().forget_fork(store, fork);
     }
 
-    /// Notes that the agent has the text of a file in which no buffer is open: it read or wrote that.
+    /// Notes that the agent has the text of a file in which no buffer is open: it read or wrote
+    /// that.
     pub fn note_seen(&self, store: &Store, agent: &AgentId, key: &BufferKey, text: &str) {
         self.seen.lock().put(agent, key, text.into());
         self.note_read(store, agent, key);
@@ -312,11 +328,13 @@ impl Buffers {
         self.seen.lock().rename(key, to);
     }
 
-    /// Lets the agent's text of the buffer be `text`; `None` where no buffer is open there. What the agent last had is the
-    /// ancestor when that is merged into the person's text: what it never had, it did not take out. Where that is not known nothing is
-    /// done: of a text that is older than the person's nobody could tell what it takes out. `file` reads the file.
+    /// Lets the agent's text of the buffer be `text`; `None` where no buffer is open there. What
+    /// the agent last had is the ancestor when that is merged into the person's text: what it never
+    /// had, it did not take out. Where that is not known nothing is done: of a text that is older
+    /// than the person's nobody could tell what it takes out. `file` reads the file.
     ///
-    /// When this returns the text is in the store, and on its way to the editor where it fits to the person's text.
+    /// When this returns the text is in the store, and on its way to the editor where it fits to
+    /// the person's text.
     pub fn write<E: From<StoreError>>(
         &self,
         store: &Store,
@@ -332,8 +350,8 @@ impl Buffers {
             Err(error) => return Some(Err(error)),
         };
         let seen = self.seen.lock().get(agent, key);
-        let Some(base) =
-            seen.or_else(|| Some(open.buffer.agent_sees(agent).clone()).filter(|sees| *sees == text))
+        let Some(base) = seen
+            .or_else(|| Some(open.buffer.agent_sees(agent).clone()).filter(|sees| *sees == text))
         else {
             return Some(Ok(BufferWritten::Unread));
         };
@@ -345,7 +363,8 @@ impl Buffers {
         Some(written.map(|()| BufferWritten::Written).map_err(E::from))
     }
 
-    /// Lets the agent's text of the buffer be what `edit` makes of what the agent sees; otherwise as [`Buffers::write`].
+    /// Lets the agent's text of the buffer be what `edit` makes of what the agent sees; otherwise
+    /// as [`Buffers::write`].
     pub fn edit<E: From<StoreError>>(
         &self,
         store: &Store,
@@ -416,8 +435,9 @@ impl Buffers {
         (!steps.is_empty()).then(|| AgentRecord::of(open.record.unwrap_or(0), key, &file, &steps))
     }
 
-    /// Notes that the file has those steps of `record` that fit it; where `is_told`, the editor hears of it. What the buffer forgets of them comes
-    /// back; `None` where agents have done something else by now.
+    /// Notes that the file has those steps of `record` that fit it; where `is_told`, the editor
+    /// hears of it. What the buffer forgets of them comes back; `None` where agents have done
+    /// something else by now.
     pub fn filed(
         &self,
         store: &Store,
@@ -456,7 +476,12 @@ impl Buffers {
     }
 
     /// Takes back what [`Buffers::filed`] noted.
-    pub fn unfiled_again(&self, store: &Store, key: &BufferKey, filed: Filed) -> Result<(), StoreError> {
+    pub fn unfiled_again(
+        &self,
+        store: &Store,
+        key: &BufferKey,
+        filed: Filed,
+    ) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         let Some(open) = state.open.get_mut(key) else {
             return Ok(());
@@ -466,7 +491,8 @@ impl Buffers {
         open.keep(store, key)
     }
 
-    /// The newest write of an agent's to an open buffer of the fork that can be taken back, or the one that was taken back last.
+    /// The newest write of an agent's to an open buffer of the fork that can be taken back, or the
+    /// one that was taken back last.
     pub fn newest_edit(
         &self,
         fork: &ForkName,
@@ -479,12 +505,14 @@ impl Buffers {
             Direction::Redo => &state.undone,
         };
         let is_meant = |edit: &&BufferEdit| {
-            edit.key.fork.as_ref() == Some(fork) && path.is_none_or(|path| edit.key.path.starts_with(path))
+            edit.key.fork.as_ref() == Some(fork)
+                && path.is_none_or(|path| edit.key.path.starts_with(path))
         };
         edits.iter().rev().find(is_meant).cloned()
     }
 
-    /// Takes back what [`Buffers::newest_edit`] gave; false where what was written since excludes that.
+    /// Takes back what [`Buffers::newest_edit`] gave; false where what was written since excludes
+    /// that.
     pub fn take_back(
         &self,
         store: &Store,
@@ -536,8 +564,9 @@ impl Buffers {
         Some(state.open.get(key)?.buffer.person())
     }
 
-    /// Has `listener` called after the person's text of a buffer, or whether it is saved, has changed, and after a buffer was
-    /// opened or closed. It may ask for the text; it may not open, change or close a buffer.
+    /// Has `listener` called after the person's text of a buffer, or whether it is saved, has
+    /// changed, and after a buffer was opened or closed. It may ask for the text; it may not open,
+    /// change or close a buffer.
     pub fn set_listener(&self, listener: BufferListener) {
         *self.listener.write() = Some(listener);
     }
@@ -558,7 +587,8 @@ impl Buffers {
         session
     }
 
-    /// Opens a buffer, or begins the text of an open one anew; its version, which is behind `after`.
+    /// Opens a buffer, or begins the text of an open one anew; its version, which is behind
+    /// `after`.
     ///
     /// # Errors
     /// [`BufferError::Taken`] where another session has it open.
@@ -609,7 +639,8 @@ impl Buffers {
         Ok(version)
     }
 
-    /// The person changed the text of version `base`; the next version. All of a text may come without one: after a step was lost.
+    /// The person changed the text of version `base`; the next version. All of a text may come
+    /// without one: after a step was lost.
     pub fn change(
         &self,
         session: u64,
@@ -645,8 +676,15 @@ impl Buffers {
         Ok(version)
     }
 
-    /// The editor has applied the edit that it was told of for the text of version `base`; the next version.
-    pub fn applied(&self, store: &Store, session: u64, name: &Path, base: u64) -> Result<u64, BufferError> {
+    /// The editor has applied the edit that it was told of for the text of version `base`; the next
+    /// version.
+    pub fn applied(
+        &self,
+        store: &Store,
+        session: u64,
+        name: &Path,
+        base: u64,
+    ) -> Result<u64, BufferError> {
         let mut state = self.state.lock();
         let (key, open) = state.own(session, name)?;
         if open.buffer.version() != base {
@@ -659,7 +697,10 @@ impl Buffers {
         if favored == Favored::Yes
             && let Err(error) = open.keep(store, &key)
         {
-            log::warn!("{}: what was merged could not be noted: {error}", name.display());
+            log::warn!(
+                "{}: what was merged could not be noted: {error}",
+                name.display()
+            );
         }
         let version = open.buffer.version();
         state.go_on(&key);
@@ -669,7 +710,13 @@ impl Buffers {
     }
 
     /// The file holds the text of version `base` now.
-    pub fn saved(&self, store: &Store, session: u64, name: &Path, base: u64) -> Result<u64, BufferError> {
+    pub fn saved(
+        &self,
+        store: &Store,
+        session: u64,
+        name: &Path,
+        base: u64,
+    ) -> Result<u64, BufferError> {
         let mut state = self.state.lock();
         let (key, open) = state.own(session, name)?;
         if open.buffer.version() != base {
@@ -681,10 +728,15 @@ impl Buffers {
             existed: true,
             text: open.saved.clone(),
         });
-        self.unsaved.lock().forget_all(store, |read| read.is_of(&key));
+        self.unsaved
+            .lock()
+            .forget_all(store, |read| read.is_of(&key));
         // A record that stays says what the file has by now: merged into that, it changes nothing.
         if let Err(error) = open.keep(store, &key) {
-            log::warn!("{}: what was saved could not be noted: {error}", name.display());
+            log::warn!(
+                "{}: what was saved could not be noted: {error}",
+                name.display()
+            );
         }
         drop(state);
         self.announce(&key);
@@ -696,8 +748,8 @@ impl Buffers {
         Ok(self.state.lock().own(session, name)?.0)
     }
 
-    /// Closes a buffer, if that session has it open; the number of the record that keeps what an agent wrote, which is to be
-    /// brought into the file.
+    /// Closes a buffer, if that session has it open; the number of the record that keeps what an
+    /// agent wrote, which is to be brought into the file.
     pub fn close(&self, session: u64, key: &BufferKey) -> Option<u64> {
         let mut state = self.state.lock();
         if state.open.get(key)?.session != session {
@@ -727,7 +779,10 @@ impl Buffers {
     /// Buffers that this session has open.
     pub fn of_session(&self, session: u64) -> Vec<BufferKey> {
         let state = self.state.lock();
-        let open = state.open.iter().filter(|(_, open)| open.session == session);
+        let open = state
+            .open
+            .iter()
+            .filter(|(_, open)| open.session == session);
         open.map(|(key, _)| key.clone()).collect()
     }
 
@@ -744,7 +799,8 @@ impl Buffers {
         self.changed.notify_all();
     }
 
-    /// What the session has not been told yet: waits for something until `deadline`, or as long as `goes_on` holds.
+    /// What the session has not been told yet: waits for something until `deadline`, or as long as
+    /// `goes_on` holds.
     pub fn events(
         &self,
         session: u64,
@@ -764,8 +820,9 @@ impl Buffers {
         }
     }
 
-    /// Merges what the agent has in a buffer into the person's text, and waits until the editor has taken that, until `deadline`, or
-    /// as long as `goes_on` holds. Conflicts are settled by `side`, or told; then nothing changes.
+    /// Merges what the agent has in a buffer into the person's text, and waits until the editor has
+    /// taken that, until `deadline`, or as long as `goes_on` holds. Conflicts are settled by
+    /// `side`, or told; then nothing changes.
     pub fn merge(
         &self,
         store: &Store,
@@ -806,7 +863,10 @@ impl Buffers {
                 let (session, is_offered) = (open.session, open.buffer.is_offered());
                 // The person has it all, or was given right: then the record says what is over.
                 if !is_offered && let Err(error) = open.keep(store, key) {
-                    log::warn!("{}: what was settled could not be noted: {error}", name.display());
+                    log::warn!(
+                        "{}: what was settled could not be noted: {error}",
+                        name.display()
+                    );
                 }
                 merged.patches = patches;
                 merged.pending = true;
@@ -826,7 +886,11 @@ impl Buffers {
     /// All open buffers.
     pub fn states(&self) -> Vec<BufferState> {
         let state = self.state.lock();
-        state.open.iter().map(|(key, open)| told(key, open)).collect()
+        state
+            .open
+            .iter()
+            .map(|(key, open)| told(key, open))
+            .collect()
     }
 
     /// The buffer that is open there.

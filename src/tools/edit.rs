@@ -1,7 +1,7 @@
 //! Finding and replacing in a text: what goes in is a text, what comes out is another, or why not.
 //!
-//! A text whose lines all end in CR LF keeps them so: what an edit looks for and puts there is taken with the same ends,
-//! whichever it was written with.
+//! A text whose lines all end in CR LF keeps them so: what an edit looks for and puts there is
+//! taken with the same ends, whichever it was written with.
 
 use std::borrow::Cow;
 
@@ -201,7 +201,10 @@ mod tests {
         assert_eq!(edited("a b c", &[edit("b", "β")]), ("a β c".to_owned(), 1));
         assert_eq!(edited("a b c", &[edit(" b", "")]), ("a c".to_owned(), 1));
         assert_eq!(edited("ab", &[edit("ab", "")]), (String::new(), 1));
-        assert_eq!(edited("b b\nb", &[all("b", "bb")]), ("bb bb\nbb".to_owned(), 3));
+        assert_eq!(
+            edited("b b\nb", &[all("b", "bb")]),
+            ("bb bb\nbb".to_owned(), 3)
+        );
         assert_eq!(edited("once", &[all("once", "1")]), ("1".to_owned(), 1));
     }
 
@@ -256,11 +259,20 @@ mod tests {
             edited(text, &[edit("two", "a\nb")]).0,
             "one\r\na\r\nb\r\nthree\r\n"
         );
-        assert_eq!(refused(text, &[edit("one\r\n", "one\n")]), EditError::Identical);
+        assert_eq!(
+            refused(text, &[edit("one\r\n", "one\n")]),
+            EditError::Identical
+        );
         // Of different ends each is as it is written.
         let mixed = "one\r\ntwo\nthree\n";
-        assert_eq!(refused(mixed, &[edit("one\ntwo", "x")]), EditError::NotFound);
-        assert_eq!(edited(mixed, &[edit("two\n", "2\n")]).0, "one\r\n2\nthree\n");
+        assert_eq!(
+            refused(mixed, &[edit("one\ntwo", "x")]),
+            EditError::NotFound
+        );
+        assert_eq!(
+            edited(mixed, &[edit("two\n", "2\n")]).0,
+            "one\r\n2\nthree\n"
+        );
         assert_eq!(edited("a\nb\n", &[edit("a\n", "a\r\n")]).0, "a\r\nb\n");
     }
 

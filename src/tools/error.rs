@@ -64,7 +64,11 @@ impl ToolError {
     /// For `map_err`: edits of the file at `path` failed.
     pub fn edit(path: &RepoPath) -> impl FnOnce(EditFailed) -> ToolError {
         let path = path.clone();
-        |EditFailed { number, count, error }| ToolError::Edit {
+        |EditFailed {
+             number,
+             count,
+             error,
+         }| ToolError::Edit {
             path,
             number,
             count,

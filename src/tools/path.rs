@@ -1,9 +1,9 @@
 //! What the paths that tools are given mean in a fork.
 //!
-//! Paths are taken by their text alone, here: nothing on the machine is touched but the directories above a mount, as the
-//! mount itself may hang. Symlinks on the way are followed within the fork, by
-//! [`Workspace::follow`](tine_workspace::Workspace::follow); `..` is no part of any path, so that the text of a path and
-//! where it leads never part.
+//! Paths are taken by their text alone, here: nothing on the machine is touched but the directories
+//! above a mount, as the mount itself may hang. Symlinks on the way are followed within the fork,
+//! by [`Workspace::follow`](tine_workspace::Workspace::follow); `..` is no part of any path, so
+//! that the text of a path and where it leads never part.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -30,7 +30,8 @@ pub struct ToolPath {
 }
 
 impl Places<'_> {
-    /// The path of the fork that `path` means: from the fork's root, or absolute in one of the places.
+    /// The path of the fork that `path` means: from the fork's root, or absolute in one of the
+    /// places.
     pub fn resolve(&self, path: &[u8]) -> Result<ToolPath, ToolError> {
         if path.is_empty() {
             return Err(ToolError::NoPath);
@@ -54,8 +55,8 @@ impl Places<'_> {
     }
 }
 
-/// `path` from `dir`, as that is written or as the kernel has it, if it is there or beneath. `dir` itself is not touched: it
-/// may be a mount that hangs.
+/// `path` from `dir`, as that is written or as the kernel has it, if it is there or beneath. `dir`
+/// itself is not touched: it may be a mount that hangs.
 pub fn beneath(dir: &Path, path: &Path) -> Option<PathBuf> {
     if let Ok(beneath) = path.strip_prefix(dir) {
         return Some(beneath.to_owned());
@@ -111,7 +112,10 @@ mod tests {
             "/home/a/repo.forks/x",
             "/mnt/x/../fork/a",
         ] {
-            assert!(matches!(resolve(path), Err(ToolError::Outside { .. })), "{path}");
+            assert!(
+                matches!(resolve(path), Err(ToolError::Outside { .. })),
+                "{path}"
+            );
         }
         for path in [
             "..",
@@ -136,7 +140,11 @@ mod tests {
         // The place itself need not be there.
         let written = real.join("link/fork");
         for path in [real.join("link/fork/a"), real.join("real/fork/a")] {
-            assert_eq!(beneath(&written, &path), Some(PathBuf::from("a")), "{path:?}");
+            assert_eq!(
+                beneath(&written, &path),
+                Some(PathBuf::from("a")),
+                "{path:?}"
+            );
         }
         assert_eq!(beneath(&written, &real.join("real/forks/a")), None);
     }

@@ -8,11 +8,12 @@
 //! search                 the fork, with the buffers' texts where they are open
 //! ```
 //!
-//! The router remembers nothing: what is active comes with each call. A buffer belongs to its editor, so that removing and
-//! moving are done to what is saved, and the buffer stays what and where it is, as it does in an editor whose file another
-//! program moves.
+//! The router remembers nothing: what is active comes with each call. A buffer belongs to its
+//! editor, so that removing and moving are done to what is saved, and the buffer stays what and
+//! where it is, as it does in an editor whose file another program moves.
 //!
-//! All that it does in a fork it does in the [`Workspace`], which no path leads out of, and as operations that can be taken back.
+//! All that it does in a fork it does in the [`Workspace`], which no path leads out of, and as
+//! operations that can be taken back.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -27,8 +28,8 @@ use super::search::{self, SearchOptions, SearchOutcome};
 use tine_git::Repository;
 use tine_path::RepoPath;
 use tine_workspace::{
-    By, Fork, ForkName, FsError, Last, MoveOptions, Moved, NewContent, OperationError, PathNode, PutOptions,
-    Store, Workspace, Written,
+    By, Fork, ForkName, FsError, Last, MoveOptions, Moved, NewContent, OperationError, PathNode,
+    PutOptions, Store, Workspace, Written,
 };
 
 /// What is active when a tool is called.
@@ -110,7 +111,8 @@ impl<'a> ToolRouter<'a> {
         self.context.fork.is_some() || self.has_buffers()
     }
 
-    /// Whether buffers are active, and one is open where tools work, or was and is still to be thought of.
+    /// Whether buffers are active, and one is open where tools work, or was and is still to be
+    /// thought of.
     pub fn has_buffers(&self) -> bool {
         let fork = self.context.fork.map(|active| active.name);
         let has_notes = |active: ActiveBuffers<'_>| active.buffers.has_notes(fork);
@@ -133,8 +135,8 @@ impl<'a> ToolRouter<'a> {
         }
     }
 
-    /// What shell commands have in their environment beside what they inherit; what they must not have is
-    /// [`run::git_variables`].
+    /// What shell commands have in their environment beside what they inherit; what they must not
+    /// have is [`run::git_variables`].
     pub fn command_env(&self) -> Vec<(&'static str, PathBuf)> {
         match &self.context.fork {
             Some(active) => run::fork_env(active.name, active.mount_dir),
@@ -142,7 +144,8 @@ impl<'a> ToolRouter<'a> {
         }
     }
 
-    /// Gives `take` the content of the regular file at `path`, piece by piece; symlinks are followed.
+    /// Gives `take` the content of the regular file at `path`, piece by piece; symlinks are
+    /// followed.
     pub fn read_file<E: From<ToolError> + From<OperationError>>(
         &self,
         path: &[u8],
@@ -166,7 +169,9 @@ impl<'a> ToolRouter<'a> {
                 && active.buffers.is_left_open(key)
                 && let Some(text) = self.file_text(key)
             {
-                active.buffers.note_seen(active.store, active.agent, key, &text);
+                active
+                    .buffers
+                    .note_seen(active.store, active.agent, key, &text);
                 take(text.as_bytes())?;
                 return Ok(Routed::Buffer(FileRead {
                     path: key.path.clone(),
@@ -190,13 +195,18 @@ impl<'a> ToolRouter<'a> {
         if let Some(active) = self.context.buffers
             && let Some(text) = seen.and_then(|bytes| String::from_utf8(bytes).ok())
         {
-            active.buffers.note_seen(active.store, active.agent, &key, &text);
+            active
+                .buffers
+                .note_seen(active.store, active.agent, &key, &text);
         }
-        Ok(Routed::Fork(FileRead { path: key.path, size }))
+        Ok(Routed::Fork(FileRead {
+            path: key.path,
+            size,
+        }))
     }
 
-    /// Lets the file at `path` hold `content`: it keeps its mode, or is made, with directories that are missing. Symlinks are
-    /// followed.
+    /// Lets the file at `path` hold `content`: it keeps its mode, or is made, with directories that
+    /// are missing. Symlinks are followed.
     pub fn write_file(
         &self,
         by: By<'_>,
@@ -214,7 +224,9 @@ impl<'a> ToolRouter<'a> {
                 Ok::<String, ToolError>(text)
             };
             let file = || self.file_text(key);
-            let written = active.buffers.write(active.store, active.agent, key, new, file);
+            let written = active
+                .buffers
+                .write(active.store, active.agent, key, new, file);
             if let Some(written) = written {
                 if written? == BufferWritten::Unread {
                     return Err(ToolError::UnreadBuffer(key.path.clone()));
@@ -249,9 +261,13 @@ impl<'a> ToolRouter<'a> {
             }
             _ => None,
         };
-        let written = active.workspace().put_file(by, &key.path, content, options)?;
+        let written = active
+            .workspace()
+            .put_file(by, &key.path, content, options)?;
         if let Some((active, text)) = seen {
-            active.buffers.note_seen(active.store, active.agent, &key, text);
+            active
+                .buffers
+                .note_seen(active.store, active.agent, &key, text);
         }
         Ok(Routed::Fork(written))
     }
@@ -281,7 +297,9 @@ impl<'a> ToolRouter<'a> {
                 Ok::<String, ToolError>(edited)
             };
             let file = || self.file_text(key);
-            let edited = active.buffers.edit(active.store, active.agent, key, edit, file);
+            let edited = active
+                .buffers
+                .edit(active.store, active.agent, key, edit, file);
             if let Some(edited) = edited {
                 edited?;
                 return Ok(Routed::Buffer(FileEdited {
@@ -314,7 +332,9 @@ impl<'a> ToolRouter<'a> {
             error => error,
         })?;
         if let (Some(active), Some((before, after))) = (self.context.buffers, texts) {
-            active.buffers.note_edited(active.agent, &key, &before, &after);
+            active
+                .buffers
+                .note_edited(active.agent, &key, &before, &after);
         }
         Ok(Routed::Fork(FileEdited {
             path: written.path,
@@ -323,7 +343,8 @@ impl<'a> ToolRouter<'a> {
         }))
     }
 
-    /// Removes what is at `path` and no directory, a symlink itself; where it was. A buffer stays open.
+    /// Removes what is at `path` and no directory, a symlink itself; where it was. A buffer stays
+    /// open.
     pub fn delete_file(&self, by: By<'_>, path: &[u8]) -> Result<Routed<RepoPath>, ToolError> {
         let Some(active) = self.context.fork else {
             return Ok(Routed::Passthrough);
@@ -336,9 +357,14 @@ impl<'a> ToolRouter<'a> {
         Ok(Routed::Fork(path))
     }
 
-    /// Moves what is at `from`, a symlink itself, to `to`, or into it where that is a directory. Directories that are missing
-    /// are made, and nothing is replaced. A buffer stays where it is.
-    pub fn move_file(&self, by: By<'_>, from: &[u8], to: &[u8]) -> Result<Routed<Moved>, ToolError> {
+    /// Moves what is at `from`, a symlink itself, to `to`, or into it where that is a directory.
+    /// Directories that are missing are made, and nothing is replaced. A buffer stays where it is.
+    pub fn move_file(
+        &self,
+        by: By<'_>,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<Routed<Moved>, ToolError> {
         let Some(active) = self.context.fork else {
             return Ok(Routed::Passthrough);
         };
@@ -349,7 +375,9 @@ impl<'a> ToolRouter<'a> {
             into: to.is_dir,
             parents: true,
         };
-        let moved = active.workspace().move_path(by, &from.path, &to.path, options)?;
+        let moved = active
+            .workspace()
+            .move_path(by, &from.path, &to.path, options)?;
         self.note_moved(&active, &moved.from, Some(&moved.to));
         Ok(Routed::Fork(moved))
     }
@@ -364,8 +392,8 @@ impl<'a> ToolRouter<'a> {
         }
     }
 
-    /// What the directory at `path` holds, sorted, or with `deep` all beneath it; what is no directory itself. The path
-    /// without symlinks on the way comes with it.
+    /// What the directory at `path` holds, sorted, or with `deep` all beneath it; what is no
+    /// directory itself. The path without symlinks on the way comes with it.
     pub fn list_directory(
         &self,
         path: &[u8],
@@ -382,7 +410,8 @@ impl<'a> ToolRouter<'a> {
         Ok(Routed::Fork((path, nodes)))
     }
 
-    /// Lines that match, of the fork's text files; where a buffer is open, of what the agent sees of that.
+    /// Lines that match, of the fork's text files; where a buffer is open, of what the agent sees
+    /// of that.
     pub fn search(&self, options: &SearchOptions) -> Result<Routed<SearchOutcome>, ToolError> {
         let Some(active) = self.context.fork else {
             return Ok(Routed::Passthrough);
@@ -400,22 +429,27 @@ impl<'a> ToolRouter<'a> {
         Ok(Routed::Fork(found))
     }
 
-    /// The place of a file, symlinks followed: in the active fork, else in the main checkout, if buffers are open there and the
-    /// path leads to it. `None` where only the caller can know what the path means.
+    /// The place of a file, symlinks followed: in the active fork, else in the main checkout, if
+    /// buffers are open there and the path leads to it. `None` where only the caller can know what
+    /// the path means.
     pub fn file_key(&self, path: &[u8]) -> Result<Option<BufferKey>, ToolError> {
         match &self.context.fork {
             Some(active) => Ok(Some(BufferKey {
                 fork: Some(active.name.clone()),
                 path: self.file_path(active, path, Last::Follow)?,
             })),
-            None if self.has_buffers() => {
-                Ok(self.context.checkout_dir.and_then(|dir| in_checkout(dir, path)))
-            }
+            None if self.has_buffers() => Ok(self
+                .context
+                .checkout_dir
+                .and_then(|dir| in_checkout(dir, path))),
             None => Ok(None),
         }
     }
 
-    fn buffer_at<'k>(&self, key: Option<&'k BufferKey>) -> Option<(ActiveBuffers<'a>, &'k BufferKey)> {
+    fn buffer_at<'k>(
+        &self,
+        key: Option<&'k BufferKey>,
+    ) -> Option<(ActiveBuffers<'a>, &'k BufferKey)> {
         self.context.buffers.zip(key)
     }
 
@@ -446,7 +480,12 @@ impl<'a> ToolRouter<'a> {
     }
 
     /// As [`ToolRouter::path`], of a file.
-    fn file_path(&self, active: &ActiveFork<'a>, path: &[u8], last: Last) -> Result<RepoPath, ToolError> {
+    fn file_path(
+        &self,
+        active: &ActiveFork<'a>,
+        path: &[u8],
+        last: Last,
+    ) -> Result<RepoPath, ToolError> {
         let named = self.places(active).resolve(path)?;
         if named.is_dir && !named.path.is_root() {
             return Err(ToolError::NamesDirectory(named.path));
@@ -465,7 +504,8 @@ impl ActiveFork<'_> {
     }
 }
 
-/// The key of a file in the main checkout at `dir`, symlinks followed; `None` for what is elsewhere, or nowhere.
+/// The key of a file in the main checkout at `dir`, symlinks followed; `None` for what is
+/// elsewhere, or nowhere.
 pub fn in_checkout(dir: &Path, path: &[u8]) -> Option<BufferKey> {
     let real_dir = dir.canonicalize().ok()?;
     let path = Path::new(OsStr::from_bytes(path));
@@ -476,7 +516,11 @@ pub fn in_checkout(dir: &Path, path: &[u8]) -> Option<BufferKey> {
     let real = match named.canonicalize() {
         Ok(real) => real,
         // A buffer may be open that was never saved.
-        Err(_) => named.parent()?.canonicalize().ok()?.join(named.file_name()?),
+        Err(_) => named
+            .parent()?
+            .canonicalize()
+            .ok()?
+            .join(named.file_name()?),
     };
     let path = RepoPath::parse(real.strip_prefix(real_dir).ok()?.as_os_str().as_bytes()).ok()?;
     Some(BufferKey { fork: None, path })

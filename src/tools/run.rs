@@ -1,9 +1,10 @@
-//! Running shell commands for an agent, in the agent's own process: within a time, with so much of their output, and so that
-//! nothing of them is left when they are ended.
+//! Running shell commands for an agent, in the agent's own process: within a time, with so much of
+//! their output, and so that nothing of them is left when they are ended.
 //!
-//! A command leads a process group of its own. When its time is over, or the caller does not want it any more, the whole group
-//! is asked to end (`SIGTERM`), and killed where it does not. What goes on in the background after a command has ended by
-//! itself goes on, as it does after a shell; nobody waits for it, although it holds the command's output open.
+//! A command leads a process group of its own. When its time is over, or the caller does not want
+//! it any more, the whole group is asked to end (`SIGTERM`), and killed where it does not. What
+//! goes on in the background after a command has ended by itself goes on, as it does after a shell;
+//! nobody waits for it, although it holds the command's output open.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read};
@@ -25,14 +26,16 @@ use tine_workspace::ForkName;
 /// How long a group that was asked to end may take before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the rest of the output may take when the command has ended, and how long a killed one to be gone.
+/// How long the rest of the output may take when the command has ended, and how long a killed one
+/// to be gone.
 const REST_PATIENCE: Duration = Duration::from_millis(250);
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Pipes are read in pieces of this many bytes.
 const CHUNK: usize = 64 << 10;
 
-/// git's variables that say which repository, index or objects to use: a command in a fork must not have them.
+/// git's variables that say which repository, index or objects to use: a command in a fork must not
+/// have them.
 pub fn git_variables() -> impl Iterator<Item = &'static str> {
     PLACE_VARIABLES
         .into_iter()
@@ -65,7 +68,8 @@ pub struct RunSpec {
     pub env: Vec<(OsString, OsString)>,
     /// `None`: as long as it takes.
     pub timeout: Option<Duration>,
-    /// Of each, standard output and standard error, so much is kept: half of it from the beginning, half from the end.
+    /// Of each, standard output and standard error, so much is kept: half of it from the beginning,
+    /// half from the end.
     pub output_max: usize,
 }
 
@@ -95,7 +99,10 @@ impl RunOutput {
         let mut text = String::from_utf8_lossy(&self.head).into_owned();
         if self.left_out > 0 {
             let end = if text.ends_with('\n') { "" } else { "\n" };
-            text.push_str(&format!("{end}[{} bytes are left out here]\n", self.left_out));
+            text.push_str(&format!(
+                "{end}[{} bytes are left out here]\n",
+                self.left_out
+            ));
         }
         text.push_str(&String::from_utf8_lossy(&self.tail));
         text
@@ -121,7 +128,10 @@ pub enum RunError {
     #[error("the command {0:?} is not found")]
     NotFound(OsString),
     #[error("the command {program:?} is not executable")]
-    NotExecutable { program: OsString, source: io::Error },
+    NotExecutable {
+        program: OsString,
+        source: io::Error,
+    },
     #[error("the command cannot be run in {}", dir.display())]
     NoDirectory { dir: PathBuf, source: io::Error },
     #[error("the command cannot be run")]
@@ -186,7 +196,11 @@ struct Watch {
 
 impl Watch {
     /// Waits until `done`, or the moment; whether `done`.
-    fn until(&mut self, moment: Option<Instant>, done: impl Fn(&Watch) -> bool) -> io::Result<bool> {
+    fn until(
+        &mut self,
+        moment: Option<Instant>,
+        done: impl Fn(&Watch) -> bool,
+    ) -> io::Result<bool> {
         while !done(self) {
             let event = match moment {
                 None => self.events.recv().ok(),
@@ -228,10 +242,12 @@ pub fn run(spec: &RunSpec, cancel: &Cancel) -> Result<RunOutcome, RunError> {
         is_cancelled: false,
     };
     cancel.tell(&tell);
-    let watched = thread::Builder::new().name("tine-run".to_owned()).spawn(move || {
-        // Who listens may have gone.
-        let _ = tell.send(Event::Ended(process::await_end(group)));
-    });
+    let watched = thread::Builder::new()
+        .name("tine-run".to_owned())
+        .spawn(move || {
+            // Who listens may have gone.
+            let _ = tell.send(Event::Ended(process::await_end(group)));
+        });
     let waited = match watched {
         Ok(_) => wait(&mut watch, group, started, spec.timeout),
         Err(error) => process::kill_group(group).and(Err(error)),
@@ -277,12 +293,15 @@ fn wait(
     watch.until(Some(Instant::now() + END_PATIENCE), Watch::is_over)?;
     // The leader was not waited for yet, so that the group's number is still its own.
     process::kill_group(group)?;
-    watch.until(Some(Instant::now() + KILL_PATIENCE), |watch| watch.has_ended)?;
+    watch.until(Some(Instant::now() + KILL_PATIENCE), |watch| {
+        watch.has_ended
+    })?;
     watch.until(Some(Instant::now() + REST_PATIENCE), Watch::is_over)?;
     Ok(Some(end))
 }
 
-/// Waits for the child, so that nothing is left of it; a thread does it for one that has not ended, and cannot be killed yet.
+/// Waits for the child, so that nothing is left of it; a thread does it for one that has not ended,
+/// and cannot be killed yet.
 fn reap(mut child: Child, has_ended: bool) -> io::Result<Option<ExitStatus>> {
     if has_ended {
         return child.wait().map(Some);
@@ -369,7 +388,8 @@ impl Gathered {
     }
 }
 
-/// Reads a pipe to its end, also when nobody wants it any more: who still has it is not to be stopped by a full one.
+/// Reads a pipe to its end, also when nobody wants it any more: who still has it is not to be
+/// stopped by a full one.
 fn gather(
     pipe: Option<impl Read + Send + 'static>,
     max: usize,
@@ -398,7 +418,10 @@ fn gather(
         // Who listens may have gone.
         let _ = closed.send(Event::Closed);
     };
-    if let Err(error) = thread::Builder::new().name("tine-output".to_owned()).spawn(read) {
+    if let Err(error) = thread::Builder::new()
+        .name("tine-output".to_owned())
+        .spawn(read)
+    {
         log::warn!("a command's output is not read: {error}");
         let _ = tell.send(Event::Closed);
     }
@@ -453,10 +476,18 @@ mod tests {
         assert!(!outcome.goes_on);
         assert_eq!(ran("kill -9 $$").end, RunEnd::Signal(9));
         let words = RunSpec {
-            command: RunCommand::Words(vec!["printf".into(), "%s|".into(), "a b".into(), "$x".into()]),
+            command: RunCommand::Words(vec![
+                "printf".into(),
+                "%s|".into(),
+                "a b".into(),
+                "$x".into(),
+            ]),
             ..spec("")
         };
-        assert_eq!(run(&words, &Cancel::new()).unwrap().stdout.text(), "a b|$x|");
+        assert_eq!(
+            run(&words, &Cancel::new()).unwrap().stdout.text(),
+            "a b|$x|"
+        );
         assert_eq!(ran("cat").end, RunEnd::Exit(0), "there is nothing to read");
         let outcome = ran("echo $$");
         assert!(!is_there(pid_in(&outcome.stdout)), "it was waited for");
@@ -562,7 +593,10 @@ mod tests {
         };
         assert!(matches!(words(&[]), RunError::Empty));
         assert!(matches!(words(&["no-such-program"]), RunError::NotFound(_)));
-        assert!(matches!(words(&["/etc/passwd"]), RunError::NotExecutable { .. }));
+        assert!(matches!(
+            words(&["/etc/passwd"]),
+            RunError::NotExecutable { .. }
+        ));
         let elsewhere = RunSpec {
             dir: "/no/such/directory".into(),
             ..spec("true")

@@ -1,7 +1,8 @@
 //! Lines of a fork's text files that match a regular expression.
 //!
-//! The files are found first, without looking at any; then they are read, several at a time, in the order of their paths,
-//! until there are lines enough. What git ignores is left out, unless it is tracked.
+//! The files are found first, without looking at any; then they are read, several at a time, in the
+//! order of their paths, until there are lines enough. What git ignores is left out, unless it is
+//! tracked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
@@ -72,8 +73,8 @@ pub struct SearchOutcome {
     pub too_large: Vec<RepoPath>,
 }
 
-/// Searches what is at and beneath `start`, which is without symlinks. `texts` are what is searched at their paths instead of
-/// the files there.
+/// Searches what is at and beneath `start`, which is without symlinks. `texts` are what is searched
+/// at their paths instead of the files there.
 pub fn search(
     active: &ActiveFork<'_>,
     start: &RepoPath,
@@ -213,9 +214,9 @@ impl Walk<'_> {
                 files.insert(path.clone());
             }
         }
-        let tracked = tracked_beneath(self.active.repository, &self.active.fork.worktree, &ignored)?;
-        let is_file =
-            |path: &RepoPath| matches!(workspace.resolve(path), Ok(attr) if attr.kind == FileKind::Regular);
+        let tracked =
+            tracked_beneath(self.active.repository, &self.active.fork.worktree, &ignored)?;
+        let is_file = |path: &RepoPath| matches!(workspace.resolve(path), Ok(attr) if attr.kind == FileKind::Regular);
         let tracked = tracked.into_iter();
         files.extend(tracked.filter(|path| self.globs.choose(path) && is_file(path)));
         Ok(files.into_iter().collect())
@@ -228,7 +229,8 @@ enum Searched {
     TooLarge(RepoPath),
 }
 
-/// Searches some files, several at a time: by path what was found, up to one line more than `limit` in each.
+/// Searches some files, several at a time: by path what was found, up to one line more than `limit`
+/// in each.
 fn search_run(
     active: &ActiveFork<'_>,
     files: &[RepoPath],
@@ -341,7 +343,10 @@ impl Sink for Gathered<'_> {
         self.lines.push(MatchedLine {
             path: self.path.clone(),
             line: found.line_number().unwrap_or(0),
-            text: String::from_utf8_lossy(line).chars().take(LINE_MAX).collect(),
+            text: String::from_utf8_lossy(line)
+                .chars()
+                .take(LINE_MAX)
+                .collect(),
         });
         Ok(self.lines.len() <= self.limit)
     }
@@ -391,18 +396,29 @@ mod tests {
     fn lines(pattern: &str, bytes: &[u8]) -> Vec<(u64, String)> {
         let matcher = matcher(pattern, false).unwrap();
         let found = search_bytes(&path("f"), bytes, &matcher, 3).unwrap();
-        found.into_iter().map(|line| (line.line, line.text)).collect()
+        found
+            .into_iter()
+            .map(|line| (line.line, line.text))
+            .collect()
     }
 
     #[test]
     fn lines_are_told_without_their_ends_and_long_ones_are_cut() {
         assert_eq!(
             lines("b$", b"a b\r\nb c\nc b\nb"),
-            [(1, "a b".to_owned()), (3, "c b".to_owned()), (4, "b".to_owned())]
+            [
+                (1, "a b".to_owned()),
+                (3, "c b".to_owned()),
+                (4, "b".to_owned())
+            ]
         );
         assert_eq!(lines("x", &[b'x'; 2000])[0].1.len(), LINE_MAX);
         assert_eq!(lines("b", b"\xff b\n")[0].1, "\u{fffd} b");
-        assert_eq!(lines("b", b"b\nb\nb\nb\nb\n").len(), 4, "one more than wanted");
+        assert_eq!(
+            lines("b", b"b\nb\nb\nb\nb\n").len(),
+            4,
+            "one more than wanted"
+        );
         assert_eq!(lines("b", b"b\n\0b\n"), [], "no text");
         assert_eq!(lines("b", b"\xff\xfea\0\n\0b\0\n\0"), [(2, "b".to_owned())]);
     }

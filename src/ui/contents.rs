@@ -1,4 +1,5 @@
-//! What the page shows beside what the daemon tells: line counts, texts, and conflicts with all their contents.
+//! What the page shows beside what the daemon tells: line counts, texts, and conflicts with all
+//! their contents.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -42,7 +43,10 @@ pub fn with_line_counts(
         .iter()
         .map(|change| {
             let mut line = document(change)?;
-            let count = counts.get(&change.path.to_bytes()).copied().unwrap_or_default();
+            let count = counts
+                .get(&change.path.to_bytes())
+                .copied()
+                .unwrap_or_default();
             if let Some(fields) = line.as_object_mut() {
                 fields.insert("added_lines".to_owned(), count.added.into());
                 fields.insert("removed_lines".to_owned(), count.removed.into());
@@ -185,7 +189,8 @@ struct ConflictShown<'a> {
     hunks: Vec<HunkShown>,
     /// Whether both sides can be taken.
     has_both: bool,
-    /// What to begin with where somebody writes the result: with markers, where both sides are texts.
+    /// What to begin with where somebody writes the result: with markers, where both sides are
+    /// texts.
     draft: Option<String>,
 }
 

@@ -1,5 +1,6 @@
-//! As much of HTTP/1.1 as a browser needs on the loopback: one request for each connection, which is closed then. Nothing waits for
-//! anybody else: a connection has a thread of its own, and one that says nothing is let go.
+//! As much of HTTP/1.1 as a browser needs on the loopback: one request for each connection, which
+//! is closed then. Nothing waits for anybody else: a connection has a thread of its own, and one
+//! that says nothing is let go.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -83,7 +84,8 @@ impl Head {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Reads the body, of at most `max` bytes; `None` of one that is longer, or does not say how long it is.
+    /// Reads the body, of at most `max` bytes; `None` of one that is longer, or does not say how
+    /// long it is.
     pub fn read_body(&mut self, stream: &mut TcpStream, max: usize) -> io::Result<Option<Vec<u8>>> {
         let lengths: Vec<&str> = self.values("Content-Length").collect();
         let length = match lengths.as_slice() {
@@ -122,7 +124,8 @@ impl Reply {
         stream.write_all(text.as_bytes())?;
         stream.write_all(&self.content)?;
         stream.shutdown(Shutdown::Write)?;
-        // A connection that is closed with something unread is reset, and the reply may be lost with it.
+        // A connection that is closed with something unread is reset, and the reply may be lost
+        // with it.
         stream.set_read_timeout(Some(LINGER))?;
         let deadline = Instant::now() + LINGER;
         let mut rest = [0; 4 << 10];

@@ -19,7 +19,10 @@ impl Key {
         File::open(source)
             .and_then(|mut random| random.read_exact(&mut bytes))
             .map_err(|error| Failure::io("read", source, &error))?;
-        Ok(Key(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        Ok(Key(bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect()))
     }
 
     pub fn as_str(&self) -> &str {
@@ -32,7 +35,9 @@ impl Key {
         let differs = own
             .iter()
             .zip(given.iter().chain(std::iter::repeat(&0)))
-            .fold(0, |differs, (own, given)| black_box(differs | (own ^ given)));
+            .fold(0, |differs, (own, given)| {
+                black_box(differs | (own ^ given))
+            });
         own.len() == given.len() && differs == 0
     }
 }

@@ -1,5 +1,6 @@
-//! `tine ui`: a page in a browser, served on a loopback port. A front end to the daemon like the command line: it decodes what the
-//! page asks, asks the daemon over its socket, and replies. No decision lives here, and the page's files are part of the program.
+//! `tine ui`: a page in a browser, served on a loopback port. A front end to the daemon like the
+//! command line: it decodes what the page asks, asks the daemon over its socket, and replies. No
+//! decision lives here, and the page's files are part of the program.
 //!
 //! ```text
 //! browser ── GET /KEY/… ──► server: Host, key, method ──► routes ──► daemon::Client ──► JSON
@@ -16,7 +17,8 @@
 //! | `sides` | two texts side by side |
 //! | `watch` | waits until something is otherwise |
 //!
-//! The key is the first part of the path, not a cookie: browsers send cookies to every port of a host, so also to servers of others.
+//! The key is the first part of the path, not a cookie: browsers send cookies to every port of a
+//! host, so also to servers of others.
 
 mod assets;
 mod contents;

@@ -187,7 +187,9 @@ fn forks(place: &Place, _: &Asked) -> Result<Value, Failure> {
             snapshots.insert(fork.name.to_string(), document(&of_fork.snapshots)?);
         }
     }
-    Ok(json!({ "forks": document(&forks)?, "damaged": document(&damaged)?, "snapshots": snapshots }))
+    Ok(
+        json!({ "forks": document(&forks)?, "damaged": document(&damaged)?, "snapshots": snapshots }),
+    )
 }
 
 /// How many paths each fork has uncommitted, or what is wrong with it.
@@ -286,7 +288,8 @@ fn handoff(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     match (&shown.old_tree, &shown.new_tree) {
         (Some(old_tree), Some(new_tree)) => {
             let repository = place.repository()?;
-            let changes = contents::with_line_counts(&repository, (old_tree, new_tree), &shown.changes)?;
+            let changes =
+                contents::with_line_counts(&repository, (old_tree, new_tree), &shown.changes)?;
             Ok(with(told, "changes", changes))
         }
         _ => Ok(told),

@@ -1,7 +1,8 @@
 //! Listens on a loopback port, refuses what is not the page's own request, and replies.
 //!
-//! Every request must be made to this very host and port, as the browser names it (so that no other page's name can be bound to this
-//! address), and its path must begin with the key. What changes something must be sent as JSON, and from the page itself.
+//! Every request must be made to this very host and port, as the browser names it (so that no other
+//! page's name can be bound to this address), and its path must begin with the key. What changes
+//! something must be sent as JSON, and from the page itself.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -27,7 +28,8 @@ const STACK_BYTES: usize = 2 << 20;
 
 const JSON: &str = "application/json";
 
-/// What the browser may do with the page: run its own scripts and ask its own server, and nothing else.
+/// What the browser may do with the page: run its own scripts and ask its own server, and nothing
+/// else.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types 'none'";
@@ -68,13 +70,18 @@ impl Server {
     /// Listens on that port of 127.0.0.1; on a free one for 0.
     pub fn bind(port: u16, place: Place) -> Result<Server, Failure> {
         let cannot = |cause: String| {
-            Failure::new(ErrorCode::Io, format!("port {port} of 127.0.0.1 cannot be had"))
-                .cause(cause)
-                .hint("without `--port` a free one is taken")
+            Failure::new(
+                ErrorCode::Io,
+                format!("port {port} of 127.0.0.1 cannot be had"),
+            )
+            .cause(cause)
+            .hint("without `--port` a free one is taken")
         };
-        let listener =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| cannot(error.to_string()))?;
-        let address = listener.local_addr().map_err(|error| cannot(error.to_string()))?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+            .map_err(|error| cannot(error.to_string()))?;
+        let address = listener
+            .local_addr()
+            .map_err(|error| cannot(error.to_string()))?;
         let page = Page {
             port: address.port(),
             key: Key::new()?,
@@ -90,7 +97,11 @@ impl Server {
 
     /// The page's address, with the key: whoever has it may do what the page can.
     pub fn address(&self) -> String {
-        format!("http://127.0.0.1:{}/{}/", self.page.port, self.page.key.as_str())
+        format!(
+            "http://127.0.0.1:{}/{}/",
+            self.page.port,
+            self.page.key.as_str()
+        )
     }
 
     pub fn port(&self) -> u16 {
@@ -197,7 +208,9 @@ impl Page {
 
     fn answer(&self, route: &routes::Route, query: &str, body: Vec<u8>) -> Reply {
         let asked = Asked {
-            fields: form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
+            fields: form_urlencoded::parse(query.as_bytes())
+                .into_owned()
+                .collect(),
             body,
         };
         match (route.answer)(&self.place, &asked) {
@@ -235,7 +248,10 @@ impl Page {
             .split_once('/')
             .unwrap_or_default();
         if !self.key.is(key) {
-            return Err(refuse(403, not_let_in("this address has not the right key")));
+            return Err(refuse(
+                403,
+                not_let_in("this address has not the right key"),
+            ));
         }
         let origins_are_own = head
             .values("Origin")
@@ -250,7 +266,8 @@ impl Page {
             Some(name) => routes::find(name).map(|route| Wanted::Route(route, query.to_owned())),
             None => assets::find(rest).map(Wanted::Asset),
         };
-        let wanted = wanted.ok_or_else(|| refuse(404, wrong_request("there is no such thing here")))?;
+        let wanted =
+            wanted.ok_or_else(|| refuse(404, wrong_request("there is no such thing here")))?;
         match (head.method.as_str(), wanted.manner()) {
             ("GET", Manner::Look) => {}
             ("POST", Manner::Act) => {
@@ -264,7 +281,12 @@ impl Page {
                     ));
                 }
             }
-            _ => return Err(refuse(405, wrong_request("this cannot be asked in that manner"))),
+            _ => {
+                return Err(refuse(
+                    405,
+                    wrong_request("this cannot be asked in that manner"),
+                ));
+            }
         }
         Ok(wanted)
     }
@@ -299,7 +321,8 @@ fn refuse(status: u16, failure: Failure) -> Refusal {
 }
 
 fn not_let_in(message: &str) -> Failure {
-    Failure::new(ErrorCode::PermissionDenied, message).hint("open the address that `tine ui` printed")
+    Failure::new(ErrorCode::PermissionDenied, message)
+        .hint("open the address that `tine ui` printed")
 }
 
 fn wrong_request(message: &str) -> Failure {

@@ -1,6 +1,7 @@
 //! Two texts side by side: rows with a line of each, as a page shows them. Pure.
 //!
-//! Lines are compared as `git diff` does, and lines that stand in the place of each other once more, word by word.
+//! Lines are compared as `git diff` does, and lines that stand in the place of each other once
+//! more, word by word.
 
 use std::ops::Range;
 
@@ -10,7 +11,8 @@ use serde::Serialize;
 /// A line longer than this is cut off where it is shown, in bytes.
 const LINE_MAX: usize = 2000;
 
-/// How much of the shorter line two lines must share for their words to be compared: one part in so many.
+/// How much of the shorter line two lines must share for their words to be compared: one part in so
+/// many.
 const LIKENESS: usize = 4;
 
 /// How much is shown.
@@ -98,9 +100,9 @@ pub fn sides(old: &[u8], new: &[u8], options: SidesOptions) -> Sides {
         let mut end = before.end;
         drawing.changed(before, after);
         // What is nearer than both contexts belongs to the same hunk.
-        while let Some((before, after)) = differences
-            .next_if(|(next, _)| next.start.saturating_sub(end) <= options.context.saturating_mul(2))
-        {
+        while let Some((before, after)) = differences.next_if(|(next, _)| {
+            next.start.saturating_sub(end) <= options.context.saturating_mul(2)
+        }) {
             drawing.same(end..before.start);
             end = before.end;
             drawing.changed(before, after);
@@ -185,7 +187,9 @@ fn shown(line: &[u8]) -> (String, Option<Piece>) {
 
 fn plain(line: &[u8]) -> Vec<Piece> {
     let (text, note) = shown(line);
-    std::iter::once(Piece(Mark::Plain, text)).chain(note).collect()
+    std::iter::once(Piece(Mark::Plain, text))
+        .chain(note)
+        .collect()
 }
 
 /// Two lines, with what differs marked; nothing is, where they have little in common.
@@ -206,21 +210,22 @@ fn by_words(old: &[u8], new: &[u8]) -> (Vec<Piece>, Vec<Piece>) {
     let is_alike = shared * LIKENESS >= old_text.trim().len().min(new_text.trim().len());
     let is_added = |at: usize| diff.is_added(u32::try_from(at).unwrap_or(u32::MAX));
     let is_removed = |at: usize| !is_same.get(at).copied().unwrap_or_default();
-    let pieces = |text: &str, is_changed: &dyn Fn(usize) -> bool, note: Option<Piece>| -> Vec<Piece> {
-        let mut pieces: Vec<Piece> = Vec::new();
-        for (at, word) in words(text).enumerate() {
-            let mark = match is_alike && is_changed(at) {
-                true => Mark::Changed,
-                false => Mark::Plain,
-            };
-            match pieces.last_mut() {
-                Some(Piece(last, text)) if *last == mark => text.push_str(word),
-                _ => pieces.push(Piece(mark, word.to_owned())),
+    let pieces =
+        |text: &str, is_changed: &dyn Fn(usize) -> bool, note: Option<Piece>| -> Vec<Piece> {
+            let mut pieces: Vec<Piece> = Vec::new();
+            for (at, word) in words(text).enumerate() {
+                let mark = match is_alike && is_changed(at) {
+                    true => Mark::Changed,
+                    false => Mark::Plain,
+                };
+                match pieces.last_mut() {
+                    Some(Piece(last, text)) if *last == mark => text.push_str(word),
+                    _ => pieces.push(Piece(mark, word.to_owned())),
+                }
             }
-        }
-        pieces.extend(note);
-        pieces
-    };
+            pieces.extend(note);
+            pieces
+        };
     (
         pieces(&old_text, &is_removed, old_note),
         pieces(&new_text, &is_added, new_note),
@@ -263,7 +268,11 @@ mod tests {
 
     #[test]
     fn lines_in_the_place_of_each_other_are_compared_word_by_word() {
-        let compared = sides(b"a\nlet x = one(two);\nz\n", b"a\nlet x = one(three);\nz\n", ALL);
+        let compared = sides(
+            b"a\nlet x = one(two);\nz\n",
+            b"a\nlet x = one(three);\nz\n",
+            ALL,
+        );
         let line = |word| {
             Some(vec![
                 piece(Mark::Plain, "let x = one("),
@@ -322,7 +331,10 @@ mod tests {
     #[test]
     fn what_is_cut_off_is_counted() {
         let new: String = (0..50).map(|line| format!("{line}\n")).collect();
-        let options = SidesOptions { max_rows: 10, ..ALL };
+        let options = SidesOptions {
+            max_rows: 10,
+            ..ALL
+        };
         let compared = sides(b"", new.as_bytes(), options);
         assert_eq!((compared.hunks[0].rows.len(), compared.rows), (10, 50));
     }

@@ -1,7 +1,8 @@
 //! Waits until something that the page shows is otherwise.
 //!
-//! A *pulse* is a number made of all that the daemon tells of forks, open reviews, handoffs and sessions in short. It takes little to
-//! make, and no more of the time than one part in ten is spent on it.
+//! A *pulse* is a number made of all that the daemon tells of forks, open reviews, handoffs and
+//! sessions in short. It takes little to make, and no more of the time than one part in ten is
+//! spent on it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::thread;

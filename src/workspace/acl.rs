@@ -1,7 +1,9 @@
-//! POSIX access control lists, as values: how they are encoded, and how they and a mode keep in step.
+//! POSIX access control lists, as values: how they are encoded, and how they and a mode keep in
+//! step.
 //!
-//! The rules are those of POSIX.1e (withdrawn draft 17, section 23.1) as `acl(5)` tells them and Linux carries them out
-//! in `fs/posix_acl.c`. The encoding is that of the `system.posix_acl_*` attributes (`linux/posix_acl_xattr.h`):
+//! The rules are those of POSIX.1e (withdrawn draft 17, section 23.1) as `acl(5)` tells them and
+//! Linux carries them out in `fs/posix_acl.c`. The encoding is that of the `system.posix_acl_*`
+//! attributes (`linux/posix_acl_xattr.h`):
 //!
 //! ```text
 //! version: u32 = 2     then for each entry  tag: u16  permissions: u16  id: u32      all little-endian
@@ -67,8 +69,8 @@ impl Tag {
     }
 }
 
-/// An access control list that means something: the three entries that a mode has, each once; a mask where there are
-/// entries for further users or groups; all in order.
+/// An access control list that means something: the three entries that a mode has, each once; a
+/// mask where there are entries for further users or groups; all in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Acl {
     /// With permissions of three bits.
@@ -76,9 +78,12 @@ pub(super) struct Acl {
 }
 
 impl Acl {
-    /// Reads an attribute's value; `None` for a list without entries, which means that there shall be none.
+    /// Reads an attribute's value; `None` for a list without entries, which means that there shall
+    /// be none.
     pub fn decode(value: &[u8]) -> Result<Option<Acl>, FsError> {
-        let (version, entries) = value.split_first_chunk::<HEADER_LEN>().ok_or(FsError::Invalid)?;
+        let (version, entries) = value
+            .split_first_chunk::<HEADER_LEN>()
+            .ok_or(FsError::Invalid)?;
         if u32::from_le_bytes(*version) != VERSION {
             return Err(FsError::Unsupported);
         }
@@ -109,11 +114,18 @@ impl Acl {
     }
 
     fn is_valid(&self) -> bool {
-        let count = |kind| self.entries.iter().filter(|(tag, _)| tag.kind() == kind).count();
+        let count = |kind| {
+            self.entries
+                .iter()
+                .filter(|(tag, _)| tag.kind() == kind)
+                .count()
+        };
         let is_ordered = self.entries.is_sorted_by_key(|(tag, _)| tag.kind());
         let needs_mask = count(USER) + count(GROUP) > 0;
         is_ordered
-            && [USER_OBJ, GROUP_OBJ, OTHER].iter().all(|kind| count(*kind) == 1)
+            && [USER_OBJ, GROUP_OBJ, OTHER]
+                .iter()
+                .all(|kind| count(*kind) == 1)
             && match count(MASK) {
                 0 => !needs_mask,
                 1 => true,
@@ -137,8 +149,8 @@ impl Acl {
         self.entries.len() == 3
     }
 
-    /// The nine permission bits of the mode that goes with the list: in the group's place stands the mask, if there is
-    /// one.
+    /// The nine permission bits of the mode that goes with the list: in the group's place stands
+    /// the mask, if there is one.
     pub fn mode(&self) -> u16 {
         let has_mask = self.has_mask();
         self.entries.iter().fold(0, |mode, (tag, perm)| match tag {
@@ -155,8 +167,8 @@ impl Acl {
         self.change_mode_entries(|_, bits| bits, mode);
     }
 
-    /// What a new node has that is made with `mode` where this is the default list: the list is narrowed to what the
-    /// mode grants. [`Acl::mode`] is the node's then.
+    /// What a new node has that is made with `mode` where this is the default list: the list is
+    /// narrowed to what the mode grants. [`Acl::mode`] is the node's then.
     pub fn narrow(&mut self, mode: u16) {
         self.change_mode_entries(|perm, bits| perm & bits, mode);
     }
@@ -230,7 +242,11 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_no_list_is_refused() {
-        let (owner, group, other) = ((USER_OBJ, 7, NO_ID), (GROUP_OBJ, 7, NO_ID), (OTHER, 7, NO_ID));
+        let (owner, group, other) = (
+            (USER_OBJ, 7, NO_ID),
+            (GROUP_OBJ, 7, NO_ID),
+            (OTHER, 7, NO_ID),
+        );
         let (user, mask) = ((USER, 7, 5), (MASK, 7, NO_ID));
         let wrong: [(&str, Vec<u8>); 12] = [
             ("too short", vec![2, 0, 0]),
@@ -242,7 +258,10 @@ pub(super) mod tests {
             ("two masks", value(&[owner, user, group, mask, mask, other])),
             ("a user and no mask", value(&[owner, user, group, other])),
             ("out of order", value(&[owner, group, user, mask, other])),
-            ("a tag that is none", value(&[owner, group, (0x40, 7, NO_ID)])),
+            (
+                "a tag that is none",
+                value(&[owner, group, (0x40, 7, NO_ID)]),
+            ),
             (
                 "permissions that are none",
                 value(&[(USER_OBJ, 8, NO_ID), group, other]),
@@ -253,7 +272,10 @@ pub(super) mod tests {
             ),
         ];
         for (what, value) in wrong {
-            assert!(matches!(Acl::decode(&value), Err(FsError::Invalid)), "{what}");
+            assert!(
+                matches!(Acl::decode(&value), Err(FsError::Invalid)),
+                "{what}"
+            );
         }
         let mut newer = minimal(0o777);
         newer[0] = 3;

@@ -1,12 +1,13 @@
 //! Bringing many paths to a given state in one operation, which can be taken back as any other.
 //!
-//! What goes, goes first, and takes directories along that nothing is left in; then comes what is to be. A node is replaced
-//! and never changed in place, except that it may become executable or cease to be: whoever has a file open goes on with
-//! what he has, and the attic keeps it.
+//! What goes, goes first, and takes directories along that nothing is left in; then comes what is
+//! to be. A node is replaced and never changed in place, except that it may become executable or
+//! cease to be: whoever has a file open goes on with what he has, and the attic keeps it.
 //!
-//! Where the base has what is to be at a path, and the directory stands where the base has it, the base's own node comes
-//! back under its own number, with the time of this step: nothing but that is in the layer. Everything else gets a new
-//! number. A number that is in use elsewhere, or that the kernel remembers, stays where it is.
+//! Where the base has what is to be at a path, and the directory stands where the base has it, the
+//! base's own node comes back under its own number, with the time of this step: nothing but that is
+//! in the layer. Everything else gets a new number. A number that is in use elsewhere, or that the
+//! kernel remembers, stays where it is.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -26,7 +27,8 @@ use tine_path::{EntryName, RepoPath};
 #[derive(Debug, Clone)]
 pub struct Replacement {
     pub path: RepoPath,
-    /// Whether something is there that this is to replace: a file, or a link. Directories are not spoken of.
+    /// Whether something is there that this is to replace: a file, or a link. Directories are not
+    /// spoken of.
     pub replaces: bool,
     /// `None`: nothing.
     pub new: Option<NewEntry>,
@@ -64,13 +66,15 @@ pub enum FileContent {
 /// How replacements are made.
 #[derive(Debug, Clone, Default)]
 pub struct ApplyOptions {
-    /// What is in their way and in no changeset, such as ignored files, goes. Repositories stay in any case.
+    /// What is in their way and in no changeset, such as ignored files, goes. Repositories stay in
+    /// any case.
     pub force: bool,
     /// What kind of operation it is told to be; default: [`Revert`](OperationKind::Revert).
     pub kind: Option<OperationKind>,
     /// HEAD goes with it, or has gone.
     pub advance: Option<Advance>,
-    /// When what is replaced was looked at: where it changed since, nothing is done. Default: whatever is there goes.
+    /// When what is replaced was looked at: where it changed since, nothing is done. Default:
+    /// whatever is there goes.
     pub since: Option<LogPosition>,
 }
 
@@ -83,7 +87,8 @@ pub struct Advance {
 }
 
 impl Workspace {
-    /// Makes it so, all or nothing. A path that is not as the replacement says, or has changed since, is [`FsError::Stale`].
+    /// Makes it so, all or nothing. A path that is not as the replacement says, or has changed
+    /// since, is [`FsError::Stale`].
     pub fn apply(
         &self,
         by: By<'_>,
@@ -157,12 +162,18 @@ struct Applying<'a, 'd> {
 impl Applying<'_, '_> {
     fn run(&mut self, replacements: &[Replacement]) -> Result<(), OperationError> {
         let mut emptied = BTreeSet::new();
-        for Replacement { path, replaces, new } in replacements {
+        for Replacement {
+            path,
+            replaces,
+            new,
+        } in replacements
+        {
             if !replaces || matches!(new, Some(NewEntry::Mode { .. })) {
                 continue;
             }
             let (parent, name) = path.split_last().ok_or(OperationError::Root)?;
-            // What somebody else removed meanwhile, or git leaves out of a sparse checkout, need not go.
+            // What somebody else removed meanwhile, or git leaves out of a sparse checkout, need
+            // not go.
             let Some(dir) = self.dir_before(&parent)? else {
                 continue;
             };
@@ -229,13 +240,17 @@ impl Applying<'_, '_> {
 
     /// What the name at `path`, in the directory `dir`, leads to now.
     fn named(&self, path: &RepoPath, dir: Found, name: EntryName) -> Result<Named, OperationError> {
-        let found = self.doing.child(&dir, &name).map_err(OperationError::at(path))?;
+        let found = self
+            .doing
+            .child(&dir, &name)
+            .map_err(OperationError::at(path))?;
         Ok(Named { dir, name, found })
     }
 
     /// Whether something comes to a place beneath the directory.
     fn comes_beneath(&self, dir: &RepoPath) -> bool {
-        // What begins alike and goes on with less than a slash stands between a directory and what is in it.
+        // What begins alike and goes on with less than a slash stands between a directory and what
+        // is in it.
         let first = self.coming.partition_point(|path| path < dir);
         let alike = self.coming.get(first..).unwrap_or_default();
         alike
@@ -257,7 +272,11 @@ impl Applying<'_, '_> {
             if gone.is_some_and(|gone| gone.contains(&name)) {
                 continue;
             }
-            if let Some(child) = self.workspace.child(state, dir, name.as_bytes()).map_err(at())? {
+            if let Some(child) = self
+                .workspace
+                .child(state, dir, name.as_bytes())
+                .map_err(at())?
+            {
                 entries.push((kind, name, child));
             }
         }
@@ -295,7 +314,12 @@ impl Applying<'_, '_> {
     }
 
     /// Takes the name away, with all that is beneath it.
-    fn remove(&mut self, path: &RepoPath, named: &Named, found: &Found) -> Result<(), OperationError> {
+    fn remove(
+        &mut self,
+        path: &RepoPath,
+        named: &Named,
+        found: &Found,
+    ) -> Result<(), OperationError> {
         self.doing.remove(path, named, found)?;
         let gone = self.gone.entry(named.dir.ino).or_default();
         gone.insert(named.name.clone());
@@ -309,7 +333,8 @@ impl Applying<'_, '_> {
         };
         let may_go = match self.kind(path, &found)? {
             FileKind::Directory => {
-                self.is_hollow(path, &found)? || self.force && !self.holds_repository(path, &found)?
+                self.is_hollow(path, &found)?
+                    || self.force && !self.holds_repository(path, &found)?
             }
             _ => self.force,
         };
@@ -330,7 +355,9 @@ impl Applying<'_, '_> {
                 None => {
                     let mut named = self.named(&next, dir, name)?;
                     match &named.found {
-                        Some(found) if self.kind(&next, found)? == FileKind::Directory => found.clone(),
+                        Some(found) if self.kind(&next, found)? == FileKind::Directory => {
+                            found.clone()
+                        }
                         _ => {
                             self.clear(&next, &mut named)?;
                             self.make_dir(&reached, &next, &named)?
@@ -365,8 +392,13 @@ impl Applying<'_, '_> {
         Caller::new(attrs.uid, attrs.gid)
     }
 
-    /// The base's own node of this name, if the directory stands where the base has it and nobody uses the number.
-    fn base_node(&self, dir_path: &RepoPath, named: &Named) -> Result<Option<BaseRef>, OperationError> {
+    /// The base's own node of this name, if the directory stands where the base has it and nobody
+    /// uses the number.
+    fn base_node(
+        &self,
+        dir_path: &RepoPath,
+        named: &Named,
+    ) -> Result<Option<BaseRef>, OperationError> {
         let state = self.doing.state();
         if state.base.base.hasher().ino(dir_path) != named.dir.ino && !dir_path.is_root() {
             return Ok(None);
@@ -408,9 +440,12 @@ impl Applying<'_, '_> {
             let kind = base.entry().kind;
             let found = self.doing.take_base(path, &named, base)?;
             return match (new, kind) {
-                (NewEntry::File { executable: true, .. }, TreeEntryKind::File) => {
-                    self.set_executable(path, &found, true)
-                }
+                (
+                    NewEntry::File {
+                        executable: true, ..
+                    },
+                    TreeEntryKind::File,
+                ) => self.set_executable(path, &found, true),
                 (
                     NewEntry::File {
                         executable: false, ..
@@ -427,7 +462,9 @@ impl Applying<'_, '_> {
     fn new_node(&mut self, path: &RepoPath, new: &NewEntry) -> Result<NewNode, OperationError> {
         let (kind, perm, size, content) = match new {
             NewEntry::File {
-                content, executable, ..
+                content,
+                executable,
+                ..
             } => {
                 let (size, content) = self.content(path, content)?;
                 let perm = if *executable { 0o777 } else { 0o666 };
@@ -448,7 +485,11 @@ impl Applying<'_, '_> {
         })
     }
 
-    fn content(&mut self, path: &RepoPath, content: &FileContent) -> Result<(u64, Content), OperationError> {
+    fn content(
+        &mut self,
+        path: &RepoPath,
+        content: &FileContent,
+    ) -> Result<(u64, Content), OperationError> {
         match content {
             FileContent::Blob(_, 0) => Ok((0, Content::Empty)),
             FileContent::Blob(id, size) => Ok((*size, Content::Blob(*id))),
@@ -459,7 +500,10 @@ impl Applying<'_, '_> {
                 })?;
                 let place = self.doing.store(&bytes).map_err(OperationError::at(path))?;
                 self.stored.extend(place);
-                Ok((bytes.len() as u64, place.map_or(Content::Empty, Content::Own)))
+                Ok((
+                    bytes.len() as u64,
+                    place.map_or(Content::Empty, Content::Own),
+                ))
             }
         }
     }
@@ -472,7 +516,10 @@ impl Applying<'_, '_> {
         executable: bool,
     ) -> Result<(), OperationError> {
         let dir = self.dir_before(parent)?.ok_or_else(|| stale(path))?;
-        let found = self.named(path, dir, name)?.found.ok_or_else(|| stale(path))?;
+        let found = self
+            .named(path, dir, name)?
+            .found
+            .ok_or_else(|| stale(path))?;
         match self.kind(path, &found)? {
             FileKind::Regular => self.set_executable(path, &found, executable),
             _ => Err(stale(path)),

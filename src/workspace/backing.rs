@@ -1,7 +1,8 @@
 //! Contents that the kernel reads by itself, from the file that holds them (FUSE passthrough).
 //!
-//! What the kernel has been given once it reads until the last program has closed the file, whatever is decided here. So
-//! such a content is *pinned*: it stays in its file, which is exactly as long as the content is.
+//! What the kernel has been given once it reads until the last program has closed the file,
+//! whatever is decided here. So such a content is *pinned*: it stays in its file, which is exactly
+//! as long as the content is.
 
 use std::collections::hash_map::Entry;
 use std::fs::File;
@@ -25,15 +26,16 @@ pub(super) fn cut_pinned(state: &mut State, ino: Ino) -> Result<(), FsError> {
     Ok(())
 }
 
-/// A pinned content when its layer is frozen: the kernel goes on using the file, so that is the next layer's from then on,
-/// and the frozen one gets a copy.
+/// A pinned content when its layer is frozen: the kernel goes on using the file, so that is the
+/// next layer's from then on, and the frozen one gets a copy.
 pub(super) struct Lent {
     pub ino: Ino,
     pub in_frozen: Node,
     pub in_next: Node,
 }
 
-/// Makes the copies and second names of all pinned contents that are the open layer's. No node has them yet.
+/// Makes the copies and second names of all pinned contents that are the open layer's. No node has
+/// them yet.
 pub(super) fn lend_pinned(state: &mut State, next: &mut Layer) -> Result<Vec<Lent>, FsError> {
     let pinned: Vec<Ino> = state.pins.keys().copied().collect();
     let mut lent = Vec::new();
@@ -59,9 +61,10 @@ pub(super) fn lend_pinned(state: &mut State, next: &mut Layer) -> Result<Vec<Len
 }
 
 impl Workspace {
-    /// The file that holds the node's content and nothing else, to be read only. It does until [`Workspace::unpin_content`]
-    /// has been called as often as this gave a file, or the mount has ended. `None` where the open layer has no such file:
-    /// small contents share one, and those of the base or of a frozen layer move when they are written to.
+    /// The file that holds the node's content and nothing else, to be read only. It does until
+    /// [`Workspace::unpin_content`] has been called as often as this gave a file, or the mount has
+    /// ended. `None` where the open layer has no such file: small contents share one, and those of
+    /// the base or of a frozen layer move when they are written to.
     pub fn pin_content(&self, ino: Ino) -> Result<Option<Arc<File>>, FsError> {
         let _contents = self.contents.write(ino)?;
         let mut state = self.write_state();
@@ -78,8 +81,8 @@ impl Workspace {
         Ok(file)
     }
 
-    /// What a program wrote to a pinned content through a mapping of its file got there without a request: gives the node
-    /// the time of it.
+    /// What a program wrote to a pinned content through a mapping of its file got there without a
+    /// request: gives the node the time of it.
     pub fn note_mapped_writes(&self, ino: Ino) -> Result<(), FsError> {
         let contents = self.contents.write(ino)?;
         let mut state = self.write_state();

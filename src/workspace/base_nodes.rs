@@ -18,8 +18,8 @@ pub struct BaseAttrs {
     pub gid: u32,
     /// Permission bits taken away from 0666 and 0777.
     pub umask: u16,
-    /// Access and modification time of every base node of which no table says otherwise: when the fork, or the one that it was forked
-    /// from, was made.
+    /// Access and modification time of every base node of which no table says otherwise: when the
+    /// fork, or the one that it was forked from, was made.
     pub time: Timestamp,
     /// Change time of every base node; `None` in records of earlier versions, where it is `time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,8 +29,9 @@ pub struct BaseAttrs {
     pub times: Option<TimesId>,
 }
 
-/// Base nodes changed at least this many seconds before the fork was made. git compares times by the second: a change within the
-/// second in which a fork is made has another change time than what it changes.
+/// Base nodes changed at least this many seconds before the fork was made. git compares times by
+/// the second: a change within the second in which a fork is made has another change time than what
+/// it changes.
 const CHANGED_BEFORE_SECS: i64 = 2;
 
 impl BaseAttrs {
@@ -111,7 +112,11 @@ impl BaseNodes {
                     ino: entry.ino,
                     kind: file_kind(kind),
                     perm: self.attrs.perm(kind),
-                    nlink: if kind == TreeEntryKind::Submodule { 2 } else { 1 },
+                    nlink: if kind == TreeEntryKind::Submodule {
+                        2
+                    } else {
+                        1
+                    },
                     uid: self.attrs.uid,
                     gid: self.attrs.gid,
                     rdev: 0,

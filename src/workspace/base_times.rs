@@ -1,9 +1,11 @@
 //! Modification times of base files that are as old as in the main checkout.
 //!
-//! Where build outputs are carried, a build tool compares their times, or remembers the exact times of what they were made from. A
-//! file whose content the main checkout has, too, bears the time that it has there, and so does a directory with the same names; everything
-//! else in the base bears the time at which the fork was made, and is newer than all outputs. A table holds the former. It is immutable, named by its hash, and shared by
-//! all forks that were made of the same base and the same state of the main checkout.
+//! Where build outputs are carried, a build tool compares their times, or remembers the exact times
+//! of what they were made from. A file whose content the main checkout has, too, bears the time
+//! that it has there, and so does a directory with the same names; everything else in the base
+//! bears the time at which the fork was made, and is newer than all outputs. A table holds the
+//! former. It is immutable, named by its hash, and shared by all forks that were made of the same
+//! base and the same state of the main checkout.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Carried nodes in a fork's view: found, told of, and put into the layer when they are about to change.
+//! Carried nodes in a fork's view: found, told of, and put into the layer when they are about to
+//! change.
 
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ pub(super) enum CarriedDir {
     Within(RepoPath),
 }
 
-/// What must be in the layer before a carried node can be: the directories above, and the names of all of them.
+/// What must be in the layer before a carried node can be: the directories above, and the names of
+/// all of them.
 #[derive(Default)]
 pub(super) struct Home {
     pub nodes: Vec<(Ino, Node)>,
@@ -55,13 +57,17 @@ impl Workspace {
         let roots = |path: RepoPath| carry.has_roots_in(&path).then_some(CarriedDir::Roots(path));
         let beneath = match &dir.place {
             Place::BaseRoot => roots(RepoPath::root()),
-            Place::Base(base) if base.entry().kind == TreeEntryKind::Directory => roots(base.path()),
+            Place::Base(base) if base.entry().kind == TreeEntryKind::Directory => {
+                roots(base.path())
+            }
             Place::Base(_) => None,
             Place::Carried(node) => Some(CarriedDir::Within(node.path.clone())),
             Place::Layer => {
                 let node = self.layer_node(state, dir.ino)?;
                 match (&node.content, &node.origin) {
-                    (Content::Carried(carried), _) => Some(CarriedDir::Within(carried.path.clone())),
+                    (Content::Carried(carried), _) => {
+                        Some(CarriedDir::Within(carried.path.clone()))
+                    }
                     (_, Some(origin)) if origin.kind == TreeEntryKind::Directory => {
                         roots(origin.path.clone())
                     }
@@ -114,8 +120,14 @@ impl Workspace {
         Ok(found.collect())
     }
 
-    /// Whether what stands at `name` in the directory, or that nothing does, may change without anybody telling.
-    pub(super) fn may_change_untold(&self, state: &State, dir: &Found, name: &[u8]) -> Result<bool, FsError> {
+    /// Whether what stands at `name` in the directory, or that nothing does, may change without
+    /// anybody telling.
+    pub(super) fn may_change_untold(
+        &self,
+        state: &State,
+        dir: &Found,
+        name: &[u8],
+    ) -> Result<bool, FsError> {
         if self.carry.is_none() || state.stack.dentry(dir.ino, name).is_some() {
             return Ok(false);
         }
@@ -131,7 +143,8 @@ impl Workspace {
         })
     }
 
-    /// Whether the main checkout may change the attributes, or what the name leads to, without anybody telling.
+    /// Whether the main checkout may change the attributes, or what the name leads to, without
+    /// anybody telling.
     pub(super) fn follows(&self, state: &State, found: &Found) -> bool {
         match &found.place {
             Place::Carried(_) => true,
@@ -150,7 +163,8 @@ impl Workspace {
         found.is_ok_and(|found| self.follows(&state, &found))
     }
 
-    /// The attributes of a layer's node. A directory that still shows what the main checkout has changes when that does.
+    /// The attributes of a layer's node. A directory that still shows what the main checkout has
+    /// changes when that does.
     pub(super) fn as_followed(&self, ino: Ino, node: &Node, attr: Attr) -> Attr {
         let (Content::Carried(carried), FileKind::Directory, Some(carry)) =
             (&node.content, node.kind, &self.carry)
@@ -167,9 +181,9 @@ impl Workspace {
         })
     }
 
-    /// Has directories listed anew in which the main checkout changed names since somebody looked: the kernel goes on with
-    /// the list that it has until the directory's time changes, and that of the fork's own change may be the later one. No
-    /// lock may be held.
+    /// Has directories listed anew in which the main checkout changed names since somebody looked:
+    /// the kernel goes on with the list that it has until the directory's time changes, and that of
+    /// the fork's own change may be the later one. No lock may be held.
     pub(super) fn announce_listings(&self) {
         if let Some(carry) = &self.carry {
             let changed = carry.take_changed_dirs();
@@ -177,8 +191,9 @@ impl Workspace {
         }
     }
 
-    /// Shows the dependency tree at `path` of the main checkout as `generation` has it, from now on. When this returns the kernel has
-    /// forgotten what is otherwise than before. No lock may be held.
+    /// Shows the dependency tree at `path` of the main checkout as `generation` has it, from now
+    /// on. When this returns the kernel has forgotten what is otherwise than before. No lock may be
+    /// held.
     pub(super) fn show_generation(
         &self,
         path: RepoPath,
@@ -189,7 +204,10 @@ impl Workspace {
             return;
         };
         let before = carry.show_generation(path.clone(), generation.clone(), arrivals);
-        if before.as_ref().is_some_and(|before| before.id == generation.id) {
+        if before
+            .as_ref()
+            .is_some_and(|before| before.id == generation.id)
+        {
             // It was damaged, and is made anew: numbers are those of versions.
             let nodes = self.inodes.carried_below(&path);
             self.announce(nodes.iter().map(|node| Invalidation::Node(node.ino())));
@@ -203,8 +221,8 @@ impl Workspace {
         self.announce_listings();
     }
 
-    /// What `generation` has otherwise than the kernel remembers of the main checkout's tree. Nothing in that has changed for longer than
-    /// the kernel remembers that a name leads nowhere.
+    /// What `generation` has otherwise than the kernel remembers of the main checkout's tree.
+    /// Nothing in that has changed for longer than the kernel remembers that a name leads nowhere.
     fn difference_from_followed(
         &self,
         carry: &Carry,
@@ -249,7 +267,10 @@ impl Workspace {
                 changes.push(Invalidation::Entry { parent, name });
             }
         }
-        let dirs = difference.dirs.iter().filter_map(|dir| below(tree, dir).ok());
+        let dirs = difference
+            .dirs
+            .iter()
+            .filter_map(|dir| below(tree, dir).ok());
         let dirs = dirs.chain(tree.split_last().map(|(parent, _)| parent));
         let dirs = dirs.map(|dir| hasher.ino(&dir));
         let dirs = dirs.filter(|ino| *ino == Ino::ROOT || self.inodes.is_remembered(*ino));
@@ -257,8 +278,8 @@ impl Workspace {
         self.announce(changes);
     }
 
-    /// Lets the kernel forget the times of files in the tree that the fork shows as of another moment than when they were found. Their
-    /// numbers are those of their versions.
+    /// Lets the kernel forget the times of files in the tree that the fork shows as of another
+    /// moment than when they were found. Their numbers are those of their versions.
     fn announce_times(&self, carry: &Carry, tree: &RepoPath) {
         let mut changes = Vec::new();
         for node in self.inodes.carried_below(tree) {
@@ -291,7 +312,11 @@ impl Workspace {
         if !node.is_dir() {
             return Ok(node.attr);
         }
-        let now = self.carry.as_ref().ok_or(FsError::Stale)?.node(&node.path)?;
+        let now = self
+            .carry
+            .as_ref()
+            .ok_or(FsError::Stale)?
+            .node(&node.path)?;
         let now = now.filter(CarriedNode::is_dir).ok_or(FsError::Stale)?;
         Ok(now.attr)
     }
@@ -304,9 +329,13 @@ impl Workspace {
         })
     }
 
-    /// The attributes of the base directory at `path` with the links that carried directories in it make.
+    /// The attributes of the base directory at `path` with the links that carried directories in it
+    /// make.
     pub(super) fn with_dir_roots(&self, attr: Attr, path: &RepoPath) -> Attr {
-        let carried = self.carry.as_ref().map_or(0, |carry| carry.dir_roots_in(path));
+        let carried = self
+            .carry
+            .as_ref()
+            .map_or(0, |carry| carry.dir_roots_in(path));
         Attr {
             nlink: attr.nlink.saturating_add(carried),
             ..attr
@@ -318,7 +347,9 @@ impl Workspace {
         let attr = self.carried_attr(node)?;
         let carry = self.carry.as_ref().ok_or(FsError::Stale)?;
         let content = match (attr.kind, &node.version) {
-            (FileKind::Symlink, Some(version)) => Content::Link(carry.read_link(&node.path, version)?.into()),
+            (FileKind::Symlink, Some(version)) => {
+                Content::Link(carry.read_link(&node.path, version)?.into())
+            }
             (FileKind::Regular, _) if attr.size == 0 => Content::Empty,
             _ => Content::Carried(Box::new(node.content())),
         };
@@ -370,7 +401,8 @@ impl Workspace {
             nodes.push((parent_ino, self.carried_node(&above)?));
             (parent, parent_ino) = name_at(&dir, parent_ino)?;
         }
-        // The base directory that holds the root: so that whoever goes up from the root finds where that stands.
+        // The base directory that holds the root: so that whoever goes up from the root finds where
+        // that stands.
         if parent_ino != Ino::ROOT
             && state.stack.node(parent_ino).is_none()
             && let Some((dir, index)) = state.base.base.find(&parent)?
@@ -395,14 +427,16 @@ impl Workspace {
         }
     }
 
-    /// Whether a file must be copied ([`Workspace::own_carried`]) before something of it becomes the fork's own, but not its
-    /// bytes: so that they stay whatever the main checkout does.
+    /// Whether a file must be copied ([`Workspace::own_carried`]) before something of it becomes
+    /// the fork's own, but not its bytes: so that they stay whatever the main checkout does.
     pub(super) fn is_to_be_owned(&self, state: &State, found: &Found) -> Result<bool, FsError> {
         if self.carry.is_none() {
             return Ok(false);
         }
         Ok(match &found.place {
-            Place::Carried(node) => node.attr.kind == FileKind::Regular && is_owned_size(node.attr.size),
+            Place::Carried(node) => {
+                node.attr.kind == FileKind::Regular && is_owned_size(node.attr.size)
+            }
             Place::Layer => {
                 let node = self.layer_node(state, found.ino)?;
                 let is_carried =
@@ -418,7 +452,12 @@ impl Workspace {
         let ino = found.ino;
         self.remember(found)?;
         let owned = self.contents.write(ino).and_then(|_content| {
-            self.copying_up(ino, |size| size, 0, |fetched| self.own_fetched(ino, fetched))
+            self.copying_up(
+                ino,
+                |size| size,
+                0,
+                |fetched| self.own_fetched(ino, fetched),
+            )
         });
         let owned = self.note_stale(ino, owned);
         self.forget(ino, 1);
@@ -455,8 +494,8 @@ impl Workspace {
         self.put_content(&mut state, ino, node)
     }
 
-    /// Before the layers go from beneath a carried directory that the kernel remembers: lets the number mean the main
-    /// checkout's from then on.
+    /// Before the layers go from beneath a carried directory that the kernel remembers: lets the
+    /// number mean the main checkout's from then on.
     pub(super) fn remember_carried_dir(&self, state: &State, ino: Ino) {
         if let Some(carry) = &self.carry
             && let Some(node) = state.stack.node(ino)
@@ -469,8 +508,8 @@ impl Workspace {
         }
     }
 
-    /// After an operation on `ino`: where it found that the main checkout has another version, the kernel is told that the
-    /// name leads elsewhere. No lock may be held.
+    /// After an operation on `ino`: where it found that the main checkout has another version, the
+    /// kernel is told that the name leads elsewhere. No lock may be held.
     pub(super) fn note_stale<T>(&self, ino: Ino, done: Result<T, FsError>) -> Result<T, FsError> {
         if let Err(FsError::Stale) = done
             && self.carry.is_some()
@@ -489,12 +528,13 @@ fn is_owned_size(size: u64) -> bool {
     (1..=OWN_MAX).contains(&size)
 }
 
-/// A carried node as the view has it, at a name of which no layer speaks. `None` for a directory that the fork has elsewhere:
-/// it moved it away, and the name is free since.
+/// A carried node as the view has it, at a name of which no layer speaks. `None` for a directory
+/// that the fork has elsewhere: it moved it away, and the name is free since.
 pub(super) fn found(carry: &Carry, state: &State, mut node: CarriedNode) -> Option<Found> {
     let mut salt = 0;
     while state.stack.node(node.ino()).is_some() {
-        // A program may have open what the fork had at this number before it went back to a snapshot.
+        // A program may have open what the fork had at this number before it went back to a
+        // snapshot.
         salt += 1;
         node.attr.ino = carry.other_number(&node.path, node.version.as_ref()?, salt);
     }

@@ -1,18 +1,20 @@
-//! Which paths changed since a moment: what git asks before it looks at a fork's files (`fsmonitor` in its words).
+//! Which paths changed since a moment: what git asks before it looks at a fork's files (`fsmonitor`
+//! in its words).
 //!
-//! A path that is missing here is a change that git does not see, so whatever cannot be told for sure is
-//! [`Changed::Everything`]. A path too many costs git one `stat`.
+//! A path that is missing here is a change that git does not see, so whatever cannot be told for
+//! sure is [`Changed::Everything`]. A path too many costs git one `stat`.
 //!
-//! A moment is named by a token. `tine:<instance>:<length>:<hash>` is a position in the open layer's log; what was logged
-//! since is what changed. `tine:base:…` is the state in which a fork on this base with
-//! these attributes begins, and everything that its layers speak of changed since: that is the token in the index of a
-//! new fork, which all forks of a base have in common.
+//! A moment is named by a token. `tine:<instance>:<length>:<hash>` is a position in the open
+//! layer's log; what was logged since is what changed. `tine:base:…` is the state in which a fork
+//! on this base with these attributes begins, and everything that its layers speak of changed
+//! since: that is the token in the index of a new fork, which all forks of a base have in common.
 //!
-//! git keeps two things that age: which files are as its index says, and for each directory which untracked files are in
-//! it. [`Changed::Everything`] makes it look at all files, and list directories anew where their times tell it to. But if
-//! that git command lists nothing (`git diff`), it believes its lists from then on, though they are as old as before. So
-//! the token that goes with such an answer ends in `:stale`, and whoever comes back with that is told all directories
-//! that there are.
+//! git keeps two things that age: which files are as its index says, and for each directory which
+//! untracked files are in it. [`Changed::Everything`] makes it look at all files, and list
+//! directories anew where their times tell it to. But if that git command lists nothing
+//! (`git diff`), it believes its lists from then on, though they are as old as before. So the token
+//! that goes with such an answer ends in `:stale`, and whoever comes back with that is told all
+//! directories that there are.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -36,7 +38,8 @@ const ANY_NAME: &[u8] = b".tine";
 pub enum Changed {
     /// Perhaps everything.
     Everything,
-    /// These paths of the view, and what is beneath those that end in a slash. Some name what is not there, now or ever.
+    /// These paths of the view, and what is beneath those that end in a slash. Some name what is
+    /// not there, now or ever.
     Paths(BTreeSet<Vec<u8>>),
 }
 
@@ -48,8 +51,13 @@ pub(super) fn beginning(base: &Base, attrs: &BaseAttrs) -> String {
 /// A name that two bases have in common only if a fork of one begins as one of the other does.
 pub(super) fn base_name(base: &Base, attrs: &BaseAttrs) -> String {
     let tree_id = base.tree_id();
-    let BaseAttrs { uid, gid, umask, .. } = attrs;
-    format!("{tree_id}-{uid}-{gid}-{umask:o}-{:016x}", base.fingerprint())
+    let BaseAttrs {
+        uid, gid, umask, ..
+    } = attrs;
+    format!(
+        "{tree_id}-{uid}-{gid}-{umask:o}-{:016x}",
+        base.fingerprint()
+    )
 }
 
 /// What a token says.
@@ -105,16 +113,22 @@ impl Workspace {
         self.read_state().stack.open_layer().position()
     }
 
-    /// Whether [`Workspace::changed_since`] can tell what changed since the moment that `token` names, which is none of a new
-    /// fork's.
+    /// Whether [`Workspace::changed_since`] can tell what changed since the moment that `token`
+    /// names, which is none of a new fork's.
     pub fn can_tell_since(&self, token: &str) -> bool {
         Since::parse(token).is_some_and(|since| {
             let state = self.read_state();
-            !since.is_stale && state.stack.open_layer().changes_since(since.position).is_some()
+            !since.is_stale
+                && state
+                    .stack
+                    .open_layer()
+                    .changes_since(since.position)
+                    .is_some()
         })
     }
 
-    /// What changed since the moment that `token` names, and a token for a moment that is not later than this answer.
+    /// What changed since the moment that `token` names, and a token for a moment that is not later
+    /// than this answer.
     pub fn changed_since(&self, token: &str) -> Result<(String, Changed), FsError> {
         let since = Since::parse(token);
         let lists_are_stale = since.is_some_and(|since| since.is_stale);
@@ -137,7 +151,8 @@ impl Workspace {
             Some(touched) => self.have_seen(touched),
             None => self.have_seen(&recent.and_then(|recent| recent.read()).unwrap_or_default()),
         }
-        // What changes from here on is told the next time: under its name of then, and under the name that it loses now.
+        // What changes from here on is told the next time: under its name of then, and under the
+        // name that it loses now.
         let changed = match all {
             Some(changed) => changed,
             None => self.paths_of(&self.read_state(), touched, lists_are_stale)?,
@@ -146,10 +161,11 @@ impl Workspace {
         Ok((Since { position, is_stale }.token(), changed))
     }
 
-    /// Makes sure that programs see what has changed. A change is in the log before the program that makes it, and the
-    /// kernel, have had their answer: git would be told of it, find the file as it was, and believe that for good. A name
-    /// changes while the kernel has the directory locked, so whoever has it forget a name there, any name, has waited for
-    /// that. Attributes it asks for anew.
+    /// Makes sure that programs see what has changed. A change is in the log before the program
+    /// that makes it, and the kernel, have had their answer: git would be told of it, find the file
+    /// as it was, and believe that for good. A name changes while the kernel has the directory
+    /// locked, so whoever has it forget a name there, any name, has waited for that. Attributes it
+    /// asks for anew.
     fn have_seen(&self, touched: &Touched) {
         let Ok(name) = EntryName::new(ANY_NAME) else {
             return;
@@ -185,7 +201,8 @@ impl Workspace {
         Some(touched)
     }
 
-    /// The paths at which `touched` shows; where git's lists are stale all directories are among them.
+    /// The paths at which `touched` shows; where git's lists are stale all directories are among
+    /// them.
     fn paths_of(
         &self,
         state: &State,
@@ -255,7 +272,8 @@ impl Teller<'_> {
                 None => {}
                 Some((FileKind::Directory, _)) => self.tell_directory(*ino)?,
                 Some((_, names)) => {
-                    let missing_names = names.saturating_sub(u32::from(self.tell_base_place(*ino)?));
+                    let missing_names =
+                        names.saturating_sub(u32::from(self.tell_base_place(*ino)?));
                     missing.insert(*ino, missing_names);
                 }
             }
@@ -276,7 +294,8 @@ impl Teller<'_> {
         }
     }
 
-    /// Looks for the rest of `missing` among all that the layers name, but not among what is told already.
+    /// Looks for the rest of `missing` among all that the layers name, but not among what is told
+    /// already.
     fn search(
         &mut self,
         missing: &mut HashMap<Ino, u32>,
@@ -350,8 +369,8 @@ impl Teller<'_> {
         self.tell_directories(RepoPath::root(), root)
     }
 
-    /// Tells of all that is beneath the directory at `path`. What git knows of untracked files it knows for each directory by
-    /// itself, so each is named.
+    /// Tells of all that is beneath the directory at `path`. What git knows of untracked files it
+    /// knows for each directory by itself, so each is named.
     fn tell_beneath(&mut self, path: RepoPath, found: Found) -> Result<(), Stop> {
         if path.components().any(|name| name.is_dot_git()) || self.walked.contains(&path) {
             return Ok(());
@@ -365,18 +384,22 @@ impl Teller<'_> {
         let mut open = vec![(path, found)];
         while let Some((path, found)) = open.pop() {
             // git ignores what is carried, and does not look.
-            let is_carried = self.workspace.carried_path(self.state, &found).as_ref() == Some(&path);
+            let is_carried =
+                self.workspace.carried_path(self.state, &found).as_ref() == Some(&path);
             if is_carried || !self.walked.insert(path.clone()) {
                 continue;
             }
-            if self.paths.len() > PATHS_MAX || path.components().any(|name| is_shunned(name.as_bytes())) {
+            if self.paths.len() > PATHS_MAX
+                || path.components().any(|name| is_shunned(name.as_bytes()))
+            {
                 return Err(Stop::TooMuch);
             }
             self.paths.insert(in_dir(&path, ANY_NAME));
             for (name, kind, _) in self.workspace.entries(self.state, &found)? {
                 if kind == FileKind::Directory
                     && !name.is_dot_git()
-                    && let Some(child) = self.workspace.child(self.state, &found, name.as_bytes())?
+                    && let Some(child) =
+                        self.workspace.child(self.state, &found, name.as_bytes())?
                 {
                     open.push((path.join(&name), child));
                 }
@@ -385,11 +408,14 @@ impl Teller<'_> {
         Ok(())
     }
 
-    /// Whether the node, which is no directory, stands where it did in the base; then that is told, if anybody can see it
-    /// there.
+    /// Whether the node, which is no directory, stands where it did in the base; then that is told,
+    /// if anybody can see it there.
     fn tell_base_place(&mut self, ino: Ino) -> Result<bool, Stop> {
         let node = self.workspace.layer_node(self.state, ino)?;
-        let Some((base_parent, name)) = node.origin.as_ref().and_then(|origin| origin.path.split_last())
+        let Some((base_parent, name)) = node
+            .origin
+            .as_ref()
+            .and_then(|origin| origin.path.split_last())
         else {
             return Ok(false);
         };
@@ -413,7 +439,8 @@ impl Teller<'_> {
         let mut outer = RepoPath::root();
         for (depth, component) in dir.components().chain([name.clone()]).enumerate() {
             if component.is_dot_git() {
-                // Whether a directory is a repository of its own is what its `.git` says. The fork's own is no news.
+                // Whether a directory is a repository of its own is what its `.git` says. The
+                // fork's own is no news.
                 if depth > 0 {
                     self.paths.insert(outer.as_bytes().to_vec());
                     self.paths.insert(in_dir(&outer, ANY_NAME));
@@ -422,7 +449,10 @@ impl Teller<'_> {
             }
             outer.push(&component);
         }
-        if dir.components().any(|component| is_shunned(component.as_bytes())) {
+        if dir
+            .components()
+            .any(|component| is_shunned(component.as_bytes()))
+        {
             return Err(Stop::TooMuch);
         }
         self.paths.insert(outer.as_bytes().to_vec());
@@ -435,8 +465,8 @@ impl Teller<'_> {
         }
     }
 
-    /// Whether what keeps the directory is the attic, where nobody sees it. `base_path` is that of a base directory, which
-    /// need not be in a layer.
+    /// Whether what keeps the directory is the attic, where nobody sees it. `base_path` is that of
+    /// a base directory, which need not be in a layer.
     fn is_in_attic(&self, ino: Ino, base_path: Option<RepoPath>) -> bool {
         let origin = |ino| match self.state.stack.node(ino) {
             Some(node) if node.nlink == 0 => None,
@@ -481,12 +511,14 @@ fn in_dir(dir: &RepoPath, name: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Whether git may take the name for another spelling of `.git`, and then forgets what it is told of it (`verify_path`).
-/// Some that it does not are among them.
+/// Whether git may take the name for another spelling of `.git`, and then forgets what it is told
+/// of it (`verify_path`). Some that it does not are among them.
 fn is_shunned(name: &[u8]) -> bool {
     let lower = name.to_ascii_lowercase();
     let is_dot_git = |part: &[u8]| {
-        let rest = part.strip_prefix(DOT_GIT).or_else(|| part.strip_prefix(b"git~1"));
+        let rest = part
+            .strip_prefix(DOT_GIT)
+            .or_else(|| part.strip_prefix(b"git~1"));
         let end = rest.map(|rest| rest.iter().find(|byte| !b". ".contains(byte)));
         matches!(end, Some(None | Some(b':')))
     };

@@ -1,4 +1,5 @@
-//! Keeps those apart who read and who change one node's content, so that the state need not be held while much is copied.
+//! Keeps those apart who read and who change one node's content, so that the state need not be held
+//! while much is copied.
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -23,7 +24,8 @@ impl Default for ContentLocks {
 }
 
 impl ContentLocks {
-    /// While it is held, the node's bytes do not change. Refused to who is in haste and would have to wait.
+    /// While it is held, the node's bytes do not change. Refused to who is in haste and would have
+    /// to wait.
     pub fn read(&self, ino: Ino) -> Result<RwLockReadGuard<'_, ()>, FsError> {
         let lock = self.lock_of(ino);
         match lock.try_read() {
@@ -35,7 +37,8 @@ impl ContentLocks {
         }
     }
 
-    /// To change the node's bytes where they are, or how many they are. Refused as [`ContentLocks::read`] is.
+    /// To change the node's bytes where they are, or how many they are. Refused as
+    /// [`ContentLocks::read`] is.
     pub fn write(&self, ino: Ino) -> Result<RwLockWriteGuard<'_, ()>, FsError> {
         let lock = self.lock_of(ino);
         match lock.try_write() {

@@ -1,8 +1,9 @@
-//! Copying up: what the first change of a base file, or of a carried one, does with the bytes that it keeps.
+//! Copying up: what the first change of a base file, or of a carried one, does with the bytes that
+//! it keeps.
 //!
-//! The blob is fetched before the state is locked; a large one is copied then, too, to a place in the layer that no
-//! record names yet. A blob never changes, nor does a version of a carried file, so nothing has to be checked again but
-//! whether the node still has it.
+//! The blob is fetched before the state is locked; a large one is copied then, too, to a place in
+//! the layer that no record names yet. A blob never changes, nor does a version of a carried file,
+//! so nothing has to be checked again but whether the node still has it.
 
 use super::error::FsError;
 use super::fs::{State, Workspace};
@@ -25,8 +26,9 @@ pub(super) struct Fetched {
 }
 
 impl Workspace {
-    /// Runs `change` with what it needs of the node's blob, if that is what the node has: `keep` says of the present length
-    /// how many bytes are kept, `expected_len` how many there will be. The node's content lock must be held, and no other.
+    /// Runs `change` with what it needs of the node's blob, if that is what the node has: `keep`
+    /// says of the present length how many bytes are kept, `expected_len` how many there will be.
+    /// The node's content lock must be held, and no other.
     pub(super) fn copying_up<T>(
         &self,
         ino: Ino,
@@ -37,7 +39,10 @@ impl Workspace {
         let mut fetched = self.fetch_for_copy_up(ino, keep, expected_len)?;
         let changed = change(&mut fetched);
         if let Some((unused, _)) = fetched.and_then(|fetched| fetched.copied) {
-            self.write_state().stack.open_layer_mut().abandon_content(unused);
+            self.write_state()
+                .stack
+                .open_layer_mut()
+                .abandon_content(unused);
         }
         changed
     }
@@ -79,8 +84,8 @@ impl Workspace {
         Ok(Some(Fetched { of, lower, copied }))
     }
 
-    /// Copies while others use the fork. Where that fails it is done again with the state locked, which makes room on a full
-    /// disk, or tells what is wrong.
+    /// Copies while others use the fork. Where that fails it is done again with the state locked,
+    /// which makes room on a full disk, or tells what is wrong.
     fn copy_ahead(&self, lower: &Lower, keep: u64, expected_len: u64) -> Option<(ContentRef, u64)> {
         let file = {
             let mut state = self.write_state();
@@ -94,11 +99,9 @@ impl Workspace {
                 }
             }
         };
-        let copied = copy_lower(
-            lower,
-            keep,
-            |offset, chunk| Ok(file.write(offset, offset, chunk)?),
-        );
+        let copied = copy_lower(lower, keep, |offset, chunk| {
+            Ok(file.write(offset, offset, chunk)?)
+        });
         let mut state = self.write_state();
         let layer = state.stack.open_layer_mut();
         layer.end_writing(&file);
@@ -111,8 +114,9 @@ impl Workspace {
         }
     }
 
-    /// A content of the open layer with the first `keep` bytes of the node's, about to grow to `expected_len`. Fresh (named
-    /// by no record) where the node's content was not the open layer's own.
+    /// A content of the open layer with the first `keep` bytes of the node's, about to grow to
+    /// `expected_len`. Fresh (named by no record) where the node's content was not the open layer's
+    /// own.
     pub(super) fn own_content(
         &self,
         state: &mut State,
@@ -121,7 +125,9 @@ impl Workspace {
         expected_len: u64,
         fetched: &mut Option<Fetched>,
     ) -> Result<ContentRef, FsError> {
-        let fetched = fetched.as_mut().filter(|fetched| fetched.of == node.content);
+        let fetched = fetched
+            .as_mut()
+            .filter(|fetched| fetched.of == node.content);
         let (copied, lower) = match fetched {
             Some(fetched) => (
                 fetched.copied.take_if(|(_, len)| *len == keep),
@@ -142,12 +148,16 @@ impl Workspace {
                     None => Ok(*content),
                 };
             }
-            (Content::Empty, _) => return Ok(state.stack.open_layer_mut().new_content(expected_len)?),
+            (Content::Empty, _) => {
+                return Ok(state.stack.open_layer_mut().new_content(expected_len)?);
+            }
             (Content::Link(_), _) | (Content::Base, None) => return Err(FsError::Invalid),
             (Content::Base | Content::Blob(_) | Content::Carried(_), _) if keep == 0 => None,
             (Content::Base, Some(origin)) => match lower {
                 Some(lower) => Some(lower),
-                None => Some(Lower::Blob(state.base.base.content(&origin.path, origin.id)?)),
+                None => Some(Lower::Blob(
+                    state.base.base.content(&origin.path, origin.id)?,
+                )),
             },
             (Content::Blob(id), _) => match lower {
                 Some(lower) => Some(lower),

@@ -1,7 +1,8 @@
 //! What a fork's layers change against its base, as a plain value.
 //!
-//! A [`DeltaDir`] names the tree that the directory shows where the delta is silent, and the names at which it speaks.
-//! Only directories with something to say are in it, so its size is that of the changes.
+//! A [`DeltaDir`] names the tree that the directory shows where the delta is silent, and the names
+//! at which it speaks. Only directories with something to say are in it, so its size is that of the
+//! changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,14 +23,16 @@ pub struct Delta {
 #[derive(Debug, Clone)]
 pub struct DeltaDir {
     pub ino: Ino,
-    /// The base tree beneath: names that `entries` lacks are as in it. `None` for a directory made in the fork.
+    /// The base tree beneath: names that `entries` lacks are as in it. `None` for a directory made
+    /// in the fork.
     pub base_tree_id: Option<ObjectId>,
     /// Whether the directory is a submodule's (empty in the base).
     pub is_submodule: bool,
     pub entries: BTreeMap<EntryName, DeltaEntry>,
 }
 
-/// Nobody limits how deep directories go, and a thread's stack is small: a deep delta is taken apart level by level.
+/// Nobody limits how deep directories go, and a thread's stack is small: a deep delta is taken
+/// apart level by level.
 impl Drop for DeltaDir {
     fn drop(&mut self) {
         let mut rest = vec![std::mem::take(&mut self.entries)];
@@ -58,7 +61,8 @@ pub enum DeltaEntry {
 #[derive(Debug, Clone)]
 pub struct DeltaNode {
     pub attr: Attr,
-    /// The stored blob, if the node's bytes are those of one: an untouched base file or one adopted after a commit.
+    /// The stored blob, if the node's bytes are those of one: an untouched base file or one adopted
+    /// after a commit.
     pub blob_id: Option<ObjectId>,
     /// A symlink's target.
     pub link_target: Option<Vec<u8>>,
@@ -84,7 +88,8 @@ impl DeltaNode {
 /// The indexes of a fork's layers, the oldest first.
 type Layers<'a> = [&'a LayerIndex];
 
-/// Base names, by directory, at which no layer has a dentry but at or beneath which some layer has a node.
+/// Base names, by directory, at which no layer has a dentry but at or beneath which some layer has
+/// a node.
 type Touched = InoMap<BTreeSet<EntryName>>;
 
 /// A directory whose entries are being put together.
@@ -92,12 +97,13 @@ struct Unfinished {
     dir: DeltaDir,
     /// What is still to be looked at.
     rest: Vec<(EntryName, Found)>,
-    /// Whether it is a carried directory that the fork moved: git does not ignore it there for sure, so all that it holds
-    /// is told.
+    /// Whether it is a carried directory that the fork moved: git does not ignore it there for
+    /// sure, so all that it holds is told.
     is_moved: bool,
 }
 
-/// What the layers say of the names in a directory, all layers taken together: one answer for each name.
+/// What the layers say of the names in a directory, all layers taken together: one answer for each
+/// name.
 fn names_in<'a>(layers: &Layers<'a>, dir: Ino) -> BTreeMap<&'a EntryName, Dentry> {
     let deltas = layers.iter().filter_map(|index| index.dir(dir));
     deltas.flat_map(|delta| delta.iter()).collect()
@@ -122,7 +128,8 @@ impl Workspace {
         let layers: Vec<&LayerIndex> = stack.indexes().rev().collect();
         let mut touched = Touched::default();
         for (ino, node) in layers.iter().flat_map(|index| index.nodes()) {
-            // What was made here was never a node of the base; most of what the attic keeps is of that kind.
+            // What was made here was never a node of the base; most of what the attic keeps is of
+            // that kind.
             if node.origin.is_some()
                 && let Some(node) = stack.node(ino)
                 && node.nlink > 0
@@ -137,7 +144,8 @@ impl Workspace {
         Ok(Delta { root })
     }
 
-    /// The delta of `root` with all beneath it. The walk keeps its own stack: directories may be deeper than a thread's.
+    /// The delta of `root` with all beneath it. The walk keeps its own stack: directories may be
+    /// deeper than a thread's.
     fn delta_beneath(
         &self,
         state: &State,
@@ -150,7 +158,8 @@ impl Workspace {
         loop {
             match current.rest.pop() {
                 Some((name, found)) if self.kind(state, &found)? == FileKind::Directory => {
-                    let is_moved = current.is_moved || self.is_moved(state, current.dir.ino, &name, &found);
+                    let is_moved =
+                        current.is_moved || self.is_moved(state, current.dir.ino, &name, &found);
                     let child = self.delta_dir(state, layers, touched, &found, is_moved)?;
                     above.push((std::mem::replace(&mut current, child), name));
                 }
@@ -228,12 +237,18 @@ impl Workspace {
             is_submodule,
             entries,
         };
-        Ok(Unfinished { dir, rest, is_moved })
+        Ok(Unfinished {
+            dir,
+            rest,
+            is_moved,
+        })
     }
 
     /// Whether a carried directory stands elsewhere than in the main checkout.
     fn is_moved(&self, state: &State, parent: Ino, name: &EntryName, dir: &Found) -> bool {
-        let home = self.carried_path(state, dir).and_then(|path| path.split_last());
+        let home = self
+            .carried_path(state, dir)
+            .and_then(|path| path.split_last());
         home.is_some_and(|(home, home_name)| {
             home_name != *name || state.base.base.hasher().ino(&home) != parent
         })

@@ -63,7 +63,9 @@ impl<'a> DirPlaces<'a> {
                 way.push((at, name));
                 at = parent;
                 origin = match self.state.stack.node(parent) {
-                    Some(node) if node.nlink > 0 => node.origin.as_ref().map(|origin| origin.path.clone()),
+                    Some(node) if node.nlink > 0 => {
+                        node.origin.as_ref().map(|origin| origin.path.clone())
+                    }
                     _ => break None,
                 };
             } else {

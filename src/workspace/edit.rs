@@ -1,4 +1,5 @@
-//! One atomic step in the making: nodes and names as they shall be, committed as a single log record.
+//! One atomic step in the making: nodes and names as they shall be, committed as a single log
+//! record.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,8 +86,12 @@ impl<'a> Edit<'a> {
 
     /// Whether the directory has no entry after what was said of this step so far.
     pub fn is_empty(&self, dir: &Found) -> Result<bool, FsError> {
-        let of_dir = self.led.iter().filter(|((parent, _), _)| *parent == dir.ino);
-        let led: BTreeMap<&EntryName, &Option<Ino>> = of_dir.map(|((_, name), led)| (name, led)).collect();
+        let of_dir = self
+            .led
+            .iter()
+            .filter(|((parent, _), _)| *parent == dir.ino);
+        let led: BTreeMap<&EntryName, &Option<Ino>> =
+            of_dir.map(|((_, name), led)| (name, led)).collect();
         if led.values().any(|led| led.is_some()) {
             return Ok(false);
         }
@@ -110,7 +115,8 @@ impl<'a> Edit<'a> {
         Ok(ino)
     }
 
-    /// Whether no node that stays has this number of the base's: none that a layer names, none that the kernel remembers.
+    /// Whether no node that stays has this number of the base's: none that a layer names, none that
+    /// the kernel remembers.
     pub fn is_unused(&self, ino: Ino) -> bool {
         let is_named = self.state.stack.node(ino).is_some() && !self.drops.contains(&ino);
         !is_named && !self.nodes.contains_key(&ino) && !self.workspace.inodes.is_remembered(ino)
@@ -139,7 +145,8 @@ impl<'a> Edit<'a> {
         Ok(Found::in_layer(ino))
     }
 
-    /// A name came to, or went from, the directory: its times change, and its links by those of subdirectories.
+    /// A name came to, or went from, the directory: its times change, and its links by those of
+    /// subdirectories.
     pub fn touch_dir(&mut self, dir: &Found, links: i64) -> Result<(), FsError> {
         let now = self.now;
         let node = self.node_mut(dir)?;
@@ -152,8 +159,14 @@ impl<'a> Edit<'a> {
 
     /// Makes `name` in `dir` lead to the node, which is a directory or not.
     pub fn put_name(&mut self, dir: &Found, name: &EntryName, ino: Ino) -> Result<(), FsError> {
-        let is_base_place = self.state.stack.frozen_dentry(dir.ino, name.as_bytes()).is_none()
-            && self.base_ino(dir, name)?.is_some_and(|base_ino| base_ino == ino);
+        let is_base_place = self
+            .state
+            .stack
+            .frozen_dentry(dir.ino, name.as_bytes())
+            .is_none()
+            && self
+                .base_ino(dir, name)?
+                .is_some_and(|base_ino| base_ino == ino);
         let (parent, name) = (dir.ino, name.clone());
         self.led.insert((parent, name.clone()), Some(ino));
         self.names.push(if is_base_place {
@@ -197,8 +210,7 @@ impl<'a> Edit<'a> {
     }
 
     fn base_ino(&self, dir: &Found, name: &EntryName) -> Result<Option<Ino>, FsError> {
-        let is_new =
-            |node: &Node| !matches!(&node.origin, Some(origin) if origin.kind == TreeEntryKind::Directory);
+        let is_new = |node: &Node| !matches!(&node.origin, Some(origin) if origin.kind == TreeEntryKind::Directory);
         if self.nodes.get(&dir.ino).is_some_and(is_new) {
             return Ok(None);
         }
@@ -209,7 +221,8 @@ impl<'a> Edit<'a> {
         }))
     }
 
-    /// The node lost a name (a directory: its only one). Without any left it is gone, unless somebody still uses it.
+    /// The node lost a name (a directory: its only one). Without any left it is gone, unless
+    /// somebody still uses it.
     pub fn lose_link(&mut self, found: &Found) -> Result<(), FsError> {
         let is_dir = self.workspace.kind(self.state, found)? == FileKind::Directory;
         let links = match (self.nodes.get(&found.ino), &found.place) {
@@ -220,26 +233,39 @@ impl<'a> Edit<'a> {
         if !is_dir && links > 1 || self.workspace.inodes.is_remembered(found.ino) {
             let now = self.now;
             let node = self.node_mut(found)?;
-            node.nlink = if is_dir { 0 } else { node.nlink.saturating_sub(1) };
+            node.nlink = if is_dir {
+                0
+            } else {
+                node.nlink.saturating_sub(1)
+            };
             node.ctime = now;
         } else {
             self.nodes.remove(&found.ino);
-            if self.state.stack.open_layer().index().node(found.ino).is_some() {
+            if self
+                .state
+                .stack
+                .open_layer()
+                .index()
+                .node(found.ino)
+                .is_some()
+            {
                 self.drops.insert(found.ino);
             }
         }
         Ok(())
     }
 
-    /// All that is beneath the directory loses its name there, as if it were emptied step by step. Where nobody uses what
-    /// the base has alone, nothing is said of it.
+    /// All that is beneath the directory loses its name there, as if it were emptied step by step.
+    /// Where nobody uses what the base has alone, nothing is said of it.
     pub fn empty_dir(&mut self, dir: &Found) -> Result<(), FsError> {
         let mut rest = vec![dir.clone()];
         while let Some(dir) = rest.pop() {
             let is_kept = self.workspace.inodes.is_remembered(dir.ino);
             for (name, kind, ino) in self.workspace.entries(self.state, &dir)? {
                 let child = self.workspace.child(self.state, &dir, name.as_bytes())?;
-                let child = child.filter(|child| child.ino == ino).ok_or(FsError::Stale)?;
+                let child = child
+                    .filter(|child| child.ino == ino)
+                    .ok_or(FsError::Stale)?;
                 check_may_remove(self.state, &dir, &child)?;
                 if is_kept {
                     self.drop_name(&dir, &name)?;
@@ -273,7 +299,9 @@ impl<'a> Edit<'a> {
         let nodes = home.nodes.into_iter().chain(self.nodes);
         ops.extend(nodes.map(|(ino, node)| Op::PutNode(ino, node)));
         let home_names = home.names.into_iter();
-        ops.extend(home_names.filter(|op| place(op).is_none_or(|place| !spoken_of.contains(&place))));
+        ops.extend(
+            home_names.filter(|op| place(op).is_none_or(|place| !spoken_of.contains(&place))),
+        );
         ops.extend(self.names);
         ops.extend(self.drops.into_iter().map(Op::DropNode));
         Ok(self.state.stack.open_layer_mut().commit(ops)?)

@@ -67,11 +67,16 @@ impl From<LayerError> for FsError {
         use std::io::ErrorKind;
         match &error {
             LayerError::Io { source, .. }
-                if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+                if matches!(
+                    source.kind(),
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+                ) =>
             {
                 FsError::NoSpace(error)
             }
-            LayerError::Io { source, .. } if source.kind() == ErrorKind::FileTooLarge => FsError::TooLarge,
+            LayerError::Io { source, .. } if source.kind() == ErrorKind::FileTooLarge => {
+                FsError::TooLarge
+            }
             _ => FsError::Layer(error),
         }
     }
@@ -121,9 +126,15 @@ pub enum OperationError {
     #[error("the operation {} moved HEAD as well", .undoes.operation)]
     IsAdvance { undoes: Undoes, moved: HeadMove },
     #[error("the content for {path} could not be read")]
-    Source { path: RepoPath, source: std::io::Error },
+    Source {
+        path: RepoPath,
+        source: std::io::Error,
+    },
     #[error("{}: {source}", shown(path))]
-    Fs { path: RepoPath, source: Box<FsError> },
+    Fs {
+        path: RepoPath,
+        source: Box<FsError>,
+    },
 }
 
 /// The path; a dot for the root.
@@ -176,7 +187,11 @@ pub enum StoreError {
     #[error("{name:?} is no fork name: {reason}")]
     InvalidName { name: String, reason: &'static str },
     #[error("the store at {path} has format {found}, this tine knows up to {known}")]
-    NewerFormat { path: PathBuf, found: u32, known: u32 },
+    NewerFormat {
+        path: PathBuf,
+        found: u32,
+        known: u32,
+    },
     #[error("the store at {path} is in use by another process")]
     Locked { path: PathBuf },
     #[error("{path} is damaged: {reason}")]
@@ -187,7 +202,9 @@ pub enum StoreError {
     InTheWay(PathBuf),
     #[error("the fork is gone that {0} belongs to")]
     AsideOfGone(PathBuf),
-    #[error("the repository belongs to user {owner}, and root would leave files that this user cannot read")]
+    #[error(
+        "the repository belongs to user {owner}, and root would leave files that this user cannot read"
+    )]
     NotRoots { owner: u32 },
     #[error("{path} is no store of this user's own: {reason}")]
     Foreign { path: PathBuf, reason: String },
@@ -217,8 +234,15 @@ pub enum StoreError {
 
 impl StoreError {
     /// Wraps an I/O error: `StoreError::io("write", path)` for `map_err`.
-    pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> StoreError {
+    pub fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> StoreError {
         let path = path.into();
-        move |source| StoreError::Io { action, path, source }
+        move |source| StoreError::Io {
+            action,
+            path,
+            source,
+        }
     }
 }

@@ -1,7 +1,8 @@
-//! What `chattr` sets, and what it forbids: the rules of the kernel's `fs/namei.c`, `fs/attr.c` and `fs/xattr.c`, which
-//! it applies to inodes of its own file systems and not to those of FUSE.
+//! What `chattr` sets, and what it forbids: the rules of the kernel's `fs/namei.c`, `fs/attr.c` and
+//! `fs/xattr.c`, which it applies to inodes of its own file systems and not to those of FUSE.
 //!
-//! Nobody is exempt while a flag is set, root neither; only root sets and takes immutable and append-only.
+//! Nobody is exempt while a flag is set, root neither; only root sets and takes immutable and
+//! append-only.
 
 use super::error::FsError;
 use super::fs::{Found, Invalidation, State, Workspace};
@@ -53,8 +54,8 @@ impl Workspace {
         Ok(())
     }
 
-    /// After a change of the node's content or attributes: brings it to the disk where that was asked for. No lock may
-    /// be held.
+    /// After a change of the node's content or attributes: brings it to the disk where that was
+    /// asked for. No lock may be held.
     pub(super) fn sync_if_flagged(&self, ino: Ino) -> Result<(), FsError> {
         let must = flags_of(&self.read_state(), ino).intersects(InodeFlags::SYNC);
         if must { self.fsync(ino) } else { Ok(()) }
@@ -100,7 +101,10 @@ pub(super) fn check_may_change(state: &State, ino: Ino) -> Result<(), FsError> {
 
 /// Writing to the file.
 pub(super) fn check_may_write(state: &State, ino: Ino, offset: u64) -> Result<(), FsError> {
-    let appends = state.stack.node(ino).is_some_and(|node| offset >= node.size);
+    let appends = state
+        .stack
+        .node(ino)
+        .is_some_and(|node| offset >= node.size);
     let forbidding = match appends {
         true => InodeFlags::IMMUTABLE,
         false => PROTECTION,
@@ -113,7 +117,11 @@ pub(super) fn check_may_replace(state: &State, ino: Ino) -> Result<(), FsError> 
     refuse_any(state, ino, PROTECTION)
 }
 
-pub(super) fn check_may_allocate(state: &State, ino: Ino, mode: FallocateMode) -> Result<(), FsError> {
+pub(super) fn check_may_allocate(
+    state: &State,
+    ino: Ino,
+    mode: FallocateMode,
+) -> Result<(), FsError> {
     let forbidding = match mode {
         FallocateMode::Allocate { .. } => InodeFlags::IMMUTABLE,
         FallocateMode::PunchHole | FallocateMode::ZeroRange { .. } => PROTECTION,
@@ -121,8 +129,8 @@ pub(super) fn check_may_allocate(state: &State, ino: Ino, mode: FallocateMode) -
     refuse_any(state, ino, forbidding)
 }
 
-/// Changing attributes. Setting both times to now, as who may write the file may do, is not kept from one that may be
-/// appended to.
+/// Changing attributes. Setting both times to now, as who may write the file may do, is not kept
+/// from one that may be appended to.
 pub(super) fn check_may_set(state: &State, ino: Ino, set: &SetAttr) -> Result<(), FsError> {
     let touch = SetAttr {
         atime: Some(SetTime::Now),

@@ -1,7 +1,8 @@
 //! Looking at a fork by path: following symlinks within it, listing, and reading contents.
 //!
-//! A path is followed before anything is locked for a change, and becomes one without symlinks on its way. Should a
-//! symlink take the place of a directory in between, the operation finds no directory there and is refused.
+//! A path is followed before anything is locked for a change, and becomes one without symlinks on
+//! its way. Should a symlink take the place of a directory in between, the operation finds no
+//! directory there and is refused.
 
 use std::collections::VecDeque;
 
@@ -44,9 +45,13 @@ fn push_front(rest: &mut Rest, target: &[u8]) {
 }
 
 impl Workspace {
-    /// The same place without symlinks on the way. What is missing is no error: the rest of the path stays as it is.
+    /// The same place without symlinks on the way. What is missing is no error: the rest of the
+    /// path stays as it is.
     pub fn follow(&self, path: &RepoPath, last: Last) -> Result<RepoPath, OperationError> {
-        let mut rest: Rest = path.components().map(|name| name.as_bytes().to_vec()).collect();
+        let mut rest: Rest = path
+            .components()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
         let mut reached = RepoPath::root();
         let mut followed = 0;
         while let Some(name) = rest.pop_front() {
@@ -57,7 +62,8 @@ impl Workspace {
                 };
                 continue;
             }
-            let name = EntryName::new(&name).map_err(|error| OperationError::at(path)(error.into()))?;
+            let name =
+                EntryName::new(&name).map_err(|error| OperationError::at(path)(error.into()))?;
             let next = reached.join(&name);
             let kind = match self.resolve(&next) {
                 Ok(attr) => attr.kind,
@@ -65,8 +71,8 @@ impl Workspace {
                     let missing = next.clone();
                     reached = next;
                     for name in rest {
-                        let name =
-                            EntryName::new(&name).map_err(|_| OperationError::NotFound(missing.clone()))?;
+                        let name = EntryName::new(&name)
+                            .map_err(|_| OperationError::NotFound(missing.clone()))?;
                         reached.push(&name);
                     }
                     return Ok(reached);
@@ -112,8 +118,8 @@ impl Workspace {
         })
     }
 
-    /// What the directory at `path` holds, sorted; anything else itself. A symlink is followed. Without the fork's own
-    /// `.git`.
+    /// What the directory at `path` holds, sorted; anything else itself. A symlink is followed.
+    /// Without the fork's own `.git`.
     pub fn list_at(&self, path: &RepoPath) -> Result<Vec<PathNode>, OperationError> {
         let node = self.look_at(path, Last::Follow)?;
         match node.attr.kind {
@@ -122,8 +128,9 @@ impl Workspace {
         }
     }
 
-    /// Everything beneath `path`, sorted, each directory as it is when it is come to; what is no directory itself. A symlink
-    /// at the beginning is followed, those beneath are not. Without the fork's own `.git`.
+    /// Everything beneath `path`, sorted, each directory as it is when it is come to; what is no
+    /// directory itself. A symlink at the beginning is followed, those beneath are not. Without the
+    /// fork's own `.git`.
     pub fn walk_at(&self, path: &RepoPath) -> Result<Vec<PathNode>, OperationError> {
         let node = self.look_at(path, Last::Follow)?;
         if node.attr.kind != FileKind::Directory {
@@ -134,7 +141,9 @@ impl Workspace {
         while let Some(dir) = rest.pop() {
             let children = match self.children(&dir) {
                 // It went away meanwhile.
-                Err(OperationError::NotFound(_) | OperationError::NotADirectory(_)) if dir != node.path => {
+                Err(OperationError::NotFound(_) | OperationError::NotADirectory(_))
+                    if dir != node.path =>
+                {
                     continue;
                 }
                 children => children?,
@@ -147,7 +156,8 @@ impl Workspace {
         Ok(found)
     }
 
-    /// The entries of the directory at `path`, sorted. Nobody else waits while sizes are looked up and links read.
+    /// The entries of the directory at `path`, sorted. Nobody else waits while sizes are looked up
+    /// and links read.
     fn children(&self, path: &RepoPath) -> Result<Vec<PathNode>, OperationError> {
         let failed = || OperationError::at(path);
         let (base_nodes, listed) = {
@@ -155,7 +165,9 @@ impl Workspace {
             let dir = self.walk_dir(&state, path).map_err(failed())?;
             let entries = self.entries(&state, &dir).map_err(failed())?;
             let known = entries.into_iter().map(|(name, _, _)| {
-                let child = self.child(&state, &dir, name.as_bytes())?.ok_or(FsError::Stale)?;
+                let child = self
+                    .child(&state, &dir, name.as_bytes())?
+                    .ok_or(FsError::Stale)?;
                 let attr = match &child.place {
                     Place::Base(_) => None,
                     Place::Carried(node) => Some(node.attr),
@@ -190,7 +202,8 @@ impl Workspace {
         Ok(nodes)
     }
 
-    /// Gives `take` the content of the regular file at `path`, piece by piece; symlinks are followed. Its length.
+    /// Gives `take` the content of the regular file at `path`, piece by piece; symlinks are
+    /// followed. Its length.
     pub fn read_at<E: From<OperationError>>(
         &self,
         path: &RepoPath,

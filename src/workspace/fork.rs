@@ -15,8 +15,9 @@ use tine_attr::Timestamp;
 use tine_git::{ConversionSettings, ObjectId};
 use tine_path::text::{host_path, optional_host_path};
 
-/// A fork's name: 1 to 64 ASCII letters, digits, `.`, `_` and `-`, beginning with a letter or digit, without `..`, and
-/// not ending in `.` or `.lock`, so that it can be a directory, a ref component and a branch part.
+/// A fork's name: 1 to 64 ASCII letters, digits, `.`, `_` and `-`, beginning with a letter or
+/// digit, without `..`, and not ending in `.` or `.lock`, so that it can be a directory, a ref
+/// component and a branch part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ForkName(String);
@@ -81,8 +82,8 @@ impl From<ForkName> for String {
     }
 }
 
-/// What unmounting does with the layer: in words `keep`, `commit`, `discard`, `merge`, `merge:TARGET`, `handoff` or
-/// `handoff:TARGET`.
+/// What unmounting does with the layer: in words `keep`, `commit`, `discard`, `merge`,
+/// `merge:TARGET`, `handoff` or `handoff:TARGET`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum UnmountPolicy {
@@ -93,9 +94,11 @@ pub enum UnmountPolicy {
     Commit,
     /// The layer is emptied, after its state was kept as a snapshot.
     Discard,
-    /// What `git add -A` would take is committed and merged into a fork or branch; default: the branch it came from.
+    /// What `git add -A` would take is committed and merged into a fork or branch; default: the
+    /// branch it came from.
     Merge { into: Option<String> },
-    /// The layer stays as it is, and what is committed is handed over to a fork or branch; default: what it came from.
+    /// The layer stays as it is, and what is committed is handed over to a fork or branch; default:
+    /// what it came from.
     Handoff { to: Option<String> },
 }
 
@@ -113,7 +116,9 @@ impl UnmountPolicy {
     /// As [`UnmountPolicy::target`].
     pub fn target_mut(&mut self) -> Option<&mut String> {
         match self {
-            UnmountPolicy::Merge { into: target } | UnmountPolicy::Handoff { to: target } => target.as_mut(),
+            UnmountPolicy::Merge { into: target } | UnmountPolicy::Handoff { to: target } => {
+                target.as_mut()
+            }
             UnmountPolicy::Keep | UnmountPolicy::Commit | UnmountPolicy::Discard => None,
         }
     }
@@ -173,8 +178,8 @@ impl From<UnmountPolicy> for String {
 /// What a fork has outside the store that no scan would find, and that goes with it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traces {
-    /// A branch (short name), and the commit (hex) at which it is deleted; one that moved, or that somebody has checked
-    /// out, stays.
+    /// A branch (short name), and the commit (hex) at which it is deleted; one that moved, or that
+    /// somebody has checked out, stays.
     pub branch: Option<(String, String)>,
     /// A directory, which is removed if it is empty.
     #[serde(with = "optional_host_path", default)]
@@ -188,7 +193,8 @@ pub enum MountProfile {
     /// Many files: opening one asks nobody.
     #[default]
     Everyday,
-    /// Large files: the kernel reads them by itself, and every opening of a file is a request. Root's to have.
+    /// Large files: the kernel reads them by itself, and every opening of a file is a request.
+    /// Root's to have.
     LargeFiles,
 }
 
@@ -203,7 +209,8 @@ pub struct MountSettings {
     /// Device nodes lead to devices. Root's to allow.
     pub dev: bool,
     pub profile: MountProfile,
-    /// Text that a person has in an editor and has not saved is shown in place of what is in the file.
+    /// Text that a person has in an editor and has not saved is shown in place of what is in the
+    /// file.
     pub overlay_buffers: bool,
     /// Where commands that tine runs in the fork see it; `None`: as `tine.atOrigin` says.
     pub at_origin: Option<SeenAt>,
@@ -337,7 +344,8 @@ impl ForkRecord {
     }
 }
 
-/// Times that the first record in a fork's open layer gives to files, by which it can be told whether it is there.
+/// Times that the first record in a fork's open layer gives to files, by which it can be told
+/// whether it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewed {
     /// The snapshot of what the fork was before.
@@ -351,35 +359,44 @@ pub struct ForkRecord {
     pub name: ForkName,
     /// Seconds since 1970.
     pub created_secs: i64,
-    /// The commit the fork stands on, in hex; `None` where the repository had none yet. Changes only when the fork is
-    /// reset.
+    /// The commit the fork stands on, in hex; `None` where the repository had none yet. Changes
+    /// only when the fork is reset.
     pub base_commit: Option<String>,
     /// Its tree, in hex; of a fork that took up a state the state's tree.
     pub base_tree: String,
     pub base_attrs: BaseAttrs,
-    /// What base files are converted by: the settings of the time when the fork was made. Forks of earlier versions have
-    /// none and take those that are configured when they are opened.
+    /// What base files are converted by: the settings of the time when the fork was made. Forks of
+    /// earlier versions have none and take those that are configured when they are opened.
     #[serde(default)]
     pub conversions: Option<ConversionSettings>,
     /// The fork that it began as. It may have been deleted since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// The branch it was made on (short name), under the name that this has now, for reference; HEAD of the worktree is what
-    /// counts.
+    /// The branch it was made on (short name), under the name that this has now, for reference;
+    /// HEAD of the worktree is what counts.
     pub branch: String,
-    /// The branch that HEAD was on when somebody looked last (short name), where that is another: what HEAD is put on should
-    /// the worktree vanish.
+    /// The branch that HEAD was on when somebody looked last (short name), where that is another:
+    /// what HEAD is put on should the worktree vanish.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_branch: Option<String>,
-    /// The branch that it came from (short name), into which its work goes if nobody says where; `None` where it began at a
-    /// commit that no branch was named for.
+    /// The branch that it came from (short name), into which its work goes if nobody says where;
+    /// `None` where it began at a commit that no branch was named for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_branch: Option<String>,
     /// Where the fork's own commits begin. Forks of earlier versions have none.
-    #[serde(rename = "own_commits", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "own_commits",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub fork_point: Option<ForkPoint>,
-    /// The same as earlier versions wrote it, in hex: of a fork on a branch that was there before it, that branch's tip.
-    #[serde(rename = "fork_point", default, skip_serializing_if = "Option::is_none")]
+    /// The same as earlier versions wrote it, in hex: of a fork on a branch that was there before
+    /// it, that branch's tip.
+    #[serde(
+        rename = "fork_point",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     pub former_fork_point: Option<String>,
     /// A move of HEAD that was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -400,7 +417,8 @@ pub struct ForkRecord {
     /// What it carries of the main checkout; forks of earlier versions carry nothing.
     #[serde(default)]
     pub carry: Option<CarryRecord>,
-    /// When the fork went back to a state, most recently: see [`Standing::since`](super::standing::Standing::since).
+    /// When the fork went back to a state, most recently: see
+    /// [`Standing::since`](super::standing::Standing::since).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_since: Option<Timestamp>,
     /// The open layer's id, and the frozen ones beneath it, newest first.

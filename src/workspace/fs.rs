@@ -1,15 +1,17 @@
 //! A fork's file system: what a number and a name lead to, and the state behind every operation.
 //!
-//! A directory's child is looked up by name in the layers first, by the directory's number; where they are silent it is
-//! the base's, at the place the directory itself has in the base. So a renamed base directory brings everything beneath
-//! it along without a record for any of it.
+//! A directory's child is looked up by name in the layers first, by the directory's number; where
+//! they are silent it is the base's, at the place the directory itself has in the base. So a
+//! renamed base directory brings everything beneath it along without a record for any of it.
 //!
-//! The operations stand in files of their own: [`mutate`](super::mutate) changes names and attributes,
-//! [`io`](super::io) reads and writes contents, [`listing`](super::listing) lists, [`paths`](super::paths) works by path.
+//! The operations stand in files of their own: [`mutate`](super::mutate) changes names and
+//! attributes, [`io`](super::io) reads and writes contents, [`listing`](super::listing) lists,
+//! [`paths`](super::paths) works by path.
 //!
-//! Lock order: `syncing`, `journal`, `contents`, `state`, then the inode table; the listener is called with none of them
-//! held. Base objects are read while `state` is held for reading where they are small (trees, headers), never contents; nor
-//! is it held while much is copied to or from a layer.
+//! Lock order: `syncing`, `journal`, `contents`, `state`, then the inode table; the listener is
+//! called with none of them held. Base objects are read while `state` is held for reading where
+//! they are small (trees, headers), never contents; nor is it held while much is copied to or from
+//! a layer.
 
 use std::sync::Arc;
 
@@ -28,7 +30,9 @@ use super::standing::Standing;
 use super::view_steps::ViewStep;
 use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use tine_git::{Base, BaseDir, TreeEntryKind};
-use tine_layer::{Content, Dentry, Layer, LayerError, LayerId, LayerStack, LayerStats, Node, Op, inos_below};
+use tine_layer::{
+    Content, Dentry, Layer, LayerError, LayerId, LayerStack, LayerStats, Node, Op, inos_below,
+};
 use tine_path::{EntryName, NAME_MAX, PathError, RepoPath};
 use tine_sys::file::fs_figures;
 
@@ -152,7 +156,8 @@ impl Workspace {
         )
     }
 
-    /// Puts a file system together that stands on `standing`, but for its layers, which are in `stack`.
+    /// Puts a file system together that stands on `standing`, but for its layers, which are in
+    /// `stack`.
     pub fn standing_on(standing: &Standing, stack: LayerStack) -> Result<Workspace, FsError> {
         let mut workspace = Workspace::over(standing.base_nodes(), stack)?;
         workspace.state.get_mut().since = standing.since;
@@ -195,7 +200,8 @@ impl Workspace {
         self.state.read().base.attrs
     }
 
-    /// The number of what `name` in `parent` leads to; `None` also where the directory is gone. Counts no lookup.
+    /// The number of what `name` in `parent` leads to; `None` also where the directory is gone.
+    /// Counts no lookup.
     pub fn number_at(&self, parent: Ino, name: &[u8]) -> Result<Option<Ino>, FsError> {
         let state = self.state.read();
         let dir = match self.find_dir(&state, parent) {
@@ -211,7 +217,8 @@ impl Workspace {
         let _ = self.inodes.remember(ino, None);
     }
 
-    /// Finds `name` in `parent` and counts one lookup of the node, to be given back with [`Workspace::forget`].
+    /// Finds `name` in `parent` and counts one lookup of the node, to be given back with
+    /// [`Workspace::forget`].
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
         let state = self.state.read();
         let dir = self.find_dir(&state, parent)?;
@@ -221,8 +228,8 @@ impl Workspace {
         Ok(attr)
     }
 
-    /// As [`Workspace::lookup`], with nothing where nothing is; and whether what is answered may change without anybody
-    /// telling, because it is the main checkout's.
+    /// As [`Workspace::lookup`], with nothing where nothing is; and whether what is answered may
+    /// change without anybody telling, because it is the main checkout's.
     pub fn lookup_untold(&self, parent: Ino, name: &[u8]) -> Result<(Option<Attr>, bool), FsError> {
         let state = self.state.read();
         let dir = self.find_dir(&state, parent)?;
@@ -267,8 +274,8 @@ impl Workspace {
         }
     }
 
-    /// Gives back all lookups and pins: the kernel sends nothing when a mount ends. Nodes without links are freed, and no text
-    /// is shown any more.
+    /// Gives back all lookups and pins: the kernel sends nothing when a mount ends. Nodes without
+    /// links are freed, and no text is shown any more.
     pub fn forget_all(&self) {
         self.show_nothing();
         let mut state = self.state.write();
@@ -300,7 +307,8 @@ impl Workspace {
         Ok(attr)
     }
 
-    /// Refuses what nobody may execute, which even root may not. In directories root may search whatever their mode.
+    /// Refuses what nobody may execute, which even root may not. In directories root may search
+    /// whatever their mode.
     pub fn check_executable(&self, ino: Ino) -> Result<(), FsError> {
         let attr = self.getattr(ino)?;
         match attr.kind == FileKind::Directory || attr.perm & 0o111 != 0 {
@@ -380,11 +388,15 @@ impl Workspace {
         Ok(())
     }
 
-    /// Brings frozen layers to the disk, the oldest first: what stands above one must not be there before.
+    /// Brings frozen layers to the disk, the oldest first: what stands above one must not be there
+    /// before.
     fn seal_frozen(&self) -> Result<(), LayerError> {
         let (frozen, retired) = {
             let state = self.state.read();
-            (state.stack.frozen().to_vec(), state.stack.retired().to_vec())
+            (
+                state.stack.frozen().to_vec(),
+                state.stack.retired().to_vec(),
+            )
         };
         retired
             .iter()
@@ -392,7 +404,8 @@ impl Workspace {
             .try_for_each(|layer| layer.seal())
     }
 
-    /// Calls `change` with the layer, which may have been frozen meanwhile; `None` where that was sealed, too.
+    /// Calls `change` with the layer, which may have been frozen meanwhile; `None` where that was
+    /// sealed, too.
     fn with_layer<T>(&self, id: LayerId, change: impl FnOnce(&mut Layer) -> T) -> Option<T> {
         let mut state = self.state.write();
         if state.stack.open_layer().id() == id {
@@ -411,7 +424,8 @@ impl Workspace {
         state.stack.has_unsealed() || state.stack.open_layer().is_dirty()
     }
 
-    /// Takes no more changes until the fork is opened again: a panic may have left anything half done.
+    /// Takes no more changes until the fork is opened again: a panic may have left anything half
+    /// done.
     pub fn interrupt(&self) {
         self.state.write().stack.open_layer_mut().interrupt();
     }
@@ -447,8 +461,9 @@ impl Workspace {
         self.inodes.shrink();
     }
 
-    /// Sets who is told of changes that did not come through the kernel; `None` when the mount is gone. The listener
-    /// is called without any lock held and must not call back into this workspace.
+    /// Sets who is told of changes that did not come through the kernel; `None` when the mount is
+    /// gone. The listener is called without any lock held and must not call back into this
+    /// workspace.
     pub fn set_listener(&self, listener: Option<Listener>) {
         *self.listener.write() = listener;
     }
@@ -493,7 +508,8 @@ impl Workspace {
         self.state.write()
     }
 
-    /// The node with this number: one that a layer names, the root, or one that the kernel remembers.
+    /// The node with this number: one that a layer names, the root, or one that the kernel
+    /// remembers.
     pub(super) fn find(&self, state: &State, ino: Ino) -> Result<Found, FsError> {
         let place = if state.stack.node(ino).is_some() {
             Place::Layer
@@ -529,8 +545,14 @@ impl Workspace {
     }
 
     /// What is at `name` in the directory `dir`.
-    pub(super) fn child(&self, state: &State, dir: &Found, name: &[u8]) -> Result<Option<Found>, FsError> {
-        // The kernel passes up to 1024 bytes, and a missing entry would not tell why it can never be there.
+    pub(super) fn child(
+        &self,
+        state: &State,
+        dir: &Found,
+        name: &[u8],
+    ) -> Result<Option<Found>, FsError> {
+        // The kernel passes up to 1024 bytes, and a missing entry would not tell why it can never
+        // be there.
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
         }
@@ -551,7 +573,12 @@ impl Workspace {
     }
 
     /// A base directory's entry, as the layers have its node or as the base has it.
-    pub(super) fn base_child(&self, state: &State, dir: &Arc<BaseDir>, index: usize) -> Option<Found> {
+    pub(super) fn base_child(
+        &self,
+        state: &State,
+        dir: &Arc<BaseDir>,
+        index: usize,
+    ) -> Option<Found> {
         let base = BaseRef::new(dir, index)?;
         let ino = base.entry().ino;
         let place = if state.stack.node(ino).is_some() {
@@ -562,8 +589,13 @@ impl Workspace {
         Some(Found { ino, place })
     }
 
-    /// The base directory beneath a directory of the view; `None` for one made in the fork and for a submodule's.
-    pub(super) fn base_dir(&self, state: &State, dir: &Found) -> Result<Option<Arc<BaseDir>>, FsError> {
+    /// The base directory beneath a directory of the view; `None` for one made in the fork and for
+    /// a submodule's.
+    pub(super) fn base_dir(
+        &self,
+        state: &State,
+        dir: &Found,
+    ) -> Result<Option<Arc<BaseDir>>, FsError> {
         Ok(match &dir.place {
             Place::BaseRoot => Some(state.base.base.root()?),
             Place::Base(base) if base.entry().kind == TreeEntryKind::Directory => {
@@ -614,10 +646,12 @@ impl Workspace {
             Place::Carried(node) => Some(LowerRef::Carried(node.clone())),
             Place::Layer | Place::BaseRoot => None,
         };
-        self.inodes.remember(found.ino, lower.as_ref()).map_err(|_| {
-            error!("two paths share the inode number {}", found.ino.0);
-            FsError::Stale
-        })
+        self.inodes
+            .remember(found.ino, lower.as_ref())
+            .map_err(|_| {
+                error!("two paths share the inode number {}", found.ino.0);
+                FsError::Stale
+            })
     }
 
     pub(super) fn attr(&self, state: &State, found: &Found) -> Result<Attr, FsError> {

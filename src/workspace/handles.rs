@@ -1,8 +1,9 @@
-//! Nodes that are asked for by number alone: what `open_by_handle_at(2)` and an NFS server need, whose handles outlive
-//! what the kernel remembers.
+//! Nodes that are asked for by number alone: what `open_by_handle_at(2)` and an NFS server need,
+//! whose handles outlive what the kernel remembers.
 //!
-//! A layer knows its nodes by number. A base node's number is a hash of its path, so one that the kernel has forgotten is
-//! searched for in the whole view. What is carried has no handle that lasts.
+//! A layer knows its nodes by number. A base node's number is a hash of its path, so one that the
+//! kernel has forgotten is searched for in the whole view. What is carried has no handle that
+//! lasts.
 
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
@@ -10,7 +11,8 @@ use tine_attr::{Attr, FileKind, Ino};
 use tine_git::haste;
 
 impl Workspace {
-    /// The attributes of the node `ino`, which counts as looked up once; [`FsError::Stale`] where no name leads to it.
+    /// The attributes of the node `ino`, which counts as looked up once; [`FsError::Stale`] where
+    /// no name leads to it.
     pub fn lookup_number(&self, ino: Ino) -> Result<Attr, FsError> {
         {
             let state = self.read_state();

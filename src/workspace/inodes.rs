@@ -1,8 +1,8 @@
 //! The inode table: which numbers the kernel remembers, and where untouched nodes come from.
 //!
-//! The kernel names a node by number alone, so for each number it was told the table keeps how often (the *lookups*,
-//! given back by FORGET) and, for a node that no layer names, its place in the base or in the carry. Nodes that a layer names are
-//! found there.
+//! The kernel names a node by number alone, so for each number it was told the table keeps how
+//! often (the *lookups*, given back by FORGET) and, for a node that no layer names, its place in
+//! the base or in the carry. Nodes that a layer names are found there.
 
 use std::sync::Arc;
 
@@ -58,7 +58,8 @@ impl BaseRef {
     }
 
     fn is_same_place(&self, other: &BaseRef) -> bool {
-        self.index == other.index && (Arc::ptr_eq(&self.dir, &other.dir) || self.dir.path == other.dir.path)
+        self.index == other.index
+            && (Arc::ptr_eq(&self.dir, &other.dir) || self.dir.path == other.dir.path)
     }
 }
 
@@ -75,7 +76,8 @@ impl LowerRef {
             (LowerRef::Base(one), LowerRef::Base(other)) => one.is_same_place(other),
             (LowerRef::Carried(one), LowerRef::Carried(other)) => one.path == other.path,
             // A fork whose base changes may have one after the other.
-            (LowerRef::Base(_), LowerRef::Carried(_)) | (LowerRef::Carried(_), LowerRef::Base(_)) => true,
+            (LowerRef::Base(_), LowerRef::Carried(_))
+            | (LowerRef::Carried(_), LowerRef::Base(_)) => true,
         }
     }
 }
@@ -173,7 +175,8 @@ impl InodeTable {
         entries.filter_map(|entry| carried(entry.value())).collect()
     }
 
-    /// A base node that no layer names stands elsewhere now, or nowhere. What is carried stays where it is.
+    /// A base node that no layer names stands elsewhere now, or nowhere. What is carried stays
+    /// where it is.
     pub fn set_base(&self, ino: Ino, base: Option<BaseRef>) {
         if let Some(mut known) = self.remembered.get_mut(&ino)
             && !(base.is_none() && matches!(known.lower, Some(LowerRef::Carried(_))))

@@ -1,7 +1,8 @@
 //! Reading and writing contents.
 //!
-//! The state is not locked while much is read or written: the node's content lock keeps its readers and writers apart,
-//! and others use the fork meanwhile. Small contents share a file and may move in it, so these are copied under the lock.
+//! The state is not locked while much is read or written: the node's content lock keeps its readers
+//! and writers apart, and others use the fork meanwhile. Small contents share a file and may move
+//! in it, so these are copied under the lock.
 
 use std::io::Read;
 
@@ -70,7 +71,12 @@ impl Workspace {
     }
 
     /// As [`Workspace::read_into`], for who has the node's content lock.
-    pub(super) fn read_unlocked(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
+    pub(super) fn read_unlocked(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, FsError> {
         let bytes = {
             let state = self.read_state();
             let found = self.find(&state, ino)?;
@@ -81,7 +87,8 @@ impl Workspace {
             }
             match state.stack.node(ino).map(|node| (&node.content, node.size)) {
                 Some((Content::Own(content), size)) => {
-                    let available = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+                    let available =
+                        usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
                     let len = buffer.len().min(available);
                     let buffer = &mut buffer[..len];
                     return Ok(match state.stack.content_file(*content, size)? {
@@ -102,7 +109,8 @@ impl Workspace {
         }
     }
 
-    /// Writes all of `data` at `offset`. By an `unprivileged` caller the file loses what it grants to whoever runs it.
+    /// Writes all of `data` at `offset`. By an `unprivileged` caller the file loses what it grants
+    /// to whoever runs it.
     pub fn write(
         &self,
         ino: Ino,
@@ -112,7 +120,8 @@ impl Workspace {
     ) -> Result<(), FsError> {
         let written = self.note_stale(ino, self.write_locked(ino, offset, data, unprivileged));
         if let Err(FsError::NotPermitted) = written {
-            // Written through a mapping it is in the kernel's cache already, where it must not stay.
+            // Written through a mapping it is in the kernel's cache already, where it must not
+            // stay.
             self.announce([Invalidation::Node(ino)]);
         }
         self.after_content_change(ino, written?)
@@ -148,8 +157,8 @@ impl Workspace {
         })
     }
 
-    /// Changes a file of the open layer's own where it is, while others use the fork; whether that could be done. `change`
-    /// is told its length and answers the new one.
+    /// Changes a file of the open layer's own where it is, while others use the fork; whether that
+    /// could be done. `change` is told its length and answers the new one.
     fn change_beside(
         &self,
         ino: Ino,
@@ -177,7 +186,8 @@ impl Workspace {
         let mut state = self.write_state();
         state.stack.open_layer_mut().end_writing(&file);
         let has_it = in_place(&state).is_some_and(|(content, _)| content == file.content());
-        // A full disk is for the other way, which makes room. And the file may have been replaced or gone meanwhile.
+        // A full disk is for the other way, which makes room. And the file may have been replaced
+        // or gone meanwhile.
         let (true, Ok(size)) = (has_it, changed) else {
             return Ok(false);
         };
@@ -221,7 +231,11 @@ impl Workspace {
                 open_layer.commit(vec![Op::Written { ino, size, time }])?;
                 return Ok(false);
             }
-            let mut node = open_layer.index().node(ino).cloned().ok_or(FsError::Stale)?;
+            let mut node = open_layer
+                .index()
+                .node(ino)
+                .cloned()
+                .ok_or(FsError::Stale)?;
             (node.content, node.size) = (Content::Own(written), size);
             (node.mtime, node.ctime) = (time, time);
             self.put_content(&mut state, ino, node)?;
@@ -242,15 +256,15 @@ impl Workspace {
         Ok(has_lost)
     }
 
-    /// What is left to do when a content has changed. The kernel finds no mode in the answer and would go on with the one
-    /// that it remembers. No lock may be held.
+    /// What is left to do when a content has changed. The kernel finds no mode in the answer and
+    /// would go on with the one that it remembers. No lock may be held.
     fn after_content_change(&self, ino: Ino, has_lost_privileges: bool) -> Result<(), FsError> {
         self.announce(has_lost_privileges.then_some(Invalidation::Attributes(ino)));
         self.sync_if_flagged(ino)
     }
 
-    /// Changes a content from [`Workspace::own_content`]. Where it moves or the change fails, one that no record names
-    /// is given back.
+    /// Changes a content from [`Workspace::own_content`]. Where it moves or the change fails, one
+    /// that no record names is given back.
     fn write_owned(
         &self,
         state: &mut State,
@@ -284,7 +298,8 @@ impl Workspace {
         }
         let keep = node.size.min(size);
         let content = self.own_content(state, node, keep, size, fetched)?;
-        // A copied-up content has what was kept; one that was there already, or came from a frozen layer, has all.
+        // A copied-up content has what was kept; one that was there already, or came from a frozen
+        // layer, has all.
         let len = if matches!(node.content, Content::Own(_)) {
             node.size
         } else {
@@ -296,15 +311,24 @@ impl Workspace {
         Ok(Content::Own(resized))
     }
 
-    /// Puts a node whose content may be new; if that fails, a content that no record names is given back.
-    pub(super) fn put_content(&self, state: &mut State, ino: Ino, node: Node) -> Result<(), FsError> {
+    /// Puts a node whose content may be new; if that fails, a content that no record names is given
+    /// back.
+    pub(super) fn put_content(
+        &self,
+        state: &mut State,
+        ino: Ino,
+        node: Node,
+    ) -> Result<(), FsError> {
         let home = self.home_of(state, ino);
         let layer = state.stack.open_layer_mut();
         let before = layer.index().node(ino).and_then(|node| node.content.own());
         let fresh = node.content.own();
         let fresh = fresh.filter(|content| content.layer == layer.id() && before != fresh);
         let committed = home.and_then(|home| {
-            let above = home.nodes.into_iter().map(|(ino, node)| Op::PutNode(ino, node));
+            let above = home
+                .nodes
+                .into_iter()
+                .map(|(ino, node)| Op::PutNode(ino, node));
             let mut ops: Vec<Op> = above.collect();
             ops.push(Op::PutNode(ino, node));
             ops.extend(home.names);
@@ -345,9 +369,13 @@ impl Workspace {
         };
         let has_lost = self.note_stale(ino, {
             let _content = self.contents.write(ino)?;
-            let allocate =
-                |fetched: &mut _| self.allocate_fetched(ino, offset, end, mode, unprivileged, fetched);
-            match keeps_size && len >= BULK as u64 && self.change_beside(ino, unprivileged, check, zero)? {
+            let allocate = |fetched: &mut _| {
+                self.allocate_fetched(ino, offset, end, mode, unprivileged, fetched)
+            };
+            match keeps_size
+                && len >= BULK as u64
+                && self.change_beside(ino, unprivileged, check, zero)?
+            {
                 true => Ok(false),
                 false => self.copying_up(ino, |size| size, end, allocate),
             }
@@ -374,9 +402,8 @@ impl Workspace {
         }
         check_may_allocate(&state, ino, mode)?;
         let size = match mode {
-            FallocateMode::Allocate { keep_size: false } | FallocateMode::ZeroRange { keep_size: false } => {
-                node.size.max(end)
-            }
+            FallocateMode::Allocate { keep_size: false }
+            | FallocateMode::ZeroRange { keep_size: false } => node.size.max(end),
             FallocateMode::Allocate { keep_size: true }
             | FallocateMode::ZeroRange { keep_size: true }
             | FallocateMode::PunchHole => node.size,
@@ -438,8 +465,8 @@ impl Workspace {
         })
     }
 
-    /// Copies up to `len` bytes from one file to another (or within one); the number copied. It ends where the source
-    /// ended at the start, also if the copy itself makes that longer.
+    /// Copies up to `len` bytes from one file to another (or within one); the number copied. It
+    /// ends where the source ended at the start, also if the copy itself makes that longer.
     pub fn copy_range(
         &self,
         from: Ino,
@@ -468,8 +495,8 @@ impl Workspace {
         Ok(copied)
     }
 
-    /// Runs `read` over the whole content of a node, which nobody changes meanwhile: its length, and a reader. Others use
-    /// the fork; `read` may not.
+    /// Runs `read` over the whole content of a node, which nobody changes meanwhile: its length,
+    /// and a reader. Others use the fork; `read` may not.
     pub fn with_content<T>(
         &self,
         ino: Ino,
@@ -517,9 +544,9 @@ impl Workspace {
         }
     }
 
-    /// For nodes that are unchanged since `ctime` was seen: their content is this blob's now, which the repository
-    /// keeps, and leaves the layer. Number, times and attributes stay, so nothing is announced. Returns how many
-    /// contents left.
+    /// For nodes that are unchanged since `ctime` was seen: their content is this blob's now, which
+    /// the repository keeps, and leaves the layer. Number, times and attributes stay, so nothing is
+    /// announced. Returns how many contents left.
     pub fn adopt_blobs(&self, adopted: &[(Ino, Timestamp, ObjectId)]) -> Result<usize, FsError> {
         let mut state = self.write_state();
         let State {

@@ -1,8 +1,9 @@
 //! A fork as a file system: complete without a mount.
 //!
-//! [`Workspace`] answers POSIX operations by inode number (as the kernel asks) and by path (as tools do), over a base
-//! tree and a stack of layers. [`Store`] is all that tine keeps for a repository: it makes, opens and removes forks.
-//! [`Delta`] is what a fork's layers change, as a plain value.
+//! [`Workspace`] answers POSIX operations by inode number (as the kernel asks) and by path (as
+//! tools do), over a base tree and a stack of layers. [`Store`] is all that tine keeps for a
+//! repository: it makes, opens and removes forks. [`Delta`] is what a fork's layers change, as a
+//! plain value.
 
 mod acl;
 mod apply;
@@ -52,14 +53,14 @@ pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub use error::{FsError, OperationError, StoreError};
 pub use follow::{Last, PathNode};
 pub use fork::{
-    Advancing, ForkName, ForkPoint, ForkRecord, MountProfile, MountSettings, MountWishes, Parent, SeenAt,
-    Traces, UnmountPolicy,
+    Advancing, ForkName, ForkPoint, ForkRecord, MountProfile, MountSettings, MountWishes, Parent,
+    SeenAt, Traces, UnmountPolicy,
 };
 pub use fs::{Announcement, Invalidation, Listener, Workspace};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};
 pub use operations::{
-    By, Change, Direction, HeadMove, IndexContent, IndexMove, Note, NoteKind, Operation, OperationKind,
-    OperationState, Reachable, SwitchMove, TakenBack, Undoes, UpdateMove,
+    By, Change, Direction, HeadMove, IndexContent, IndexMove, Note, NoteKind, Operation,
+    OperationKind, OperationState, Reachable, SwitchMove, TakenBack, Undoes, UpdateMove,
 };
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use shown::is_text_node;

@@ -1,13 +1,14 @@
 //! Listing directories without a handle: a cookie alone says where to go on.
 //!
-//! The names of each layer come first, from the top down and in each the last that arrived first, then the base's, numbered
-//! by their place in the immutable base directory, then what is carried, numbered by a hash of the name. A name is listed
-//! once: at the place it has in the lowest of them that speaks of it (of base, carry and layers), and leads to what the
-//! topmost layer says. So a name keeps its place while what it leads to is replaced, and entries that come and go never move
+//! The names of each layer come first, from the top down and in each the last that arrived first,
+//! then the base's, numbered by their place in the immutable base directory, then what is carried,
+//! numbered by a hash of the name. A name is listed once: at the place it has in the lowest of them
+//! that speaks of it (of base, carry and layers), and leads to what the topmost layer says. So a
+//! name keeps its place while what it leads to is replaced, and entries that come and go never move
 //! the others.
 //!
-//! A name that is made comes before all others. So a program that makes or renames a file for each entry it reads never meets
-//! its own, and its listing ends.
+//! A name that is made comes before all others. So a program that makes or renames a file for each
+//! entry it reads never meets its own, and its listing ends.
 //!
 //! ```text
 //! 1  .      2  ..      (1 << 62) - ((1 + k) << 40 | n)  the n-th arrival in layer k from the bottom
@@ -51,8 +52,8 @@ struct Listed {
 pub const DOT_NAMES: [&str; 2] = [".", ".."];
 
 impl Workspace {
-    /// Lists a directory from `cookie` (0: the beginning) until `add` answers false. `.` and `..` are not listed, but have
-    /// their cookies: see [`Workspace::dots`].
+    /// Lists a directory from `cookie` (0: the beginning) until `add` answers false. `.` and `..`
+    /// are not listed, but have their cookies: see [`Workspace::dots`].
     pub fn readdir(
         &self,
         ino: Ino,
@@ -77,7 +78,8 @@ impl Workspace {
         })
     }
 
-    /// As [`Workspace::readdir`], with attributes; counts one lookup for each entry that `add` took.
+    /// As [`Workspace::readdir`], with attributes; counts one lookup for each entry that `add`
+    /// took.
     pub fn readdir_plus(
         &self,
         ino: Ino,
@@ -116,13 +118,17 @@ impl Workspace {
         })
     }
 
-    /// The entries `.` and `..` with their cookies, as far as `cookie` has not passed them: numbers and cookies.
+    /// The entries `.` and `..` with their cookies, as far as `cookie` has not passed them: numbers
+    /// and cookies.
     pub fn dots(&self, ino: Ino, cookie: u64) -> Result<Vec<(&'static str, Ino, u64)>, FsError> {
         let state = self.read_state();
         let dir = self.find_dir(&state, ino)?;
         let parent = self.parent_of(&state, &dir)?;
         let dots = [(DOT_NAMES[0], ino, DOT), (DOT_NAMES[1], parent, DOT_DOT)];
-        Ok(dots.into_iter().filter(|(_, _, dot)| *dot > cookie).collect())
+        Ok(dots
+            .into_iter()
+            .filter(|(_, _, dot)| *dot > cookie)
+            .collect())
     }
 
     fn list(
@@ -168,11 +174,14 @@ impl Workspace {
         };
         let carried = self.carried_dir(state, dir)?;
         let carried = match &carried {
-            Some((carry, CarriedDir::Roots(path))) => Some((carry, path, carry.root_names(path).into())),
+            Some((carry, CarriedDir::Roots(path))) => {
+                Some((carry, path, carry.root_names(path).into()))
+            }
             Some((carry, CarriedDir::Within(path))) => Some((carry, path, carry.names(path)?)),
             None => None,
         };
-        // Whether it is there, or only in the directory's list, is asked of those alone that layers speak of.
+        // Whether it is there, or only in the directory's list, is asked of those alone that layers
+        // speak of.
         let is_carried = |name: &EntryName| {
             carried
                 .as_ref()
@@ -181,7 +190,10 @@ impl Workspace {
                     let is_listed = names
                         .binary_search_by_key(&cookie, |listed| listed.cookie)
                         .is_ok();
-                    is_listed && carry.node(&path.join(name)).is_ok_and(|node| node.is_some())
+                    is_listed
+                        && carry
+                            .node(&path.join(name))
+                            .is_ok_and(|node| node.is_some())
                 })
         };
         let layers = deltas_bottom_up(state, dir.ino);
@@ -209,7 +221,8 @@ impl Workspace {
         if cookie < FIRST_CARRIED
             && let Some(base_dir) = &base_dir
         {
-            let first = usize::try_from((cookie + 1).saturating_sub(FIRST_BASE)).unwrap_or(usize::MAX);
+            let first =
+                usize::try_from((cookie + 1).saturating_sub(FIRST_BASE)).unwrap_or(usize::MAX);
             for (index, entry) in base_dir.entries.iter().enumerate().skip(first) {
                 if batch.len() == limit {
                     return Ok(batch);
@@ -293,8 +306,8 @@ impl Workspace {
     }
 }
 
-/// What the layers say of the directory, the oldest first, the open one last: each with the number above which those of its
-/// names are. Those that say nothing are left out.
+/// What the layers say of the directory, the oldest first, the open one last: each with the number
+/// above which those of its names are. Those that say nothing are left out.
 fn deltas_bottom_up(state: &State, ino: Ino) -> Vec<(u64, &DirDelta)> {
     let mut end = ARRIVALS;
     let indexes = state.stack.indexes().rev();
@@ -303,5 +316,7 @@ fn deltas_bottom_up(state: &State, ino: Ino) -> Vec<(u64, &DirDelta)> {
         end = end.saturating_add(index.span().saturating_mul(ARRIVALS));
         (band, index.dir(ino))
     });
-    bands.filter_map(|(band, delta)| Some((band, delta?))).collect()
+    bands
+        .filter_map(|(band, delta)| Some((band, delta?)))
+        .collect()
 }

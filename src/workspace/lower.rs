@@ -99,7 +99,9 @@ impl Workspace {
         let len = usize::try_from(node.size).map_err(|_| FsError::TooLarge)?;
         if let Content::Own(content) = node.content {
             let mut bytes = vec![0; len];
-            let read = state.stack.read_content(content, node.size, 0, &mut bytes)?;
+            let read = state
+                .stack
+                .read_content(content, node.size, 0, &mut bytes)?;
             bytes.truncate(read);
             return Ok(bytes);
         }
@@ -115,7 +117,11 @@ impl Workspace {
         };
         let carry = self.carry.clone().ok_or(FsError::Stale)?;
         let path = carried.path.clone();
-        Ok(Bytes::Carried(CarriedFile { carry, path, version }))
+        Ok(Bytes::Carried(CarriedFile {
+            carry,
+            path,
+            version,
+        }))
     }
 
     pub(super) fn fetch(&self, bytes: Bytes) -> Result<Option<Lower>, FsError> {

@@ -1,13 +1,16 @@
 //! Operations that change names and attributes.
 //!
-//! Permissions are not checked here: the kernel does it (`default_permissions`) wherever the caller could be refused.
+//! Permissions are not checked here: the kernel does it (`default_permissions`) wherever the caller
+//! could be refused.
 
 use super::acl;
 use super::backing::cut_pinned;
 use super::copy_up::Fetched;
 use super::edit::Edit;
 use super::error::FsError;
-use super::flags::{check_may_add, check_may_change, check_may_remove, check_may_set, inherit_flags};
+use super::flags::{
+    check_may_add, check_may_change, check_may_remove, check_may_set, inherit_flags,
+};
 use super::fs::{Found, Place, State, Workspace};
 use super::ops::{Caller, RenameMode, SetAttr, SetTime};
 use super::privileges::{S_ISGID, take_privileges};
@@ -35,8 +38,8 @@ impl NewNode {
         content: Content::Empty,
     };
 
-    /// The caller's, or in a set-group-id directory that group's. What the directory's default ACL does not decide, the
-    /// caller's umask does; some flags are the directory's.
+    /// The caller's, or in a set-group-id directory that group's. What the directory's default ACL
+    /// does not decide, the caller's umask does; some flags are the directory's.
     pub fn into_node(self, caller: Caller, dir: &Node, now: Timestamp) -> Result<Node, FsError> {
         let inherits_group = dir.perm & S_ISGID != 0;
         let is_dir = self.kind == FileKind::Directory;
@@ -71,8 +74,8 @@ impl NewNode {
 }
 
 impl Workspace {
-    /// Makes a regular file, fifo, socket or device node and counts one lookup of it. In a set-group-id directory the
-    /// new node gets its group.
+    /// Makes a regular file, fifo, socket or device node and counts one lookup of it. In a
+    /// set-group-id directory the new node gets its group.
     pub fn mknod(
         &self,
         caller: Caller,
@@ -97,7 +100,13 @@ impl Workspace {
     }
 
     /// Makes a directory and counts one lookup of it.
-    pub fn mkdir(&self, caller: Caller, parent: Ino, name: &[u8], mode: u32) -> Result<Attr, FsError> {
+    pub fn mkdir(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<Attr, FsError> {
         let perm = (mode & 0o7777) as u16;
         let new = NewNode {
             kind: FileKind::Directory,
@@ -110,7 +119,13 @@ impl Workspace {
     }
 
     /// Makes a symlink and counts one lookup of it.
-    pub fn symlink(&self, caller: Caller, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr, FsError> {
+    pub fn symlink(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Attr, FsError> {
         if target.is_empty() {
             return Err(FsError::NotFound);
         }
@@ -127,7 +142,13 @@ impl Workspace {
         self.make(caller, parent, name, new)
     }
 
-    fn make(&self, caller: Caller, parent: Ino, name: &[u8], new: NewNode) -> Result<Attr, FsError> {
+    fn make(
+        &self,
+        caller: Caller,
+        parent: Ino,
+        name: &[u8],
+        new: NewNode,
+    ) -> Result<Attr, FsError> {
         let name = EntryName::new(name)?;
         let mut state = self.write_state();
         let dir = self.find_dir(&state, parent)?;
@@ -167,7 +188,13 @@ impl Workspace {
     }
 
     /// Gives the node another name and counts one lookup of it.
-    pub fn link(&self, _caller: Caller, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Result<Attr, FsError> {
+    pub fn link(
+        &self,
+        _caller: Caller,
+        ino: Ino,
+        new_parent: Ino,
+        new_name: &[u8],
+    ) -> Result<Attr, FsError> {
         let name = EntryName::new(new_name)?;
         let mut state = self.write_state();
         let found = self.find(&state, ino)?;
@@ -216,7 +243,12 @@ impl Workspace {
     }
 
     /// Takes a name from what is no directory; the node that had it.
-    pub(super) fn unlink_in(&self, state: &mut State, dir: &Found, name: &EntryName) -> Result<Ino, FsError> {
+    pub(super) fn unlink_in(
+        &self,
+        state: &mut State,
+        dir: &Found,
+        name: &EntryName,
+    ) -> Result<Ino, FsError> {
         let found = self
             .child(state, dir, name.as_bytes())?
             .ok_or(FsError::NotFound)?;
@@ -242,7 +274,12 @@ impl Workspace {
     }
 
     /// Removes an empty directory; the number it had.
-    pub(super) fn rmdir_in(&self, state: &mut State, dir: &Found, name: &EntryName) -> Result<Ino, FsError> {
+    pub(super) fn rmdir_in(
+        &self,
+        state: &mut State,
+        dir: &Found,
+        name: &EntryName,
+    ) -> Result<Ino, FsError> {
         let found = self
             .child(state, dir, name.as_bytes())?
             .ok_or(FsError::NotFound)?;
@@ -311,12 +348,15 @@ impl Workspace {
             }
         }
         match (mode, target) {
-            (RenameMode::Exchange, Some(target)) => {
-                self.exchange(&mut state, (&from, &name, &found), (&to, &new_name, &target))
-            }
+            (RenameMode::Exchange, Some(target)) => self.exchange(
+                &mut state,
+                (&from, &name, &found),
+                (&to, &new_name, &target),
+            ),
             (RenameMode::LeaveDevice { .. }, target) => {
                 let dir_node = self.node(&state, &from)?;
-                let left = NewNode::OVERLAY_WHITEOUT.into_node(caller, &dir_node, Timestamp::now())?;
+                let left =
+                    NewNode::OVERLAY_WHITEOUT.into_node(caller, &dir_node, Timestamp::now())?;
                 self.move_name(
                     &mut state,
                     (&from, &name, &found),
@@ -324,7 +364,12 @@ impl Workspace {
                     Some(left),
                 )
             }
-            (_, target) => self.move_name(&mut state, (&from, &name, &found), (&to, &new_name, target), None),
+            (_, target) => self.move_name(
+                &mut state,
+                (&from, &name, &found),
+                (&to, &new_name, target),
+                None,
+            ),
         }?;
         drop(state);
         self.sync_names_if_flagged(&[parent, new_parent])
@@ -345,7 +390,9 @@ impl Workspace {
             match (is_dir, target_is_dir) {
                 (true, false) => return Err(FsError::NotADirectory),
                 (false, true) => return Err(FsError::IsADirectory),
-                (true, true) if !self.is_empty_dir(state, target)? => return Err(FsError::NotEmpty),
+                (true, true) if !self.is_empty_dir(state, target)? => {
+                    return Err(FsError::NotEmpty);
+                }
                 _ => {}
             }
         }
@@ -364,7 +411,10 @@ impl Workspace {
         edit.put_name(to, new_name, found.ino)?;
         edit.node_mut(found)?.ctime = now;
         edit.touch_dir(from, -i64::from(is_dir))?;
-        edit.touch_dir(to, i64::from(is_dir) - i64::from(is_dir && target.is_some()))?;
+        edit.touch_dir(
+            to,
+            i64::from(is_dir) - i64::from(is_dir && target.is_some()),
+        )?;
         edit.commit()
     }
 
@@ -391,7 +441,12 @@ impl Workspace {
     }
 
     /// Whether `dir` is the directory `ancestor` or lies beneath it.
-    pub(super) fn is_beneath(&self, state: &State, dir: &Found, ancestor: Ino) -> Result<bool, FsError> {
+    pub(super) fn is_beneath(
+        &self,
+        state: &State,
+        dir: &Found,
+        ancestor: Ino,
+    ) -> Result<bool, FsError> {
         let origin_path = |ino| Some(state.stack.node(ino)?.origin.as_ref()?.path.clone());
         let mut ino = dir.ino;
         let mut base_path = match &dir.place {

@@ -11,8 +11,8 @@ use tine_path::{EntryName, RepoPath};
 const DEEP: usize = 4096;
 
 impl Workspace {
-    /// A path of each of these nodes that has one and is not a directory; of several names any. Takes time with what the layers
-    /// name.
+    /// A path of each of these nodes that has one and is not a directory; of several names any.
+    /// Takes time with what the layers name.
     pub fn paths_of_files(&self, numbers: &HashSet<Ino>) -> HashMap<Ino, RepoPath> {
         let state = self.read_state();
         let mut entries: HashMap<Ino, (Ino, EntryName)> = HashMap::new();

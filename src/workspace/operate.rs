@@ -1,5 +1,6 @@
-//! What tine's commands do to a fork by path: moving, removing, writing. Each is one step, in one record, announced to the
-//! mount, and an operation that can be taken back ([`operations`](super::operations)).
+//! What tine's commands do to a fork by path: moving, removing, writing. Each is one step, in one
+//! record, announced to the mount, and an operation that can be taken back
+//! ([`operations`](super::operations)).
 //!
 //! Modes are not asked: whoever may ask the daemon owns the fork. Flags of `chattr` hold.
 
@@ -82,8 +83,8 @@ fn changeable(path: RepoPath) -> Result<RepoPath, OperationError> {
 }
 
 impl Workspace {
-    /// Moves what is at `from`, a symlink itself: to `to`, or into it where that is a directory. A directory is never
-    /// replaced. The node keeps all but the time of its last change.
+    /// Moves what is at `from`, a symlink itself: to `to`, or into it where that is a directory. A
+    /// directory is never replaced. The node keeps all but the time of its last change.
     pub fn move_path(
         &self,
         by: By<'_>,
@@ -106,10 +107,14 @@ impl Workspace {
     }
 
     /// Where something called `name` goes that is moved to `to`.
-    fn destination(&self, to: &RepoPath, name: &EntryName, into: bool) -> Result<RepoPath, OperationError> {
+    fn destination(
+        &self,
+        to: &RepoPath,
+        name: &EntryName,
+        into: bool,
+    ) -> Result<RepoPath, OperationError> {
         let place = self.follow(to, Last::Keep)?;
-        let is_dir =
-            |path: &RepoPath| matches!(self.resolve(path), Ok(attr) if attr.kind == FileKind::Directory);
+        let is_dir = |path: &RepoPath| matches!(self.resolve(path), Ok(attr) if attr.kind == FileKind::Directory);
         if let Ok(dir) = self.follow(to, Last::Follow)
             && is_dir(&dir)
         {
@@ -124,8 +129,8 @@ impl Workspace {
         }
     }
 
-    /// Removes what is at these paths, symlinks themselves, directories only if `recursive`: all of it in one step, or
-    /// nothing. What was removed, sorted, without what was beneath another.
+    /// Removes what is at these paths, symlinks themselves, directories only if `recursive`: all of
+    /// it in one step, or nothing. What was removed, sorted, without what was beneath another.
     pub fn remove_paths(
         &self,
         by: By<'_>,
@@ -163,8 +168,8 @@ impl Workspace {
         })
     }
 
-    /// Replaces the content of the regular file at `path`, which keeps its mode, or makes that file. A symlink is not
-    /// followed at the end.
+    /// Replaces the content of the regular file at `path`, which keeps its mode, or makes that
+    /// file. A symlink is not followed at the end.
     pub fn put_file(
         &self,
         by: By<'_>,
@@ -182,18 +187,27 @@ impl Workspace {
                 Ok(attr) if attr.kind == FileKind::Regular => Some(attr.ino),
                 _ => None,
             };
-            let put = self.operate_with(by, OperationKind::Write, Some(staged), ino, |doing, content| {
-                put_in(doing, by, &path, (content, size), ino, options)
-            })?;
+            let put = self.operate_with(
+                by,
+                OperationKind::Write,
+                Some(staged),
+                ino,
+                |doing, content| put_in(doing, by, &path, (content, size), ino, options),
+            )?;
             if let Some(created) = put {
-                return Ok(Written { path, size, created });
+                return Ok(Written {
+                    path,
+                    size,
+                    created,
+                });
             }
         }
     }
 
-    /// Replaces the content of the regular file at `path` by what `edit` makes of it: nobody else writes to the file in
-    /// between, through the mount or by another operation. A symlink is not followed at the end. Where `edit` fails nothing
-    /// happens, nor where the file has more than `max_bytes` bytes ([`FsError::TooLarge`]).
+    /// Replaces the content of the regular file at `path` by what `edit` makes of it: nobody else
+    /// writes to the file in between, through the mount or by another operation. A symlink is not
+    /// followed at the end. Where `edit` fails nothing happens, nor where the file has more than
+    /// `max_bytes` bytes ([`FsError::TooLarge`]).
     pub fn edit_file<E: From<OperationError>>(
         &self,
         by: By<'_>,
@@ -250,7 +264,14 @@ impl Workspace {
             |doing, content| {
                 let found = doing.find(path)?.and_then(|named| named.found);
                 match found.is_some_and(|found| found.ino == ino) {
-                    true => put_in(doing, by, path, (content, size), Some(ino), PutOptions::default()),
+                    true => put_in(
+                        doing,
+                        by,
+                        path,
+                        (content, size),
+                        Some(ino),
+                        PutOptions::default(),
+                    ),
                     false => Ok(None),
                 }
             },
@@ -280,9 +301,10 @@ impl Workspace {
         Ok(bytes)
     }
 
-    /// Notes that the whole fork was exchanged, whose state before is kept as the snapshot `before`: taking that back
-    /// ([`OperationError::IsSwitch`]) is going to that snapshot, and this again, with the operation that is taken back or done
-    /// again by it. To be called on what the fork is now. The operation's number.
+    /// Notes that the whole fork was exchanged, whose state before is kept as the snapshot
+    /// `before`: taking that back ([`OperationError::IsSwitch`]) is going to that snapshot, and
+    /// this again, with the operation that is taken back or done again by it. To be called on what
+    /// the fork is now. The operation's number.
     pub fn record_switch(
         &self,
         by: By<'_>,
@@ -302,8 +324,8 @@ impl Workspace {
         })
     }
 
-    /// Copies what is carried at `path` into the layer where it is small: it is to be the fork's own from now on, in the attic
-    /// or elsewhere, whatever the main checkout does.
+    /// Copies what is carried at `path` into the layer where it is small: it is to be the fork's
+    /// own from now on, in the attic or elsewhere, whatever the main checkout does.
     fn own_at(&self, path: &RepoPath) -> Result<(), OperationError> {
         let carried = {
             let state = self.read_state();
@@ -325,8 +347,8 @@ impl Workspace {
         acted.ok_or(OperationError::Root)
     }
 
-    /// As [`Workspace::operate`], with a content and while nobody writes to the node `ino`. `None` where `act` says so, or the
-    /// content is not the open layer's any more: then nothing happened.
+    /// As [`Workspace::operate`], with a content and while nobody writes to the node `ino`. `None`
+    /// where `act` says so, or the content is not the open layer's any more: then nothing happened.
     fn operate_with<T>(
         &self,
         by: By<'_>,
@@ -343,7 +365,8 @@ impl Workspace {
         self.operate_locked(by, kind, staged, (journal, contents), act)
     }
 
-    /// As [`Workspace::operate_with`], for who has locked the journal, and the node's content where there is one.
+    /// As [`Workspace::operate_with`], for who has locked the journal, and the node's content where
+    /// there is one.
     fn operate_locked<T>(
         &self,
         by: By<'_>,
@@ -379,7 +402,8 @@ impl Workspace {
                 return other.map(|_| None);
             }
         };
-        self.complete(journal, state, contents, done).map_err(at())?;
+        self.complete(journal, state, contents, done)
+            .map_err(at())?;
         Ok(Some(value))
     }
 
@@ -426,7 +450,8 @@ impl Workspace {
         self.sync_names_if_flagged(&dirs)
     }
 
-    /// Brings a content to where the layer keeps it, as far as that can be done while others use the fork.
+    /// Brings a content to where the layer keeps it, as far as that can be done while others use
+    /// the fork.
     fn stage(&self, path: &RepoPath, content: NewContent<'_>) -> Result<Staged, OperationError> {
         let unread = |source| OperationError::Source {
             path: path.clone(),

@@ -68,8 +68,8 @@ pub enum RenameMode {
     NoReplace,
     /// `RENAME_EXCHANGE`
     Exchange,
-    /// `RENAME_WHITEOUT`, with `RENAME_NOREPLACE` or without: a character device 0/0 takes the old name, in the same
-    /// step. To an overlay file system above it says that nothing is there.
+    /// `RENAME_WHITEOUT`, with `RENAME_NOREPLACE` or without: a character device 0/0 takes the old
+    /// name, in the same step. To an overlay file system above it says that nothing is there.
     LeaveDevice {
         replace: bool,
     },
@@ -104,7 +104,8 @@ pub struct DirEntry {
     pub name: EntryName,
     pub ino: Ino,
     pub kind: FileKind,
-    /// Where a listing that ends after this entry goes on. Stable while entries come and go; below 2⁶³.
+    /// Where a listing that ends after this entry goes on. Stable while entries come and go; below
+    /// 2⁶³.
     pub cookie: u64,
     /// Whether it is the main checkout's, where it may change without anybody telling.
     pub is_carried: bool,

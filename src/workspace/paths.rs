@@ -1,4 +1,5 @@
-//! Operations by path, for those who do not come through the kernel. What they change is announced to the mount.
+//! Operations by path, for those who do not come through the kernel. What they change is announced
+//! to the mount.
 
 use std::collections::BTreeSet;
 
@@ -35,9 +36,13 @@ impl Workspace {
         content
     }
 
-    /// The content of the regular file at `path`, for those whom nothing else concerns; `None` where there is no such file,
-    /// or one of more than `max_bytes`.
-    pub fn read_regular(&self, path: &RepoPath, max_bytes: u64) -> Result<Option<Vec<u8>>, FsError> {
+    /// The content of the regular file at `path`, for those whom nothing else concerns; `None`
+    /// where there is no such file, or one of more than `max_bytes`.
+    pub fn read_regular(
+        &self,
+        path: &RepoPath,
+        max_bytes: u64,
+    ) -> Result<Option<Vec<u8>>, FsError> {
         let found = match self.hold(path) {
             Ok(found) => found,
             Err(FsError::NotFound | FsError::NotADirectory) => return Ok(None),
@@ -68,14 +73,25 @@ impl Workspace {
         }
     }
 
-    /// Replaces the content of the file at `path`, making it (mode 0666 less the umask) where it is missing. Announced
-    /// to the mount.
-    pub fn write_path(&self, caller: Caller, path: &RepoPath, content: &[u8]) -> Result<(), FsError> {
+    /// Replaces the content of the file at `path`, making it (mode 0666 less the umask) where it is
+    /// missing. Announced to the mount.
+    pub fn write_path(
+        &self,
+        caller: Caller,
+        path: &RepoPath,
+        content: &[u8],
+    ) -> Result<(), FsError> {
         self.put_path(caller, path, content, true)
     }
 
-    /// As [`Workspace::write_path`], whatever flags the file or its directory has: for what tine itself must keep right.
-    pub(super) fn repair_path(&self, caller: Caller, path: &RepoPath, content: &[u8]) -> Result<(), FsError> {
+    /// As [`Workspace::write_path`], whatever flags the file or its directory has: for what tine
+    /// itself must keep right.
+    pub(super) fn repair_path(
+        &self,
+        caller: Caller,
+        path: &RepoPath,
+        content: &[u8],
+    ) -> Result<(), FsError> {
         self.put_path(caller, path, content, false)
     }
 
@@ -123,7 +139,10 @@ impl Workspace {
         let mut edit = Edit::new(self, state);
         let now = edit.now;
         let node = edit.node_mut(found)?;
-        (node.content, node.size) = (stored.map_or(Content::Empty, Content::Own), content.len() as u64);
+        (node.content, node.size) = (
+            stored.map_or(Content::Empty, Content::Own),
+            content.len() as u64,
+        );
         (node.mtime, node.ctime) = (now, now);
         if !caller.is_privileged() {
             take_privileges(node, caller);
@@ -216,7 +235,10 @@ impl Workspace {
             (dir.ino, removed, steps)
         };
         self.announce_steps(
-            [Invalidation::Entry { parent, name }, Invalidation::Node(removed)],
+            [
+                Invalidation::Entry { parent, name },
+                Invalidation::Node(removed),
+            ],
             steps,
         );
         Ok(())

@@ -1,8 +1,8 @@
-//! What a program's file grants to whoever runs it: set-user-id, set-group-id, and capabilities. All of it is void as
-//! soon as another could have changed the file.
+//! What a program's file grants to whoever runs it: set-user-id, set-group-id, and capabilities.
+//! All of it is void as soon as another could have changed the file.
 //!
-//! From whom changes the file and may set those bits (root) only the capabilities are taken, and that the kernel does by
-//! itself, removing the attribute.
+//! From whom changes the file and may set those bits (root) only the capabilities are taken, and
+//! that the kernel does by itself, removing the attribute.
 
 use super::ops::Caller;
 use tine_attr::FileKind;
@@ -32,12 +32,12 @@ pub(super) fn take_privileges(node: &mut Node, caller: Caller) -> bool {
     loses
 }
 
-/// The mode's bits that are left. Set-group-id where the group may not execute grants nothing, and stays for a member of
-/// the group.
+/// The mode's bits that are left. Set-group-id where the group may not execute grants nothing, and
+/// stays for a member of the group.
 fn left_by(node: &Node, caller: Caller) -> u16 {
     let perm = node.perm & !S_ISUID;
-    let stays =
-        perm & (S_ISGID | S_IXGRP) == S_ISGID && (caller.is_privileged() || caller.is_in_group(node.gid));
+    let stays = perm & (S_ISGID | S_IXGRP) == S_ISGID
+        && (caller.is_privileged() || caller.is_in_group(node.gid));
     match stays {
         true => perm,
         false => perm & !S_ISGID,

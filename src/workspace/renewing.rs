@@ -1,13 +1,17 @@
 //! Modification times of files that are brought back when a fork goes to another state.
 //!
-//! A build tool must see each source that a restore or a reset replaces as git shows it after a checkout: changed now. So files whose
-//! content differs from what the fork shows get the time of now; those that have the same content keep the time that they show. What
-//! git ignores keeps the time that it had in that state: an output that was out of date there must not seem newer than its sources.
+//! A build tool must see each source that a restore or a reset replaces as git shows it after a
+//! checkout: changed now. So files whose content differs from what the fork shows get the time of
+//! now; those that have the same content keep the time that they show. What git ignores keeps the
+//! time that it had in that state: an output that was out of date there must not seem newer than
+//! its sources.
 //!
-//! A file that git neither tracks nor ignores may be either, a new source or an output in a project that ignores none. It gets the time
-//! of now, and whatever was newer than it in that state, and is not ignored, becomes newer than it again.
+//! A file that git neither tracks nor ignores may be either, a new source or an output in a project
+//! that ignores none. It gets the time of now, and whatever was newer than it in that state, and is
+//! not ignored, becomes newer than it again.
 //!
-//! A directory in which a name comes or goes gets the time of now, too, and another one keeps the time that it shows.
+//! A directory in which a name comes or goes gets the time of now, too, and another one keeps the
+//! time that it shows.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,10 +25,12 @@ use tine_git::{Base, GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, TreeEntryKind
 use tine_layer::{Content, Node, Touched};
 use tine_path::{EntryName, RepoPath};
 
-/// A file of more bytes that two states hold differently counts as changed: nobody waits for it to be compared.
+/// A file of more bytes that two states hold differently counts as changed: nobody waits for it to
+/// be compared.
 const MAX_COMPARED: u64 = 1 << 20;
 
-/// Times for files that come at one moment: in the order of those that they had, a nanosecond apart.
+/// Times for files that come at one moment: in the order of those that they had, a nanosecond
+/// apart.
 pub(super) struct InOrder {
     time: Timestamp,
     before: Option<Timestamp>,
@@ -75,15 +81,17 @@ impl<'a> Outputs<'a> {
     }
 
     pub fn has(&mut self, path: &RepoPath) -> bool {
-        let is_ignored = |rules: &mut IgnoreRules<'a>| rules.is_ignored(path, false).unwrap_or(false);
+        let is_ignored =
+            |rules: &mut IgnoreRules<'a>| rules.is_ignored(path, false).unwrap_or(false);
         self.rules.as_mut().is_some_and(is_ignored) && !self.is_tracked(path)
     }
 }
 
 impl Workspace {
-    /// Returns the nodes that give the files of `to`, a state that this fork is about to go to, the times that they must have there.
-    /// Costs O(what one of the two states has in a layer that the other has not, and the names in the directories above that), and
-    /// O(what the layers of `to` have) where a file comes back that git neither tracks nor ignores.
+    /// Returns the nodes that give the files of `to`, a state that this fork is about to go to, the
+    /// times that they must have there. Costs O(what one of the two states has in a layer that the
+    /// other has not, and the names in the directories above that), and O(what the layers of `to`
+    /// have) where a file comes back that git neither tracks nor ignores.
     pub(super) fn renewed_in(&self, to: &Workspace) -> Result<InoMap<Node>, FsError> {
         let (Paths { files, mut dirs }, now) = (self.differing(to)?, Timestamp::now());
         let base = to.base();
@@ -127,7 +135,14 @@ impl Workspace {
         let mut renew = |ino: Ino, node: Node, mtime: Timestamp| {
             if mtime != node.mtime {
                 let ctime = now;
-                renewed.insert(ino, Node { mtime, ctime, ..node });
+                renewed.insert(
+                    ino,
+                    Node {
+                        mtime,
+                        ctime,
+                        ..node
+                    },
+                );
             }
         };
         for (ino, (mtime, node)) in same {
@@ -194,7 +209,8 @@ impl Workspace {
         Ok(paths.files)
     }
 
-    /// Whether the file of this view has the bytes of the one of `to`: told without reading where it can be.
+    /// Whether the file of this view has the bytes of the one of `to`: told without reading where
+    /// it can be.
     fn is_same(&self, before: &Node, to: &Workspace, node: &Node) -> Result<bool, FsError> {
         if before.kind != node.kind || before.size != node.size {
             return Ok(false);
@@ -215,8 +231,8 @@ impl Workspace {
         Ok(self.whole(&self.read_state(), before)? == to.whole(&to.read_state(), node)?)
     }
 
-    /// The paths at which a layer that only one of the two states has says something, or at which their bases differ. Directories are
-    /// those of `to`.
+    /// The paths at which a layer that only one of the two states has says something, or at which
+    /// their bases differ. Directories are those of `to`.
     fn differing(&self, to: &Workspace) -> Result<Paths, FsError> {
         let (mut paths, mut named) = (Paths::default(), BTreeSet::new());
         let mut touched = Touched::default();
@@ -226,7 +242,8 @@ impl Workspace {
             let differing = differing_layers(here.stack.frozen(), there.stack.frozen());
             for index in std::iter::once(here.stack.open_layer().index()).chain(differing) {
                 touched.add_layer(index, |_| true);
-                // What no layer of `to` speaks of is there as its base has it, and known by where that is.
+                // What no layer of `to` speaks of is there as its base has it, and known by where
+                // that is.
                 for (ino, node) in index.nodes() {
                     let origin = node.origin.as_ref().map(|origin| origin.path.clone());
                     match node.kind {
@@ -256,17 +273,26 @@ impl Workspace {
         }
         for path in named {
             match to.resolve(&path) {
-                Ok(attr) if attr.kind == FileKind::Directory => to.add_beneath_to(&path, &mut paths)?,
+                Ok(attr) if attr.kind == FileKind::Directory => {
+                    to.add_beneath_to(&path, &mut paths)?
+                }
                 Ok(_) => drop(paths.files.insert(path)),
                 Err(FsError::NotFound | FsError::NotADirectory) => {}
                 Err(error) => return Err(error),
             }
         }
-        // A file of the base in a directory that was renamed is found by its name in the view that has a node for it.
+        // A file of the base in a directory that was renamed is found by its name in the view that
+        // has a node for it.
         for view in [self, to] {
             view.add_touched(touched.clone(), to, &mut paths)?;
         }
-        for BaseDifference { dir, name, old, new } in base_differences(&self.base(), &to.base())? {
+        for BaseDifference {
+            dir,
+            name,
+            old,
+            new,
+        } in base_differences(&self.base(), &to.base())?
+        {
             let path = dir.join(&name);
             for (view, entry) in [(self, old), (to, new)] {
                 if let Some((TreeEntryKind::Directory, _)) = entry {
@@ -281,7 +307,12 @@ impl Workspace {
     }
 
     /// Adds where this view has what was touched, and what `of` has beneath directories among that.
-    fn add_touched(&self, touched: Touched, of: &Workspace, paths: &mut Paths) -> Result<(), FsError> {
+    fn add_touched(
+        &self,
+        touched: Touched,
+        of: &Workspace,
+        paths: &mut Paths,
+    ) -> Result<(), FsError> {
         let Changed::Paths(found) = self.paths_touched(touched)? else {
             return of.add_beneath_to(&RepoPath::root(), paths);
         };

@@ -1,18 +1,21 @@
-//! Text shown in place of what files hold: what a person has in an editor and has not saved. It is in memory only: no layer
-//! has it, so no commit, diff, status or snapshot does.
+//! Text shown in place of what files hold: what a person has in an editor and has not saved. It is
+//! in memory only: no layer has it, so no commit, diff, status or snapshot does.
 //!
-//! What is shown is a path, not a node: the text appears at the regular file that the path leads to now, whichever that is,
-//! and at none of the file's other names. Each text is a node of its own (a *text node*), whose number no other node ever has:
+//! What is shown is a path, not a node: the text appears at the regular file that the path leads to
+//! now, whichever that is, and at none of the file's other names. Each text is a node of its own (a
+//! *text node*), whose number no other node ever has:
 //!
 //! ```text
 //! name ─┬─► the file, as always         for whoever records files, or writes to this one
 //!       └─► the text's node, immutable  for everybody else
 //! ```
 //!
-//! So the kernel's cache and mappings of one are never those of the other, nobody reads half of one text and half of the
-//! next, and whoever has a text open goes on reading it, as with a file that was replaced.
+//! So the kernel's cache and mappings of one are never those of the other, nobody reads half of one
+//! text and half of the next, and whoever has a text open goes on reading it, as with a file that
+//! was replaced.
 //!
-//! A text node holds one lookup of its file, so that whatever is asked of it beside bytes, size and times can be asked of the file.
+//! A text node holds one lookup of its file, so that whatever is asked of it beside bytes, size and
+//! times can be asked of the file.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -25,8 +28,8 @@ use super::fs::{Invalidation, Workspace};
 use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use tine_path::RepoPath;
 
-/// Numbers of text nodes are counted down from here. Those of a fork's new nodes are counted up from the top bit and come
-/// nowhere near.
+/// Numbers of text nodes are counted down from here. Those of a fork's new nodes are counted up
+/// from the top bit and come nowhere near.
 const LAST: u64 = u64::MAX - 1;
 const FIRST: u64 = LAST - (1 << 48);
 
@@ -40,7 +43,8 @@ struct Table {
     nodes: InoMap<TextNode>,
     /// How many numbers were given.
     numbers: u64,
-    /// When files ceased to be hidden by a text that is newer than they are: what was made from that text must be made again.
+    /// When files ceased to be hidden by a text that is newer than they are: what was made from
+    /// that text must be made again.
     uncovered: InoMap<Timestamp>,
     editors: HashSet<u32>,
 }
@@ -97,7 +101,8 @@ pub fn is_text_node(ino: Ino) -> bool {
 }
 
 impl Workspace {
-    /// Shows `text` at `path` from now on, or with `None` what is there. Programs see it when this returns.
+    /// Shows `text` at `path` from now on, or with `None` what is there. Programs see it when this
+    /// returns.
     pub fn show_text(&self, path: &RepoPath, text: Option<Arc<[u8]>>) {
         let ended = {
             let mut table = self.shown.0.lock();
@@ -144,7 +149,10 @@ impl Workspace {
             return Vec::new();
         };
         let file = self.child(&state, &parent, name.as_bytes());
-        let file = file.ok().flatten().map(|file| Invalidation::Attributes(file.ino));
+        let file = file
+            .ok()
+            .flatten()
+            .map(|file| Invalidation::Attributes(file.ino));
         let parent = parent.ino;
         let mut names = vec![Invalidation::Entry { parent, name }];
         names.extend(file);
@@ -157,15 +165,15 @@ impl Workspace {
         paths.iter().flat_map(|path| self.names_of(path)).collect()
     }
 
-    /// Has the kernel ask again for all paths that are shown, after names were changed through it, and for the attributes of
-    /// these files.
+    /// Has the kernel ask again for all paths that are shown, after names were changed through it,
+    /// and for the attributes of these files.
     pub fn announce_shown(&self, files: &[Ino]) {
         let files = files.iter().copied().map(Invalidation::Attributes);
         self.announce(files.chain(self.shown_names()));
     }
 
-    /// Whether a path is shown that ends in `name`. Where the name stands in such a path, the kernel must ask for it each
-    /// time.
+    /// Whether a path is shown that ends in `name`. Where the name stands in such a path, the
+    /// kernel must ask for it each time.
     pub fn is_name_shown(&self, name: &[u8]) -> bool {
         let table = self.shown.0.lock();
         table.paths.keys().any(|path| ends_in(path, name))
@@ -183,8 +191,9 @@ impl Workspace {
         names.collect()
     }
 
-    /// What `name` in the directory `parent` leads to for whoever sees texts: takes the lookup of `file`, which is there, and
-    /// gives one of the text's node for it. `None`, with the lookup left, where nothing is shown.
+    /// What `name` in the directory `parent` leads to for whoever sees texts: takes the lookup of
+    /// `file`, which is there, and gives one of the text's node for it. `None`, with the lookup
+    /// left, where nothing is shown.
     pub fn lookup_text(&self, parent: Ino, name: &[u8], file: &Attr) -> Option<Attr> {
         if file.kind != FileKind::Regular {
             return None;
@@ -233,7 +242,9 @@ impl Workspace {
         };
         let state = self.read_state();
         paths.into_iter().find(|path| {
-            let dir = path.split_last().map(|(dir, _)| self.walk_dir(&state, &dir));
+            let dir = path
+                .split_last()
+                .map(|(dir, _)| self.walk_dir(&state, &dir));
             matches!(dir, Some(Ok(dir)) if dir.ino == parent)
         })
     }
@@ -244,7 +255,11 @@ impl Workspace {
             return Ok(ino);
         }
         let table = self.shown.0.lock();
-        table.nodes.get(&ino).map(|node| node.file).ok_or(FsError::Stale)
+        table
+            .nodes
+            .get(&ino)
+            .map(|node| node.file)
+            .ok_or(FsError::Stale)
     }
 
     /// The bytes of a text node.
@@ -282,7 +297,8 @@ impl Workspace {
         }
     }
 
-    /// A file's attributes as programs are to have them: what was made from a text that is shown no more is older than the file.
+    /// A file's attributes as programs are to have them: what was made from a text that is shown no
+    /// more is older than the file.
     pub fn uncovered(&self, mut attr: Attr) -> Attr {
         if let Some(since) = self.shown.0.lock().uncovered.get(&attr.ino) {
             attr.mtime = attr.mtime.max(*since);
@@ -296,7 +312,8 @@ impl Workspace {
         self.shown.0.lock().uncovered.remove(&ino);
     }
 
-    /// Sets which processes are editors: they are to see what they saved, not what they have yet to save.
+    /// Sets which processes are editors: they are to see what they saved, not what they have yet to
+    /// save.
     pub fn set_editors(&self, processes: HashSet<u32>) {
         self.shown.0.lock().editors = processes;
     }
@@ -341,5 +358,6 @@ impl ShownText {
 }
 
 fn ends_in(path: &RepoPath, name: &[u8]) -> bool {
-    path.split_last().is_some_and(|(_, last)| last.as_bytes() == name)
+    path.split_last()
+        .is_some_and(|(_, last)| last.as_bytes() == name)
 }

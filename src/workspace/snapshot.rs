@@ -59,7 +59,8 @@ impl SnapshotReason {
     }
 }
 
-/// How often a fork's snapshots are taken by themselves, where anything was written: in words `30s`, `5m`, `2h` or `100ops`.
+/// How often a fork's snapshots are taken by themselves, where anything was written: in words
+/// `30s`, `5m`, `2h` or `100ops`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum SnapshotEvery {
@@ -97,7 +98,8 @@ impl TryFrom<String> for SnapshotEvery {
     type Error = String;
 
     fn try_from(word: String) -> Result<SnapshotEvery, String> {
-        SnapshotEvery::parse(&word).ok_or_else(|| format!("{word:?} is no time and no number of changes"))
+        SnapshotEvery::parse(&word)
+            .ok_or_else(|| format!("{word:?} is no time and no number of changes"))
     }
 }
 
@@ -107,14 +109,18 @@ impl From<SnapshotEvery> for String {
     }
 }
 
-/// Which snapshots that tine took by itself are let go of at `now_secs`. Periodic ones get fewer with age: one an hour past
-/// an hour, one a day past a day. None gets older than 30 days, as long as git keeps what only a reflog reaches.
+/// Which snapshots that tine took by itself are let go of at `now_secs`. Periodic ones get fewer
+/// with age: one an hour past an hour, one a day past a day. None gets older than 30 days, as long
+/// as git keeps what only a reflog reaches.
 pub fn outdated(snapshots: &[SnapshotRecord], now_secs: i64) -> Vec<ForkName> {
     const HOUR: i64 = 60 * 60;
     const DAY: i64 = 24 * HOUR;
     let mut outdated = Vec::new();
     let mut last_kept = None;
-    for snapshot in snapshots.iter().filter(|snapshot| snapshot.reason.is_automatic()) {
+    for snapshot in snapshots
+        .iter()
+        .filter(|snapshot| snapshot.reason.is_automatic())
+    {
         let age_secs = now_secs.saturating_sub(snapshot.created_secs);
         let slot = match age_secs {
             _ if age_secs > 30 * DAY => Some(None),
@@ -123,7 +129,9 @@ pub fn outdated(snapshots: &[SnapshotRecord], now_secs: i64) -> Vec<ForkName> {
             _ => Some(Some((DAY, snapshot.created_secs.div_euclid(DAY)))),
         };
         match slot {
-            Some(slot) if slot.is_none() || slot == last_kept => outdated.push(snapshot.name.clone()),
+            Some(slot) if slot.is_none() || slot == last_kept => {
+                outdated.push(snapshot.name.clone())
+            }
             Some(slot) => last_kept = slot,
             None => {}
         }
@@ -151,7 +159,8 @@ pub struct SnapshotRecord {
     /// Where the fork's own commits began. Snapshots of earlier versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork_point: Option<ForkPoint>,
-    /// Whether git left files of HEAD out of the fork (`git sparse-checkout`): that they are not there is no deletion.
+    /// Whether git left files of HEAD out of the fork (`git sparse-checkout`): that they are not
+    /// there is no deletion.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_sparse: bool,
     /// As in the fork's record of that time.
@@ -191,7 +200,9 @@ pub(super) struct SnapshotList {
 
 impl SnapshotList {
     pub fn find(&self, name: &ForkName) -> Option<&SnapshotRecord> {
-        self.snapshots.iter().find(|snapshot| snapshot.name == *name)
+        self.snapshots
+            .iter()
+            .find(|snapshot| snapshot.name == *name)
     }
 
     /// The name asked for, or a free one that says why the snapshot was taken.

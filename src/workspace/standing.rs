@@ -1,13 +1,15 @@
 //! What a fork stands on, and how that changes while programs work in it.
 //!
-//! Freezing what was written, and going back to what was frozen before, happen between two requests: who has the fork
-//! *exclusively* knows that nothing is being written. What is to outlive this process is recorded by the caller meanwhile,
-//! before what the record says is so: a change that comes after is in a layer that the record names.
+//! Freezing what was written, and going back to what was frozen before, happen between two
+//! requests: who has the fork *exclusively* knows that nothing is being written. What is to outlive
+//! this process is recorded by the caller meanwhile, before what the record says is so: a change
+//! that comes after is in a layer that the record names.
 //!
-//! When the fork goes elsewhere, names lead to what is there at once. A file that a program has open keeps the bytes that
-//! it had: its number goes on to mean those, without a name, and what its names lead to gets a number of its own. The kernel
-//! does not tell which files are open, only which it remembers; it forgets those that nobody uses when their names are
-//! invalidated, so that is done first.
+//! When the fork goes elsewhere, names lead to what is there at once. A file that a program has
+//! open keeps the bytes that it had: its number goes on to mean those, without a name, and what its
+//! names lead to gets a number of its own. The kernel does not tell which files are open, only
+//! which it remembers; it forgets those that nobody uses when their names are invalidated, so that
+//! is done first.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -26,8 +28,8 @@ use super::view_steps::{Held, ViewStep};
 use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use tine_git::{Base, BaseDir, ObjectId, TreeEntryKind};
 use tine_layer::{
-    Content, Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes, Node, Op,
-    inos_below,
+    Content, Dentry, DirDelta, FrozenLayer, Layer, LayerId, LayerIndex, LayerStack, MergedIndexes,
+    Node, Op, inos_below,
 };
 use tine_path::{DOT_GIT, EntryName, RepoPath};
 
@@ -44,8 +46,9 @@ pub struct Standing {
     pub times: Option<Arc<BaseTimes>>,
     /// Newest first.
     pub frozen: Vec<Arc<FrozenLayer>>,
-    /// When the fork went back to this, if it ever did. No file of a layer shows an earlier ctime: git, which compares times by the
-    /// second, would take a file that went back for the one of the same size that it has in its index.
+    /// When the fork went back to this, if it ever did. No file of a layer shows an earlier ctime:
+    /// git, which compares times by the second, would take a file that went back for the one of the
+    /// same size that it has in its index.
     pub since: Option<Timestamp>,
 }
 
@@ -102,15 +105,16 @@ impl Differing {
         differing
     }
 
-    /// Leaves `.git` out, which has the number `ino` before and after: who has something mounted on it, as a command at the main
-    /// checkout's path has, would lose that with the name.
+    /// Leaves `.git` out, which has the number `ino` before and after: who has something mounted on
+    /// it, as a command at the main checkout's path has, would lose that with the name.
     fn leave_out_dot_git(&mut self, ino: Ino) {
         self.names
             .retain(|(parent, name)| *parent != Ino::ROOT || !name.is_dot_git());
         self.nodes.remove(&ino);
     }
 
-    /// The names at which one base has something and the other has not, or something of another kind.
+    /// The names at which one base has something and the other has not, or something of another
+    /// kind.
     fn add_bases(&mut self, old: &Base, new: &Base) -> Result<(), FsError> {
         for BaseDifference {
             dir,
@@ -142,7 +146,8 @@ pub(super) fn differing_layers<'l>(
         .map(|layer| layer.index())
 }
 
-/// A name at which two bases have not the same. Where both have a directory, it is what differs in that.
+/// A name at which two bases have not the same. Where both have a directory, it is what differs in
+/// that.
 pub(super) struct BaseDifference {
     pub dir: RepoPath,
     pub name: EntryName,
@@ -164,7 +169,10 @@ pub(super) fn base_differences(old: &Base, new: &Base) -> Result<Vec<BaseDiffere
             let dir = &old_dir.path;
             match (entry(&old_dir, name), entry(&new_dir, name)) {
                 (before, now) if before == now => {}
-                (Some((TreeEntryKind::Directory, before)), Some((TreeEntryKind::Directory, now))) => {
+                (
+                    Some((TreeEntryKind::Directory, before)),
+                    Some((TreeEntryKind::Directory, now)),
+                ) => {
                     let path = dir.join(name);
                     pairs.push((old.dir(&path, before)?, new.dir(&path, now)?));
                 }
@@ -236,14 +244,16 @@ impl Workspace {
         layers.cloned().collect()
     }
 
-    /// Has things looked up in few indexes where there are many small layers. Others use the fork meanwhile.
+    /// Has things looked up in few indexes where there are many small layers. Others use the fork
+    /// meanwhile.
     pub fn merge_indexes(&self) {
         let frozen = self.read_state().stack.frozen().to_vec();
         let merged = MergedIndexes::of(&frozen);
         self.write_state().stack.use_merged(&merged);
     }
 
-    /// Puts a layer in the place of those that it was merged of, newest first, where the fork stands on these.
+    /// Puts a layer in the place of those that it was merged of, newest first, where the fork
+    /// stands on these.
     pub fn exchange_layers(&self, merged: &Arc<FrozenLayer>, layers: &[LayerId]) {
         self.write_state().stack.exchange(merged, layers);
     }
@@ -267,14 +277,15 @@ impl Workspace {
         outcome
     }
 
-    /// Leaves out the names in directories that the kernel does not remember: it knows none of them.
+    /// Leaves out the names in directories that the kernel does not remember: it knows none of
+    /// them.
     fn leave_out_forgotten(&self, differing: &mut Differing) {
         let is_known = |dir: Ino| dir == Ino::ROOT || self.inodes.is_remembered(dir);
         differing.names.retain(|(parent, _)| is_known(*parent));
     }
 
-    /// Has the kernel forget what will not be as it is once the fork stands on `to`, so that it remembers of those files only
-    /// what is open. Changes nothing.
+    /// Has the kernel forget what will not be as it is once the fork stands on `to`, so that it
+    /// remembers of those files only what is open. Changes nothing.
     pub fn prepare_to_stand_on(&self, to: &Standing) -> Result<(), FsError> {
         let differing = {
             let state = self.read_state();
@@ -286,7 +297,9 @@ impl Workspace {
             if let Some(Dentry::Entry(ino)) = state.stack.dentry(Ino::ROOT, DOT_GIT) {
                 differing.leave_out_dot_git(ino);
             }
-            differing.nodes.retain(|ino| self.inodes.is_remembered(*ino));
+            differing
+                .nodes
+                .retain(|ino| self.inodes.is_remembered(*ino));
             let places = differing
                 .nodes
                 .iter()
@@ -318,7 +331,8 @@ impl Workspace {
 }
 
 impl Exclusive<'_> {
-    /// As [`Workspace::is_unwritten`], or beside that only which operations led there, and the times of what came back.
+    /// As [`Workspace::is_unwritten`], or beside that only which operations led there, and the
+    /// times of what came back.
     pub fn is_untouched(&self) -> bool {
         has_nothing_but(
             &self.state,
@@ -327,8 +341,8 @@ impl Exclusive<'_> {
         )
     }
 
-    /// Makes `next` ready to be written after the open layer: all of [`Exclusive::freeze`] and [`Exclusive::stand_on`] that can
-    /// fail.
+    /// Makes `next` ready to be written after the open layer: all of [`Exclusive::freeze`] and
+    /// [`Exclusive::stand_on`] that can fail.
     pub fn prepare(&mut self, next: &mut Layer) -> Result<(), FsError> {
         let stack = &self.state.stack;
         let below = inos_below(stack.frozen().iter().chain(stack.retired()));
@@ -340,19 +354,27 @@ impl Exclusive<'_> {
     /// Freezes the open layer and goes on in `next`, which was prepared and recorded.
     pub fn freeze(&mut self, mut next: Layer) {
         let in_next = self.exchange_lent();
-        let ops = in_next.into_iter().map(|(ino, node)| Op::PutNode(ino, node));
+        let ops = in_next
+            .into_iter()
+            .map(|(ino, node)| Op::PutNode(ino, node));
         if let Err(error) = next.commit(ops.collect()) {
             log::error!("files that are open are not seen as they are written: {error}");
         }
         self.state.stack.freeze(next);
     }
 
-    /// Gives the open layer copies of what the kernel uses by itself; the nodes as the next layer is to have them.
+    /// Gives the open layer copies of what the kernel uses by itself; the nodes as the next layer
+    /// is to have them.
     fn exchange_lent(&mut self) -> HashMap<Ino, Node> {
         let lent = std::mem::take(&mut self.lent);
         let (ops, in_next): (Vec<Op>, HashMap<Ino, Node>) = lent
             .into_iter()
-            .map(|lent| (Op::PutNode(lent.ino, lent.in_frozen), (lent.ino, lent.in_next)))
+            .map(|lent| {
+                (
+                    Op::PutNode(lent.ino, lent.in_frozen),
+                    (lent.ino, lent.in_next),
+                )
+            })
             .unzip();
         if let Err(error) = self.state.stack.open_layer_mut().commit(ops) {
             log::error!("what was frozen may still change through files that are open: {error}");
@@ -360,12 +382,15 @@ impl Exclusive<'_> {
         in_next
     }
 
-    /// Lets the fork stand on `to` from now on, which is recorded. What it stood on must just have been frozen; who wants it
-    /// back has recorded that before. `renewed` are nodes of files there with the times that they must have from now on.
+    /// Lets the fork stand on `to` from now on, which is recorded. What it stood on must just have
+    /// been frozen; who wants it back has recorded that before. `renewed` are nodes of files there
+    /// with the times that they must have from now on.
     pub fn stand_on(&mut self, to: Standing, renewed: InoMap<Node>) {
         let mut differing = Differing::of(&self.state.stack, &to.frozen);
         let base = Arc::new(to.base_nodes());
-        if base.base.tree_id() != self.state.base.base.tree_id() || base.attrs != self.state.base.attrs {
+        if base.base.tree_id() != self.state.base.base.tree_id()
+            || base.attrs != self.state.base.attrs
+        {
             if let Err(error) = differing.add_bases(&self.state.base.base, &base.base) {
                 log::error!("names may be seen that are no longer there: {error}");
             }
@@ -427,13 +452,15 @@ impl Exclusive<'_> {
         self.forget_retired();
         if let Some(mut before) = before {
             before.add_paths(self.watchable_paths(&differing));
-            self.steps.extend(self.workspace.view_steps(&self.state, before));
+            self.steps
+                .extend(self.workspace.view_steps(&self.state, before));
         }
         self.workspace.leave_out_forgotten(&mut differing);
         let names = differing.names.into_iter();
         self.changes
             .extend(names.map(|(parent, name)| Invalidation::Entry { parent, name }));
-        // The kernel has the root without ever having looked it up, and keeps what it listed there if it does not know a name.
+        // The kernel has the root without ever having looked it up, and keeps what it listed there
+        // if it does not know a name.
         let nodes = remembered.into_iter().chain([Ino::ROOT]);
         self.changes.extend(nodes.map(Invalidation::Node));
     }
@@ -447,7 +474,11 @@ impl Exclusive<'_> {
         let nodes = nodes.map(|ino| (*ino, self.workspace.base_path(&self.state, *ino)));
         let of_nodes = names_of(&self.state, &nodes.collect());
         let of_nodes = of_nodes.values().flatten();
-        let names = differing.names.iter().chain(&differing.rewritten).chain(of_nodes);
+        let names = differing
+            .names
+            .iter()
+            .chain(&differing.rewritten)
+            .chain(of_nodes);
         let mut places = DirPlaces::new(&self.state);
         let mut dir_path = |dir: Ino| {
             places.dir_path(dir).or_else(|| {
@@ -489,7 +520,8 @@ impl Exclusive<'_> {
         stack.retain_retired(|layer| is_needed(layer) || !layer.is_sealed());
     }
 
-    /// The node beneath the open layer, which has just begun and speaks only of files that the kernel uses by itself.
+    /// The node beneath the open layer, which has just begun and speaks only of files that the
+    /// kernel uses by itself.
     fn file_beneath(&self, ino: Ino) -> Option<(Node, Held)> {
         self.regular_file(ino, self.state.stack.frozen_node(ino))
     }
@@ -500,7 +532,9 @@ impl Exclusive<'_> {
             Some(node) => node.clone(),
             None => {
                 let place = self.workspace.inodes.lower(ino)?.into();
-                self.workspace.node(&self.state, &Found { ino, place }).ok()?
+                self.workspace
+                    .node(&self.state, &Found { ino, place })
+                    .ok()?
             }
         };
         if node.kind != FileKind::Regular {
@@ -543,7 +577,11 @@ impl Exclusive<'_> {
             ops.push(Op::PutNode(ino, before));
             renewed.remove(&ino);
         }
-        ops.extend(renewed.into_iter().map(|(ino, node)| Op::PutNode(ino, node)));
+        ops.extend(
+            renewed
+                .into_iter()
+                .map(|(ino, node)| Op::PutNode(ino, node)),
+        );
         self.state.stack.open_layer_mut().commit(ops)?;
         Ok(renumbered)
     }
@@ -551,7 +589,9 @@ impl Exclusive<'_> {
 
 /// Whether the node is the base's but for its times.
 fn is_as_base(state: &State, ino: Ino, node: &Node) -> bool {
-    let Some(origin) = &node.origin else { return false };
+    let Some(origin) = &node.origin else {
+        return false;
+    };
     let attr = match origin.path.is_root() {
         // It has links to what is carried, too.
         true => state
@@ -573,8 +613,8 @@ fn is_as_base(state: &State, ino: Ino, node: &Node) -> bool {
         })
 }
 
-/// Whether the open layer has nothing to say but where the repository is, what is nothing, with the names in it, and nodes that are
-/// nothing, whose names count.
+/// Whether the open layer has nothing to say but where the repository is, what is nothing, with the
+/// names in it, and nodes that are nothing, whose names count.
 fn has_nothing_but(
     state: &State,
     is_nothing: impl Fn(Ino, &Node) -> bool,
@@ -583,7 +623,9 @@ fn has_nothing_but(
     let (stack, base) = (&state.stack, &state.base);
     let index = stack.open_layer().index();
     let is_dot_git = |(parent, dir): (Ino, &DirDelta)| {
-        let holds_nothing = index.node(parent).is_some_and(|node| is_nothing(parent, node));
+        let holds_nothing = index
+            .node(parent)
+            .is_some_and(|node| is_nothing(parent, node));
         holds_nothing || parent == Ino::ROOT && dir.iter().all(|(name, _)| name.is_dot_git())
     };
     let is_untouched = |(ino, node): (Ino, &Node)| match ino {
@@ -618,7 +660,11 @@ fn names_of(state: &State, places: &Places) -> HashMap<Ino, HashSet<(Ino, EntryN
         };
         let parent = state.base.base.hasher().ino(&parent);
         let shows_base = stack.dentry(parent, name.as_bytes()).is_none();
-        if shows_base && path.as_ref().is_some_and(|path| base_ref(state, path).is_some()) {
+        if shows_base
+            && path
+                .as_ref()
+                .is_some_and(|path| base_ref(state, path).is_some())
+        {
             names.entry(*ino).or_default().insert((parent, name));
         }
     }

@@ -26,7 +26,8 @@ const BASE_TIME: Timestamp = Timestamp {
     nanos: 0,
 };
 
-/// A fork of a small tree: `a.txt`, `empty`, `run.sh` (executable), `link`, `dir/b.txt`, `dir/sub/c.txt`.
+/// A fork of a small tree: `a.txt`, `empty`, `run.sh` (executable), `link`, `dir/b.txt`,
+/// `dir/sub/c.txt`.
 struct Fixture {
     place: tempfile::TempDir,
     base: Arc<Base>,
@@ -50,7 +51,11 @@ impl Fixture {
         for (path, content) in further {
             repository.write(path, content);
         }
-        std::fs::set_permissions(repository.dir().join("run.sh"), PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(
+            repository.dir().join("run.sh"),
+            PermissionsExt::from_mode(0o755),
+        )
+        .unwrap();
         symlink("a.txt", repository.dir().join("link")).unwrap();
         let commit_id = repository.commit("base");
         let opened = repository.open();
@@ -115,7 +120,11 @@ impl Workspace {
             .map(|(name, _, _)| name.to_string())
             .collect();
         let names: BTreeSet<String> = listed.iter().cloned().collect();
-        assert_eq!(listed.len(), names.len(), "a name was listed twice: {listed:?}");
+        assert_eq!(
+            listed.len(),
+            names.len(),
+            "a name was listed twice: {listed:?}"
+        );
         names
     }
 }
@@ -161,7 +170,10 @@ fn an_untouched_fork_shows_the_base() {
     assert_eq!(workspace.reach("run.sh").perm, 0o755);
     assert_eq!(workspace.reach("dir").nlink, 3);
     assert_eq!(workspace.getattr(Ino::ROOT).unwrap().nlink, 3);
-    assert_eq!(workspace.readlink(workspace.reach("link").ino).unwrap(), b"a.txt");
+    assert_eq!(
+        workspace.readlink(workspace.reach("link").ino).unwrap(),
+        b"a.txt"
+    );
     assert_eq!(workspace.text("dir/sub/c.txt"), "gamma\n");
     assert!(matches!(
         workspace.lookup(Ino::ROOT, b"nothing"),
@@ -204,10 +216,20 @@ fn invariant_07_numbers_survive_copy_up_rename_and_reopening() {
     workspace.write(number, 0, b"BETA", Some(ME)).unwrap();
     assert_eq!(workspace.reach("dir/b.txt").ino, number);
     workspace
-        .rename(ME, dir, b"b.txt", Ino::ROOT, b"moved.txt", RenameMode::Replace)
+        .rename(
+            ME,
+            dir,
+            b"b.txt",
+            Ino::ROOT,
+            b"moved.txt",
+            RenameMode::Replace,
+        )
         .unwrap();
     assert_eq!(workspace.reach("moved.txt").ino, number);
-    let made = workspace.mknod(ME, Ino::ROOT, b"new", 0o100644, 0).unwrap().ino;
+    let made = workspace
+        .mknod(ME, Ino::ROOT, b"new", 0o100644, 0)
+        .unwrap()
+        .ino;
     assert!(made.is_new() && !number.is_new());
     workspace.unlink(ME, Ino::ROOT, b"new").unwrap();
     workspace.forget(made, 1);
@@ -215,7 +237,10 @@ fn invariant_07_numbers_survive_copy_up_rename_and_reopening() {
     let workspace = fixture.open();
     assert_eq!(workspace.reach("moved.txt").ino, number);
     assert_eq!(workspace.text("moved.txt"), "BETA\n");
-    let again = workspace.mknod(ME, Ino::ROOT, b"new", 0o100644, 0).unwrap().ino;
+    let again = workspace
+        .mknod(ME, Ino::ROOT, b"new", 0o100644, 0)
+        .unwrap()
+        .ino;
     assert_ne!(again, made, "a number is never given twice");
 }
 
@@ -225,7 +250,14 @@ fn a_renamed_base_directory_brings_everything_along() {
     let workspace = fixture.open();
     let nodes_before = workspace.stats().nodes;
     workspace
-        .rename(ME, Ino::ROOT, b"dir", Ino::ROOT, b"folder", RenameMode::Replace)
+        .rename(
+            ME,
+            Ino::ROOT,
+            b"dir",
+            Ino::ROOT,
+            b"folder",
+            RenameMode::Replace,
+        )
         .unwrap();
     assert!(
         workspace.stats().nodes - nodes_before <= 2,
@@ -233,7 +265,10 @@ fn a_renamed_base_directory_brings_everything_along() {
     );
     assert_eq!(workspace.text("folder/sub/c.txt"), "gamma\n");
     assert_eq!(workspace.names("folder"), set(&["b.txt", "sub"]));
-    assert!(matches!(workspace.resolve(&path("dir")), Err(FsError::NotFound)));
+    assert!(matches!(
+        workspace.resolve(&path("dir")),
+        Err(FsError::NotFound)
+    ));
     workspace
         .write_path(ME, &path("folder/sub/c.txt"), b"changed")
         .unwrap();
@@ -246,9 +281,19 @@ fn a_renamed_base_directory_brings_everything_along() {
     assert_eq!(workspace.text("folder/sub/c.txt"), "changed");
     assert_eq!(workspace.text("folder/b.txt"), "beta\n");
     workspace
-        .rename(ME, Ino::ROOT, b"folder", Ino::ROOT, b"dir", RenameMode::Replace)
+        .rename(
+            ME,
+            Ino::ROOT,
+            b"folder",
+            Ino::ROOT,
+            b"dir",
+            RenameMode::Replace,
+        )
         .unwrap();
-    assert_eq!(delta_of(&workspace), ["d dir", "d dir/sub", "+ dir/sub/c.txt"]);
+    assert_eq!(
+        delta_of(&workspace),
+        ["d dir", "d dir/sub", "+ dir/sub/c.txt"]
+    );
 }
 
 #[test]
@@ -282,7 +327,14 @@ fn exchange_swaps_and_keeps_links_right() {
     assert_eq!(workspace.text("a.txt/c.txt"), "gamma\n");
     assert_eq!(workspace.reach("dir").nlink, 2);
     assert_eq!(workspace.getattr(Ino::ROOT).unwrap().nlink, 4);
-    let taken = workspace.rename(ME, Ino::ROOT, b"link", Ino::ROOT, b"empty", RenameMode::NoReplace);
+    let taken = workspace.rename(
+        ME,
+        Ino::ROOT,
+        b"link",
+        Ino::ROOT,
+        b"empty",
+        RenameMode::NoReplace,
+    );
     assert!(matches!(taken, Err(FsError::Exists)));
 }
 
@@ -311,7 +363,10 @@ fn hard_links_share_one_node() {
     let fixture = Fixture::new();
     let workspace = fixture.open();
     let file = workspace.reach("a.txt").ino;
-    assert_eq!(workspace.link(ME, file, Ino::ROOT, b"twin").unwrap().nlink, 2);
+    assert_eq!(
+        workspace.link(ME, file, Ino::ROOT, b"twin").unwrap().nlink,
+        2
+    );
     workspace.write(file, 0, b"ALPHA", Some(ME)).unwrap();
     assert_eq!(workspace.text("twin"), "ALPHA\n");
     assert_eq!(workspace.reach("twin").ino, file);
@@ -375,7 +430,10 @@ fn contents_grow_shrink_and_have_holes() {
     assert_eq!(workspace.read(file, 0, 4).unwrap(), b"\0\0p\0");
     workspace.setattr(ME, file, &resize(0)).unwrap();
     assert!(workspace.read(file, 0, 10).unwrap().is_empty());
-    let huge = workspace.mknod(ME, Ino::ROOT, b"huge", 0o100644, 0).unwrap().ino;
+    let huge = workspace
+        .mknod(ME, Ino::ROOT, b"huge", 0o100644, 0)
+        .unwrap()
+        .ino;
     workspace.setattr(ME, huge, &resize(10 << 30)).unwrap();
     assert_eq!(workspace.read(huge, (10 << 30) - 4, 100).unwrap(), [0; 4]);
 }
@@ -384,9 +442,17 @@ fn contents_grow_shrink_and_have_holes() {
 fn a_file_copied_onto_its_own_end_is_copied_as_it_was() {
     let fixture = Fixture::new();
     let workspace = fixture.open();
-    let file = workspace.mknod(ME, Ino::ROOT, b"file", 0o100644, 0).unwrap().ino;
+    let file = workspace
+        .mknod(ME, Ino::ROOT, b"file", 0o100644, 0)
+        .unwrap()
+        .ino;
     workspace.write(file, 0, b"abc", Some(ME)).unwrap();
-    assert_eq!(workspace.copy_range(file, 0, file, 10, 8, Some(ME)).unwrap(), 3);
+    assert_eq!(
+        workspace
+            .copy_range(file, 0, file, 10, 8, Some(ME))
+            .unwrap(),
+        3
+    );
     assert_eq!(workspace.getattr(file).unwrap().size, 13);
 }
 
@@ -460,7 +526,10 @@ fn attributes_that_linger() {
     drop(workspace);
     let workspace = fixture.open();
     let file = workspace.reach("a.txt").ino;
-    assert_eq!(workspace.getxattr(ME, file, b"user.note").unwrap(), b"hello");
+    assert_eq!(
+        workspace.getxattr(ME, file, b"user.note").unwrap(),
+        b"hello"
+    );
     assert_eq!(
         workspace.text("a.txt"),
         "alpha\n",
@@ -510,7 +579,9 @@ fn adopted_blobs_leave_the_layer_and_nothing_else_changes() {
         "it changed since"
     );
     assert_eq!(
-        workspace.adopt_blobs(&[(file, before.ctime, blob_id)]).unwrap(),
+        workspace
+            .adopt_blobs(&[(file, before.ctime, blob_id)])
+            .unwrap(),
         1
     );
     let after = workspace.getattr(file).unwrap();
@@ -534,7 +605,9 @@ fn invariant_02_what_is_frozen_stays_as_it_was() {
         .unwrap();
     workspace.remove_path(ME, &path("empty")).unwrap();
     drop(workspace);
-    let frozen = Layer::open(&fixture.place.path().join("layer")).unwrap().freeze();
+    let frozen = Layer::open(&fixture.place.path().join("layer"))
+        .unwrap()
+        .freeze();
     let upper = |name: &str| Layer::create(&fixture.place.path().join(name), LayerId(2)).unwrap();
     let workspace = fixture.over(LayerStack::new(upper("upper"), vec![frozen.clone()]));
     assert_eq!(workspace.text("a.txt"), "first");
@@ -563,7 +636,10 @@ fn invariant_02_what_is_frozen_stays_as_it_was() {
     let workspace = fixture.over(LayerStack::new(aside, vec![frozen]));
     assert_eq!(workspace.text("a.txt"), "first");
     assert_eq!(&workspace.text("dir/new")[..3], "nnn");
-    assert_eq!(workspace.names(""), set(&["a.txt", "run.sh", "link", "dir"]));
+    assert_eq!(
+        workspace.names(""),
+        set(&["a.txt", "run.sh", "link", "dir"])
+    );
 }
 
 #[test]
@@ -595,17 +671,26 @@ fn a_pinned_content_stays_in_its_file_which_is_as_long_as_it() {
         ..SetAttr::default()
     };
     let small = workspace.reach("a.txt").ino;
-    assert!(workspace.pin_content(small).unwrap().is_none(), "the base has it");
+    assert!(
+        workspace.pin_content(small).unwrap().is_none(),
+        "the base has it"
+    );
     workspace.write(small, 0, b"x", Some(ME)).unwrap();
     assert!(
         workspace.pin_content(small).unwrap().is_none(),
         "it shares a file"
     );
 
-    let large = workspace.mknod(ME, Ino::ROOT, b"large", 0o100644, 0).unwrap().ino;
+    let large = workspace
+        .mknod(ME, Ino::ROOT, b"large", 0o100644, 0)
+        .unwrap()
+        .ino;
     workspace.write(large, 0, &[7; 200_000], Some(ME)).unwrap();
     workspace.setattr(ME, large, &resize(150_000)).unwrap();
-    let file = workspace.pin_content(large).unwrap().expect("it has a file");
+    let file = workspace
+        .pin_content(large)
+        .unwrap()
+        .expect("it has a file");
     let shown = || {
         let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
         file.read_exact_at(&mut bytes, 0).unwrap();

@@ -1,15 +1,17 @@
 //! Steps that a program would have taken to bring a view from before a change to after it.
 //!
-//! A change that does not come through the kernel switches the view at once. Programs that watch files expect more: the
-//! events of each call that such a change would have taken. So a mount is told the steps as well, and may replay them.
+//! A change that does not come through the kernel switches the view at once. Programs that watch
+//! files expect more: the events of each call that such a change would have taken. So a mount is
+//! told the steps as well, and may replay them.
 //!
 //! ```text
 //! before the change: the names it is about, and what they lead to ─► ViewBefore
 //! after it:          the same names                               ─► steps: remove, make, move, write, set the mode
 //! ```
 //!
-//! A watch pins its inode, so nobody watches what the kernel does not remember: a name counts only if its directory, or the node
-//! that it led to, is remembered. What is in a directory that is new needs no steps, for the same reason.
+//! A watch pins its inode, so nobody watches what the kernel does not remember: a name counts only
+//! if its directory, or the node that it led to, is remembered. What is in a directory that is new
+//! needs no steps, for the same reason.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -120,8 +122,8 @@ impl Workspace {
         ino == Ino::ROOT || self.inodes.is_remembered(ino)
     }
 
-    /// Looks at the names that a change is about, of which some are `moved`, before it is made; `None` where nobody is told
-    /// of steps.
+    /// Looks at the names that a change is about, of which some are `moved`, before it is made;
+    /// `None` where nobody is told of steps.
     pub(super) fn view_before(
         &self,
         state: &State,
@@ -156,7 +158,8 @@ impl Workspace {
             if !self.may_be_watched(dir.ino) {
                 continue;
             }
-            if let Err(error) = self.add_beneath(state, &path, &dir, &mut before.beneath, &mut open) {
+            if let Err(error) = self.add_beneath(state, &path, &dir, &mut before.beneath, &mut open)
+            {
                 log::debug!("{path} is not looked at for those who watch it: {error}");
             }
         }
@@ -205,7 +208,9 @@ impl Workspace {
         }?;
         let found = self.child(state, &dir, name.as_bytes()).ok()?;
         let is_watchable = self.may_be_watched(dir.ino)
-            || found.as_ref().is_some_and(|found| self.may_be_watched(found.ino));
+            || found
+                .as_ref()
+                .is_some_and(|found| self.may_be_watched(found.ino));
         if !is_watchable {
             return None;
         }
@@ -228,7 +233,8 @@ impl Workspace {
         Ok(NodeBehind { attr, held })
     }
 
-    /// The steps that led from `before` to the view that is now, in an order in which they can be taken.
+    /// The steps that led from `before` to the view that is now, in an order in which they can be
+    /// taken.
     pub(super) fn view_steps(&self, state: &State, before: ViewBefore) -> Vec<ViewStep> {
         let mut dirs = Dirs::new();
         let mut steps = Steps::default();
@@ -255,7 +261,8 @@ impl Workspace {
                 .get(from)
                 .and_then(|name| Some((name.dir, name.node.as_ref()?.attr)));
             if node.attr.ino == arrived.attr.ino
-                && let (Some(from_place), Some(to_place)) = (place(from, source.dir), place(to, target.dir))
+                && let (Some(from_place), Some(to_place)) =
+                    (place(from, source.dir), place(to, target.dir))
             {
                 steps.moves.push(ViewStep::Move {
                     from: from_place,
@@ -283,7 +290,11 @@ impl Workspace {
 
 fn place(path: &RepoPath, dir: Ino) -> Option<NamePlace> {
     let (dir_path, name) = path.split_last()?;
-    Some(NamePlace { dir, dir_path, name })
+    Some(NamePlace {
+        dir,
+        dir_path,
+        name,
+    })
 }
 
 /// Steps, by when they are taken.
@@ -310,7 +321,8 @@ impl Steps {
         let (dir_now, now) = now.map_or((None, None), |name| (Some(name.dir), name.node));
         if let (Some(before), Some(now)) = (&before, &now)
             && before.attr.ino == now.attr.ino
-            // Nothing is written to a symlink, and nothing becomes another kind: it goes, and something else comes.
+            // Nothing is written to a symlink, and nothing becomes another kind: it goes, and
+            // something else comes.
             && before.attr.kind == now.attr.kind
             && (before.held == now.held || now.attr.kind == FileKind::Regular)
         {
@@ -354,7 +366,10 @@ impl Steps {
         if let Some(node) = now
             && let Some(at) = dir_now.and_then(|dir| place(path, dir))
         {
-            let step = ViewStep::Make { at, node: node.attr };
+            let step = ViewStep::Make {
+                at,
+                node: node.attr,
+            };
             match node.attr.kind {
                 FileKind::Directory => self.dirs.push(step),
                 _ => self.others.push(step),
@@ -381,7 +396,8 @@ impl Steps {
         }
     }
 
-    /// Deepest first what goes, but not before what is moved out of it; then directories, what is moved, and what else comes.
+    /// Deepest first what goes, but not before what is moved out of it; then directories, what is
+    /// moved, and what else comes.
     fn in_order(self) -> Vec<ViewStep> {
         let Steps {
             removals,
@@ -396,6 +412,11 @@ impl Steps {
             .partition(|(path, _)| sources.iter().any(|source| source.starts_with(path)));
         let early = early.into_iter().map(|(_, step)| step);
         let late = late.into_iter().map(|(_, step)| step);
-        early.chain(dirs).chain(moves).chain(late).chain(others).collect()
+        early
+            .chain(dirs)
+            .chain(moves)
+            .chain(late)
+            .chain(others)
+            .collect()
     }
 }

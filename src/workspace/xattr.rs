@@ -1,8 +1,9 @@
 //! Extended attributes, and the access control lists among them.
 //!
-//! Names in `user.`, `trusted.` and `security.` are kept as they come: the kernel has checked who may set them on what.
-//! In `system.` there are the two access control lists and nothing else. A list and the mode of its node are one thing
-//! in two places: whatever changes one changes the other here.
+//! Names in `user.`, `trusted.` and `security.` are kept as they come: the kernel has checked who
+//! may set them on what. In `system.` there are the two access control lists and nothing else. A
+//! list and the mode of its node are one thing in two places: whatever changes one changes the
+//! other here.
 
 use super::acl::{self, Acl};
 use super::error::FsError;
@@ -17,10 +18,11 @@ use tine_layer::Node;
 const NAME_MAX: usize = 255;
 /// Longest value in bytes (`XATTR_SIZE_MAX`).
 const VALUE_MAX: usize = 64 * 1024;
-/// Bytes that the names of a node's attributes, each with its end, may have together (`XATTR_LIST_MAX`): more could
-/// not be listed.
+/// Bytes that the names of a node's attributes, each with its end, may have together
+/// (`XATTR_LIST_MAX`): more could not be listed.
 const NAMES_MAX: usize = 64 * 1024;
-/// Bytes that a node's names and values may have together. They are logged with every change of the node.
+/// Bytes that a node's names and values may have together. They are logged with every change of the
+/// node.
 const ALL_MAX: usize = 4 * VALUE_MAX;
 
 /// Names that only the privileged see.
@@ -50,7 +52,9 @@ impl Workspace {
         self.change_xattrs(ino, |node| match meaning {
             Meaning::Value => {
                 match (mode, node.xattrs.contains_key(name)) {
-                    (XattrMode::Create | XattrMode::CreateAndReplace, true) => return Err(FsError::Exists),
+                    (XattrMode::Create | XattrMode::CreateAndReplace, true) => {
+                        return Err(FsError::Exists);
+                    }
                     (XattrMode::Replace | XattrMode::CreateAndReplace, false) => {
                         return Err(FsError::NoAttribute);
                     }
@@ -148,7 +152,8 @@ fn check_room(node: &Node) -> Result<(), FsError> {
     }
 }
 
-/// Gives the node a list of its own, or takes it away. A list that says no more than a mode becomes the mode.
+/// Gives the node a list of its own, or takes it away. A list that says no more than a mode becomes
+/// the mode.
 fn set_access_acl(caller: Caller, node: &mut Node, list: Option<Acl>) -> Result<(), FsError> {
     if node.kind == FileKind::Symlink {
         return Err(FsError::Unsupported);
@@ -177,7 +182,8 @@ fn set_default_acl(node: &mut Node, list: Option<Acl>) -> Result<(), FsError> {
     match (node.kind, list) {
         (FileKind::Symlink, _) => return Err(FsError::Unsupported),
         (FileKind::Directory, Some(list)) => {
-            node.xattrs.insert(acl::DEFAULT.into(), list.encode().into());
+            node.xattrs
+                .insert(acl::DEFAULT.into(), list.encode().into());
         }
         (_, Some(_)) => return Err(FsError::AccessDenied),
         (_, None) => {

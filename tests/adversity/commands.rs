@@ -1,4 +1,5 @@
-//! The commands that are tried: every one of the command line's definitions, completed with what it needs.
+//! The commands that are tried: every one of the command line's definitions, completed with what it
+//! needs.
 
 use std::ffi::OsString;
 
@@ -25,7 +26,8 @@ enum Given {
     Value(String),
 }
 
-/// What has to be added, because the definitions alone do not tell: none of these waits for a person or goes on for ever.
+/// What has to be added, because the definitions alone do not tell: none of these waits for a
+/// person or goes on for ever.
 const ADDED: [(&str, &[&str]); 10] = [
     ("top", &["--once"]),
     ("ui", &["--no-open"]),
@@ -88,8 +90,12 @@ impl Subject {
             } else if argument.is_positional() && (argument.is_required_set() || is_fork) {
                 subject.needed.push((Given::Value(id), value()));
             } else if argument.is_required_set() {
-                let long = argument.get_long().expect("a required option has a long name");
-                subject.needed.push((Given::Flag, format!("--{long}").into()));
+                let long = argument
+                    .get_long()
+                    .expect("a required option has a long name");
+                subject
+                    .needed
+                    .push((Given::Flag, format!("--{long}").into()));
                 subject.needed.push((Given::Value(id), value()));
             }
         }
@@ -140,7 +146,8 @@ impl Subject {
         words
     }
 
-    /// With `value` for one of its arguments, the `number`th of those that take one; `None` where none takes any.
+    /// With `value` for one of its arguments, the `number`th of those that take one; `None` where
+    /// none takes any.
     pub fn with_value(&self, number: usize, value: &OsString) -> Option<Vec<OsString>> {
         let takers: Vec<&Arg> = self
             .definition

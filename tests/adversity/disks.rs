@@ -25,7 +25,11 @@ fn on_small_disk() -> TestRepo {
 
 /// Writes until nothing more finds room.
 fn fill(path: &Path) {
-    let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .unwrap();
     for piece in [1 << 16, 1 << 12, 1 << 9] {
         let piece = vec![b'x'; piece];
         loop {
@@ -77,12 +81,14 @@ fn a_read_only_file_system() {
         tine.ok(&["daemon", "stop"]);
         let disk = repo.root().join("disk");
         let remount = |how: &str| {
-            run_with_timeout(Command::new("mount").args(["-o", how]).arg(&disk)).expect_success("mount");
+            run_with_timeout(Command::new("mount").args(["-o", how]).arg(&disk))
+                .expect_success("mount");
         };
         remount("remount,ro");
         let world = World::new(&repo);
         for (subject, tried) in world.try_all(17) {
-            let is_start = ["mount", "commit", "new", "daemon start"].contains(&subject.name().as_str());
+            let is_start =
+                ["mount", "commit", "new", "daemon start"].contains(&subject.name().as_str());
             assert!(
                 !is_start || tried.code() == "permission-denied",
                 "{}: {tried:?}",

@@ -166,11 +166,22 @@ fn a_damaged_record_of_a_fork() {
     let tine = Tine::new(&repo);
     with_fork(&repo, &tine);
     tine.ok(&["daemon", "stop"]);
-    fs::write(repo.common_dir().join("tine/forks/demo/fork.json"), "{ not json").unwrap();
+    fs::write(
+        repo.common_dir().join("tine/forks/demo/fork.json"),
+        "{ not json",
+    )
+    .unwrap();
     let world = World::new(&repo);
     for (subject, tried) in world.try_all(11) {
-        if let ("status" | "mount" | "commit", Tried::Failed(error)) = (subject.name().as_str(), &tried) {
-            assert_eq!(error["code"], "store-damaged", "{}: {tried:?}", subject.name());
+        if let ("status" | "mount" | "commit", Tried::Failed(error)) =
+            (subject.name().as_str(), &tried)
+        {
+            assert_eq!(
+                error["code"],
+                "store-damaged",
+                "{}: {tried:?}",
+                subject.name()
+            );
         }
     }
     assert_doctor_helps(&world, "health");
@@ -210,9 +221,11 @@ fn a_store_of_a_newer_format() {
 #[track_caller]
 pub fn assert_doctor_helps(world: &World<'_>, name: &str) {
     let output = world.run(&["doctor".into(), "--json".into()]);
-    let report: serde_json::Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    let checks = report["checks"].as_array().expect("doctor lists its checks");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let checks = report["checks"]
+        .as_array()
+        .expect("doctor lists its checks");
     let check = checks.iter().find(|check| check["name"] == name);
     let verdict = check.map(|check| check["verdict"].clone());
     assert!(

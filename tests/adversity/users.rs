@@ -6,12 +6,18 @@ use std::process::Command;
 
 use crate::states::assert_doctor_helps;
 use crate::support::{
-    OutputExt, TestRepo, Tine, require_fuse, require_program, require_root, run_with_timeout, skip, test_name,
+    OutputExt, TestRepo, Tine, require_fuse, require_program, require_root, run_with_timeout, skip,
+    test_name,
 };
 use crate::{Tried, World};
 
 /// Runs what follows as nobody.
-const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+const AS_NOBODY: [&str; 4] = [
+    "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+];
 
 /// The same, who trusts every repository.
 fn as_nobody(repo: &TestRepo) -> Vec<OsString> {
@@ -43,7 +49,8 @@ fn a_repository_that_may_not_be_read() {
         ..World::new(&repo)
     };
     for place in [repo.dir(), &repo.common_dir()] {
-        run_with_timeout(Command::new("chmod").args(["-R", "go-rwx"]).arg(place)).expect_success("chmod");
+        run_with_timeout(Command::new("chmod").args(["-R", "go-rwx"]).arg(place))
+            .expect_success("chmod");
     }
     if !can_run(&world) {
         skip(test_name!(), "another user cannot run the program");
@@ -81,7 +88,12 @@ fn a_store_that_may_not_be_written() {
     }
     for (subject, tried) in world.try_all(19) {
         if let Tried::Failed(error) = &tried {
-            assert_ne!(tried.code(), "daemon-unreachable", "{}: {error}", subject.name());
+            assert_ne!(
+                tried.code(),
+                "daemon-unreachable",
+                "{}: {error}",
+                subject.name()
+            );
         }
     }
     assert_doctor_helps(&world, "store");

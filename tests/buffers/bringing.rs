@@ -1,4 +1,5 @@
-//! What commands take of that which agents wrote to open buffers: all that fits what is saved, and nothing of a person's that is not.
+//! What commands take of that which agents wrote to open buffers: all that fits what is saved, and
+//! nothing of a person's that is not.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +22,11 @@ fn what_an_agent_wrote_to_an_open_buffer_goes_where_the_files_go() {
     let verbs: [Verb<'_>; 5] = [
         ("commit", &["commit", "demo", "-m", "work"], "/agent_texts"),
         ("snapshot", &["snapshot", "demo", "s1"], "/agent_texts"),
-        ("new", &["new", "other", "--from-fork", "demo"], "/agent_texts"),
+        (
+            "new",
+            &["new", "other", "--from-fork", "demo"],
+            "/agent_texts",
+        ),
         (
             "handoff",
             &["handoff", "create", "demo", "--include-uncommitted"],
@@ -116,7 +121,8 @@ fn a_refused_verb_leaves_files_and_buffers_as_they_are() {
     assert_eq!(read(&place.file), TEXT);
 }
 
-/// Where the record came back after the files were as before, a daemon that was killed between the two had it in neither.
+/// Where the record came back after the files were as before, a daemon that was killed between the
+/// two had it in neither.
 #[test]
 fn a_daemon_that_is_killed_while_it_takes_back_what_it_brought_loses_nothing() {
     require_fuse!();

@@ -1,4 +1,5 @@
-//! What becomes of an agent's text when its buffer ends: with its editor, its mount, its fork, or the daemon.
+//! What becomes of an agent's text when its buffer ends: with its editor, its mount, its fork, or
+//! the daemon.
 
 use std::fs;
 use std::path::Path;
@@ -9,8 +10,8 @@ use serde_json::json;
 
 use super::{Agent, Editor, LIMIT};
 use crate::support::{
-    OutputExt, Random, SayWhich, TestRepo, Tine, process, require_fuse, run_with_timeout_of, soaking,
-    wait_until,
+    OutputExt, Random, SayWhich, TestRepo, Tine, process, require_fuse, run_with_timeout_of,
+    soaking, wait_until,
 };
 
 pub(super) const TEXT: &str = "1\n2\n3\n4\n5\n";
@@ -189,7 +190,9 @@ fn an_unmount_takes_what_agents_wrote_along_and_tells_the_editor() {
     let mut place = Place::new(&repo, Some("demo"));
     place.agent.edit("notes.txt", "5", "five");
     assert_eq!(place.editor.event()["event"], "edit");
-    place.tine.ok(&["unmount", "demo", "--commit", "-m", "work"]);
+    place
+        .tine
+        .ok(&["unmount", "demo", "--commit", "-m", "work"]);
     assert_eq!(
         place.editor.event(),
         json!({"event": "closed", "path": place.file})
@@ -229,7 +232,11 @@ fn an_editor_goes_on_with_the_next_daemon() {
     while seen.last() != Some(&json!({"event": "attached"})) {
         seen.push(place.editor.event());
     }
-    assert_eq!(read(&file), TEXT.replace('5', "five"), "it was acknowledged");
+    assert_eq!(
+        read(&file),
+        TEXT.replace('5', "five"),
+        "it was acknowledged"
+    );
     place.editor.open(&file, TEXT, false);
     let mut agent = Agent::of(&repo, Some("demo"));
     assert_eq!(agent.read("notes.txt"), TEXT);
@@ -243,7 +250,12 @@ fn tool(tine: &Tine<'_>, args: &[&str], text: &str) -> Result<String, String> {
 }
 
 /// Runs a tool in a fork, or in the main checkout.
-fn tool_in(tine: &Tine<'_>, fork: Option<&str>, args: &[&str], text: &str) -> Result<String, String> {
+fn tool_in(
+    tine: &Tine<'_>,
+    fork: Option<&str>,
+    args: &[&str],
+    text: &str,
+) -> Result<String, String> {
     let place = fork.map_or(Vec::new(), |fork| vec!["--fork", fork]);
     let all = [&["tool"], place.as_slice(), args].concat();
     let output = run_with_timeout_of(&mut tine.command(&all), LIMIT, text.as_bytes());
@@ -262,8 +274,10 @@ fn what_was_never_saved_does_not_come_into_the_file_by_an_agent_that_read_it() {
         let file = place.file.clone();
         let unsaved = TEXT.replace('2', "typed");
         place.editor.open(&file, &unsaved, false);
-        let reads = |place: &Place<'_>| tool(&place.tine, &["read", "notes.txt"], "").expect("it is there");
-        let writes = |place: &Place<'_>, text: &str| tool(&place.tine, &["write", "notes.txt"], text);
+        let reads =
+            |place: &Place<'_>| tool(&place.tine, &["read", "notes.txt"], "").expect("it is there");
+        let writes =
+            |place: &Place<'_>, text: &str| tool(&place.tine, &["write", "notes.txt"], text);
         assert_eq!(reads(&place), unsaved);
         match dies {
             "daemon" => {
@@ -290,7 +304,8 @@ fn an_agent_reads_again_what_is_open_before_it_writes_all_of_it_after_a_restart(
     let repo = TestRepo::new();
     let mut place = Place::new(&repo, Some("demo"));
     let file = place.file.clone();
-    let reads = |place: &Place<'_>| tool(&place.tine, &["read", "notes.txt"], "").expect("it is there");
+    let reads =
+        |place: &Place<'_>| tool(&place.tine, &["read", "notes.txt"], "").expect("it is there");
     let writes = |place: &Place<'_>, text: &str| tool(&place.tine, &["write", "notes.txt"], text);
     let stale = reads(&place);
     kill_daemon(&place.tine);
@@ -300,9 +315,12 @@ fn an_agent_reads_again_what_is_open_before_it_writes_all_of_it_after_a_restart(
     place.editor = Editor::start(&place.tine);
     place.editor.open(&file, &newer, true);
 
-    let refused = writes(&place, &stale.replace('1', "one")).expect_err("nobody knows what it has read");
+    let refused =
+        writes(&place, &stale.replace('1', "one")).expect_err("nobody knows what it has read");
     assert!(refused.contains("`tine tool read notes.txt`"), "{refused}");
-    let other = Agent::of(&repo, Some("demo")).0.write("notes.txt", b"all new\n");
+    let other = Agent::of(&repo, Some("demo"))
+        .0
+        .write("notes.txt", b"all new\n");
     assert_eq!(
         other.expect_err("it has never read it").code.as_str(),
         "unsaved-read"
@@ -315,14 +333,16 @@ fn an_agent_reads_again_what_is_open_before_it_writes_all_of_it_after_a_restart(
 }
 
 #[test]
-fn what_a_person_saved_is_not_replaced_by_a_stale_text_before_the_editor_has_found_the_next_daemon() {
+fn what_a_person_saved_is_not_replaced_by_a_stale_text_before_the_editor_has_found_the_next_daemon()
+{
     require_fuse!();
     for fork in [Some("demo"), None] {
         let repo = TestRepo::new();
         let mut place = Place::new(&repo, fork);
         let file = place.file.clone();
-        let reads =
-            |place: &Place<'_>| tool_in(&place.tine, fork, &["read", "notes.txt"], "").expect("it is there");
+        let reads = |place: &Place<'_>| {
+            tool_in(&place.tine, fork, &["read", "notes.txt"], "").expect("it is there")
+        };
         let writes = |place: &Place<'_>, text: &str| {
             let written = tool_in(&place.tine, fork, &["write", "notes.txt"], text);
             // In the main checkout an agent's own tools write, unless they are told not to.
@@ -420,7 +440,10 @@ fn acknowledged_writes_to_buffers_survive_kills_of_the_daemon() {
             .stdout;
         let now = String::from_utf8(now).expect("it is a text");
         for line in &acknowledged {
-            assert!(now.contains(line), "round {round}: {line:?} is not in {now:?}");
+            assert!(
+                now.contains(line),
+                "round {round}: {line:?} is not in {now:?}"
+            );
         }
         assert_eq!(now.lines().count(), 30, "round {round}: {now}");
     }

@@ -69,7 +69,9 @@ impl LspClient {
 
     #[track_caller]
     fn next(&mut self) -> Value {
-        self.messages.recv_timeout(LIMIT).expect("a message in time")
+        self.messages
+            .recv_timeout(LIMIT)
+            .expect("a message in time")
     }
 
     /// The next message of that method.
@@ -86,7 +88,8 @@ impl LspClient {
     fn open(&mut self, file: &Path) {
         self.uri = format!("file://{}", file.display()).replace(' ', "%20");
         self.text = fs::read_to_string(file).expect("it is there");
-        let document = json!({"uri": self.uri, "languageId": "text", "version": 0, "text": self.text});
+        let document =
+            json!({"uri": self.uri, "languageId": "text", "version": 0, "text": self.text});
         self.notify("textDocument/didOpen", json!({"textDocument": document}));
     }
 
@@ -216,11 +219,17 @@ fn any_editor_with_a_language_client_shares_its_files() {
     assert_eq!(client.text, "ONE\nperson\nagent\nthr\u{e9}e\nFOUR\n");
     fs::write(&file, &client.text).expect("the mount takes it");
     let uri = client.uri.clone();
-    client.notify("textDocument/didSave", json!({"textDocument": {"uri": uri}}));
+    client.notify(
+        "textDocument/didSave",
+        json!({"textDocument": {"uri": uri}}),
+    );
     wait_until("it is saved", LIMIT, || {
         tine.json(&["buffer", "list"])["buffers"][0]["saved"] == true
     });
-    client.notify("textDocument/didClose", json!({"textDocument": {"uri": uri}}));
+    client.notify(
+        "textDocument/didClose",
+        json!({"textDocument": {"uri": uri}}),
+    );
     wait_until("it is closed", LIMIT, || {
         tine.json(&["buffer", "list"]) == json!({"buffers": []})
     });

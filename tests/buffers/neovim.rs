@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::{Agent, LIMIT};
 use crate::support::{
-    OutputExt, Random, SayWhich, TestRepo, Tine, require_fuse, require_program, run_with_timeout, wait_until,
+    OutputExt, Random, SayWhich, TestRepo, Tine, require_fuse, require_program, run_with_timeout,
+    wait_until,
 };
 
 /// A Neovim without a terminal, with the plugin.
@@ -36,7 +37,11 @@ impl Neovim<'_> {
             .stderr(Stdio::null())
             .spawn()
             .expect("it can be started");
-        let neovim = Neovim { repo, child, socket };
+        let neovim = Neovim {
+            repo,
+            child,
+            socket,
+        };
         wait_until("Neovim listens", LIMIT, || neovim.socket.exists());
         neovim
     }
@@ -46,7 +51,10 @@ impl Neovim<'_> {
     fn asks(&self, expression: &str) -> Value {
         // By a file: what is printed is cut where it is long.
         let said = self.repo.root().join("nvim.said");
-        let write = format!("writefile([json_encode({expression})], '{}')", said.display());
+        let write = format!(
+            "writefile([json_encode({expression})], '{}')",
+            said.display()
+        );
         let mut command = self.repo.command("nvim", self.repo.dir());
         command
             .args(["--clean", "--headless", "--server"])
@@ -54,9 +62,14 @@ impl Neovim<'_> {
             .args(["--remote-expr", &write]);
         let output = run_with_timeout(&mut command).expect_success(expression);
         let said = fs::read_to_string(&said).unwrap_or_else(|error| {
-            panic!("{expression}: {error}: {}{}", output.text(), output.error_text());
+            panic!(
+                "{expression}: {error}: {}{}",
+                output.text(),
+                output.error_text()
+            );
         });
-        serde_json::from_str(said.trim()).unwrap_or_else(|error| panic!("{expression}: {error} in {said:?}"))
+        serde_json::from_str(said.trim())
+            .unwrap_or_else(|error| panic!("{expression}: {error} in {said:?}"))
     }
 
     /// Runs an Ex command, as a person would type it.
@@ -74,7 +87,11 @@ impl Neovim<'_> {
             .iter()
             .map(|line| line.as_str().expect("a text"))
             .collect();
-        let end = if self.asks("&endofline") == 1 { "\n" } else { "" };
+        let end = if self.asks("&endofline") == 1 {
+            "\n"
+        } else {
+            ""
+        };
         lines.join("\n") + end
     }
 }
@@ -111,7 +128,9 @@ fn an_agents_edits_come_into_neovim_and_leave_cursor_undo_and_the_persons_text()
     let text: String = (1..=9).map(|line| format!("line {line}\n")).collect();
     fs::write(&file, &text).expect("the mount takes it");
     let neovim = Neovim::start(&repo, &file);
-    wait_until("the buffer is open", LIMIT, || buffer(&tine)["saved"] == true);
+    wait_until("the buffer is open", LIMIT, || {
+        buffer(&tine)["saved"] == true
+    });
     let mut agent = Agent::of(&repo, Some("demo"));
 
     // One that was saved is saved again: programs see what the agent wrote.
@@ -127,7 +146,8 @@ fn an_agents_edits_come_into_neovim_and_leave_cursor_undo_and_the_persons_text()
     wait_until("it is saved", LIMIT, || buffer(&tine)["saved"] == true);
     assert_eq!(fs::read_to_string(&file).expect("it is there"), with_new);
 
-    // One with changes is the person's to save; one undo takes the agent's edit back, and nothing else.
+    // One with changes is the person's to save; one undo takes the agent's edit back, and nothing
+    // else.
     neovim.runs("call setline(9, 'typed')");
     wait_until("the agent sees it", LIMIT, || {
         agent.read("notes.txt").contains("typed\n")
@@ -135,7 +155,9 @@ fn an_agents_edits_come_into_neovim_and_leave_cursor_undo_and_the_persons_text()
     agent.edit("notes.txt", "line 1\n", "first\n");
     agent.edit("notes.txt", "line 9\n", "last");
     let typed = with_new.replace("line 8", "typed");
-    let both = typed.replace("line 1\n", "first\n").replace("line 9\n", "last");
+    let both = typed
+        .replace("line 1\n", "first\n")
+        .replace("line 9\n", "last");
     wait_for_text(&neovim, &both);
     assert_eq!(fs::read_to_string(&file).expect("it is there"), with_new);
     wait_until("nothing is left to be merged", LIMIT, || {
@@ -145,7 +167,9 @@ fn an_agents_edits_come_into_neovim_and_leave_cursor_undo_and_the_persons_text()
     assert!(neovim.text().contains("typed\n"));
     neovim.runs("redo");
     wait_for_text(&neovim, &both);
-    wait_until("the agent sees it", LIMIT, || agent.read("notes.txt") == both);
+    wait_until("the agent sees it", LIMIT, || {
+        agent.read("notes.txt") == both
+    });
     neovim.runs("write");
     wait_until("it is saved", LIMIT, || buffer(&tine)["saved"] == true);
     // As Vim does, it ends the last line when it writes.
@@ -169,7 +193,9 @@ fn programs_read_what_is_typed_and_neovim_what_is_saved() {
     let file = dir.join("notes.txt");
     fs::write(&file, "saved\n").expect("the mount takes it");
     let neovim = Neovim::start(&repo, &file);
-    wait_until("the buffer is open", LIMIT, || buffer(&tine)["saved"] == true);
+    wait_until("the buffer is open", LIMIT, || {
+        buffer(&tine)["saved"] == true
+    });
     let program_reads = || repo.sh_in(&dir, "cat notes.txt");
     neovim.runs("call setline(1, 'typed')");
     wait_until("a program reads it", LIMIT, || program_reads() == "typed");
@@ -185,9 +211,13 @@ fn programs_read_what_is_typed_and_neovim_what_is_saved() {
     assert_eq!(fs::read_to_string(&file).expect("it is there"), "typed\n");
     assert_eq!(program_reads(), "typed");
     neovim.runs("call setline(1, 'typed again')");
-    wait_until("a program reads it", LIMIT, || program_reads() == "typed again");
+    wait_until("a program reads it", LIMIT, || {
+        program_reads() == "typed again"
+    });
     drop(neovim);
-    wait_until("a program reads the file", LIMIT, || program_reads() == "typed");
+    wait_until("a program reads the file", LIMIT, || {
+        program_reads() == "typed"
+    });
 }
 
 #[test]
@@ -200,7 +230,9 @@ fn a_conflict_is_shown_in_neovim_and_settled_there() {
     let file = dir.join("notes.txt");
     fs::write(&file, "a\nb\nc\n").expect("the mount takes it");
     let neovim = Neovim::start(&repo, &file);
-    wait_until("the buffer is open", LIMIT, || buffer(&tine)["saved"] == true);
+    wait_until("the buffer is open", LIMIT, || {
+        buffer(&tine)["saved"] == true
+    });
     let mut agent = Agent::of(&repo, Some("demo"));
     // An edit is not made where the buffer cannot be changed, and is kept.
     neovim.runs("set nomodifiable");
@@ -208,13 +240,19 @@ fn a_conflict_is_shown_in_neovim_and_settled_there() {
     agent.write("notes.txt", "a\nagent\nc\n");
     wait_until("it is on offer", LIMIT, || buffer(&tine)["forked"] == true);
     neovim.runs("set modifiable | call setline(2, 'person')");
-    wait_until("it conflicts", LIMIT, || buffer(&tine)["conflicted"] == true);
+    wait_until("it conflicts", LIMIT, || {
+        buffer(&tine)["conflicted"] == true
+    });
     neovim.runs("TineConflicts");
     wait_until("the conflicts are listed", LIMIT, || {
         neovim.asks("len(getloclist(0))") == 1
     });
     assert_eq!(neovim.asks("getloclist(0)[0].lnum"), 2);
-    assert_eq!(neovim.asks("winnr('$')"), 2, "the agent's text is beside it");
+    assert_eq!(
+        neovim.asks("winnr('$')"),
+        2,
+        "the agent's text is beside it"
+    );
     assert_eq!(neovim.text(), "a\nperson\nc\n");
     neovim.runs("TineMerge both");
     wait_for_text(&neovim, "a\nperson\nagent\nc\n");
@@ -240,7 +278,9 @@ fn texts_without_a_last_line_end_with_carriage_returns_or_without_anything_stay_
         let file = dir.join("notes.txt");
         fs::write(&file, text).expect("the mount takes it");
         let neovim = Neovim::start(&repo, &file);
-        wait_until("the buffer is open", LIMIT, || buffer(&tine)["saved"] == true);
+        wait_until("the buffer is open", LIMIT, || {
+            buffer(&tine)["saved"] == true
+        });
         let mut agent = Agent::of(&repo, Some("demo"));
         assert_eq!(agent.read("notes.txt"), text);
         agent.write("notes.txt", edited);
@@ -273,7 +313,9 @@ fn what_neovim_does_to_a_text_the_daemon_has_too() {
     let text: String = (1..=20).map(|line| format!("line {line}\n")).collect();
     fs::write(&file, &text).expect("the mount takes it");
     let neovim = Neovim::start(&repo, &file);
-    wait_until("the buffer is open", LIMIT, || buffer(&tine)["saved"] == true);
+    wait_until("the buffer is open", LIMIT, || {
+        buffer(&tine)["saved"] == true
+    });
     let mut agent = Agent::of(&repo, Some("demo"));
     let acts = [
         "normal! ggOabove",
@@ -318,7 +360,8 @@ fn what_neovim_does_to_a_text_the_daemon_has_too() {
                     there
                 };
                 let buffer = buffer(&tine);
-                buffer["conflicted"] == true || buffer["forked"] == false && agent.read("notes.txt") == there
+                buffer["conflicted"] == true
+                    || buffer["forked"] == false && agent.read("notes.txt") == there
             },
         );
         if buffer(&tine)["conflicted"] == true {

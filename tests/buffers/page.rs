@@ -20,7 +20,8 @@ fn conversation() -> Vec<(char, Value)> {
         .lines()
         .map(|line| {
             let who = line.chars().next().expect("no line is empty");
-            let said = serde_json::from_str(&line[2..]).unwrap_or_else(|error| panic!("{error} in {line}"));
+            let said = serde_json::from_str(&line[2..])
+                .unwrap_or_else(|error| panic!("{error} in {line}"));
             (who, said)
         })
         .collect()
@@ -50,8 +51,9 @@ fn the_conversation_on_the_page_is_one_that_is_had() {
                 while !heard.contains(&said) {
                     assert!(heard.len() < 2, "{said} is not said, but {heard:?}");
                     let line = editor.lines.output.recv_timeout(super::LIMIT);
-                    let line =
-                        line.unwrap_or_else(|error| panic!("{error}: {said} is not said, but {heard:?}"));
+                    let line = line.unwrap_or_else(|error| {
+                        panic!("{error}: {said} is not said, but {heard:?}")
+                    });
                     heard.push(serde_json::from_str(&line).expect("it is JSON"));
                 }
                 heard.retain(|heard| *heard != said);
@@ -66,7 +68,9 @@ fn the_conversation_on_the_page_is_one_that_is_had() {
         }
     }
     assert_eq!(heard, Vec::<Value>::new(), "the page does not say all");
-    for kind in ["open", "change", "applied", "save", "close", "merge", "show"] {
+    for kind in [
+        "open", "change", "applied", "save", "close", "merge", "show",
+    ] {
         let says = |(who, said): &(char, Value)| *who == '>' && said["buffer"] == kind;
         assert!(conversation.iter().any(says), "the page shows no {kind}");
     }

@@ -52,7 +52,8 @@ fn an_agents_edit_comes_into_the_editor_and_not_into_the_file() {
     assert_eq!(agent.read("notes.txt"), "ONE\ntwo\nTHREE\n", "of the file");
 }
 
-/// An editor that read the edit late, and said that it had applied it, was taken to have applied the next one of that version.
+/// An editor that read the edit late, and said that it had applied it, was taken to have applied
+/// the next one of that version.
 #[test]
 fn an_edit_of_an_earlier_opening_is_none_of_this_one() {
     require_fuse!();
@@ -82,7 +83,8 @@ fn an_edit_of_an_earlier_opening_is_none_of_this_one() {
         let version = editor.open(&file, &text, true);
         assert!(version > 0, "{version}");
         agent.edit("notes.txt", "two", "TWO");
-        let answer = editor.ask(json!({"buffer": "applied", "path": file, "base": late["version"]}));
+        let answer =
+            editor.ask(json!({"buffer": "applied", "path": file, "base": late["version"]}));
         assert_eq!(answer["error"]["code"], "buffer-stale", "{answer}");
         editor.ok(json!({"buffer": "change", "path": file, "text": text}));
         editor.ok(json!({"buffer": "close", "path": file}));
@@ -122,7 +124,10 @@ fn what_is_said_of_another_version_is_refused_and_changes_nothing() {
         assert!(answer["error"]["hint"].is_string(), "{message}: {answer}");
     }
     let shown = editor.ok(json!({"buffer": "show", "path": file}));
-    assert_eq!((&shown["person"], &shown["version"]), (&json!("a\n"), &json!(0)));
+    assert_eq!(
+        (&shown["person"], &shown["version"]),
+        (&json!("a\n"), &json!(0))
+    );
     // All of a text is taken whatever was lost.
     let version = editor.ok(json!({"buffer": "change", "path": file, "text": "b\n"}));
     assert_eq!(version["version"], 1);
@@ -237,7 +242,9 @@ fn an_editor_that_does_not_answer_keeps_nobody_waiting_for_long() {
     let mut agent = Agent::of(&repo, None);
     agent.read("open.txt");
     agent.write("open.txt", "a\nb\n");
-    let late = agent.merge("open.txt").expect_err("the editor has not taken it");
+    let late = agent
+        .merge("open.txt")
+        .expect_err("the editor has not taken it");
     assert_eq!(late.code.as_str(), "timeout");
     editor.apply(&file);
     assert_eq!(agent.merge("open.txt").expect("it has it").conflicts, []);

@@ -1,4 +1,5 @@
-//! Branches whose files hold no ref, or name what is lost, and refs that keep something else than they should.
+//! Branches whose files hold no ref, or name what is lost, and refs that keep something else than
+//! they should.
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -7,7 +8,11 @@ use std::path::Path;
 use super::support::{OutputExt, TestRepo, Tine, require_fuse};
 
 /// What a power cut, or a disk, leaves of a ref.
-const DAMAGES: [&str; 3] = ["", "nonsense\n", "1234567812345678123456781234567812345678\n"];
+const DAMAGES: [&str; 3] = [
+    "",
+    "nonsense\n",
+    "1234567812345678123456781234567812345678\n",
+];
 
 /// Forks `one` and `two` of `main`, each with a commit, and no daemon.
 fn two_forks(repo: &TestRepo) -> Tine<'_> {
@@ -74,7 +79,11 @@ fn a_damaged_branch_that_forks_came_from_holds_none_of_them_up() {
         goes_on(&tine, "one");
         is_put_back(&repo, &tine, &branch, &was);
         let updated = tine.run(&["update", "two"]);
-        assert!(updated.text().contains("two has all of it"), "{}", updated.text());
+        assert!(
+            updated.text().contains("two has all of it"),
+            "{}",
+            updated.text()
+        );
     }
 }
 
@@ -84,11 +93,16 @@ fn a_damaged_branch_of_a_fork_holds_up_no_other() {
     for damage in DAMAGES {
         let repo = TestRepo::new();
         let tine = two_forks(&repo);
-        let was = repo.git(&["rev-parse", "refs/heads/tine/two"]).trim().to_owned();
+        let was = repo
+            .git(&["rev-parse", "refs/heads/tine/two"])
+            .trim()
+            .to_owned();
         fs::write(repo.common_dir().join("refs/heads/tine/two"), damage).unwrap();
         let listed = tine.run(&["branch", "list"]);
         assert!(
-            listed.error_text().contains("refs/heads/tine/two is damaged"),
+            listed
+                .error_text()
+                .contains("refs/heads/tine/two is damaged"),
             "{}",
             listed.error_text()
         );
@@ -111,7 +125,10 @@ fn nobody_waits_at_a_pipe_or_socket_in_the_place_of_a_branch() {
     require_fuse!();
     let repo = TestRepo::new();
     let tine = two_forks(&repo);
-    for branch in [repo.git(&["symbolic-ref", "HEAD"]).trim(), "refs/heads/tine/two"] {
+    for branch in [
+        repo.git(&["symbolic-ref", "HEAD"]).trim(),
+        "refs/heads/tine/two",
+    ] {
         let was = repo.git(&["rev-parse", branch]).trim().to_owned();
         let path = repo.common_dir().join(branch);
         for kind in ["pipe", "socket"] {
@@ -181,15 +198,25 @@ fn refs_that_keep_something_else_are_set_anew() {
     let lost = "1234567812345678123456781234567812345678";
     for label in ["base", "head"] {
         let path = repo.common_dir().join("refs/tine/one").join(label);
-        assert!(before.contains(&format!("refs/tine/one/{label} ")), "{before}");
+        assert!(
+            before.contains(&format!("refs/tine/one/{label} ")),
+            "{before}"
+        );
         fs::write(path, format!("{lost}\n")).unwrap();
     }
     let found = tine.run(&["check"]);
-    assert!(found.text().contains("refs/tine/one/base"), "{}", found.text());
+    assert!(
+        found.text().contains("refs/tine/one/base"),
+        "{}",
+        found.text()
+    );
     tine.ok(&["check", "--repair"]);
     assert_eq!(refs(), before);
     // Whatever else it keeps: something must keep what the fork stands on.
-    let kept: Vec<&str> = before.lines().filter_map(|line| line.split(' ').next()).collect();
+    let kept: Vec<&str> = before
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
     let tree = repo.git(&["rev-parse", "HEAD^{tree}"]);
     for name in &kept {
         fs::write(repo.common_dir().join(name), format!("{tree}\n")).unwrap();
@@ -197,7 +224,9 @@ fn refs_that_keep_something_else_are_set_anew() {
     let found = tine.run(&["check"]);
     let base = repo.git(&["rev-parse", "HEAD"]);
     assert!(
-        found.text().contains(&format!("no ref keeps the commit {base}")),
+        found
+            .text()
+            .contains(&format!("no ref keeps the commit {base}")),
         "{}",
         found.text()
     );

@@ -1,5 +1,5 @@
-//! Layers that are damaged or gone: a repair cuts the log of a fork's open layer, keeps a copy, and has an inverse. What stands on a
-//! frozen layer that is damaged costs nobody else anything.
+//! Layers that are damaged or gone: a repair cuts the log of a fork's open layer, keeps a copy, and
+//! has an inverse. What stands on a frozen layer that is damaged costs nobody else anything.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::support::{OutputExt, TestRepo, Tine, require_fuse};
 use super::{Stopped, files_beneath, flip};
 
-/// A stopped fork `one` with three files, of which the last was written after `log_len` bytes of the log.
+/// A stopped fork `one` with three files, of which the last was written after `log_len` bytes of
+/// the log.
 fn with_later_file<'r>(repo: &'r TestRepo) -> (Stopped<'r>, PathBuf, usize) {
     let stopped = Stopped::new(repo);
     let layer = stopped.open_layer("one");
@@ -36,7 +37,11 @@ fn number_of(report: &Value) -> String {
 
 #[track_caller]
 fn assert_holds(dir: &Path, name: &str, content: &str) {
-    assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), content, "{name}");
+    assert_eq!(
+        fs::read_to_string(dir.join(name)).unwrap(),
+        content,
+        "{name}"
+    );
 }
 
 #[test]
@@ -49,7 +54,10 @@ fn a_damaged_open_layer_is_cut_there_and_comes_back_and_goes_again() {
     let damaged = files_beneath(&layer);
     let finding = stopped.only("layer-damaged");
     assert!(
-        finding["hint"].as_str().unwrap().contains("tine check --repair"),
+        finding["hint"]
+            .as_str()
+            .unwrap()
+            .contains("tine check --repair"),
         "{finding}"
     );
 
@@ -64,19 +72,28 @@ fn a_damaged_open_layer_is_cut_there_and_comes_back_and_goes_again() {
     );
 
     let report = stopped.check(&["--repair"], 0);
-    let repaired = report["findings"][0]["repaired"].as_str().unwrap().to_owned();
+    let repaired = report["findings"][0]["repaired"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(repaired.contains("are left out"), "{repaired}");
     let number = number_of(&report);
     let aside = stopped.store().join("damaged").join(&number).join("layers");
     let copy = aside.join(layer.file_name().unwrap());
-    assert_eq!(contents(&files_beneath(&copy), &copy), contents(&damaged, &layer));
+    assert_eq!(
+        contents(&files_beneath(&copy), &copy),
+        contents(&damaged, &layer)
+    );
     stopped.check(&[], 0);
 
     stopped.tine.ok(&["mount", "one"]);
     let dir = dir_of(&repo, "one");
     assert_holds(&dir, "small.txt", "small, of one\n");
     assert_eq!(fs::read(dir.join("large.bin")).unwrap(), vec![7; 200_000]);
-    assert!(!dir.join("last.txt").exists(), "it was written behind the damage");
+    assert!(
+        !dir.join("last.txt").exists(),
+        "it was written behind the damage"
+    );
     fs::write(dir.join("newer.txt"), "newer\n").unwrap();
     // What is written in place, and freed, is not the copy's.
     fs::write(dir.join("large.bin"), vec![8; 200_000]).unwrap();
@@ -84,14 +101,19 @@ fn a_damaged_open_layer_is_cut_there_and_comes_back_and_goes_again() {
     stopped.tine.ok(&["gc"]);
     stopped.tine.ok(&["daemon", "stop"]);
     stopped.check(&[], 0);
-    assert_eq!(contents(&files_beneath(&copy), &copy), contents(&damaged, &layer));
+    assert_eq!(
+        contents(&files_beneath(&copy), &copy),
+        contents(&damaged, &layer)
+    );
 
     // `tine recover` knows of it.
     let list = stopped.tine.json(&["recover"]);
     let way_back = format!("tine check --put-back {number}");
     let elsewhere = list["elsewhere"].as_array().unwrap();
     assert!(
-        elsewhere.iter().any(|line| line["way_back"] == way_back.as_str()),
+        elsewhere
+            .iter()
+            .any(|line| line["way_back"] == way_back.as_str()),
         "{list}"
     );
     let told = stopped.tine.fails(5, &["check", "--put-back", &number]);
@@ -117,7 +139,10 @@ fn a_damaged_open_layer_is_cut_there_and_comes_back_and_goes_again() {
 }
 
 /// Paths below `dir` with contents.
-fn contents(files: &std::collections::BTreeMap<PathBuf, Vec<u8>>, dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+fn contents(
+    files: &std::collections::BTreeMap<PathBuf, Vec<u8>>,
+    dir: &Path,
+) -> Vec<(PathBuf, Vec<u8>)> {
     let within = files.iter();
     within
         .map(|(path, bytes)| (path.strip_prefix(dir).unwrap().to_owned(), bytes.clone()))
@@ -272,12 +297,21 @@ fn a_fork_that_went_back_takes_no_commit_back_without_being_told_to() {
     assert_holds(&dir, "theirs.txt", "theirs, old\n");
     assert_holds(&dir, "own.txt", "own, old\n");
     let told = tine.fails(3, &["commit", "back", "-m", "all"]);
-    assert!(told.contains("own.txt") && told.contains("theirs.txt"), "{told}");
+    assert!(
+        told.contains("own.txt") && told.contains("theirs.txt"),
+        "{told}"
+    );
     assert!(!told.contains("mine.txt"), "{told}");
-    let told = tine.fails(3, &["merge", "back", "--into", "main", "--with-uncommitted"]);
+    let told = tine.fails(
+        3,
+        &["merge", "back", "--into", "main", "--with-uncommitted"],
+    );
     assert!(told.contains("theirs.txt"), "{told}");
     tine.ok(&["revert", "back", "theirs.txt", "own.txt", "--to", "HEAD"]);
-    assert_eq!(tine.json(&["status", "back"])["changes"], serde_json::json!([]));
+    assert_eq!(
+        tine.json(&["status", "back"])["changes"],
+        serde_json::json!([])
+    );
     fs::write(dir.join("next.txt"), "next\n").unwrap();
     tine.ok(&["commit", "back", "-m", "goes on"]);
     assert_eq!(repo.git(&["show", "tine/back:own.txt"]), "own, new");
@@ -330,7 +364,8 @@ fn a_damaged_frozen_layer_costs_only_what_stands_on_it() {
     let dir = dir_of(&repo, "two");
     fs::write(dir.join("latest.txt"), "latest\n").unwrap();
     stopped.tine.ok(&["daemon", "stop"]);
-    let frozen: Vec<u64> = serde_json::from_value(stopped.record("two")["frozen_layers"].clone()).unwrap();
+    let frozen: Vec<u64> =
+        serde_json::from_value(stopped.record("two")["frozen_layers"].clone()).unwrap();
     assert_eq!(frozen.len(), 2, "kept, later");
     let log = stopped.store().join(format!("layers/{}/log", frozen[0]));
     flip(&log, 40);
@@ -356,7 +391,9 @@ fn a_damaged_frozen_layer_costs_only_what_stands_on_it() {
     stopped.tine.run(&["list"]);
     stopped.tine.ok(&["status", "one"]);
     stopped.tine.ok(&["new", "three"]);
-    stopped.tine.ok(&["new", "two-kept", "--from-fork", "two@kept"]);
+    stopped
+        .tine
+        .ok(&["new", "two-kept", "--from-fork", "two@kept"]);
     assert_holds(&dir_of(&repo, "two-kept"), "small.txt", "small, of two\n");
     assert!(!dir_of(&repo, "two-kept").join("later.txt").exists());
     stopped.tine.ok(&["commit", "one", "-m", "one"]);
@@ -367,7 +404,10 @@ fn a_damaged_frozen_layer_costs_only_what_stands_on_it() {
 
     let deleted = stopped.tine.json(&["delete", "two", "--force"]);
     let lost = deleted["lost"].as_array().unwrap();
-    assert!(lost.contains(&Value::from("what was not committed")), "{deleted}");
+    assert!(
+        lost.contains(&Value::from("what was not committed")),
+        "{deleted}"
+    );
     let id = deleted["recover"].to_string();
     stopped
         .tine
@@ -427,12 +467,20 @@ fn a_file_where_the_store_has_a_directory_is_set_aside_and_missing_directories_a
             }
             stopped.tine.ok(&["list"]);
             let made = stopped.tine.ok(&["new", &format!("{name}-{is_file}")]);
-            assert!(Path::new(made.trim()).join(".git").is_file(), "{name}: {made}");
+            assert!(
+                Path::new(made.trim()).join(".git").is_file(),
+                "{name}: {made}"
+            );
             stopped.tine.ok(&["status", "one"]);
             stopped.tine.ok(&["daemon", "stop"]);
         }
         let list = stopped.check(&["--set-aside"], 0);
-        let newest = list["set_aside"].as_array().unwrap().last().unwrap().clone();
+        let newest = list["set_aside"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap()
+            .clone();
         assert_eq!(newest["paths"], serde_json::json!([name]), "{list}");
     }
     let next = stopped.store().join("layers/next");
@@ -470,7 +518,10 @@ impl Wrong {
     fn put(self, stopped: &Stopped<'_>) -> PathBuf {
         let record = stopped.record("two");
         let layer = |id: &Value| stopped.store().join("layers").join(id.to_string());
-        let (open, frozen) = (layer(&record["open_layer"]), layer(&record["frozen_layers"][0]));
+        let (open, frozen) = (
+            layer(&record["open_layer"]),
+            layer(&record["frozen_layers"][0]),
+        );
         let path = match self {
             Wrong::Layer => open,
             Wrong::Frozen => frozen,
@@ -514,7 +565,11 @@ fn what_is_of_the_wrong_kind_in_the_place_of_a_forks_own_has_a_way_out() {
                     .iter()
                     .any(|one| names_it(one) && one["repaired"].is_string());
                 assert!(set_aside, "{case}: {report}");
-                assert_eq!(tine.run(&["status", "one"]).status.code(), Some(0), "{case}");
+                assert_eq!(
+                    tine.run(&["status", "one"]).status.code(),
+                    Some(0),
+                    "{case}"
+                );
                 tine.ok(&["daemon", "stop"]);
                 // There and back again.
                 if matches!(wrong, Wrong::Files) {
@@ -524,7 +579,8 @@ fn what_is_of_the_wrong_kind_in_the_place_of_a_forks_own_has_a_way_out() {
                     stopped.check(&["--repair"], 0);
                 }
             }
-            if way != "delete" && matches!(wrong, Wrong::Layer | Wrong::Files | Wrong::FrozenFiles) {
+            if way != "delete" && matches!(wrong, Wrong::Layer | Wrong::Files | Wrong::FrozenFiles)
+            {
                 tine.ok(&["mount", "two"]);
                 let large = dir_of(&repo, "two").join("large.bin");
                 fs::write(&large, vec![8; 200_000]).unwrap();

@@ -1,4 +1,5 @@
-//! Forks that are deleted though something of them cannot be kept by itself: they go out of the way as a whole, and come back.
+//! Forks that are deleted though something of them cannot be kept by itself: they go out of the way
+//! as a whole, and come back.
 
 use std::fs;
 
@@ -44,7 +45,9 @@ fn back_after_others_went_on(stopped: &Stopped<'_>, repo: &TestRepo, number: &st
     let way_back = format!("tine check --put-back {number}");
     let elsewhere = list["elsewhere"].as_array().unwrap();
     assert!(
-        elsewhere.iter().any(|line| line["way_back"] == way_back.as_str()),
+        elsewhere
+            .iter()
+            .any(|line| line["way_back"] == way_back.as_str()),
         "{list}"
     );
     tine.ok(&["check", "--put-back", number]);
@@ -122,7 +125,10 @@ fn a_fork_that_git_cannot_commit_comes_back_as_it_was() {
     let number = deleted(&stopped, "one", "what was not committed");
     back_after_others_went_on(&stopped, &repo, &number);
     stopped.tine.ok(&["mount", "one"]);
-    assert_eq!(fs::read_to_string(dir.join("a.filtered")).unwrap(), "filtered\n");
+    assert_eq!(
+        fs::read_to_string(dir.join("a.filtered")).unwrap(),
+        "filtered\n"
+    );
     stopped.tine.ok(&["daemon", "stop"]);
 }
 

@@ -1,4 +1,5 @@
-//! Named pipes in the place of files: opening one waits until somebody writes to it, which nobody does.
+//! Named pipes in the place of files: opening one waits until somebody writes to it, which nobody
+//! does.
 
 use std::time::Duration;
 
@@ -94,7 +95,11 @@ fn a_pipe_in_the_place_of_any_file_hurts_only_that_and_is_found() {
     assert!(files.len() > 40, "{files:?}");
     let away = repo.root().join("away");
     for (number, path) in files.iter().enumerate() {
-        let name = path.strip_prefix(&common_dir).unwrap().display().to_string();
+        let name = path
+            .strip_prefix(&common_dir)
+            .unwrap()
+            .display()
+            .to_string();
         // Nothing goes without the lock, which says so.
         let is_lock = name == "tine/lock";
         let owner = owner_of(&stopped, path);

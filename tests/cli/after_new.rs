@@ -1,4 +1,5 @@
-//! Steps after a fork was made: git's `post-checkout`, the setup command of the user's configuration, and where its commands see it.
+//! Steps after a fork was made: git's `post-checkout`, the setup command of the user's
+//! configuration, and where its commands see it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +7,9 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::support::{OutputExt, TestRepo, Tine, require_fuse, require_namespace, run_with_timeout};
+use crate::support::{
+    OutputExt, TestRepo, Tine, require_fuse, require_namespace, run_with_timeout,
+};
 
 /// Writes an executable script.
 fn script(path: &Path, text: &str) {
@@ -115,7 +118,10 @@ fn a_switch_of_branches_runs_post_checkout_as_git_does() {
         &telling(&repo, "told"),
     );
     tine.ok(&["branch", "switch", "demo", "other"]);
-    assert_eq!(told(&repo, "told"), format!("{old} {new} 1|{dir}|{dir}|{new}\n"));
+    assert_eq!(
+        told(&repo, "told"),
+        format!("{old} {new} 1|{dir}|{dir}|{new}\n")
+    );
     script(&repo.git_dir().join("hooks/post-checkout"), "exit 41\n");
     let said = tine.fails(1, &["branch", "switch", "demo", "--create", "fresh"]);
     assert!(said.contains("the hook post-checkout failed"), "{said}");
@@ -233,7 +239,10 @@ fn commands_see_the_fork_at_the_main_checkout_where_that_is_set() {
     // A command that stands there already goes on in the other fork's own place.
     let program = Tine::program().display().to_string();
     let inner = tine.ok(&["exec", "own", "--", &program, "exec", "fresh", "--", "pwd"]);
-    assert_eq!(inner, repo.root().join("repo.forks/fresh").to_str().unwrap());
+    assert_eq!(
+        inner,
+        repo.root().join("repo.forks/fresh").to_str().unwrap()
+    );
 }
 
 #[test]
@@ -251,14 +260,27 @@ fn a_target_directory_that_is_shared_is_told_and_a_fork_may_have_its_own() {
     let tine = Tine::new(&repo);
     let run = |args: &[&str]| {
         let mut command = tine.command(args);
-        command.env_remove("CARGO_HOME").env_remove("CARGO_TARGET_DIR");
+        command
+            .env_remove("CARGO_HOME")
+            .env_remove("CARGO_TARGET_DIR");
         run_with_timeout(&mut command).expect_success("tine")
     };
     let output = run(&["new", "demo"]);
     let dir = output.text();
     let told = format!("cargo builds into {}", shared.display());
-    assert!(output.error_text().contains(&told), "{}", output.error_text());
-    let env = ["exec", "demo", "--", "sh", "-c", "echo ${CARGO_TARGET_DIR-unset}"];
+    assert!(
+        output.error_text().contains(&told),
+        "{}",
+        output.error_text()
+    );
+    let env = [
+        "exec",
+        "demo",
+        "--",
+        "sh",
+        "-c",
+        "echo ${CARGO_TARGET_DIR-unset}",
+    ];
     assert_eq!(run(&env).text(), "unset");
     repo.git(&["config", "tine.cargoTargetDir", "own"]);
     let output = run(&env);

@@ -1,4 +1,5 @@
-//! Branches that are symbolic refs to others: what is done to such an alias is done to the branch behind it.
+//! Branches that are symbolic refs to others: what is done to such an alias is done to the branch
+//! behind it.
 
 use std::path::Path;
 
@@ -12,7 +13,11 @@ fn alias(repo: &TestRepo, name: &str, target: &str) {
 }
 
 fn refs(repo: &TestRepo) -> String {
-    repo.git(&["for-each-ref", "--format=%(refname) %(symref)", "refs/heads"])
+    repo.git(&[
+        "for-each-ref",
+        "--format=%(refname) %(symref)",
+        "refs/heads",
+    ])
 }
 
 #[test]
@@ -134,7 +139,9 @@ fn what_only_an_alias_of_a_deleted_branch_names_is_kept() {
     assert_eq!(repo.git(&["rev-parse", "of-alias"]), topic);
     assert_eq!(repo.git(&["show", "topic:new.txt"]), "new");
     // With its aliases it goes as well.
-    let deleted = tine.json(&["branch", "delete", "of-topic", "topic", "of-alias", "--force"]);
+    let deleted = tine.json(&[
+        "branch", "delete", "of-topic", "topic", "of-alias", "--force",
+    ]);
     assert_eq!(deleted["branches"].as_array().unwrap().len(), 3);
     repo.sh_in(
         repo.dir(),
@@ -210,9 +217,15 @@ fn an_alias_that_leads_nowhere_is_named() {
             &["merge", "demo", "--into", name],
         ] {
             let failure = refused(&repo, &tine, args, "no-such-branch", 4);
-            assert!(text(&failure["message"]).contains(why), "{args:?}: {failure}");
+            assert!(
+                text(&failure["message"]).contains(why),
+                "{args:?}: {failure}"
+            );
             let hint = format!("`git symbolic-ref --delete refs/heads/{name}`");
-            assert!(text(&failure["hint"]).contains(&hint), "{args:?}: {failure}");
+            assert!(
+                text(&failure["hint"]).contains(&hint),
+                "{args:?}: {failure}"
+            );
         }
         tine.ok(&["branch", "list", "--all"]);
         let removed = repo.try_git_in(

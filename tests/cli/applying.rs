@@ -20,7 +20,8 @@ fn patch_file(repo: &TestRepo, text: impl AsRef<[u8]>) -> String {
     path_text(&path).to_owned()
 }
 
-/// The patch from HEAD to what `script` makes of it in a checkout of its own; with that checkout, which has it.
+/// The patch from HEAD to what `script` makes of it in a checkout of its own; with that checkout,
+/// which has it.
 fn patch_of(repo: &TestRepo, name: &str, script: &str) -> (String, PathBuf) {
     let dir = repo.git_checkout_of("HEAD", name);
     repo.sh_in(&dir, script);
@@ -59,7 +60,11 @@ fn all_that_a_patch_of_gits_can_say_is_done_and_taken_back() {
         }
         let stood = standing(&repo, &tine, "work");
         let checked = told(&tine, 0, &["apply", "work", &patch, "--check"]);
-        assert_eq!(standing(&repo, &tine, "work"), stood, "a check changes nothing");
+        assert_eq!(
+            standing(&repo, &tine, "work"),
+            stood,
+            "a check changes nothing"
+        );
         let done = told(&tine, 0, &["apply", "work", &patch]);
         assert_eq!(checked["changes"], done["changes"]);
         assert_eq!(
@@ -67,7 +72,10 @@ fn all_that_a_patch_of_gits_can_say_is_done_and_taken_back() {
             (&json!("merged"), &json!([]))
         );
         assert_eq!(done["before"], done["after"]);
-        let status = repo.git_in(&expected, &["diff", "--cached", "--no-renames", "--name-status"]);
+        let status = repo.git_in(
+            &expected,
+            &["diff", "--cached", "--no-renames", "--name-status"],
+        );
         assert_agreement(&repo, &tine, "work", &status);
         let came = standing(&repo, &tine, "work");
         tine.ok(&["undo", "work"]);
@@ -131,9 +139,14 @@ fn patches_of_other_programs_are_understood() {
         ("-p0", "list.txt", "list.txt"),
         ("-p2", "x/y/list.txt", "x/z/list.txt"),
     ] {
-        let text =
-            format!("Some words.\n\n--- {old}\t2024-01-01 00:00:00.0 +0000\n+++ {new}\t2024-01-01\n{hunk}");
-        let output = piped(&tine, &["apply", "work", "-", strip, "--json"], text.as_bytes());
+        let text = format!(
+            "Some words.\n\n--- {old}\t2024-01-01 00:00:00.0 +0000\n+++ {new}\t2024-01-01\n{hunk}"
+        );
+        let output = piped(
+            &tine,
+            &["apply", "work", "-", strip, "--json"],
+            text.as_bytes(),
+        );
         assert_eq!(output.status.code(), Some(0), "{strip}: {}", output.text());
         assert_agreement(&repo, &tine, "work", "M\tlist.txt");
         let file = patch_file(&repo, &text);
@@ -181,7 +194,10 @@ fn a_patch_that_does_not_fit_changes_nothing_and_says_which_hunks() {
     assert_eq!(each(&done["conflicts"], "kind"), ["rejected"; 3]);
     let list = &done["conflicts"][1]["rejected"];
     let hunks = list["hunks"]["text"].as_str().unwrap();
-    assert!(hunks.contains("-1\n+one\n") && !hunks.contains("nine"), "{hunks}");
+    assert!(
+        hunks.contains("-1\n+one\n") && !hunks.contains("nine"),
+        "{hunks}"
+    );
     assert_eq!(
         done["conflicts"][2]["rejected"]["reason"],
         "new.txt: already exists in index"
@@ -251,7 +267,11 @@ fn a_merge_of_three_takes_what_has_moved_on() {
         done["conflicts"][0]["hunks"][0]["theirs"],
         json!({"text": "five\n"})
     );
-    told(&tine, 0, &["apply", "work", &patch, "-3", "--strategy", "theirs"]);
+    told(
+        &tine,
+        0,
+        &["apply", "work", &patch, "-3", "--strategy", "theirs"],
+    );
     assert!(repo.sh_in(&dir, "cat list.txt").contains("five"));
     tine.ok(&["undo", "work"]);
     // Without the blobs that it was made of there are only hunks.
@@ -326,7 +346,11 @@ fn hostile_and_broken_patches_are_refused() {
         &patch_file(&repo, both + &added("s/evil")),
         "--json",
     ]);
-    assert!(matches!(output.status.code(), Some(2 | 3)), "{}", output.text());
+    assert!(
+        matches!(output.status.code(), Some(2 | 3)),
+        "{}",
+        output.text()
+    );
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
     assert!(!Path::new("/tmp/evil").exists());
     // What git ignores is somebody's, too.
@@ -401,7 +425,13 @@ fn a_patch_whose_old_blobs_are_not_here_is_applied_as_it_stands_or_refused() {
         let patch = patch_file(&repo, format!("{diff}\n"));
         let mailbox = repo.root().join("mails");
         std::fs::write(&mailbox, format!("{mails}\n")).unwrap();
-        tine.ok(&["handoff", "import", mailbox.to_str().unwrap(), "--to", "work"]);
+        tine.ok(&[
+            "handoff",
+            "import",
+            mailbox.to_str().unwrap(),
+            "--to",
+            "work",
+        ]);
         for args in [
             &["apply", "work", patch.as_str(), "--3way"][..],
             &["handoff", "apply", "1"],

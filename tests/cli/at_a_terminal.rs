@@ -32,7 +32,10 @@ fn what_is_long_goes_through_the_pager_that_git_would_take() {
     for (args, line) in [
         (&["diff", "demo"][..], "| deleted file mode 100644\n"),
         (&["log", "demo"], " One more\n"),
-        (&["op", "log", "demo"], "| 1  now  done  tine rm demo new.txt\n"),
+        (
+            &["op", "log", "demo"],
+            "| 1  now  done  tine rm demo new.txt\n",
+        ),
         (&["snapshots", "demo"], "| here "),
         (&["branch", "list"], "| tine/demo "),
         (&["walk", "demo"], " src/deep/er/still/leaf.txt\n"),
@@ -41,7 +44,10 @@ fn what_is_long_goes_through_the_pager_that_git_would_take() {
             &["handoff", "show", "1"],
             "| handoff 1: demo to branch:main: ready",
         ),
-        (&["handoff", "show", "1", "--patch"], "| Subject: One more\n"),
+        (
+            &["handoff", "show", "1", "--patch"],
+            "| Subject: One more\n",
+        ),
     ] {
         let shown = at_terminal(args, "GIT_PAGER", PAGER);
         assert!(shown.contains(line), "{args:?}: {line:?} in {shown}");
@@ -176,7 +182,8 @@ fn tables_fit_the_terminal_and_are_whole_elsewhere() {
     let long = "a-fork-with-a-very-long-name-indeed-that-goes-on-and-on";
     let dir = tine.new_fork(long);
     fs::write(dir.join("same.txt"), "theirs\n").unwrap();
-    let subject = "Say what it is about in so many words that no terminal has room for them 日本語日本語";
+    let subject =
+        "Say what it is about in so many words that no terminal has room for them 日本語日本語";
     tine.ok(&["commit", long, "-m", subject]);
     tine.ok(&["snapshot", long, "point", "-m", subject]);
     tine.ok(&["handoff", "create", long]);
@@ -191,7 +198,14 @@ fn tables_fit_the_terminal_and_are_whole_elsewhere() {
     ]);
     repo.write("same.txt", "ours\n");
     repo.commit_all("Ours");
-    let merge = tine.run(&["merge", long, "--into", "main", "--review", "--with-uncommitted"]);
+    let merge = tine.run(&[
+        "merge",
+        long,
+        "--into",
+        "main",
+        "--review",
+        "--with-uncommitted",
+    ]);
     assert_eq!(merge.status.code(), Some(3), "{}", merge.error_text());
     for args in [
         &["list"][..],
@@ -217,7 +231,10 @@ fn tables_fit_the_terminal_and_are_whole_elsewhere() {
         assert!(narrow.contains('…'), "{args:?}: {narrow}");
         assert_eq!(shown(1000).trim_end(), whole.trim_end(), "{args:?}");
         let wide = shown(200);
-        assert!(wide.lines().all(|line| line.width() <= 200), "{args:?}: {wide}");
+        assert!(
+            wide.lines().all(|line| line.width() <= 200),
+            "{args:?}: {wide}"
+        );
     }
     // Of a path the end is what matters.
     let mut command = tine.command(&["list", "--color=never"]);

@@ -21,7 +21,10 @@ fn names_that_are_none() {
         refused(&repo, &tine, &["new", name], "invalid-fork-name", 2);
         refused(&repo, &tine, &["status", name], "invalid-fork-name", 2);
     }
-    assert!(!repo.common_dir().join("tine").exists(), "no store was made");
+    assert!(
+        !repo.common_dir().join("tine").exists(),
+        "no store was made"
+    );
 }
 
 #[test]
@@ -32,7 +35,10 @@ fn a_name_that_is_taken() {
     tine.new_fork("demo");
     let failure = refused(&repo, &tine, &["new", "demo"], "fork-exists", 5);
     assert!(
-        failure["hint"].as_str().unwrap().contains("tine delete demo"),
+        failure["hint"]
+            .as_str()
+            .unwrap()
+            .contains("tine delete demo"),
         "{failure}"
     );
 }
@@ -75,7 +81,13 @@ fn a_branch_that_cannot_be_had() {
         "invalid-branch",
         2,
     );
-    refused(&repo, &tine, &["new", "demo", "--branch", "--force"], "usage", 2);
+    refused(
+        &repo,
+        &tine,
+        &["new", "demo", "--branch", "--force"],
+        "usage",
+        2,
+    );
     tine.ok(&["new", "first", "--branch", "work"]);
     refused(
         &repo,
@@ -176,9 +188,11 @@ fn a_store_of_a_newer_format() {
             "{failure}"
         );
     }
-    wait_until("the refused daemon has ended", Duration::from_secs(20), || {
-        tine.daemon_pid().is_none()
-    });
+    wait_until(
+        "the refused daemon has ended",
+        Duration::from_secs(20),
+        || tine.daemon_pid().is_none(),
+    );
 }
 
 #[test]
@@ -204,7 +218,11 @@ fn a_damaged_record_is_shown_and_does_not_hide_the_other_forks() {
     tine.ok(&["new", "bad", "--no-mount"]);
     tine.ok(&["new", "good", "--no-mount"]);
     tine.ok(&["daemon", "stop"]);
-    fs::write(repo.common_dir().join("tine/forks/bad/fork.json"), "{ not json").unwrap();
+    fs::write(
+        repo.common_dir().join("tine/forks/bad/fork.json"),
+        "{ not json",
+    )
+    .unwrap();
     let output = tine.run(&["list"]).expect_success("list");
     assert!(
         output.text().contains("good") && !output.text().contains("\nbad"),
@@ -276,7 +294,11 @@ fn a_repository_of_a_kind_that_cannot_be_read() {
     assert_eq!(state(&repo), before);
     let doctor = tine.run(&["doctor"]);
     assert_eq!(doctor.status.code(), Some(6));
-    assert!(doctor.text().contains("fail repository: "), "{}", doctor.text());
+    assert!(
+        doctor.text().contains("fail repository: "),
+        "{}",
+        doctor.text()
+    );
 }
 
 #[test]
@@ -300,7 +322,14 @@ fn no_fuse_device() {
     let in_there = |args: &[&str]| {
         let mut command = repo.command("unshare", repo.dir());
         command
-            .args(["--mount", "sh", "-euc", script, "sh", path_text(Tine::program())])
+            .args([
+                "--mount",
+                "sh",
+                "-euc",
+                script,
+                "sh",
+                path_text(Tine::program()),
+            ])
             .args(args);
         run_with_timeout(&mut command)
     };
@@ -333,8 +362,12 @@ fn an_ordinary_user_without_fusermount() {
     require_program!("setpriv");
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
-    run_with_timeout(Command::new("chown").args(["-R", "65534:65534"]).arg(repo.root()))
-        .expect_success("chown");
+    run_with_timeout(
+        Command::new("chown")
+            .args(["-R", "65534:65534"])
+            .arg(repo.root()),
+    )
+    .expect_success("chown");
     // Only git is in PATH.
     let bin = repo.root().join("bin");
     fs::create_dir(&bin).unwrap();
@@ -359,7 +392,10 @@ fn an_ordinary_user_without_fusermount() {
     if !probe.status.success() {
         skip(
             test_name!(),
-            &format!("another user cannot run the program: {}", probe.error_text()),
+            &format!(
+                "another user cannot run the program: {}",
+                probe.error_text()
+            ),
         );
         return;
     }
@@ -398,10 +434,15 @@ fn rules_of_the_users_own_that_may_not_be_read_do_not_count_and_the_log_says_so_
     fs::create_dir_all(&config).unwrap();
     for name in ["ignore", "attributes"] {
         fs::write(config.join(name), "*\n").unwrap();
-        run_with_timeout(Command::new("chmod").arg("000").arg(config.join(name))).expect_success("chmod");
+        run_with_timeout(Command::new("chmod").arg("000").arg(config.join(name)))
+            .expect_success("chmod");
     }
-    run_with_timeout(Command::new("chown").args(["-R", "65534:65534"]).arg(repo.root()))
-        .expect_success("chown");
+    run_with_timeout(
+        Command::new("chown")
+            .args(["-R", "65534:65534"])
+            .arg(repo.root()),
+    )
+    .expect_success("chown");
     let as_nobody = |args: &[&str]| {
         let mut command = repo.command("setpriv", repo.dir());
         command
@@ -414,7 +455,10 @@ fn rules_of_the_users_own_that_may_not_be_read_do_not_count_and_the_log_says_so_
     if !probe.status.success() {
         skip(
             test_name!(),
-            &format!("another user cannot run the program: {}", probe.error_text()),
+            &format!(
+                "another user cannot run the program: {}",
+                probe.error_text()
+            ),
         );
         return;
     }
@@ -440,7 +484,8 @@ fn a_store_that_may_not_be_written() {
     require_root!("become another user");
     require_program!("setpriv");
     let repo = TestRepo::new();
-    run_with_timeout(Command::new("chmod").args(["-R", "a+rX"]).arg(repo.root())).expect_success("chmod");
+    run_with_timeout(Command::new("chmod").args(["-R", "a+rX"]).arg(repo.root()))
+        .expect_success("chmod");
     let mut command = repo.command("setpriv", repo.dir());
     command
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
@@ -471,7 +516,8 @@ fn a_repository_of_another_user_is_told_with_the_way_to_trust_it() {
     require_root!("become another user");
     require_program!("setpriv");
     let repo = TestRepo::new();
-    run_with_timeout(Command::new("chmod").args(["-R", "a+rX"]).arg(repo.root())).expect_success("chmod");
+    run_with_timeout(Command::new("chmod").args(["-R", "a+rX"]).arg(repo.root()))
+        .expect_success("chmod");
     let as_nobody = |trusted: &str| {
         let mut command = repo.command("setpriv", repo.dir());
         command
@@ -493,7 +539,10 @@ fn a_repository_of_another_user_is_told_with_the_way_to_trust_it() {
         "`git config --global --add safe.directory {}`",
         repo.dir().display()
     );
-    assert!(failure["hint"].as_str().unwrap().contains(&command), "{failure}");
+    assert!(
+        failure["hint"].as_str().unwrap().contains(&command),
+        "{failure}"
+    );
     let trusted = as_nobody(&format!("[safe]\n\tdirectory = {}\n", repo.dir().display()));
     assert!(trusted.status.success(), "{}", trusted.text());
 }
@@ -505,7 +554,13 @@ fn paths_of_a_difference_that_git_does_not_understand() {
     let tine = Tine::new(&repo);
     tine.new_fork("demo");
     for path in ["", "../x", "/", ":(nonsense)x"] {
-        refused(&repo, &tine, &["diff", "demo", "--", path], "path-refused", 2);
+        refused(
+            &repo,
+            &tine,
+            &["diff", "demo", "--", path],
+            "path-refused",
+            2,
+        );
     }
     assert_eq!(tine.ok(&["diff", "demo", "--", "no/such/path"]), "");
 }
@@ -517,7 +572,11 @@ fn a_branch_whose_name_no_file_can_have() {
     let tine = Tine::new(&repo);
     tine.new_fork("demo");
     let long = "x".repeat(251);
-    for name in [long.as_str(), &format!("dir/{long}"), &format!("{long}/name")] {
+    for name in [
+        long.as_str(),
+        &format!("dir/{long}"),
+        &format!("{long}/name"),
+    ] {
         for verb in [
             &["branch", "create"][..],
             &["branch", "switch", "demo"],

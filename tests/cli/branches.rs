@@ -8,8 +8,8 @@ use super::merging::each;
 use crate::refused;
 use crate::support::{OutputExt, TestRepo, Tine, assert_agreement, repo::path_text, require_fuse};
 
-/// A repository with the branches `topic` (files of all kinds that come, go and change) and `alone` (without a common history), and
-/// a copy of it, in which git does the same.
+/// A repository with the branches `topic` (files of all kinds that come, go and change) and `alone`
+/// (without a common history), and a copy of it, in which git does the same.
 pub fn repo_with_branches() -> (TestRepo, PathBuf) {
     let repo = TestRepo::new().without_maintenance();
     repo.sh_in(
@@ -74,20 +74,32 @@ fn a_branch_is_made_at_every_kind_of_point() {
         .run_in(&dir, &["branch", "create", "here"])
         .expect_success("create");
     assert_eq!(here.text(), format!("created here at {}", &own[..7]));
-    assert!(here.error_text().contains("uncommitted"), "{}", here.error_text());
+    assert!(
+        here.error_text().contains("uncommitted"),
+        "{}",
+        here.error_text()
+    );
     for (args, code, exit) in [
         (&["branch", "create", "topic"][..], "branch-exists", 5),
         (&["branch", "create", "at"], "branch-exists", 5),
         (&["branch", "create", "topic/x"], "branch-exists", 5),
         (&["branch", "create", "a..b"], "invalid-branch", 2),
         (&["branch", "create", "HEAD"], "invalid-branch", 2),
-        (&["branch", "create", "x", "--at", "nothing"], "no-such-point", 4),
+        (
+            &["branch", "create", "x", "--at", "nothing"],
+            "no-such-point",
+            4,
+        ),
         (
             &["branch", "create", "x", "--at", "main^{tree}"],
             "unknown-revision",
             4,
         ),
-        (&["branch", "create", "x", "--fork", "nobody"], "no-such-fork", 4),
+        (
+            &["branch", "create", "x", "--fork", "nobody"],
+            "no-such-fork",
+            4,
+        ),
     ] {
         let failure = refused(&repo, &tine, args, code, exit);
         if args[2] == "topic" {
@@ -98,7 +110,10 @@ fn a_branch_is_made_at_every_kind_of_point() {
         }
     }
     // What begins at a remote branch follows it, as git has it.
-    repo.sh_in(repo.dir(), "git remote add origin ../plain; git fetch -q origin");
+    repo.sh_in(
+        repo.dir(),
+        "git remote add origin ../plain; git fetch -q origin",
+    );
     tine.ok(&["branch", "create", "by-tine", "--at", "origin/topic"]);
     repo.git(&["branch", "-q", "by-git", "origin/topic"]);
     tine.ok(&[
@@ -110,7 +125,8 @@ fn a_branch_is_made_at_every_kind_of_point() {
         "--at",
         "origin/main",
     ]);
-    let upstream = |branch: &str| repo.git(&["rev-parse", "--abbrev-ref", &format!("{branch}@{{u}}")]);
+    let upstream =
+        |branch: &str| repo.git(&["rev-parse", "--abbrev-ref", &format!("{branch}@{{u}}")]);
     assert_eq!(upstream("by-tine"), upstream("by-git"));
     assert_eq!(upstream("switched"), "origin/main");
     assert_eq!(
@@ -172,7 +188,13 @@ fn deleting_a_branch_loses_nothing_unasked_and_nothing_for_good() {
         "no-such-branch",
         4,
     );
-    refused(&repo, &tine, &["branch", "delete", "../x"], "invalid-branch", 2);
+    refused(
+        &repo,
+        &tine,
+        &["branch", "delete", "../x"],
+        "invalid-branch",
+        2,
+    );
     repo.sh_in(
         repo.dir(),
         "git config branch.twin.description text; git config branch.topic.description text",
@@ -190,7 +212,10 @@ fn deleting_a_branch_loses_nothing_unasked_and_nothing_for_good() {
     let deleted = tine.json(&["branch", "delete", "topic", "alone", "--force"]);
     let kept: Vec<&Value> = deleted["branches"].as_array().unwrap().iter().collect();
     assert_eq!(kept.len(), 2, "{deleted}");
-    assert!(kept.iter().all(|branch| branch["recover"].is_u64()), "{deleted}");
+    assert!(
+        kept.iter().all(|branch| branch["recover"].is_u64()),
+        "{deleted}"
+    );
     repo.sh_in(
         repo.dir(),
         "git reflog expire --expire=now --all; git gc -q --prune=now",
@@ -246,13 +271,31 @@ fn a_renamed_branch_is_followed_by_everybody() {
     // They go on to be merged into what they came from.
     let merged = tine.json(&["merge", "demo", "--with-uncommitted"]);
     assert_eq!(merged["target"]["branch"], "trunk");
-    let merged = tine.run(&["merge", "child", "--with-uncommitted", "--dry-run", "--json"]);
+    let merged = tine.run(&[
+        "merge",
+        "child",
+        "--with-uncommitted",
+        "--dry-run",
+        "--json",
+    ]);
     let merged: Value = serde_json::from_str(&merged.text()).expect("JSON");
     assert_eq!(merged["target"]["branch"], "nice/er");
     for (args, code, exit) in [
-        (&["branch", "rename", "nice/er", "trunk"][..], "branch-exists", 5),
-        (&["branch", "rename", "nice/er", "trunk/x"], "branch-exists", 5),
-        (&["branch", "rename", "nice/er", "a..b"], "invalid-branch", 2),
+        (
+            &["branch", "rename", "nice/er", "trunk"][..],
+            "branch-exists",
+            5,
+        ),
+        (
+            &["branch", "rename", "nice/er", "trunk/x"],
+            "branch-exists",
+            5,
+        ),
+        (
+            &["branch", "rename", "nice/er", "a..b"],
+            "invalid-branch",
+            2,
+        ),
         (&["branch", "rename", "nowhere", "x"], "no-such-branch", 4),
     ] {
         refused(&repo, &tine, args, code, exit);
@@ -294,7 +337,10 @@ fn what_git_does_to_branches_in_a_mount_is_known() {
     };
     assert_eq!(branch("topic")["fork"], "demo");
     assert_eq!(
-        (&branch("tine/demo")["fork"], &branch("tine/demo")["made_for"]),
+        (
+            &branch("tine/demo")["fork"],
+            &branch("tine/demo")["made_for"]
+        ),
         (&Value::Null, &json!("demo"))
     );
     // Where the worktree vanishes, HEAD is where it was.
@@ -314,7 +360,8 @@ fn what_git_does_to_branches_in_a_mount_is_known() {
     assert_eq!(branch("tine/child")["from"], "mine");
     repo.sh_in(repo.dir(), "git branch -m main trunk");
     assert_eq!(branch("mine")["from"], "trunk");
-    // A branch of somebody's own choice stays; one of that name that is made later is not the fork's.
+    // A branch of somebody's own choice stays; one of that name that is made later is not the
+    // fork's.
     repo.git(&["branch", "tine/demo"]);
     let deleted = tine.json(&["delete", "demo"]);
     assert_eq!(deleted["branch_deleted"], false);
@@ -360,7 +407,10 @@ fn branches_are_listed_with_who_has_them_and_how_far_they_are() {
         ["alone", "main", "tine/demo", "topic"]
     );
     assert_eq!(
-        (&all["branches"][1]["is_main"], &all["branches"][1]["checkout"]),
+        (
+            &all["branches"][1]["is_main"],
+            &all["branches"][1]["checkout"]
+        ),
         (&json!(true), &json!(path_text(repo.dir())))
     );
     assert_eq!(all["branches"][3]["checkout"], path_text(&worktree));
@@ -419,7 +469,10 @@ fn a_branch_that_is_deleted_under_its_fork_takes_no_commit_and_comes_back() {
     ] {
         let failure = refused(&repo, &tine, args, "branch-gone", 3);
         let hint = text(&failure["hint"]);
-        assert!(hint.contains(&format!("`git branch tine/demo {tip}`")), "{hint}");
+        assert!(
+            hint.contains(&format!("`git branch tine/demo {tip}`")),
+            "{hint}"
+        );
     }
     repo.git(&["branch", "tine/demo", &tip]);
     tine.ok(&["commit", "demo", "-m", "two"]);
@@ -463,7 +516,10 @@ fn a_rename_that_meets_a_lock_changes_nothing() {
             "ref-locked",
             5,
         );
-        assert!(text(&failure["hint"]).contains(path_text(&lock)), "{failure}");
+        assert!(
+            text(&failure["hint"]).contains(path_text(&lock)),
+            "{failure}"
+        );
         assert_eq!(
             repo.git_in(&dir, &["symbolic-ref", "HEAD"]),
             "refs/heads/tine/demo"
@@ -471,7 +527,10 @@ fn a_rename_that_meets_a_lock_changes_nothing() {
         std::fs::remove_file(&lock).unwrap();
     }
     tine.ok(&["branch", "rename", "tine/demo", "other"]);
-    assert_eq!(repo.git_in(&dir, &["symbolic-ref", "HEAD"]), "refs/heads/other");
+    assert_eq!(
+        repo.git_in(&dir, &["symbolic-ref", "HEAD"]),
+        "refs/heads/other"
+    );
     assert_eq!(repo.git(&["config", "branch.other.description"]), "mine");
 }
 
@@ -529,8 +588,17 @@ fn hints_quote_branches_as_a_shell_needs_it() {
     assert!(hint.contains(&format!("`{command}`")), "{hint}");
     let program = path_text(Tine::program());
     repo.sh_in(repo.dir(), &command.replacen("tine", program, 1));
-    assert_eq!(repo.git_of_fork("demo", &["branch", "--show-current"]), name);
-    let failure = refused(&repo, &tine, &["branch", "create", name], "branch-exists", 5);
+    assert_eq!(
+        repo.git_of_fork("demo", &["branch", "--show-current"]),
+        name
+    );
+    let failure = refused(
+        &repo,
+        &tine,
+        &["branch", "create", name],
+        "branch-exists",
+        5,
+    );
     assert!(
         text(&failure["hint"]).contains(&format!("`tine branch delete {word}`")),
         "{failure}"
@@ -548,7 +616,8 @@ fn beside_main(repo: &TestRepo, tine: &Tine) -> PathBuf {
     dir
 }
 
-/// Sees that `f` takes nothing back, whose branch came to `main` without it, and goes the way that the hint names.
+/// Sees that `f` takes nothing back, whose branch came to `main` without it, and goes the way that
+/// the hint names.
 #[track_caller]
 fn is_moved_under(repo: &TestRepo, tine: &Tine, dir: &Path, left_at: &str) {
     for args in [
@@ -558,13 +627,19 @@ fn is_moved_under(repo: &TestRepo, tine: &Tine, dir: &Path, left_at: &str) {
     ] {
         let failure = refused(repo, tine, args, "moved-under", 3);
         let message = text(&failure["message"]);
-        assert!(message.contains(&format!("from {left_at} to ")), "{message}");
+        assert!(
+            message.contains(&format!("from {left_at} to ")),
+            "{message}"
+        );
         let hint = text(&failure["hint"]);
         let commands = [
             "`tine branch switch f tine/f-2 --create`",
             "`tine merge tine/f --into f`",
         ];
-        assert!(commands.iter().all(|command| hint.contains(command)), "{hint}");
+        assert!(
+            commands.iter().all(|command| hint.contains(command)),
+            "{hint}"
+        );
     }
     tine.ok(&["branch", "switch", "f", "tine/f-2", "--create"]);
     assert_eq!(repo.git_in(dir, &["rev-parse", "HEAD"]), left_at);
@@ -586,7 +661,13 @@ fn a_branch_that_is_made_again_elsewhere_moved_under_its_fork() {
         let one = repo.git(&["rev-parse", "tine/f"]);
         repo.git(&["update-ref", "-d", "refs/heads/tine/f"]);
         if is_refused_between {
-            refused(&repo, &tine, &["commit", "f", "-m", "two"], "branch-gone", 3);
+            refused(
+                &repo,
+                &tine,
+                &["commit", "f", "-m", "two"],
+                "branch-gone",
+                3,
+            );
         }
         repo.git(&["branch", "tine/f", "main"]);
         is_moved_under(&repo, &tine, &dir, &one);
@@ -616,7 +697,13 @@ fn a_branch_that_moved_aside_is_found_out_without_reflogs() {
     repo.sh_in(&dir, "echo 2 > two");
     repo.git(&["reflog", "expire", "--all", "--expire=now"]);
     repo.git(&["update-ref", "refs/heads/tine/f", "main"]);
-    let failure = refused(&repo, &tine, &["commit", "f", "-m", "two"], "moved-under", 3);
+    let failure = refused(
+        &repo,
+        &tine,
+        &["commit", "f", "-m", "two"],
+        "moved-under",
+        3,
+    );
     assert!(text(&failure["message"]).contains(&three), "{failure}");
 }
 

@@ -11,10 +11,12 @@ use serde_json::{Value, json};
 
 use super::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, wait_until};
 
-/// How long a change of the main checkout may take to be seen; a second is what the kernel remembers.
+/// How long a change of the main checkout may take to be seen; a second is what the kernel
+/// remembers.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A repository that ignores `target/`, `*.log`, `.env*`, `config/` and `node_modules/`, with some of each.
+/// A repository that ignores `target/`, `*.log`, `.env*`, `config/` and `node_modules/`, with some
+/// of each.
 fn repo() -> TestRepo {
     let repo = TestRepo::new();
     repo.commit_files(
@@ -89,17 +91,26 @@ fn worktreeinclude_configuration_and_options_choose_in_this_order() {
         fs::read_to_string(dir.join("crates/x/target/cache")).unwrap(),
         "cached\n"
     );
-    assert_eq!(fs::read_to_string(dir.join(".env.local")).unwrap(), "secret\n");
+    assert_eq!(
+        fs::read_to_string(dir.join(".env.local")).unwrap(),
+        "secret\n"
+    );
     assert!(!seen(dir, "node_modules"));
     assert_eq!(repo.status(dir), "");
 
     repo.git(&["config", "--add", "tine.carry", "node_modules"]);
     repo.git(&["config", "--add", "tine.carry", "/config/local.json"]);
     let by_config = tine.json(&["new", "by-config", "--no-mount"]);
-    assert_eq!(paths(&by_config), json!(["config/local.json", "node_modules/"]));
+    assert_eq!(
+        paths(&by_config),
+        json!(["config/local.json", "node_modules/"])
+    );
     tine.ok(&["mount", "by-config"]);
     let dir = Path::new(by_config["mount_dir"].as_str().unwrap());
-    assert_eq!(fs::read_to_string(dir.join("config/local.json")).unwrap(), "{}\n");
+    assert_eq!(
+        fs::read_to_string(dir.join("config/local.json")).unwrap(),
+        "{}\n"
+    );
     assert!(!seen(dir, "config/.env") && !seen(dir, "target"));
     assert!(
         seen(dir, "node_modules/left-pad/test/server.pem"),
@@ -115,7 +126,10 @@ fn worktreeinclude_configuration_and_options_choose_in_this_order() {
         "/target",
     ]);
     assert_eq!(paths(&by_option), json!(["noise.log", "target/"]));
-    assert_eq!(tine.json(&["new", "none", "--no-carry"])["carry"], Value::Null);
+    assert_eq!(
+        tine.json(&["new", "none", "--no-carry"])["carry"],
+        Value::Null
+    );
     repo.git(&["config", "--unset-all", "tine.carry"]);
     repo.git(&["config", "tine.carry", "none"]);
     assert_eq!(tine.json(&["new", "never"])["carry"], Value::Null);
@@ -146,7 +160,11 @@ fn secrets_are_carried_only_by_name() {
     let said = output.error_text();
     assert!(said.contains(".env.local, server.pem"), "{said}");
     let dir = repo.root().join("repo.forks/all");
-    assert!(seen(&dir, "config/local.json") && seen(&dir, "noise.log") && seen(&dir, "target/debug/app"));
+    assert!(
+        seen(&dir, "config/local.json")
+            && seen(&dir, "noise.log")
+            && seen(&dir, "target/debug/app")
+    );
     for secret in [".env.local", "server.pem", "config/.env"] {
         assert!(!seen(&dir, secret), "{secret}");
     }
@@ -158,7 +176,10 @@ fn secrets_are_carried_only_by_name() {
     assert!(seen(dir, ".env.local") && seen(dir, "config/.env") && !seen(dir, "server.pem"));
     assert_eq!(asked["carry"]["held_back"], json!(["server.pem"]));
     let broad = tine.json(&["new", "broad", "--carry", "*"]);
-    assert_eq!(broad["carry"]["held_back"], json!([".env.local", "server.pem"]));
+    assert_eq!(
+        broad["carry"]["held_back"],
+        json!([".env.local", "server.pem"])
+    );
 }
 
 #[test]
@@ -228,7 +249,10 @@ fn a_fork_works_on_its_own_copy_and_git_sees_nothing() {
         fs::read_to_string(dir.join("target/debug/hard")).unwrap(),
         "built\nmore\n"
     );
-    assert_eq!(fs::metadata(dir.join("target/debug/app")).unwrap().nlink(), 2);
+    assert_eq!(
+        fs::metadata(dir.join("target/debug/app")).unwrap().nlink(),
+        2
+    );
     assert_eq!(
         fs::read_to_string(dir.join("crates/x/target/moved")).unwrap(),
         "cached\n"
@@ -262,14 +286,17 @@ fn a_file_that_is_carried_itself_follows_the_main_checkout() {
         "/config/local.json",
     ]);
     let dir = Path::new(fork["mount_dir"].as_str().unwrap());
-    let reads = |path: &str, text: &str| fs::read_to_string(dir.join(path)).is_ok_and(|read| read == text);
+    let reads =
+        |path: &str, text: &str| fs::read_to_string(dir.join(path)).is_ok_and(|read| read == text);
     assert!(reads("noise.log", "noise\n") && reads("config/local.json", "{}\n"));
     repo.write("noise.log", "more noise\n");
     repo.write("config/local.json", "[]\n");
     wait_until("the new version is seen", SOON, || {
         reads("noise.log", "more noise\n")
     });
-    wait_until("in a directory, too", SOON, || reads("config/local.json", "[]\n"));
+    wait_until("in a directory, too", SOON, || {
+        reads("config/local.json", "[]\n")
+    });
     fs::remove_file(repo.dir().join("noise.log")).unwrap();
     wait_until("it is not found", SOON, || !seen(dir, "noise.log"));
     symlink("config/local.json", repo.dir().join("noise.log")).unwrap();
@@ -317,7 +344,10 @@ fn carried_directories_show_no_file_that_is_later_than_the_fork() {
     tine.ok(&["daemon", "stop"]);
     tine.ok(&["mount", "still"]);
     assert_eq!(names(dir), ["app"]);
-    assert_eq!(fs::read_to_string(dir.join("target/debug/app")).unwrap(), "own\n");
+    assert_eq!(
+        fs::read_to_string(dir.join("target/debug/app")).unwrap(),
+        "own\n"
+    );
 
     for options in [&[][..], &["--carry", "target"]] {
         let name = format!("child{}", options.len());
@@ -336,7 +366,8 @@ fn carried_directories_show_no_file_that_is_later_than_the_fork() {
     );
 }
 
-/// Invariant 8. A file of one letter, rewritten in place with another, again and again: whoever reads it in a fork gets one letter.
+/// Invariant 8. A file of one letter, rewritten in place with another, again and again: whoever
+/// reads it in a fork gets one letter.
 #[test]
 fn a_file_that_is_rewritten_is_never_seen_mixed() {
     require_fuse!();
@@ -363,7 +394,8 @@ fn a_file_that_is_rewritten_is_never_seen_mixed() {
                     continue;
                 }
                 for piece in 0..LEN / 65536 {
-                    file.write_all_at(&[letter; 65536], piece as u64 * 65536).unwrap();
+                    file.write_all_at(&[letter; 65536], piece as u64 * 65536)
+                        .unwrap();
                 }
                 drop(file);
                 thread::sleep(Duration::from_millis(u64::from(letter) % 7 * 15));
@@ -372,7 +404,10 @@ fn a_file_that_is_rewritten_is_never_seen_mixed() {
         let check = |bytes: &[u8]| {
             let first = bytes[0];
             assert_eq!(bytes.len(), LEN);
-            assert!(bytes.iter().all(|byte| *byte == first), "a mixture was read");
+            assert!(
+                bytes.iter().all(|byte| *byte == first),
+                "a mixture was read"
+            );
             first
         };
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -395,7 +430,10 @@ fn a_file_that_is_rewritten_is_never_seen_mixed() {
             std::panic::resume_unwind(panic);
         }
     });
-    println!("{whole} whole, {refused} refused, {} versions", letters.len());
+    println!(
+        "{whole} whole, {refused} refused, {} versions",
+        letters.len()
+    );
     assert!(
         letters.len() > 1 && refused > 0,
         "{whole} whole, {refused} refused"
@@ -416,7 +454,11 @@ fn a_warm_build_stays_warm() {
         for name in ["CARGO_HOME", "RUSTUP_HOME"] {
             let default = || {
                 let home = std::env::var_os("HOME")?;
-                let sub = if name == "CARGO_HOME" { ".cargo" } else { ".rustup" };
+                let sub = if name == "CARGO_HOME" {
+                    ".cargo"
+                } else {
+                    ".rustup"
+                };
                 Some(Path::new(&home).join(sub).into_os_string())
             };
             if let Some(value) = std::env::var_os(name).or_else(default) {
@@ -446,7 +488,14 @@ fn going_back_and_forking_on_keep_what_is_carried() {
     require_fuse!();
     let repo = repo();
     let tine = Tine::new(&repo);
-    let fork = tine.json(&["new", "one", "--carry", "target", "--carry", "config/local.json"]);
+    let fork = tine.json(&[
+        "new",
+        "one",
+        "--carry",
+        "target",
+        "--carry",
+        "config/local.json",
+    ]);
     let dir = Path::new(fork["mount_dir"].as_str().unwrap());
     let read = |dir: &Path, path: &str| fs::read_to_string(dir.join(path)).unwrap();
     tine.ok(&["snapshot", "one", "untouched"]);
@@ -479,7 +528,10 @@ fn going_back_and_forking_on_keep_what_is_carried() {
     drop(open);
     let third = tine.json(&["new", "three", "--from-fork", "one@untouched", "--no-carry"]);
     assert_eq!(third["carry"], Value::Null);
-    assert!(!seen(Path::new(third["mount_dir"].as_str().unwrap()), "target"));
+    assert!(!seen(
+        Path::new(third["mount_dir"].as_str().unwrap()),
+        "target"
+    ));
     assert_eq!(
         repo.sh_in(repo.dir(), "cat target/debug/app crates/x/target/cache"),
         "built\ncached"
@@ -523,10 +575,21 @@ fn directories_that_ignore_themselves_are_carried() {
     repo.write("part/a.o", "object\n");
     let tine = Tine::new(&repo);
     let named = tine.json(&["new", "named", "--carry", ".venv", "--carry", "/.husky/_"]);
-    assert_eq!(paths(&named), json!([".husky/_/", ".venv/", "tools/.venv/"]));
+    assert_eq!(
+        paths(&named),
+        json!([".husky/_/", ".venv/", "tools/.venv/"])
+    );
     let dir = Path::new(named["mount_dir"].as_str().unwrap());
-    for file in [".venv/lib/file", ".husky/_/lib/file", "tools/.venv/lib/file"] {
-        assert_eq!(fs::read_to_string(dir.join(file)).unwrap(), "carried\n", "{file}");
+    for file in [
+        ".venv/lib/file",
+        ".husky/_/lib/file",
+        "tools/.venv/lib/file",
+    ] {
+        assert_eq!(
+            fs::read_to_string(dir.join(file)).unwrap(),
+            "carried\n",
+            "{file}"
+        );
     }
     let is_clean = |dir: &Path| {
         assert_eq!(repo.status(dir), "");
@@ -541,7 +604,9 @@ fn directories_that_ignore_themselves_are_carried() {
         repo.dir(),
         "rm -r .venv; mkdir -p .venv/lib; echo '*' > .venv/.gitignore",
     );
-    wait_until("the new rules are seen", SOON, || seen(dir, ".venv/.gitignore"));
+    wait_until("the new rules are seen", SOON, || {
+        seen(dir, ".venv/.gitignore")
+    });
     is_clean(dir);
 
     repo.write(".worktreeinclude", ".venv/\n");
@@ -550,7 +615,10 @@ fn directories_that_ignore_themselves_are_carried() {
         json!([".venv/", "tools/.venv/"])
     );
     let all = tine.json(&["new", "all", "--carry", "ignored"]);
-    assert_eq!(repo.status(Path::new(all["mount_dir"].as_str().unwrap())), "");
+    assert_eq!(
+        repo.status(Path::new(all["mount_dir"].as_str().unwrap())),
+        ""
+    );
     assert!(
         !paths(&all).as_array().unwrap().contains(&json!("part/a.o")),
         "{all}"
@@ -564,19 +632,36 @@ fn carry_adds_to_what_is_configured_and_carry_only_replaces_it() {
     let tine = Tine::new(&repo);
     repo.write(".worktreeinclude", "target/\n");
     let added = tine.json(&["new", "added", "--carry", "*.log"]);
-    assert_eq!(paths(&added), json!(["crates/x/target/", "noise.log", "target/"]));
+    assert_eq!(
+        paths(&added),
+        json!(["crates/x/target/", "noise.log", "target/"])
+    );
     let only = tine.json(&["new", "only", "--carry-only", "*.log"]);
     assert_eq!(paths(&only), json!(["noise.log"]));
     repo.git(&["config", "tine.carry", "/config/local.json"]);
     let added = tine.json(&["new", "by-config", "--carry", "*.log"]);
     assert_eq!(paths(&added), json!(["config/local.json", "noise.log"]));
     // Of a fork: to what that has.
-    let child = tine.json(&["new", "child", "--from-fork", "by-config", "--carry", "/target"]);
+    let child = tine.json(&[
+        "new",
+        "child",
+        "--from-fork",
+        "by-config",
+        "--carry",
+        "/target",
+    ]);
     assert_eq!(
         paths(&child),
         json!(["config/local.json", "noise.log", "target/"])
     );
-    let child = tine.json(&["new", "whole", "--from-fork", "by-config", "--carry", "config"]);
+    let child = tine.json(&[
+        "new",
+        "whole",
+        "--from-fork",
+        "by-config",
+        "--carry",
+        "config",
+    ]);
     assert_eq!(paths(&child), json!(["config/", "noise.log"]));
     let dir = Path::new(child["mount_dir"].as_str().unwrap());
     assert!(seen(dir, "config/local.json") && !seen(dir, "config/.env"));

@@ -192,8 +192,17 @@ fn commits_that_change_nothing_stop_go_or_stay() {
         "empty-pick",
         3,
     );
-    assert!(failure["hint"].as_str().unwrap().contains("--empty"), "{failure}");
-    merge_refused(&repo, &tine, &["cherry-pick", "work", "main~1"], "empty-pick", 3);
+    assert!(
+        failure["hint"].as_str().unwrap().contains("--empty"),
+        "{failure}"
+    );
+    merge_refused(
+        &repo,
+        &tine,
+        &["cherry-pick", "work", "main~1"],
+        "empty-pick",
+        3,
+    );
     let count = |range: &str| repo.git(&["rev-list", "--count", range]);
     let base = repo.git(&["rev-parse", "tine/work"]);
     let done = told(
@@ -211,7 +220,11 @@ fn commits_that_change_nothing_stop_go_or_stay() {
     );
     assert_eq!(each(&done["commits"], "how"), ["left-out", "committed"]);
     assert_eq!(content_at(&repo, "tine/work", "b.txt"), "b");
-    told(&tine, 7, &["cherry-pick", "work", "main~2", "--empty", "drop"]);
+    told(
+        &tine,
+        7,
+        &["cherry-pick", "work", "main~2", "--empty", "drop"],
+    );
 }
 
 #[test]
@@ -289,7 +302,12 @@ fn conflicts_of_several_commits_are_resolved_one_after_another() {
     assert_eq!(done["conflicts"][0]["of"], json!(first));
     assert_eq!(done["commits"][0]["how"], Value::Null);
     assert_eq!(standing(&repo, &tine, "work"), stood);
-    let review = told(&tine, 3, &["cherry-pick", "work", "main~3..main", "--review"])["review"].to_string();
+    let review = told(
+        &tine,
+        3,
+        &["cherry-pick", "work", "main~3..main", "--review"],
+    )["review"]
+        .to_string();
     tine.ok(&["resolve", &review, "list.txt", "--theirs"]);
     // What comes up now is the last commit's.
     let shown = tine.json(&["review", "show", &review]);

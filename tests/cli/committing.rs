@@ -19,11 +19,24 @@ fn a_commit_is_what_git_add_and_commit_would_make() {
         &dir,
         "echo four >> docs/guide.md; rm README.md; mkdir -p target && echo x > target/x; git mv src lib",
     );
-    let said = tine.ok(&["commit", "demo", "-m", "Change things", "-m", "And say why."]);
+    let said = tine.ok(&[
+        "commit",
+        "demo",
+        "-m",
+        "Change things",
+        "-m",
+        "And say why.",
+    ]);
     let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
     let lines: Vec<&str> = said.lines().collect();
-    assert_eq!(lines[0], format!("[tine/demo {}] Change things", &head[..7]));
-    assert!(lines[1].contains("files changed, ") && lines.len() == 2, "{said}");
+    assert_eq!(
+        lines[0],
+        format!("[tine/demo {}] Change things", &head[..7])
+    );
+    assert!(
+        lines[1].contains("files changed, ") && lines.len() == 2,
+        "{said}"
+    );
     assert_eq!(
         repo.git_in(&dir, &["log", "-1", "--format=%B"]),
         "Change things\n\nAnd say why."
@@ -32,7 +45,9 @@ fn a_commit_is_what_git_add_and_commit_would_make() {
     assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
     assert_eq!(
         repo.git(&["show", "tine/demo:lib/main.rs"]),
-        fs::read_to_string(dir.join("lib/main.rs")).unwrap().trim_end()
+        fs::read_to_string(dir.join("lib/main.rs"))
+            .unwrap()
+            .trim_end()
     );
     assert!(dir.join("target/x").exists(), "what is ignored stays");
     assert!(tine.ok(&["status", "demo"]).ends_with("nothing to commit"));
@@ -83,8 +98,20 @@ fn nothing_to_commit_and_an_empty_message_are_refused() {
         3,
     );
     fs::write(dir.join("new.txt"), "new\n").unwrap();
-    refused(&repo, &tine, &["commit", "demo", "-m", ""], "empty-message", 2);
-    refused(&repo, &tine, &["commit", "demo", "-m", " \n"], "empty-message", 2);
+    refused(
+        &repo,
+        &tine,
+        &["commit", "demo", "-m", ""],
+        "empty-message",
+        2,
+    );
+    refused(
+        &repo,
+        &tine,
+        &["commit", "demo", "-m", " \n"],
+        "empty-message",
+        2,
+    );
     refused(&repo, &tine, &["commit", "demo"], "usage", 2);
     assert!(tine.ok(&["status", "demo"]).contains("A new.txt"));
 }
@@ -100,7 +127,12 @@ fn an_operation_under_way_is_to_be_ended_first() {
         "echo a > README.md && git commit -qam a && git checkout -qb other HEAD~1",
     );
     repo.sh_in(&dir, "echo b > README.md && git commit -qam b");
-    assert!(!repo.try_git_in(&dir, &["merge", "tine/demo"]).status.success());
+    assert!(
+        !repo
+            .try_git_in(&dir, &["merge", "tine/demo"])
+            .status
+            .success()
+    );
     let failure = refused(
         &repo,
         &tine,
@@ -109,7 +141,10 @@ fn an_operation_under_way_is_to_be_ended_first() {
         3,
     );
     assert!(
-        failure["hint"].as_str().unwrap().contains("git merge --abort"),
+        failure["hint"]
+            .as_str()
+            .unwrap()
+            .contains("git merge --abort"),
         "{failure}"
     );
 }
@@ -125,7 +160,10 @@ fn what_another_git_command_has_locked_is_named_and_left_alone() {
     for (lock, code) in [
         (git_dir.join("index.lock"), "index-locked"),
         (git_dir.join("HEAD.lock"), "ref-locked"),
-        (repo.common_dir().join("refs/heads/tine/demo.lock"), "ref-locked"),
+        (
+            repo.common_dir().join("refs/heads/tine/demo.lock"),
+            "ref-locked",
+        ),
     ] {
         fs::write(&lock, "").unwrap();
         let failure = refused(&repo, &tine, &["commit", "demo", "-m", "m"], code, 5);
@@ -269,7 +307,10 @@ fn times_are_those_that_the_callers_environment_sets() {
     commit("3", &[], &[("TZ", "XYZ-5:45")]).expect_success("commit now");
     let now = repo.git_in(&dir, &["log", "-1", "--format=%aI %cI"]);
     assert!(now.split(' ').all(|time| time.ends_with("+05:45")), "{now}");
-    let secs: u64 = repo.git_in(&dir, &["log", "-1", "--format=%ct"]).parse().unwrap();
+    let secs: u64 = repo
+        .git_in(&dir, &["log", "-1", "--format=%ct"])
+        .parse()
+        .unwrap();
     let since_1970 = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     assert!(since_1970 - secs < 60, "{now}");
 
@@ -290,7 +331,9 @@ fn hooks_see_what_is_committed_and_may_change_the_message() {
     let trace = trace.display();
     repo.hook(
         "pre-commit",
-        &format!("echo \"pre $PWD\" >> {trace}; git diff --cached --name-only >> {trace}; echo to stdout"),
+        &format!(
+            "echo \"pre $PWD\" >> {trace}; git diff --cached --name-only >> {trace}; echo to stdout"
+        ),
     );
     repo.hook(
         "prepare-commit-msg",
@@ -309,7 +352,11 @@ fn hooks_see_what_is_committed_and_may_change_the_message() {
     let output = tine
         .run(&["commit", "demo", "-m", "Subject"])
         .expect_success("commit");
-    assert!(output.text().starts_with("[tine/demo "), "{}", output.text());
+    assert!(
+        output.text().starts_with("[tine/demo "),
+        "{}",
+        output.text()
+    );
     assert!(
         output.error_text().contains("to stdout"),
         "a hook's output is no answer: {}",
@@ -343,8 +390,17 @@ fn a_hook_that_refuses_changes_nothing_and_can_be_skipped() {
         let dir = tine.new_fork("demo");
         repo.hook(name, "exit 3");
         fs::write(dir.join("new.txt"), "new\n").unwrap();
-        let failure = refused(&repo, &tine, &["commit", "demo", "-m", "m"], "hook-refused", 3);
-        assert!(failure["message"].as_str().unwrap().contains(name), "{failure}");
+        let failure = refused(
+            &repo,
+            &tine,
+            &["commit", "demo", "-m", "m"],
+            "hook-refused",
+            3,
+        );
+        assert!(
+            failure["message"].as_str().unwrap().contains(name),
+            "{failure}"
+        );
         assert!(
             failure["hint"].as_str().unwrap().contains("--no-verify"),
             "{failure}"
@@ -367,7 +423,10 @@ fn what_an_unmount_or_a_handoff_commits_goes_through_the_hooks() {
     let ways: [(&[&str], &[&str]); 5] = [
         (&[], &["unmount", "demo", "--commit", "-m", "work"]),
         (&[], &["unmount", "demo", "--merge=main"]),
-        (&[], &["unmount", "demo", "--handoff", "--include-uncommitted"]),
+        (
+            &[],
+            &["unmount", "demo", "--handoff", "--include-uncommitted"],
+        ),
         (&["--on-unmount", "commit"], &["unmount", "demo"]),
         (&[], &["handoff", "create", "demo", "--include-uncommitted"]),
     ];
@@ -389,7 +448,10 @@ fn what_an_unmount_or_a_handoff_commits_goes_through_the_hooks() {
         );
         assert!(!log.exists(), "{way:?}");
 
-        repo.hook("pre-commit", &format!("echo pre-commit >> {}", log.display()));
+        repo.hook(
+            "pre-commit",
+            &format!("echo pre-commit >> {}", log.display()),
+        );
         tine.ok(way);
         assert_eq!(
             fs::read_to_string(&log).unwrap(),
@@ -416,7 +478,9 @@ fn without_a_mount_the_hooks_are_skipped_and_a_note_says_so() {
     fs::write(dir.join("new.txt"), "new\n").unwrap();
     tine.ok(&["unmount", "demo"]);
     repo.hook("pre-commit", "exit 1");
-    let output = tine.run(&["commit", "demo", "-m", "m"]).expect_success("commit");
+    let output = tine
+        .run(&["commit", "demo", "-m", "m"])
+        .expect_success("commit");
     assert_eq!(
         output.error_text(),
         "note: the hooks are skipped: the fork is not mounted, and they need a checkout\n"
@@ -540,7 +604,9 @@ fn a_tracked_checkout_of_a_repository_elsewhere_is_not_taken_along_unasked() {
     let add = |script: String| {
         repo.sh_in(
             &dir,
-            &format!("{script} && git -c advice.addEmbeddedRepo=false add lib && git commit -qm gitlink"),
+            &format!(
+                "{script} && git -c advice.addEmbeddedRepo=false add lib && git commit -qm gitlink"
+            ),
         );
         repo.sh_in(&dir, "echo work > lib/unsaved && echo more >> lib/code");
     };
@@ -611,10 +677,13 @@ fn git_runs_for_the_figures_of_a_commit_only() {
     assert_eq!(ran, ["diff-tree"]);
 }
 
-/// Runs `tine` with `args`, and `git gc --prune=now` each time when something is written and a ref is about to name it.
+/// Runs `tine` with `args`, and `git gc --prune=now` each time when something is written and a ref
+/// is about to name it.
 fn collected_before_refs(repo: &TestRepo, tine: &Tine<'_>, points: &Path, args: &[&str]) {
     let armed = ["before-ref", "before-keeping"].map(|point| points.join(point));
-    let reached = armed.each_ref().map(|point| point.with_extension("reached"));
+    let reached = armed
+        .each_ref()
+        .map(|point| point.with_extension("reached"));
     for point in &armed {
         fs::write(point, "").unwrap();
     }
@@ -635,7 +704,10 @@ fn collected_before_refs(repo: &TestRepo, tine: &Tine<'_>, points: &Path, args: 
                 }
             }
         }
-        command.join().unwrap().expect_success(&format!("tine {args:?}"));
+        command
+            .join()
+            .unwrap()
+            .expect_success(&format!("tine {args:?}"));
     });
     assert!(collected > 0);
     for point in &armed {

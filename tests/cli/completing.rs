@@ -37,7 +37,13 @@ fn offered(tine: &Tine, dir: &Path, words: &[&str]) -> Vec<String> {
 fn filled(tine: &Tine, repo: &TestRepo) -> PathBuf {
     let dir = tine.new_fork("fix-parser");
     tine.ok(&["new", "fix-lexer", "--no-mount"]);
-    tine.ok(&["snapshot", "fix-parser", "before-lunch", "-m", "All is well"]);
+    tine.ok(&[
+        "snapshot",
+        "fix-parser",
+        "before-lunch",
+        "-m",
+        "All is well",
+    ]);
     repo.git(&["branch", "topic"]);
     std::fs::write(dir.join("same.txt"), "theirs\n").unwrap();
     tine.ok(&["commit", "fix-parser", "-m", "Theirs"]);
@@ -68,7 +74,10 @@ fn names_of_all_kinds_are_offered_where_they_belong() {
         Vec::<String>::new(),
         "a new name is nobody's"
     );
-    assert_eq!(offers(&["new", "x", "--from-fork", "fix-p"]), ["fix-parser"]);
+    assert_eq!(
+        offers(&["new", "x", "--from-fork", "fix-p"]),
+        ["fix-parser"]
+    );
     assert_eq!(
         offers(&["new", "x", "--from-fork", "fix-parser@"]),
         ["fix-parser@before-lunch"]
@@ -78,9 +87,15 @@ fn names_of_all_kinds_are_offered_where_they_belong() {
         ["--from-fork=fix-parser"]
     );
     assert_eq!(offers(&["snapshot", "fix-parser", "be"]), ["before-lunch"]);
-    assert_eq!(offers(&["snapshot", "fix-lexer", "be"]), Vec::<String>::new());
+    assert_eq!(
+        offers(&["snapshot", "fix-lexer", "be"]),
+        Vec::<String>::new()
+    );
     assert_eq!(offers(&["restore", "fix-parser", "be"]), ["before-lunch"]);
-    assert_eq!(offers(&["diff", "fix-parser", "--against", "pri"]), ["pristine"]);
+    assert_eq!(
+        offers(&["diff", "fix-parser", "--against", "pri"]),
+        ["pristine"]
+    );
     assert_eq!(offers(&["branch", "delete", "to"]), ["topic"]);
     assert_eq!(
         offers(&["branch", "switch", "fix-parser", "tine/fix-l"]),
@@ -97,7 +112,11 @@ fn names_of_all_kinds_are_offered_where_they_belong() {
     assert_eq!(offers(&["snap"]), ["snapshot", "snapshots"]);
     // Flags come where one is begun.
     assert!(offers(&["path", "--m"]).contains(&"--main".to_owned()));
-    assert!(!offers(&["path", ""]).iter().any(|offer| offer.starts_with('-')));
+    assert!(
+        !offers(&["path", ""])
+            .iter()
+            .any(|offer| offer.starts_with('-'))
+    );
     // A place for all of that: named, or stood in.
     let elsewhere = tempfile::tempdir().unwrap();
     let here = repo.dir().to_str().unwrap();
@@ -111,7 +130,8 @@ fn names_of_all_kinds_are_offered_where_they_belong() {
         "{nothing_named:?}"
     );
     assert!(
-        offered(&tine, &dir, &["branch", "create", "x", "--at", "be"]).contains(&"before-lunch".to_owned())
+        offered(&tine, &dir, &["branch", "create", "x", "--at", "be"])
+            .contains(&"before-lunch".to_owned())
     );
 }
 
@@ -139,7 +159,10 @@ fn every_command_is_offered_and_none_that_is_hidden() {
         offered(&tine, repo.dir(), &["new", "x", "--on-unmount", "com"]),
         Vec::<String>::new()
     );
-    assert_eq!(offered(&tine, repo.dir(), &["list", "--color", "al"]), ["always"]);
+    assert_eq!(
+        offered(&tine, repo.dir(), &["list", "--color", "al"]),
+        ["always"]
+    );
 }
 
 #[test]
@@ -160,7 +183,10 @@ fn completing_starts_no_daemon_and_waits_for_none() {
     let mut command = shell(&repo, "sh", &["-c", &script]);
     command.current_dir(repo.root());
     let output = run_with_timeout(&mut command).expect_success(&script);
-    assert_eq!((output.text().as_str(), output.error_text().as_str()), ("", ""));
+    assert_eq!(
+        (output.text().as_str(), output.error_text().as_str()),
+        ("", "")
+    );
     tine.ok(&["daemon", "stop"]);
     assert_eq!(offered(&tine, repo.dir(), &["path", "d"]), ["demo"]);
     assert_eq!(tine.daemon_pid(), None);
@@ -229,7 +255,11 @@ fn bash_completes() {
         "fix-lexer\nfix-parser"
     );
     assert_eq!(
-        reply("tine merge  fix-parser@be", "tine merge fix-parser @be", "@be"),
+        reply(
+            "tine merge  fix-parser@be",
+            "tine merge fix-parser @be",
+            "@be"
+        ),
         "@before-lunch"
     );
     assert_eq!(
@@ -299,7 +329,10 @@ fn fish_completes() {
         run("complete -C 'tine review show '"),
         "1\tfork:fix-parser into branch:main"
     );
-    assert_eq!(run("complete -C 'tcd fix-p'"), "fix-parser\ttine/fix-parser");
+    assert_eq!(
+        run("complete -C 'tcd fix-p'"),
+        "fix-parser\ttine/fix-parser"
+    );
     assert_eq!(run("complete -C 'tcd fix-parser '"), "");
     assert_eq!(
         run("tcd fix-parser; pwd; tcd; pwd"),

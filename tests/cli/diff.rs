@@ -3,14 +3,20 @@
 use serde_json::{Value, json};
 
 use crate::refused;
-use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, run_with_timeout_of};
+use crate::support::{
+    OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, run_with_timeout_of,
+};
 
 /// `A new.txt` for each change.
 fn changes(difference: &Value) -> Vec<String> {
     let changes = difference["changes"].as_array().expect("a list");
     let line = |change: &Value| {
         let kind = change["kind"].as_str().expect("a kind").to_uppercase();
-        format!("{} {}", &kind[..1], change["path"].as_str().expect("a text"))
+        format!(
+            "{} {}",
+            &kind[..1],
+            change["path"].as_str().expect("a text")
+        )
     };
     changes.iter().map(line).collect()
 }
@@ -23,7 +29,10 @@ fn two_forks(repo: &TestRepo, tine: &Tine<'_>) {
         repo.sh_in(dir, "echo both > both.txt; echo built > noise.log");
     }
     repo.sh_in(&ours, "echo four >> docs/guide.md; rm README.md");
-    repo.sh_in(&theirs, "echo theirs > theirs.txt; rm link && echo file > link");
+    repo.sh_in(
+        &theirs,
+        "echo theirs > theirs.txt; rm link && echo file > link",
+    );
 }
 
 #[test]
@@ -45,7 +54,12 @@ fn a_fork_is_compared_with_another_as_both_are_now() {
             &against["commit"],
             &against["also"]
         ),
-        (&json!("fork"), &json!("fork:theirs"), &Value::Null, &json!([]))
+        (
+            &json!("fork"),
+            &json!("fork:theirs"),
+            &Value::Null,
+            &json!([])
+        )
     );
     assert_eq!(against["tree"], tine.json(&["diff", "theirs"])["view_tree"]);
     assert_eq!(difference["old_tree"], against["tree"]);
@@ -69,7 +83,10 @@ fn a_fork_is_compared_with_another_as_both_are_now() {
     // Neither needs to be mounted.
     tine.ok(&["unmount", "ours"]);
     tine.ok(&["unmount", "theirs"]);
-    assert_eq!(tine.json(&["diff", "ours", "--against", "theirs"]), difference);
+    assert_eq!(
+        tine.json(&["diff", "ours", "--against", "theirs"]),
+        difference
+    );
     assert_eq!(tine.ok(&["diff", "ours", "--against", "ours"]), "");
 }
 
@@ -81,8 +98,9 @@ fn the_patch_against_a_point_leads_from_there_to_the_fork() {
     two_forks(&repo, &tine);
     let theirs = tine.ok(&["path", "theirs"]);
     let theirs = std::path::Path::new(&theirs);
-    let patch = run_with_timeout(&mut tine.command(&["diff", "ours", "--against", "theirs", "--content"]))
-        .expect_success("diff --content");
+    let patch =
+        run_with_timeout(&mut tine.command(&["diff", "ours", "--against", "theirs", "--content"]))
+            .expect_success("diff --content");
     let apply = |patch: &[u8], args: &[&str]| {
         let mut apply = repo.command("git", theirs);
         run_with_timeout_of(
@@ -106,8 +124,12 @@ fn the_patch_against_a_point_leads_from_there_to_the_fork() {
     .expect_success("diff --reverse");
     let ours = tine.ok(&["path", "ours"]);
     let mut git = repo.command("git", std::path::Path::new(&ours));
-    run_with_timeout_of(git.arg("apply"), std::time::Duration::from_secs(20), &back.stdout)
-        .expect_success("git apply");
+    run_with_timeout_of(
+        git.arg("apply"),
+        std::time::Duration::from_secs(20),
+        &back.stdout,
+    )
+    .expect_success("git apply");
     assert_eq!(tine.ok(&["diff", "ours", "--against", "theirs"]), "");
 }
 
@@ -245,7 +267,8 @@ fn points_that_do_not_exist_are_refused() {
     }
 }
 
-/// Forks that are compared with each other from both sides at the same time do not wait for each other for ever.
+/// Forks that are compared with each other from both sides at the same time do not wait for each
+/// other for ever.
 #[test]
 fn forks_are_compared_from_both_sides_at_once() {
     let repo = TestRepo::new();
@@ -321,7 +344,10 @@ fn a_fork_is_compared_with_its_snapshots_and_those_of_others() {
         refused(&repo, &tine, &["diff", "demo", "--against", word], code, 4);
     }
     tine.ok(&["snapshot", "demo", "before", "--delete", "--force"]);
-    assert_eq!(repo.git(&["for-each-ref", "refs/tine/demo/snapshot-before"]), "");
+    assert_eq!(
+        repo.git(&["for-each-ref", "refs/tine/demo/snapshot-before"]),
+        ""
+    );
     refused(
         &repo,
         &tine,

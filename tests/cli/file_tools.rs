@@ -6,7 +6,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::repo::path_text;
-use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, run_with_timeout_of};
+use crate::support::{
+    OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, run_with_timeout_of,
+};
 use crate::{failure_of, refused, written};
 
 #[test]
@@ -31,7 +33,15 @@ fn a_fork_that_is_not_mounted_is_worked_in() {
         "made new/deep/file (4 bytes)"
     );
     assert_eq!(
-        tool(&["edit", "new/deep/file", "--old", "x", "--new", "yy", "--all"]),
+        tool(&[
+            "edit",
+            "new/deep/file",
+            "--old",
+            "x",
+            "--new",
+            "yy",
+            "--all"
+        ]),
         "edited new/deep/file in 2 places"
     );
     assert_eq!(
@@ -97,14 +107,24 @@ fn edits_are_all_made_or_none_and_say_why_not() {
             2,
             "no text",
         ),
-        (&["bytes", "--old", "a", "--new", "x"], "not-text", 3, "UTF-8"),
+        (
+            &["bytes", "--old", "a", "--new", "x"],
+            "not-text",
+            3,
+            "UTF-8",
+        ),
         (
             &["large", "--old", "a", "--new", "x"],
             "too-large",
             3,
             "16777216 bytes",
         ),
-        (&["src", "--old", "a", "--new", "x"], "wrong-kind", 3, "directory"),
+        (
+            &["src", "--old", "a", "--new", "x"],
+            "wrong-kind",
+            3,
+            "directory",
+        ),
         (
             &["missing", "--old", "a", "--new", "x"],
             "no-such-path",
@@ -119,7 +139,8 @@ fn edits_are_all_made_or_none_and_say_why_not() {
     }
     let edits = |edits: Value| {
         let limit = std::time::Duration::from_secs(60);
-        let mut command = tine.command(&[&edit[..], &["docs/guide.md", "--edits", "-", "--json"]].concat());
+        let mut command =
+            tine.command(&[&edit[..], &["docs/guide.md", "--edits", "-", "--json"]].concat());
         run_with_timeout_of(&mut command, limit, edits.to_string().as_bytes())
     };
     let (good, bad) = (
@@ -132,7 +153,10 @@ fn edits_are_all_made_or_none_and_say_why_not() {
         failure["message"].as_str().unwrap().contains("edit 2 of 2"),
         "{failure}"
     );
-    assert_eq!(failure_of(&edits(json!([])), "no edits")["code"], "edit-empty");
+    assert_eq!(
+        failure_of(&edits(json!([])), "no edits")["code"],
+        "edit-empty"
+    );
     assert_eq!(tine.ok(&["walk", "demo", "--json"]), before);
 
     let output = edits(json!([good, {"old": "t", "new": "T", "replace_all": true}]));
@@ -142,7 +166,11 @@ fn edits_are_all_made_or_none_and_say_why_not() {
         json!({"route": "fork", "path": "docs/guide.md", "replaced": 3, "size": 12})
     );
     assert_eq!(tine.ok(&["cat", "demo", "docs/guide.md"]), "1\nTwo\nThree");
-    tine.ok(&[&edit[..], &["crlf.txt", "--old", "one\ntwo", "--new", "1\n2"]].concat());
+    tine.ok(&[
+        &edit[..],
+        &["crlf.txt", "--old", "one\ntwo", "--new", "1\n2"],
+    ]
+    .concat());
     assert_eq!(
         tine.json(&["cat", "demo", "crlf.txt"])["files"][0]["content"]["text"],
         "1\r\n2\r\n"
@@ -160,7 +188,15 @@ fn a_mount_shows_what_tools_do_at_once_and_tools_what_programs_do() {
     // In the mount no fork need be named.
     let answer = tine.ok_in(
         &dir,
-        &["tool", "edit", path_text(&guide), "--old", "two", "--new", "2"],
+        &[
+            "tool",
+            "edit",
+            path_text(&guide),
+            "--old",
+            "two",
+            "--new",
+            "2",
+        ],
     );
     assert_eq!(answer, "edited docs/guide.md in 1 place");
     assert_eq!(std::fs::read(&guide).unwrap(), b"one\n2\nthree\n");
@@ -214,7 +250,12 @@ fn where_nothing_is_active_the_caller_does_it_alone() {
     let assert_passes = || {
         for args in calls {
             let output = tine.run(&[&["tool"], args].concat());
-            assert_eq!(output.status.code(), Some(7), "{args:?}: {}", output.error_text());
+            assert_eq!(
+                output.status.code(),
+                Some(7),
+                "{args:?}: {}",
+                output.error_text()
+            );
             assert_eq!(output.text(), "", "{args:?}");
             assert!(
                 output.error_text().starts_with("note: no fork is active"),
@@ -241,7 +282,10 @@ fn where_nothing_is_active_the_caller_does_it_alone() {
         4,
     );
     let transfers = repo.common_dir().join("tine/transfers");
-    assert_eq!(std::fs::read_dir(transfers).into_iter().flatten().count(), 0);
+    assert_eq!(
+        std::fs::read_dir(transfers).into_iter().flatten().count(),
+        0
+    );
 }
 
 #[test]
@@ -278,7 +322,10 @@ fn a_search_sees_what_git_does_not_ignore() {
         search(&["needle$", "--glob", "*.{txt,rs}", "--glob", "!build"]),
         "b.txt:2:needle\nnew/c.rs:2:Needle needle"
     );
-    assert_eq!(search(&["^NEEDLE", "-i", "new"]), "new/c.rs:2:Needle needle");
+    assert_eq!(
+        search(&["^NEEDLE", "-i", "new"]),
+        "new/c.rs:2:Needle needle"
+    );
     assert_eq!(
         search(&["needle", "other.log"]),
         "other.log:2:Needle needle",
@@ -363,7 +410,12 @@ fn a_command_runs_where_the_agent_works() {
         (&told["stdout_left_out"], &told["exit_code"], &told["end"]),
         (&json!(2), &json!(0), &json!("exit"))
     );
-    let output = run(&["--timeout", "1", "--shell", "echo begun; sleep 1000 & sleep 1000"]);
+    let output = run(&[
+        "--timeout",
+        "1",
+        "--shell",
+        "echo begun; sleep 1000 & sleep 1000",
+    ]);
     assert_eq!(output.status.code(), Some(8), "{}", output.error_text());
     assert!(output.text().starts_with("begun"));
     refused(

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::support::{
-    OutputExt, TestRepo, Tine, is_root, mounts_beneath, repo::path_text, require_fuse, require_root,
-    run_with_timeout, skip, test_name,
+    OutputExt, TestRepo, Tine, is_root, mounts_beneath, repo::path_text, require_fuse,
+    require_root, run_with_timeout, skip, test_name,
 };
 use crate::{failure_of, names_in, refused};
 
@@ -22,7 +22,10 @@ fn new_prints_nothing_but_the_path_of_a_clean_checkout() {
     assert_eq!(output.error_text(), "");
     assert_eq!(mounts_beneath(repo.root()), std::slice::from_ref(&dir));
     assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
-    assert_eq!(repo.git_in(&dir, &["branch", "--show-current"]), "tine/demo");
+    assert_eq!(
+        repo.git_in(&dir, &["branch", "--show-current"]),
+        "tine/demo"
+    );
     assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), repo.head());
     assert_eq!(
         std::fs::read_to_string(dir.join("docs/guide.md")).unwrap(),
@@ -81,12 +84,18 @@ fn new_takes_revision_branch_place_and_policy() {
         "--at",
         "../near",
     ]);
-    assert_eq!(tine.ok(&["path", "near"]), path_text(&repo.root().join("near")));
+    assert_eq!(
+        tine.ok(&["path", "near"]),
+        path_text(&repo.root().join("near"))
+    );
 
     let unmounted = tine
         .run(&["new", "later", "--no-mount"])
         .expect_success("new --no-mount");
-    assert_eq!(unmounted.text(), path_text(&repo.root().join("repo.forks/later")));
+    assert_eq!(
+        unmounted.text(),
+        path_text(&repo.root().join("repo.forks/later"))
+    );
     assert!(
         unmounted.error_text().contains("tine mount later"),
         "{}",
@@ -108,7 +117,10 @@ fn who_may_enter_a_mount_is_told() {
     }
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
-    assert_eq!(tine.json(&["new", "demo", "--allow-other"])["allow_other"], true);
+    assert_eq!(
+        tine.json(&["new", "demo", "--allow-other"])["allow_other"],
+        true
+    );
     tine.ok(&["unmount", "demo"]);
     assert_eq!(
         tine.json(&["list"])["forks"][0]["allow_other"],
@@ -123,9 +135,15 @@ fn new_inside_a_mount_starts_from_that_forks_head() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let one = tine.new_fork("one");
-    repo.sh_in(&one, "echo more > more.txt && git add -A && git commit -qm more");
+    repo.sh_in(
+        &one,
+        "echo more > more.txt && git add -A && git commit -qm more",
+    );
     let two = PathBuf::from(tine.ok_in(&one.join("src"), &["new", "two"]));
-    assert_eq!(std::fs::read_to_string(two.join("more.txt")).unwrap(), "more\n");
+    assert_eq!(
+        std::fs::read_to_string(two.join("more.txt")).unwrap(),
+        "more\n"
+    );
     assert_eq!(
         repo.git_in(&two, &["rev-parse", "HEAD"]),
         repo.git_in(&one, &["rev-parse", "HEAD"])
@@ -151,12 +169,22 @@ fn list_shows_every_fork_in_aligned_columns() {
         panic!("{listed}")
     };
     let words: Vec<&str> = heading.split_whitespace().collect();
-    assert_eq!(words, ["NAME", "FROM", "BRANCH", "STATE", "LAYER", "AGE", "PATH"]);
+    assert_eq!(
+        words,
+        ["NAME", "FROM", "BRANCH", "STATE", "LAYER", "AGE", "PATH"]
+    );
     let path_column = heading.find("PATH").unwrap();
-    for (line, name, state) in [(first, "a-long-name", "mounted"), (second, "b", "unmounted")] {
+    for (line, name, state) in [
+        (first, "a-long-name", "mounted"),
+        (second, "b", "unmounted"),
+    ] {
         let words: Vec<&str> = line.split_whitespace().collect();
         let base = &repo.head()[..7];
-        assert_eq!(words[..4], [name, base, &format!("tine/{name}"), state], "{line}");
+        assert_eq!(
+            words[..4],
+            [name, base, &format!("tine/{name}"), state],
+            "{line}"
+        );
         assert_eq!(
             line[path_column..],
             *path_text(&repo.root().join("repo.forks").join(name))
@@ -189,7 +217,10 @@ fn unmount_keeps_what_was_written_and_mount_brings_it_back() {
     );
     refused(&repo, &tine, &["unmount", "demo"], "not-mounted", 5);
     assert_eq!(tine.ok(&["mount", "demo"]), path_text(&dir));
-    assert_eq!(std::fs::read_to_string(dir.join("new.txt")).unwrap(), "new\n");
+    assert_eq!(
+        std::fs::read_to_string(dir.join("new.txt")).unwrap(),
+        "new\n"
+    );
     assert_eq!(
         tine.ok(&["mount", "demo"]),
         path_text(&dir),
@@ -225,9 +256,16 @@ fn unmount_commits_or_discards_where_asked() {
     );
     tine.ok(&["mount", "demo"]);
     assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
-    assert!(dir.join("README.md").exists() && dir.join("one.txt").exists() && !dir.join("two.txt").exists());
+    assert!(
+        dir.join("README.md").exists()
+            && dir.join("one.txt").exists()
+            && !dir.join("two.txt").exists()
+    );
     tine.ok(&["restore", "demo", "before-discard-1"]);
-    assert_eq!(std::fs::read_to_string(dir.join("two.txt")).unwrap(), "two\n");
+    assert_eq!(
+        std::fs::read_to_string(dir.join("two.txt")).unwrap(),
+        "two\n"
+    );
     assert!(!dir.join("README.md").exists());
 }
 
@@ -358,11 +396,15 @@ fn a_mount_in_use_is_unmounted_with_force_only() {
     let dir = tine.new_fork("demo");
     let mut inside = repo.command("sleep", &dir).arg("100").spawn().unwrap();
     let failure = refused(&repo, &tine, &["unmount", "demo"], "busy", 5);
-    assert!(failure["hint"].as_str().unwrap().contains("--force"), "{failure}");
+    assert!(
+        failure["hint"].as_str().unwrap().contains("--force"),
+        "{failure}"
+    );
     refused(&repo, &tine, &["daemon", "stop"], "busy", 5);
     assert!(dir.join("README.md").exists(), "still mounted and working");
     let can_cut_off = is_root()
-        || fs::read_dir("/sys/fs/fuse/connections").is_ok_and(|mut entries| entries.next().is_some());
+        || fs::read_dir("/sys/fs/fuse/connections")
+            .is_ok_and(|mut entries| entries.next().is_some());
     if can_cut_off {
         tine.ok(&["unmount", "demo", "--force"]);
     } else {
@@ -371,7 +413,10 @@ fn a_mount_in_use_is_unmounted_with_force_only() {
         assert_eq!(output.status.code(), Some(5));
         let failure = failure_of(&output, "unmount --force");
         assert_eq!(failure["code"], "busy", "{failure}");
-        assert!(failure["hint"].as_str().unwrap().contains("fusectl"), "{failure}");
+        assert!(
+            failure["hint"].as_str().unwrap().contains("fusectl"),
+            "{failure}"
+        );
     }
     assert_eq!(mounts_beneath(repo.root()), Vec::<PathBuf>::new());
     inside.kill().unwrap();
@@ -434,7 +479,10 @@ fn delete_leaves_a_branch_with_commits_and_refuses_uncommitted_work() {
     repo.sh_in(&dir, "echo 1 > one.txt && git add -A && git commit -qm one");
     std::fs::write(dir.join("two.txt"), "two\n").unwrap();
     let failure = refused(&repo, &tine, &["delete", "demo"], "uncommitted-changes", 3);
-    assert!(failure["hint"].as_str().unwrap().contains("--force"), "{failure}");
+    assert!(
+        failure["hint"].as_str().unwrap().contains("--force"),
+        "{failure}"
+    );
     assert_eq!(
         std::fs::read_to_string(dir.join("two.txt")).unwrap(),
         "two\n",
@@ -459,7 +507,10 @@ fn the_daemon_is_started_stopped_and_mounts_again() {
     let status = tine.json(&["daemon", "status"]);
     assert_eq!(status["running"], true);
     assert_eq!(status["pid"], tine.daemon_pid().unwrap());
-    assert_eq!((&status["forks"], &status["mounts"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (&status["forks"], &status["mounts"]),
+        (&json!(1), &json!(1))
+    );
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
 
     assert_eq!(tine.ok(&["daemon", "stop"]), "the daemon has ended");
@@ -518,7 +569,11 @@ fn inside_a_dead_mount_the_way_out_is_told() {
 #[test]
 fn it_works_in_a_bare_repository_and_a_linked_worktree() {
     require_fuse!();
-    for repo in [TestRepo::bare(), TestRepo::linked_worktree(), TestRepo::sha256()] {
+    for repo in [
+        TestRepo::bare(),
+        TestRepo::linked_worktree(),
+        TestRepo::sha256(),
+    ] {
         let tine = Tine::new(&repo);
         let dir = tine.new_fork("demo");
         std::fs::write(dir.join("new.txt"), "new\n").unwrap();
@@ -544,7 +599,10 @@ fn an_unborn_repository_can_be_forked() {
     let said = tine.ok_in(&dir, &["commit", "-m", "first"]);
     assert!(said.contains(" (root-commit) "), "{said}");
     assert_eq!(repo.git_in(&dir, &["log", "--format=%s"]), "first");
-    assert_eq!(tine.json(&["log", "demo"])["commits"][0]["summary"], "first");
+    assert_eq!(
+        tine.json(&["log", "demo"])["commits"][0]["summary"],
+        "first"
+    );
 }
 
 #[test]

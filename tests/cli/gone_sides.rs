@@ -7,7 +7,8 @@ use crate::merging::{conflicting, content_at, merge_refused, parents, repo_with_
 use crate::reviews::review_of;
 use crate::support::{TestRepo, Tine, require_fuse};
 
-/// Runs the commands that `words` has in backticks, or is; those of tine and those of git. Such as have a word in capitals are left out.
+/// Runs the commands that `words` has in backticks, or is; those of tine and those of git. Such as
+/// have a word in capitals are left out.
 fn run_commands(repo: &TestRepo, tine: &Tine, words: &str) -> usize {
     let quoted: Vec<&str> = match words.contains('`') {
         true => words.split('`').skip(1).step_by(2).collect(),
@@ -29,7 +30,8 @@ fn listed(tine: &Tine) -> Value {
     tine.json(&["review", "list", "--all"])["reviews"][0].clone()
 }
 
-/// A review of the fork `work`, or of its branch, into the branch `side`, beside the branch that it came from.
+/// A review of the fork `work`, or of its branch, into the branch `side`, beside the branch that it
+/// came from.
 fn review_into_side(repo: &TestRepo, tine: &Tine, source: &str) -> String {
     conflicting(repo, tine);
     repo.git(&["branch", "side"]);
@@ -58,8 +60,17 @@ fn a_review_goes_on_from_what_it_keeps_when_its_source_is_deleted() {
     );
     assert_eq!(shown["conflicts"], planned["conflicts"]);
     let words = tine.ok(&["review", "show", &review]);
-    assert!(words.contains("fork:work is gone: the review goes on"), "{words}");
-    merge_refused(&repo, &tine, &["review", "commit", &review], "review-state", 3);
+    assert!(
+        words.contains("fork:work is gone: the review goes on"),
+        "{words}"
+    );
+    merge_refused(
+        &repo,
+        &tine,
+        &["review", "commit", &review],
+        "review-state",
+        3,
+    );
     tine.ok(&["resolve", &review, "list.txt", "--theirs"]);
     assert!(tine.ok(&["review", "list"]).contains("resolved"));
     tine.ok(&["review", "refresh", &review]);
@@ -143,7 +154,10 @@ fn a_review_whose_target_is_deleted_waits_for_it_or_is_aborted() {
         "unknown-revision",
         4,
     );
-    assert!(text(&failure["hint"]).contains("stays aborted"), "{failure}");
+    assert!(
+        text(&failure["hint"]).contains("stays aborted"),
+        "{failure}"
+    );
     repo.sh_in(
         repo.dir(),
         "git reflog expire --expire=now --all; git gc -q --prune=now",
@@ -187,7 +201,13 @@ fn a_review_into_a_fork_that_is_deleted_has_a_way_back() {
         tine.ok(&["resolve", &review, "list.txt", "--theirs"]);
         tine.ok(&["delete", "target", "--force"]);
         repo.try_sh_in(repo.dir(), branch);
-        let failure = merge_refused(&repo, &tine, &["review", "commit", &review], "no-such-fork", 4);
+        let failure = merge_refused(
+            &repo,
+            &tine,
+            &["review", "commit", &review],
+            "no-such-fork",
+            4,
+        );
         let hint = text(&failure["hint"]).split(';').next().unwrap().to_owned();
         assert!(run_commands(&repo, &tine, &hint) > 0, "{what}: {hint}");
         // Its branch is another one by now, which is planned anew.
@@ -197,7 +217,11 @@ fn a_review_into_a_fork_that_is_deleted_has_a_way_back() {
         }
         // What was uncommitted is over the commit that it was over, or it is not brought back here.
         if branch == &"true" {
-            assert_eq!(target.join("mine.txt").exists(), work.contains("mine"), "{what}");
+            assert_eq!(
+                target.join("mine.txt").exists(),
+                work.contains("mine"),
+                "{what}"
+            );
         }
         assert!(target.join("work.txt").exists(), "{what}");
     }
@@ -229,7 +253,10 @@ fn a_review_follows_its_branches_when_they_are_renamed() {
         tine.ok(&["review", "abort", &review]);
         tine.ok(&["review", "refresh", &review]);
         told(&tine, 0, &["review", "commit", &review]);
-        assert_eq!(parents(&repo, "aside")[1], repo.git(&["rev-parse", "elsewhere"]));
+        assert_eq!(
+            parents(&repo, "aside")[1],
+            repo.git(&["rev-parse", "elsewhere"])
+        );
         // It stays committed under another name.
         rename("aside", "side");
         assert_eq!(listed(&tine)["state"], "committed");
@@ -270,7 +297,13 @@ fn an_aborted_review_comes_back_without_its_source() {
         again.dir(),
         "git reflog expire --expire=now --all; git gc -q --prune=now",
     );
-    let failure = merge_refused(&again, &tine, &["review", "refresh", &review], "no-such-point", 4);
+    let failure = merge_refused(
+        &again,
+        &tine,
+        &["review", "refresh", &review],
+        "no-such-point",
+        4,
+    );
     assert!(
         text(&failure["message"]).contains("fork:work is gone"),
         "{failure}"
@@ -327,7 +360,10 @@ fn a_review_of_an_update_goes_on_when_its_fork_was_made_again() {
         "sed -i '2s/.*/two/' list.txt; echo own > own.txt; git add .; git commit -qm two",
     );
     let two = repo.git(&["rev-parse", "tine/work"]);
-    repo.sh_in(repo.dir(), "sed -i '2s/.*/zwei/' list.txt; git commit -qam zwei");
+    repo.sh_in(
+        repo.dir(),
+        "sed -i '2s/.*/zwei/' list.txt; git commit -qam zwei",
+    );
     let main = repo.git(&["rev-parse", "main"]);
     told(&tine, 3, &["update", "work", "--review"]);
     tine.ok(&["resolve", "1", "list.txt", "--theirs"]);

@@ -28,7 +28,11 @@ fn unmounting_hands_over_and_is_never_kept_from_it() {
     );
     let handoff = &unmounted["handoff"];
     assert_eq!(
-        (&handoff["state"], &handoff["commits"], &handoff["uncommitted"]),
+        (
+            &handoff["state"],
+            &handoff["commits"],
+            &handoff["uncommitted"]
+        ),
         (&json!("ready"), &json!(1), &json!(true))
     );
     tine.ok(&["mount", "work"]);
@@ -65,7 +69,13 @@ fn unmounting_hands_over_and_is_never_kept_from_it() {
         "usage",
         2,
     );
-    refused(&repo, &tine, &["unmount", "work", "--to", "other"], "usage", 2);
+    refused(
+        &repo,
+        &tine,
+        &["unmount", "work", "--to", "other"],
+        "usage",
+        2,
+    );
     for policy in ["handoff:nowhere", "merge:nowhere"] {
         let args = ["new", "x", "--on-unmount", policy];
         refused(&repo, &tine, &args, "unknown-revision", 4);
@@ -81,14 +91,19 @@ fn unmounting_hands_over_and_is_never_kept_from_it() {
         (&json!("handoff:gone"), &json!("unknown-revision"))
     );
     assert_eq!(unmounted["handoff"], Value::Null);
-    assert_eq!(tine.json(&["list"])["damaged"][0]["code"], "unknown-revision");
+    assert_eq!(
+        tine.json(&["list"])["damaged"][0]["code"],
+        "unknown-revision"
+    );
     // What cannot be made is told, and the fork unmounted nevertheless.
     fs::write(dir.join("lost.txt"), "lost\n").unwrap();
     let held = || tine.json(&["path", "work"])["content_bytes"].as_u64();
     let with_it = held();
     commit_in(&repo, &dir, "Lost");
     // As long as the layer has it, it is written anew.
-    wait_until("the content leaves the layer", DEFAULT_LIMIT, || held() < with_it);
+    wait_until("the content leaves the layer", DEFAULT_LIMIT, || {
+        held() < with_it
+    });
     let blob = repo.git_in(&dir, &["rev-parse", "HEAD:lost.txt"]);
     fs::remove_file(
         repo.common_dir()
@@ -170,14 +185,20 @@ fn mailboxes_from_elsewhere_are_imported_and_nothing_else_is() {
     let names = each(&imported["mails"], "author_name");
     assert_eq!(names, ["Ada Author"; 7]);
     refused(&repo, &tine, &["handoff", "diff", "2"], "handoff-state", 3);
-    assert!(tine.ok(&["handoff", "show", "2"]).contains("move and remove"));
+    assert!(
+        tine.ok(&["handoff", "show", "2"])
+            .contains("move and remove")
+    );
     // git's own, by standard input; it is no work of the fork's.
     let import = format!(
         "git format-patch --stdout main..tine/work~1 | '{}' handoff import - --json",
         Tine::program().display()
     );
     let piped: Value = serde_json::from_str(&repo.sh_in(repo.dir(), &import)).unwrap();
-    assert_eq!((&piped["id"], &piped["imported_from"]), (&json!(3), &json!("-")));
+    assert_eq!(
+        (&piped["id"], &piped["imported_from"]),
+        (&json!(3), &json!("-"))
+    );
     assert_eq!(piped["mails"][1]["summary"], "change files");
     assert_eq!(tine.json(&["handoff", "create", "work"])["id"], 1);
 
@@ -200,7 +221,13 @@ fn mailboxes_from_elsewhere_are_imported_and_nothing_else_is() {
         assert!(!failure["causes"].as_array().unwrap().is_empty(), "{name}");
         assert_eq!(fs::read_dir(repo.common_dir().join("tine/handoffs")).unwrap().count(), before, "{name}");
     }
-    refused(&repo, &tine, &["handoff", "import", "/nonexistent/file"], "io", 4);
+    refused(
+        &repo,
+        &tine,
+        &["handoff", "import", "/nonexistent/file"],
+        "io",
+        4,
+    );
     refused(
         &repo,
         &tine,
@@ -209,7 +236,13 @@ fn mailboxes_from_elsewhere_are_imported_and_nothing_else_is() {
         4,
     );
     // It is the only one of its kind.
-    refused(&repo, &tine, &["handoff", "delete", "2"], "handoff-state", 3);
+    refused(
+        &repo,
+        &tine,
+        &["handoff", "delete", "2"],
+        "handoff-state",
+        3,
+    );
     tine.ok(&["handoff", "delete", "2", "--force"]);
 }
 

@@ -1,4 +1,5 @@
-//! `tine handoff apply`: what comes of handoffs where they are applied, beside what `git am` makes of the same mailboxes.
+//! `tine handoff apply`: what comes of handoffs where they are applied, beside what `git am` makes
+//! of the same mailboxes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,13 +18,20 @@ fn mailbox(tine: &Tine, id: &str) -> String {
     tine.ok(&["handoff", "show", id, "--path"])
 }
 
-/// A clone of the repository as it is, with all of its objects, as somebody without tine would have it.
+/// A clone of the repository as it is, with all of its objects, as somebody without tine would have
+/// it.
 fn clone_of(repo: &TestRepo, name: &str) -> PathBuf {
     let clone = repo.root().join(name);
     let from = format!("file://{}", repo.dir().display());
     repo.git_in(
         repo.root(),
-        &["clone", "-q", "--mirror", &from, path_text(&clone.join(".git"))],
+        &[
+            "clone",
+            "-q",
+            "--mirror",
+            &from,
+            path_text(&clone.join(".git")),
+        ],
     );
     repo.git_in(&clone, &["config", "core.bare", "false"]);
     repo.git_in(&clone, &["reset", "-q", "--hard", "main"]);
@@ -39,7 +47,8 @@ fn history(repo: &TestRepo, dir: &Path, count: usize) -> String {
     )
 }
 
-/// The work of one agent: several commits with every kind of content, and a line of a file that all of them change.
+/// The work of one agent: several commits with every kind of content, and a line of a file that all
+/// of them change.
 fn work(number: usize) -> String {
     let line = number * 10;
     format!(
@@ -65,8 +74,14 @@ fn what_eight_agents_hand_over_comes_together_as_git_am_has_it() {
     let lines: String = (1..=100).map(|line| format!("{line}\n")).collect();
     repo.write("shared.txt", &lines);
     for number in 1..=AGENTS {
-        repo.write(&format!("move{number}.txt"), format!("moves {number}\n{lines}"));
-        repo.write(&format!("mode{number}.sh"), format!("#!/bin/sh\n# {number}\n"));
+        repo.write(
+            &format!("move{number}.txt"),
+            format!("moves {number}\n{lines}"),
+        );
+        repo.write(
+            &format!("mode{number}.sh"),
+            format!("#!/bin/sh\n# {number}\n"),
+        );
         repo.write(&format!("gone{number}"), format!("goes {number}\n"));
     }
     repo.commit_all("Base");
@@ -107,8 +122,15 @@ fn what_eight_agents_hand_over_comes_together_as_git_am_has_it() {
         assert_eq!(applied["changes"], planned["changes"], "{id}");
         assert_eq!(applied["after"], repo.head(), "{id}");
         assert_eq!(each(&applied["commits"], "how"), ["committed"; 4]);
-        repo.git_in(&clone, &["am", "-q", "--3way", "--keep", &mailbox(&tine, id)]);
-        assert_eq!(history(&repo, repo.dir(), 4), history(&repo, &clone, 4), "{id}");
+        repo.git_in(
+            &clone,
+            &["am", "-q", "--3way", "--keep", &mailbox(&tine, id)],
+        );
+        assert_eq!(
+            history(&repo, repo.dir(), 4),
+            history(&repo, &clone, 4),
+            "{id}"
+        );
         let shown = tine.json(&["handoff", "show", id]);
         assert_eq!(shown["applied_head"], repo.head());
         assert_eq!(shown["applied_to"], "branch:main");
@@ -120,7 +142,8 @@ fn what_eight_agents_hand_over_comes_together_as_git_am_has_it() {
     );
 }
 
-/// A handoff of a fork that changed a line and then added a file, where `main` has changed that line by now.
+/// A handoff of a fork that changed a line and then added a file, where `main` has changed that
+/// line by now.
 fn conflicting(repo: &TestRepo, tine: &Tine) {
     repo.commit_files(&[("lines.txt", b"1\n2\n3\n4\n5\n")], "Lines");
     let dir = tine.new_fork("work");
@@ -218,7 +241,11 @@ fn a_handoff_is_applied_once_and_where_nothing_is_uncommitted() {
     fs::write(other.join("loose.txt"), "loose\n").unwrap();
     tine.fails(3, &["handoff", "apply", "1", "--into", "other"]);
     assert!(!other.join("new.txt").exists());
-    let forced = told(&tine, 0, &["handoff", "apply", "1", "--into", "other", "--force"]);
+    let forced = told(
+        &tine,
+        0,
+        &["handoff", "apply", "1", "--into", "other", "--force"],
+    );
     assert_eq!(forced["target"]["fork"], "other");
     assert_eq!(fs::read_to_string(other.join("new.txt")).unwrap(), "new\n");
     assert_eq!(repo.status(&other), "?? loose.txt");
@@ -226,12 +253,17 @@ fn a_handoff_is_applied_once_and_where_nothing_is_uncommitted() {
     tine.ok(&["undo", "other"]);
     assert!(!other.join("new.txt").exists());
     assert_eq!(repo.status(&other), "?? loose.txt");
-    // What was taken back is not applied; what is applied is so once more only when that is asked for.
+    // What was taken back is not applied; what is applied is so once more only when that is asked
+    // for.
     assert_eq!(
         tine.json(&["handoff", "show", "1"])["applied_to"],
         serde_json::Value::Null
     );
-    told(&tine, 0, &["handoff", "apply", "1", "--into", "other", "--force"]);
+    told(
+        &tine,
+        0,
+        &["handoff", "apply", "1", "--into", "other", "--force"],
+    );
     let said = tine.fails(3, &["handoff", "apply", "1", "--into", "other"]);
     assert!(said.contains("was applied to fork:other"), "{said}");
     repo.git(&["checkout", "-q", "docs/guide.md"]);
@@ -240,7 +272,11 @@ fn a_handoff_is_applied_once_and_where_nothing_is_uncommitted() {
     assert_eq!(each(&again["commits"], "how"), ["left-out"]);
     // A branch that nobody has checked out is always clean.
     repo.git(&["branch", "aside", "HEAD~1"]);
-    told(&tine, 0, &["handoff", "apply", "1", "--force", "--into", "aside"]);
+    told(
+        &tine,
+        0,
+        &["handoff", "apply", "1", "--force", "--into", "aside"],
+    );
     assert_eq!(repo.git(&["show", "aside:new.txt"]), "new");
 }
 
@@ -281,10 +317,18 @@ fn what_is_no_work_cannot_be_applied() {
     tine.ok(&["handoff", "import", path_text(&file)]);
     tine.fails(2, &["handoff", "apply", "2"]);
     told(&tine, 0, &["handoff", "apply", "2", "--into", "main"]);
-    assert_eq!(repo.git(&["log", "-1", "--format=%s"]), "T", "as git am has it");
+    assert_eq!(
+        repo.git(&["log", "-1", "--format=%s"]),
+        "T",
+        "as git am has it"
+    );
     // A mailbox that was damaged is noticed.
     tine.ok(&["handoff", "import", path_text(&file)]);
     let place = mailbox(&tine, "3");
-    fs::write(&place, fs::read_to_string(&place).unwrap().replace("+t", "+u")).unwrap();
+    fs::write(
+        &place,
+        fs::read_to_string(&place).unwrap().replace("+t", "+u"),
+    )
+    .unwrap();
     tine.fails(1, &["handoff", "apply", "3", "--into", "main"]);
 }

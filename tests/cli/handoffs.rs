@@ -29,7 +29,8 @@ pub fn fork_with_commit(repo: &TestRepo, tine: &Tine) -> PathBuf {
     dir
 }
 
-/// A git that makes no patches as long as the file `held` is there. It is the daemon's if that is started with `env`.
+/// A git that makes no patches as long as the file `held` is there. It is the daemon's if that is
+/// started with `env`.
 struct HeldGit {
     held: PathBuf,
     path: String,
@@ -76,7 +77,8 @@ pub fn mailbox(tine: &Tine, id: u64) -> PathBuf {
     PathBuf::from(tine.ok(&["handoff", "show", &id.to_string(), "--path"]))
 }
 
-/// Applies a mailbox by git alone in a clone of `main`, with nothing of the fork's objects; the clone.
+/// Applies a mailbox by git alone in a clone of `main`, with nothing of the fork's objects; the
+/// clone.
 fn applied(repo: &TestRepo, name: &str, mailbox: &Path, flags: &[&str]) -> PathBuf {
     let clone = repo.root().join(name);
     let from = format!("file://{}", repo.dir().display());
@@ -91,7 +93,10 @@ fn applied(repo: &TestRepo, name: &str, mailbox: &Path, flags: &[&str]) -> PathB
             path_text(&clone),
         ],
     );
-    repo.git_in(&clone, &[&["am", "-q"], flags, &[path_text(mailbox)]].concat());
+    repo.git_in(
+        &clone,
+        &[&["am", "-q"], flags, &[path_text(mailbox)]].concat(),
+    );
     clone
 }
 
@@ -133,7 +138,10 @@ fn the_mailbox_gives_the_same_trees_and_messages_without_tine() {
     repo.sh_in(&dir, CONTENTS);
     let handoff = tine.json(&["handoff", "create", "work"]);
     assert_eq!(handoff["state"], "ready");
-    assert_eq!((&handoff["commits"], &handoff["merges"]), (&json!(7), &json!(0)));
+    assert_eq!(
+        (&handoff["commits"], &handoff["merges"]),
+        (&json!(7), &json!(0))
+    );
     assert_eq!(handoff["to"], "branch:main");
     let file = mailbox(&tine, 1);
     assert_eq!(handoff["mailbox"], path_text(&file));
@@ -142,7 +150,12 @@ fn the_mailbox_gives_the_same_trees_and_messages_without_tine() {
     assert_eq!(handoff["sha256"], sum.split(' ').next().unwrap());
 
     let of = |dir: &Path, tip: &str, format: &str| {
-        let log = ["log", "--reverse", format, &format!("{}..{tip}", repo.head())];
+        let log = [
+            "log",
+            "--reverse",
+            format,
+            &format!("{}..{tip}", repo.head()),
+        ];
         run_with_timeout(repo.command("git", dir).args(log)).stdout
     };
     let clone = applied(&repo, "kept", &file, &["--keep", "--empty=keep"]);
@@ -158,14 +171,20 @@ fn the_mailbox_gives_the_same_trees_and_messages_without_tine() {
     let plain = applied(&repo, "plain", &file, &["--empty=keep"]);
     assert!(of(&plain, "HEAD", "--format=%T") == of(&dir, "HEAD", "--format=%T"));
     let subjects = of(&plain, "HEAD", "--format=%s");
-    assert!(subjects.starts_with(b"add files\nchange files\n"), "{subjects:?}");
+    assert!(
+        subjects.starts_with(b"add files\nchange files\n"),
+        "{subjects:?}"
+    );
 
     let shown = tine.json(&["handoff", "show", "1"]);
     assert_eq!(
         each(&shown["patches"], "summary")[..3],
         ["[WIP] add files", "Re: change files", "change nothing"]
     );
-    assert!(tine.ok(&["handoff", "show", "1"]).contains("move and remove"));
+    assert!(
+        tine.ok(&["handoff", "show", "1"])
+            .contains("move and remove")
+    );
     let stat = tine.ok(&["handoff", "diff", "1", "--name-status"]);
     assert!(
         stat.contains("D\trun.sh") && stat.contains("A\tsrc/moved.rs"),
@@ -209,7 +228,10 @@ fn the_same_commits_are_handed_over_once() {
     let dir = fork_with_commit(&repo, &tine);
     let first = tine.json(&["handoff", "create", "work"]);
     assert_eq!(tine.json(&["handoff", "create", "work"]), first);
-    assert_eq!(tine.json(&["handoff", "create", "work", "--to", "main"]), first);
+    assert_eq!(
+        tine.json(&["handoff", "create", "work", "--to", "main"]),
+        first
+    );
     // For somebody else it is another.
     repo.git(&["branch", "other"]);
     assert_eq!(
@@ -224,7 +246,10 @@ fn the_same_commits_are_handed_over_once() {
     // What is uncommitted makes no other of it, and is told.
     fs::write(dir.join("later.txt"), "later\n").unwrap();
     let again = tine.json(&["handoff", "create", "work"]);
-    assert_eq!((&again["id"], &again["uncommitted"]), (&json!(3), &json!(true)));
+    assert_eq!(
+        (&again["id"], &again["uncommitted"]),
+        (&json!(3), &json!(true))
+    );
     assert_eq!(
         each(&tine.json(&["handoff", "list"])["handoffs"], "state"),
         ["ready"; 3]
@@ -280,8 +305,14 @@ fn the_range_begins_where_the_fork_began_whatever_it_stands_on_now() {
     // Merges are in no patch, and are counted.
     repo.sh_in(&dir, "git merge -q --no-edit main");
     let merged = tine.json(&["handoff", "create", "work"]);
-    assert_eq!((&merged["commits"], &merged["merges"]), (&json!(1), &json!(1)));
-    assert!(tine.ok(&["handoff", "show", "3"]).contains("1 merge left out"));
+    assert_eq!(
+        (&merged["commits"], &merged["merges"]),
+        (&json!(1), &json!(1))
+    );
+    assert!(
+        tine.ok(&["handoff", "show", "3"])
+            .contains("1 merge left out")
+    );
 }
 
 #[test]
@@ -329,7 +360,10 @@ fn nothing_committed_is_skipped_and_says_what_is_uncommitted() {
         (&made["state"], &made["uncommitted"]),
         (&json!("ready"), &json!(false))
     );
-    assert_eq!(repo.git_in(&dir, &["log", "-1", "--format=%s"]), "All of it");
+    assert_eq!(
+        repo.git_in(&dir, &["log", "-1", "--format=%s"]),
+        "All of it"
+    );
     assert_eq!(repo.status(&dir), "");
     assert_eq!(
         tine.json(&["handoff", "create", "work", "--include-uncommitted"])["id"],
@@ -355,7 +389,10 @@ fn a_handoff_that_fails_says_why_and_is_tried_again() {
     fs::rename(&object, &aside).unwrap();
     let failed = told(&tine, 1, &["handoff", "create", "work"]);
     assert_eq!(failed["state"], "failed");
-    assert!(failed["reason"].as_str().unwrap().contains(&blob), "{failed}");
+    assert!(
+        failed["reason"].as_str().unwrap().contains(&blob),
+        "{failed}"
+    );
     assert_eq!(
         told(&tine, 1, &["handoff", "await", "1"])["handoffs"][0]["state"],
         "failed"
@@ -407,7 +444,13 @@ fn several_are_waited_for_and_the_wait_can_end() {
         (state_of(&tine, 1), state_of(&tine, 2)),
         ("pending".to_owned(), "pending".to_owned())
     );
-    refused(&repo, &tine, &["handoff", "delete", "1"], "handoff-state", 3);
+    refused(
+        &repo,
+        &tine,
+        &["handoff", "delete", "1"],
+        "handoff-state",
+        3,
+    );
     refused(
         &repo,
         &tine,
@@ -418,11 +461,15 @@ fn several_are_waited_for_and_the_wait_can_end() {
     // Others work meanwhile, in the fork, too.
     tine.ok(&["write", "work", "meanwhile.txt", "--file", "README.md"]);
     let waited = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| tine.json(&["handoff", "await", "2", "1", "3", "--timeout", "60s"]));
+        let waiting =
+            scope.spawn(|| tine.json(&["handoff", "await", "2", "1", "3", "--timeout", "60s"]));
         git.release();
         waiting.join().unwrap()
     });
-    assert_eq!(each(&waited["handoffs"], "state"), ["ready", "ready", "skipped"]);
+    assert_eq!(
+        each(&waited["handoffs"], "state"),
+        ["ready", "ready", "skipped"]
+    );
     assert_eq!(each(&waited["handoffs"], "fork"), ["other", "work", "idle"]);
     refused(&repo, &tine, &["handoff", "await"], "usage", 2);
     refused(
@@ -450,9 +497,11 @@ fn whoever_waits_does_not_keep_the_daemon_from_ending_and_goes_on_with_the_next(
             run_with_timeout(&mut command).expect_success("tine handoff await")
         });
         let pid = tine.daemons()[0];
-        wait_until("the client asks", crate::support::command::DEFAULT_LIMIT, || {
-            clients_of(&tine) > 0
-        });
+        wait_until(
+            "the client asks",
+            crate::support::command::DEFAULT_LIMIT,
+            || clients_of(&tine) > 0,
+        );
         tine.ok(&["daemon", "stop"]);
         assert_eq!(state_in_store(&repo, 1), "pending");
         git.release();
@@ -517,7 +566,13 @@ fn a_handoff_outlives_fork_branch_daemon_and_gc() {
     assert_eq!(repo.git_in(&clone, &["rev-parse", "HEAD^{tree}"]), tree);
 
     // Nothing else has it by now.
-    let failure = refused(&repo, &tine, &["handoff", "delete", "1"], "handoff-state", 3);
+    let failure = refused(
+        &repo,
+        &tine,
+        &["handoff", "delete", "1"],
+        "handoff-state",
+        3,
+    );
     assert!(failure["hint"].as_str().unwrap().contains("--force"));
     let head = shown["head_commit"].as_str().unwrap();
     assert!(
@@ -527,7 +582,13 @@ fn a_handoff_outlives_fork_branch_daemon_and_gc() {
     assert_eq!(repo.git(&["for-each-ref", "refs/tine/+handoffs"]), "");
     tine.ok(&["recover", "1", "back"]);
     assert_eq!(repo.git(&["rev-parse", "back"]), head);
-    refused(&repo, &tine, &["handoff", "show", "1"], "no-such-handoff", 4);
+    refused(
+        &repo,
+        &tine,
+        &["handoff", "show", "1"],
+        "no-such-handoff",
+        4,
+    );
 }
 
 #[test]
@@ -557,7 +618,10 @@ fn a_daemon_makes_what_another_did_not_come_to_make() {
     tine.ok(&["list"]);
     commit_in(&repo, &dir, "Later");
     let made = tine.json(&["handoff", "await", "1"])["handoffs"][0].clone();
-    assert_eq!((&made["state"], &made["commits"]), (&json!("ready"), &json!(1)));
+    assert_eq!(
+        (&made["state"], &made["commits"]),
+        (&json!("ready"), &json!(1))
+    );
     assert_eq!(made["head_commit"], begun["head_commit"]);
     let mut files: Vec<String> = fs::read_dir(&store)
         .unwrap()

@@ -1,4 +1,5 @@
-//! Carried and inherited trees that lead to where they were made: a fork's programs read and write the fork.
+//! Carried and inherited trees that lead to where they were made: a fork's programs read and write
+//! the fork.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,10 +8,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::{
-    OutputExt, TestRepo, Tine, require_fuse, require_program, run_with_timeout, skip_optional, test_name,
+    OutputExt, TestRepo, Tine, require_fuse, require_program, run_with_timeout, skip_optional,
+    test_name,
 };
 
-/// A Python package with an editable install in `.venv`, which ignores itself. `None` where no venv can be made here.
+/// A Python package with an editable install in `.venv`, which ignores itself. `None` where no venv
+/// can be made here.
 fn project() -> Option<TestRepo> {
     let repo = TestRepo::new();
     repo.write("demo/__init__.py", "ANSWER = 42\n");
@@ -23,7 +26,10 @@ fn project() -> Option<TestRepo> {
         "import demo\nassert demo.ANSWER == 42, demo.__file__\n",
     );
     repo.commit_all("package");
-    let made = run_with_timeout(repo.command("python3", repo.dir()).args(["-m", "venv", ".venv"]));
+    let made = run_with_timeout(
+        repo.command("python3", repo.dir())
+            .args(["-m", "venv", ".venv"]),
+    );
     if !made.status.success() {
         return None;
     }
@@ -68,7 +74,9 @@ fn a_carried_venv_is_the_forks() {
         repo.dir(),
         "find .venv -type f -not -name '*.pyc' -exec md5sum {} + | sort",
     );
-    let output = tine.run(&["new", "demo", "--json"]).expect_success("tine new");
+    let output = tine
+        .run(&["new", "demo", "--json"])
+        .expect_success("tine new");
     let made: Value = serde_json::from_str(&output.text()).unwrap();
     assert_eq!(made["carry"]["paths"], json!([".venv/"]));
     let dir = Path::new(made["mount_dir"].as_str().unwrap());
@@ -113,20 +121,27 @@ fn a_carried_venv_is_the_forks() {
     assert!(said.contains("made to lead to the fork"), "{said}");
 }
 
-/// With a broken source in the fork a test there fails, and `other`'s passes; what is installed in the fork's venv is there alone.
+/// With a broken source in the fork a test there fails, and `other`'s passes; what is installed in
+/// the fork's venv is there alone.
 #[track_caller]
 fn check_own(repo: &TestRepo, dir: &Path, other: &Path) {
-    let run = |root: &Path, script: &str| run_with_timeout(repo.command("sh", root).args(["-c", script]));
+    let run =
+        |root: &Path, script: &str| run_with_timeout(repo.command("sh", root).args(["-c", script]));
     run(dir, ".venv/bin/python check/test_demo.py").expect_success("with the fork's source");
     fs::write(dir.join("demo/__init__.py"), "ANSWER = 41\n").unwrap();
     let broken = run(dir, ".venv/bin/python check/test_demo.py");
     assert!(!broken.status.success());
     assert!(
-        broken.error_text().contains(dir.join("demo").to_str().unwrap()),
+        broken
+            .error_text()
+            .contains(dir.join("demo").to_str().unwrap()),
         "{}",
         broken.error_text()
     );
-    let activated = run(dir, ". .venv/bin/activate; echo $VIRTUAL_ENV; command -v python");
+    let activated = run(
+        dir,
+        ". .venv/bin/activate; echo $VIRTUAL_ENV; command -v python",
+    );
     assert_eq!(
         activated.text(),
         format!("{0}/.venv\n{0}/.venv/bin/python", dir.display())
@@ -147,7 +162,11 @@ fn check_own(repo: &TestRepo, dir: &Path, other: &Path) {
     .expect_success("pip --version");
     run(dir, "cp -r wheel/extra \"$(.venv/bin/python -c \"import sysconfig; print(sysconfig.get_paths()['purelib'])\")\"; rm -r wheel")
         .expect_success("an install");
-    let has_extra = |root: &Path| run(root, ".venv/bin/python -c 'import extra'").status.success();
+    let has_extra = |root: &Path| {
+        run(root, ".venv/bin/python -c 'import extra'")
+            .status
+            .success()
+    };
     assert!(has_extra(dir) && !has_extra(other));
     // The next fork begins with a name that is free.
     run(dir, "rm -rf .venv/lib/python3*/site-packages/extra").expect_success("rm");
@@ -163,7 +182,9 @@ fn links_into_the_main_checkout_lead_to_the_fork_and_caches_are_told() {
     let main = repo.dir().display().to_string();
     repo.write(
         "build/CMakeCache.txt",
-        format!("CMAKE_CACHEFILE_DIR:INTERNAL={main}/build\nCMAKE_HOME_DIRECTORY:INTERNAL={main}\n"),
+        format!(
+            "CMAKE_CACHEFILE_DIR:INTERNAL={main}/build\nCMAKE_HOME_DIRECTORY:INTERNAL={main}\n"
+        ),
     );
     repo.write("target/.rustc_info.json", "{}");
     repo.write(
@@ -172,12 +193,19 @@ fn links_into_the_main_checkout_lead_to_the_fork_and_caches_are_told() {
     );
     fs::create_dir(repo.dir().join("modules")).unwrap();
     symlink(repo.dir().join("part"), repo.dir().join("modules/part")).unwrap();
-    symlink(repo.dir().join("only-main"), repo.dir().join("modules/none")).unwrap();
+    symlink(
+        repo.dir().join("only-main"),
+        repo.dir().join("modules/none"),
+    )
+    .unwrap();
     symlink("../part", repo.dir().join("modules/relative")).unwrap();
     // Where package managers put them deeper down.
     symlink(repo.root(), repo.root().join("alias")).unwrap();
     fs::create_dir_all(repo.dir().join("modules/.bin")).unwrap();
-    let by_alias = repo.root().join("alias").join(repo.dir().file_name().unwrap());
+    let by_alias = repo
+        .root()
+        .join("alias")
+        .join(repo.dir().file_name().unwrap());
     symlink(by_alias.join("part"), repo.dir().join("modules/.bin/p")).unwrap();
     for deep in ["modules/@org/pkg", "build/__editable__.demo/a/b/pkg"] {
         fs::create_dir_all(repo.dir().join(deep).parent().unwrap()).unwrap();
@@ -200,7 +228,11 @@ fn links_into_the_main_checkout_lead_to_the_fork_and_caches_are_told() {
         "build/__editable__.demo/a/b/pkg",
         "modules/.bin/p",
     ] {
-        assert_eq!(fs::read_link(dir.join(link)).unwrap(), dir.join("part"), "{link}");
+        assert_eq!(
+            fs::read_link(dir.join(link)).unwrap(),
+            dir.join("part"),
+            "{link}"
+        );
     }
     fs::write(dir.join("modules/part/file.txt"), "the fork's\n").unwrap();
     assert_eq!(
@@ -232,7 +264,11 @@ fn links_into_the_main_checkout_lead_to_the_fork_and_caches_are_told() {
         ("build/CMakeCache.txt", "cmake-cache", false),
         ("target", "cargo-target", false),
     ] {
-        assert_eq!(by_path(path), Some(expected(path, kind, made_right)), "{made}");
+        assert_eq!(
+            by_path(path),
+            Some(expected(path, kind, made_right)),
+            "{made}"
+        );
     }
     assert_eq!(by_path("modules/relative"), None);
     let plain = tine.json(&["new", "plain"]);

@@ -169,8 +169,14 @@ fn diff_is_gits_own() {
         tine.ok_in(&dir.join("docs"), &["diff", "--name-only", "--", "."]),
         "docs/guide.md"
     );
-    assert!(tine.ok(&["diff", "demo", "--color=always"]).contains("\x1b[32m+"));
-    let noted = tine.run(&["diff", "demo"]).expect_success("diff").error_text();
+    assert!(
+        tine.ok(&["diff", "demo", "--color=always"])
+            .contains("\x1b[32m+")
+    );
+    let noted = tine
+        .run(&["diff", "demo"])
+        .expect_success("diff")
+        .error_text();
     assert_eq!(noted, "note: pipe is left out: git cannot hold it\n");
     assert_eq!(
         repo.git_in(&dir, &["diff", "--cached"]),
@@ -189,8 +195,8 @@ fn a_diff_with_content_can_be_applied_elsewhere() {
     let mut binary = crate::support::repo::large_content();
     binary.truncate(5000);
     std::fs::write(dir.join("data/small.bin"), &binary).unwrap();
-    let patch =
-        run_with_timeout(&mut tine.command(&["diff", "demo", "--content"])).expect_success("diff --content");
+    let patch = run_with_timeout(&mut tine.command(&["diff", "demo", "--content"]))
+        .expect_success("diff --content");
     let other = repo.git_checkout_of("HEAD", "other");
     let mut apply = repo.command("git", &other);
     run_with_timeout_of(
@@ -256,7 +262,9 @@ fn log_shows_the_commits_since_the_base() {
     let empty = tine.run(&["log", "demo"]).expect_success("log");
     assert_eq!(empty.text(), "");
     assert!(
-        empty.error_text().contains("no commits since the fork point"),
+        empty
+            .error_text()
+            .contains("no commits since the fork point"),
         "{}",
         empty.error_text()
     );
@@ -274,7 +282,10 @@ fn log_shows_the_commits_since_the_base() {
         subjects(&tine.ok_in(&dir, &["log"])),
         ["commit 3", "commit 2", "commit 1"]
     );
-    assert_eq!(subjects(&tine.ok(&["log", "demo", "-n", "1"])), ["commit 3"]);
+    assert_eq!(
+        subjects(&tine.ok(&["log", "demo", "-n", "1"])),
+        ["commit 3"]
+    );
     let commits = tine.json(&["log", "demo", "-n", "2"]);
     assert_eq!(commits["commits"].as_array().unwrap().len(), 2);
     assert_eq!(
@@ -316,7 +327,10 @@ fn the_daemon_counts_what_each_mount_is_asked() {
     let ([idle, used], [idle_writes, used_writes]) = requests();
     std::fs::write(dir.join("one"), "1").unwrap();
     std::fs::write(dir.join("two"), "2").unwrap();
-    assert_eq!(requests(), ([idle, used + 2], [idle_writes, used_writes + 2]));
+    assert_eq!(
+        requests(),
+        ([idle, used + 2], [idle_writes, used_writes + 2])
+    );
 
     let text = tine.ok(&["daemon", "status", "--requests"]);
     let line = format!("mknod {}", used + 2);

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::support::{OutputExt, TestRepo, Tine, path_text, require_fuse};
 
-/// The keys that the table after `heading` in `docs/scripting.md` lists, those of a JSON value in its second column left out.
+/// The keys that the table after `heading` in `docs/scripting.md` lists, those of a JSON value in
+/// its second column left out.
 pub fn documented(heading: &str) -> BTreeSet<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/scripting.md");
     let page = fs::read_to_string(page).expect("docs/scripting.md can be read");
@@ -83,9 +84,15 @@ fn every_documented_key_is_printed_and_no_other() {
             .cloned()
             .collect()
     };
-    let (counts, contents) = (["added_lines", "removed_lines"], ["old_content", "new_content"]);
+    let (counts, contents) = (
+        ["added_lines", "removed_lines"],
+        ["old_content", "new_content"],
+    );
     for (args, expected) in [
-        (&["status", "demo"][..], without(&[counts, contents].concat())),
+        (
+            &["status", "demo"][..],
+            without(&[counts, contents].concat()),
+        ),
         (&["diff", "demo"], without(&[counts, contents].concat())),
         (
             &["diff", "demo", "--name-only"],
@@ -132,12 +139,18 @@ fn every_documented_key_is_printed_and_no_other() {
     );
     let snapshot = documented("### A snapshot");
     assert_eq!(keys(&tine.json(&["snapshot", "demo", "one"])), snapshot);
-    assert_eq!(keys(&tine.json(&["snapshots", "demo"])["snapshots"][0]), snapshot);
+    assert_eq!(
+        keys(&tine.json(&["snapshots", "demo"])["snapshots"][0]),
+        snapshot
+    );
     assert_eq!(
         keys(&tine.json(&["restore", "demo", "one"])),
         documented_of("restore")
     );
-    assert_eq!(keys(&tine.json(&["reset", "demo"])), documented_of("restore"));
+    assert_eq!(
+        keys(&tine.json(&["reset", "demo"])),
+        documented_of("restore")
+    );
     assert_eq!(keys(&tine.json(&["gc"])), documented_of("gc"));
     tine.ok(&["snapshot", "demo", "one", "--delete", "--force"]);
     let log = tine.json(&["log", "demo"]);
@@ -167,7 +180,10 @@ fn every_documented_key_is_printed_and_no_other() {
     for (verb, args) in [
         ("write", &["tools.txt", "--file", path_text(&text)][..]),
         ("read", &["tools.txt"]),
-        ("edit", &["tools.txt", "--old", "A test", "--new", "The test"]),
+        (
+            "edit",
+            &["tools.txt", "--old", "A test", "--new", "The test"],
+        ),
         ("move", &["tools.txt", "moved.txt"]),
         ("delete", &["moved.txt"]),
         ("list", &[]),
@@ -180,8 +196,14 @@ fn every_documented_key_is_printed_and_no_other() {
         let words = [&["tool", "--fork", "demo", verb], args].concat();
         assert_eq!(keys(&tine.json(&words)), documented, "{verb}");
     }
-    assert_eq!(keys(&tine.json(&["unmount", "demo"])), documented_of("unmount"));
-    assert_eq!(keys(&tine.json(&["delete", "demo"])), documented_of("delete"));
+    assert_eq!(
+        keys(&tine.json(&["unmount", "demo"])),
+        documented_of("unmount")
+    );
+    assert_eq!(
+        keys(&tine.json(&["delete", "demo"])),
+        documented_of("delete")
+    );
     assert_eq!(
         keys(&tine.json(&["completions", "fish"])),
         documented_of("completions")

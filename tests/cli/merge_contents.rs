@@ -1,13 +1,13 @@
-//! What is merged: rules of `.gitattributes`, line endings, repositories of every kind, histories that do not belong together,
-//! and words that mean nothing.
+//! What is merged: rules of `.gitattributes`, line endings, repositories of every kind, histories
+//! that do not belong together, and words that mean nothing.
 
 use std::path::PathBuf;
 
 use serde_json::json;
 
 use crate::merging::{
-    conflicting, content_at, each, fork_with_work, main_goes_on, merge_refused, parents, repo_with_list,
-    set_line, told,
+    conflicting, content_at, each, fork_with_work, main_goes_on, merge_refused, parents,
+    repo_with_list, set_line, told,
 };
 use crate::support::{OutputExt, TestRepo, Tine, assert_agreement, require_fuse, run_with_timeout};
 
@@ -25,7 +25,11 @@ fn words_that_mean_nothing_are_refused() {
         (&["work", "--into", "fork:nobody"], "no-such-fork", 4),
         (&["work", "--into", "HEAD"], "invalid-branch", 2),
         (&["work", "--base", "nowhere"], "unknown-revision", 4),
-        (&["work", "main", "nowhere", "--into", "main"], "no-such-point", 4),
+        (
+            &["work", "main", "nowhere", "--into", "main"],
+            "no-such-point",
+            4,
+        ),
         (&["work", "--ff-only", "--no-ff"], "usage", 2),
         (&["work", "--review", "--dry-run"], "usage", 2),
         (&["work", "--auto-commit"], "usage", 2),
@@ -125,7 +129,14 @@ fn attributes_say_how_files_are_merged() {
     assert_agreement(&repo, &tine, "target", "");
     assert_eq!(content_at(&repo, "main", "x.crlf"), "ours\n2\ntheirs");
     // git, asked to do the same, makes the same tree.
-    let theirs = repo.git(&["merge-tree", "--write-tree", "-X", "ours", "main^1", "main^2"]);
+    let theirs = repo.git(&[
+        "merge-tree",
+        "--write-tree",
+        "-X",
+        "ours",
+        "main^1",
+        "main^2",
+    ]);
     assert_eq!(
         theirs.lines().next().unwrap(),
         repo.git(&["rev-parse", "main^{tree}"])
@@ -137,7 +148,10 @@ fn is_merged_as_anywhere(repo: &TestRepo, branch: &str) {
     repo.git(&["config", "tine.mergeUncommitted", "true"]);
     let tine = Tine::new(repo);
     let [a, b] = ["a", "b"].map(|name| tine.new_fork(name));
-    repo.sh_in(&a, "echo a > a.txt; echo a >> docs/guide.md; echo a > README.md");
+    repo.sh_in(
+        &a,
+        "echo a > a.txt; echo a >> docs/guide.md; echo a > README.md",
+    );
     repo.sh_in(&b, "echo b > b.txt; echo b > README.md; git rm -qr src");
     let merged = told(&tine, 0, &["merge", "a", "--into", branch]);
     assert_eq!(merged["sources"][0]["how"], "fast-forward");
@@ -190,7 +204,11 @@ fn a_fork_is_merged_when_it_is_unmounted() {
         "usage",
         2,
     );
-    let unmounted = told(&tine, 0, &["unmount", "work", "--merge=away", "-m", "Take it"]);
+    let unmounted = told(
+        &tine,
+        0,
+        &["unmount", "work", "--merge=away", "-m", "Take it"],
+    );
     assert_eq!(unmounted["merge"]["status"], "merged");
     assert_eq!(content_at(&repo, "away", "work.txt"), "work");
     assert!(!dir.join("work.txt").exists(), "it is unmounted");
@@ -218,7 +236,11 @@ fn a_fork_that_conflicts_when_it_is_unmounted_is_whole_and_a_review() {
     let (main, changes) = (repo.head(), tine.ok(&["diff", "work"]));
     let output = tine.run(&["unmount", "work", "--merge"]);
     assert_eq!(output.status.code(), Some(3), "{}", output.error_text());
-    assert!(output.text().contains("tine review show 1"), "{}", output.text());
+    assert!(
+        output.text().contains("tine review show 1"),
+        "{}",
+        output.text()
+    );
     assert_eq!(repo.head(), main);
     assert_eq!(tine.ok(&["diff", "work"]), changes);
     tine.ok(&["mount", "work"]);
@@ -263,15 +285,26 @@ fn a_policy_merges_when_the_mount_goes_from_outside() {
     tine.ok(&["mount", "work"]);
     set_line(&repo, &dir, 2, "two");
     tine.ok(&["new", "other"]);
-    set_line(&repo, &PathBuf::from(tine.ok(&["path", "other"])), 2, "zwei");
+    set_line(
+        &repo,
+        &PathBuf::from(tine.ok(&["path", "other"])),
+        2,
+        "zwei",
+    );
     tine.ok(&["merge", "other", "--into", "away"]);
     umount();
     crate::support::wait_until("the review", crate::support::command::DEFAULT_LIMIT, || {
         tine.json(&["review", "list"])["reviews"] != json!([])
     });
-    crate::support::wait_until("the trouble", crate::support::command::DEFAULT_LIMIT, || {
-        tine.json(&["list"]).to_string().contains("tine review show 1")
-    });
+    crate::support::wait_until(
+        "the trouble",
+        crate::support::command::DEFAULT_LIMIT,
+        || {
+            tine.json(&["list"])
+                .to_string()
+                .contains("tine review show 1")
+        },
+    );
     assert_eq!(tine.ok(&["diff", "work", "--name-status"]), "M\tlist.txt");
     tine.ok(&["resolve", "1", "list.txt", "--theirs"]);
     tine.ok(&["review", "commit", "1"]);

@@ -1,20 +1,23 @@
-//! Where the target of a merge is checked out it follows: forks with and without a mount, checkouts of git's, and nothing
-//! that is uncommitted there is lost. What a merge did to a fork can be taken back.
+//! Where the target of a merge is checked out it follows: forks with and without a mount, checkouts
+//! of git's, and nothing that is uncommitted there is lost. What a merge did to a fork can be taken
+//! back.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::merging::{
-    content_at, each, everything, fork_with_work, main_goes_on, merge_refused, repo_with_list, set_line, told,
+    content_at, each, everything, fork_with_work, main_goes_on, merge_refused, repo_with_list,
+    set_line, told,
 };
 use crate::refused;
 use crate::support::{
-    OutputExt, TestRepo, Tine, assert_agreement, command::DEFAULT_LIMIT, repo::path_text, require_fuse,
-    require_program,
+    OutputExt, TestRepo, Tine, assert_agreement, command::DEFAULT_LIMIT, repo::path_text,
+    require_fuse, require_program,
 };
 
-/// A program that maps the files named on its command line; prints them whenever it is sent a line, mapped anew.
+/// A program that maps the files named on its command line; prints them whenever it is sent a line,
+/// mapped anew.
 const MAPPING: &str = "import mmap, sys
 held = []
 for line in sys.stdin:
@@ -134,7 +137,11 @@ fn what_is_uncommitted_in_a_fork_is_never_overwritten() {
     );
     let target = tine.new_fork("target");
     for (script, back, code) in [
-        ("echo mine > list.txt", "git checkout -q list.txt", "conflicts"),
+        (
+            "echo mine > list.txt",
+            "git checkout -q list.txt",
+            "conflicts",
+        ),
         ("rm list.txt", "git checkout -q list.txt", "conflicts"),
         ("echo mine > work.txt", "rm work.txt", "conflicts"),
         ("ln -s list.txt work.txt", "rm work.txt", "conflicts"),
@@ -195,7 +202,10 @@ fn follows_as_git_does(repo: &TestRepo, tine: &Tine, dir: &Path, branch: &str) {
     let merge = ["merge", "work", "--into", branch];
     for (script, back) in [
         ("echo mine > list.txt", "git checkout -q list.txt"),
-        ("echo mine > list.txt; git add list.txt", "git reset -q --hard"),
+        (
+            "echo mine > list.txt; git add list.txt",
+            "git reset -q --hard",
+        ),
         ("echo mine > work.txt", "rm work.txt"),
     ] {
         repo.sh_in(dir, script);
@@ -212,12 +222,18 @@ fn follows_as_git_does(repo: &TestRepo, tine: &Tine, dir: &Path, branch: &str) {
     let merged = told(tine, 0, &merge);
     assert_eq!(merged["target"]["checkout"], json!(dir));
     assert_eq!(repo.status(dir), status, "other changes stay");
-    assert_eq!(std::fs::read_to_string(dir.join("work.txt")).unwrap(), "work\n");
+    assert_eq!(
+        std::fs::read_to_string(dir.join("work.txt")).unwrap(),
+        "work\n"
+    );
     assert_eq!(
         repo.git_in(dir, &["rev-parse", "HEAD"]),
         merged["after"].as_str().unwrap()
     );
-    assert_eq!(repo.git_in(dir, &["symbolic-ref", "--short", "HEAD"]), branch);
+    assert_eq!(
+        repo.git_in(dir, &["symbolic-ref", "--short", "HEAD"]),
+        branch
+    );
 }
 
 #[test]
@@ -287,7 +303,10 @@ fn what_git_does_not_track_in_a_checkout_is_never_replaced_by_a_merge() {
     ];
     for (name, work, here, in_the_way) in cases {
         let fork = tine.new_fork(name);
-        repo.sh_in(&fork, &format!("{work}; git add -f .; git commit -qm {name}"));
+        repo.sh_in(
+            &fork,
+            &format!("{work}; git add -f .; git commit -qm {name}"),
+        );
         repo.sh_in(repo.dir(), here);
         let before = repo.git(&["rev-parse", "HEAD"]);
         let files = "find . -path ./.git -prune -o -printf '%p %y %s %i\n' | sort";
@@ -332,7 +351,8 @@ fn a_merge_into_a_fork_writes_nothing_into_another_repository_in_it() {
     assert_eq!(repo.sh_in(&target, "ls nested"), "mine");
 }
 
-/// An ordinary directory, and what git tracks, is in nobody's way; a submodule may be there before its commit.
+/// An ordinary directory, and what git tracks, is in nobody's way; a submodule may be there before
+/// its commit.
 #[test]
 fn a_merge_into_a_checkout_replaces_what_git_tracks_by_other_kinds() {
     require_fuse!();
@@ -431,7 +451,8 @@ fn a_merge_into_a_fork_is_taken_back_and_done_again() {
         tine.kill_daemon();
         // What was written since stays.
         let mut command = tine.command(&["write", name, "since.txt"]);
-        crate::support::run_with_timeout_of(&mut command, DEFAULT_LIMIT, b"since\n").expect_success("write");
+        crate::support::run_with_timeout_of(&mut command, DEFAULT_LIMIT, b"since\n")
+            .expect_success("write");
         tine.ok(&["undo", name]);
         assert!(
             tine.run(&["cat", name, "since.txt"]).status.code() == Some(4),
@@ -469,7 +490,12 @@ fn a_fork_that_git_works_in_is_not_moved() {
     let target = tine.new_fork("target");
     let lock = PathBuf::from(repo.git_in(
         &target,
-        &["rev-parse", "--path-format=absolute", "--git-path", "index.lock"],
+        &[
+            "rev-parse",
+            "--path-format=absolute",
+            "--git-path",
+            "index.lock",
+        ],
     ));
     std::fs::write(&lock, "").unwrap();
     merge_refused(
@@ -486,7 +512,10 @@ fn a_fork_that_git_works_in_is_not_moved() {
         &target,
         "git commit -qam acht; echo x > x.txt; git add x.txt; git commit -qm x",
     );
-    repo.sh_in(&target, "git rebase -q --exec false HEAD~ 2> /dev/null || true");
+    repo.sh_in(
+        &target,
+        "git rebase -q --exec false HEAD~ 2> /dev/null || true",
+    );
     merge_refused(
         &repo,
         &tine,
@@ -524,7 +553,14 @@ fn a_branch_that_two_checkouts_have_is_not_moved_under_one_of_them() {
     fork_with_work(&repo, &tine);
     tine.ok(&["commit", "work", "-m", "work"]);
     let second = repo.root().join("second");
-    repo.git(&["worktree", "add", "-q", "--force", path_text(&second), "main"]);
+    repo.git(&[
+        "worktree",
+        "add",
+        "-q",
+        "--force",
+        path_text(&second),
+        "main",
+    ]);
     for args in [&["merge", "work"][..], &["merge", "work", "--dry-run"]] {
         let failure = merge_refused(&repo, &tine, args, "branch-checked-out", 5);
         let message = failure["message"].as_str().unwrap();
@@ -580,7 +616,10 @@ fn the_status_of_an_unmounted_fork_in_the_middle_of_a_merge_promises_no_commit()
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("work");
     repo.sh_in(&dir, "sed -i '2s/.*/two/' list.txt; git commit -qam two");
-    repo.sh_in(repo.dir(), "sed -i '2s/.*/zwei/' list.txt; git commit -qam zwei");
+    repo.sh_in(
+        repo.dir(),
+        "sed -i '2s/.*/zwei/' list.txt; git commit -qam zwei",
+    );
     repo.try_sh_in(&dir, "git merge -q main");
     tine.ok(&["unmount", "work"]);
     let status = tine.run(&["status", "work"]).expect_success("tine status");

@@ -1,4 +1,5 @@
-//! `tine merge`: what may be merged into what, what comes of it, and that nothing comes of a merge that cannot be.
+//! `tine merge`: what may be merged into what, what comes of it, and that nothing comes of a merge
+//! that cannot be.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +8,8 @@ use serde_json::{Value, json};
 use crate::refused;
 use crate::support::{OutputExt, TestRepo, Tine, assert_agreement, repo::path_text, require_fuse};
 
-/// A repository with `list.txt`, a text of nine lines that say their numbers, beside the base files. What is uncommitted in a source is
-/// merged into branches, too.
+/// A repository with `list.txt`, a text of nine lines that say their numbers, beside the base
+/// files. What is uncommitted in a source is merged into branches, too.
 pub fn repo_with_list() -> TestRepo {
     let repo = TestRepo::new().without_maintenance();
     repo.git(&["config", "tine.mergeUncommitted", "true"]);
@@ -36,7 +37,8 @@ pub fn fork_with_work(repo: &TestRepo, tine: &Tine) -> PathBuf {
     dir
 }
 
-/// As [`fork_with_work`], beside a branch `main` that says something else of line 2, and has gone on elsewhere.
+/// As [`fork_with_work`], beside a branch `main` that says something else of line 2, and has gone
+/// on elsewhere.
 pub fn conflicting(repo: &TestRepo, tine: &Tine) -> PathBuf {
     let dir = fork_with_work(repo, tine);
     set_line(repo, repo.dir(), 2, "zwei");
@@ -61,15 +63,20 @@ pub fn told(tine: &Tine, exit: i32, args: &[&str]) -> Value {
 /// The value at `field` of each element.
 pub fn each<'v>(list: &'v Value, field: &str) -> Vec<&'v str> {
     let list = list.as_array().expect("a list").iter();
-    list.map(|value| value[field].as_str().expect("text")).collect()
+    list.map(|value| value[field].as_str().expect("text"))
+        .collect()
 }
 
-/// All that a merge must leave alone when nothing comes of it: refs, checkout, forks, and the view of each fork.
+/// All that a merge must leave alone when nothing comes of it: refs, checkout, forks, and the view
+/// of each fork.
 pub fn everything(repo: &TestRepo, tine: &Tine) -> String {
     let mut all = vec![crate::state(repo)];
     for fork in each(&tine.json(&["list"])["forks"], "name") {
         let diff = tine.json(&["diff", fork]);
-        all.push(format!("{fork} {} {}", diff["head_tree"], diff["view_tree"]));
+        all.push(format!(
+            "{fork} {} {}",
+            diff["head_tree"], diff["view_tree"]
+        ));
         all.push(tine.json(&["snapshots", fork]).to_string());
         all.push(repo.git_of_fork(fork, &["ls-files", "-s"]));
     }
@@ -292,7 +299,10 @@ fn sides_that_both_went_on_become_a_merge_commit() {
     );
     assert_eq!(repo.status(repo.dir()), "");
     assert_agreement(&repo, &tine, "work", "");
-    assert!(!dir.join("main.txt").exists(), "the source stays what it was");
+    assert!(
+        !dir.join("main.txt").exists(),
+        "the source stays what it was"
+    );
     repo.git(&["fsck", "--strict"]);
 }
 
@@ -309,13 +319,25 @@ fn nothing_of_a_source_is_committed_when_nothing_comes_of_it() {
     assert_eq!(each(&merged["conflicts"], "path"), ["list.txt"]);
     let conflict = &merged["conflicts"][0];
     assert_eq!(conflict["kind"], "both_modified");
-    for (side, line) in [("base", "\n2\n"), ("ours", "\nzwei\n"), ("theirs", "\ntwo\n")] {
+    for (side, line) in [
+        ("base", "\n2\n"),
+        ("ours", "\nzwei\n"),
+        ("theirs", "\ntwo\n"),
+    ] {
         let text = conflict[side][0]["content"]["text"].as_str().unwrap();
         assert!(text.contains(line), "{side}: {text}");
-        assert_eq!(conflict["hunks"][0][side]["text"], json!(line[1..]), "{side}");
+        assert_eq!(
+            conflict["hunks"][0][side]["text"],
+            json!(line[1..]),
+            "{side}"
+        );
     }
     assert_eq!(everything(&repo, &tine), before, "conflicts");
-    told(&tine, 0, &["merge", "work", "--strategy", "ours", "--dry-run"]);
+    told(
+        &tine,
+        0,
+        &["merge", "work", "--strategy", "ours", "--dry-run"],
+    );
     assert_eq!(everything(&repo, &tine), before, "a dry run");
     repo.write("work.txt", "in the way");
     merge_refused(
@@ -339,7 +361,11 @@ fn invariant_09_conflicts_change_nothing_and_a_strategy_settles_only_them() {
     let said = tine.run(&["merge", "work"]);
     assert_eq!(said.status.code(), Some(3));
     assert!(said.text().contains("list.txt"), "{}", said.text());
-    assert!(said.text().contains("nothing was changed"), "{}", said.text());
+    assert!(
+        said.text().contains("nothing was changed"),
+        "{}",
+        said.text()
+    );
     assert_eq!(everything(&repo, &tine), before);
     for (strategy, list) in [
         ("ours", "1\nzwei\n3\n4\n5\n6\n7\nacht\n9"),
@@ -354,8 +380,16 @@ fn invariant_09_conflicts_change_nothing_and_a_strategy_settles_only_them() {
         );
         assert_eq!(each(&merged["sources"][0]["settled"], "path"), ["list.txt"]);
         assert_eq!(content_at(&repo, strategy, "list.txt"), list);
-        assert_eq!(content_at(&repo, strategy, "work.txt"), "work", "{strategy}");
-        assert_eq!(content_at(&repo, strategy, "main.txt"), "acht", "{strategy}");
+        assert_eq!(
+            content_at(&repo, strategy, "work.txt"),
+            "work",
+            "{strategy}"
+        );
+        assert_eq!(
+            content_at(&repo, strategy, "main.txt"),
+            "acht",
+            "{strategy}"
+        );
     }
 }
 
@@ -390,7 +424,8 @@ fn by_path_whole_files_conflict_and_by_text_only_lines() {
     assert_eq!(content_at(&repo, "main", "list.txt"), MERGED_LIST);
 }
 
-/// What a report says of the outcome, without what only a real run has: ids of commits that are made at its time.
+/// What a report says of the outcome, without what only a real run has: ids of commits that are
+/// made at its time.
 fn foretold(report: &Value) -> Value {
     let sources: Vec<Value> = report["sources"]
         .as_array()
@@ -422,13 +457,23 @@ fn invariant_11_a_dry_run_tells_what_the_real_one_does() {
         (3, &["merge", "work"][..]),
         (
             3,
-            &["merge", "other", "work", "--into", "target", "--all-or-nothing"],
+            &[
+                "merge",
+                "other",
+                "work",
+                "--into",
+                "target",
+                "--all-or-nothing",
+            ],
         ),
         (3, &["merge", "other", "work", "--into", "target"]),
         (0, &["merge", "work", "--into", "apart"]),
         (7, &["merge", "work", "--into", "apart"]),
         (0, &["merge", "work", "--strategy", "ours"]),
-        (0, &["merge", "other", "main", "--into", "target", "--no-ff"]),
+        (
+            0,
+            &["merge", "other", "main", "--into", "target", "--no-ff"],
+        ),
     ] {
         let before = everything(&repo, &tine);
         let dry = told(&tine, exit, &[args, &["--dry-run"]].concat());
@@ -465,11 +510,18 @@ fn several_sources_are_merged_up_to_the_first_conflict() {
     assert_eq!(merged["before"], merged["after"]);
     assert_eq!(everything(&repo, &tine), before);
     let merged = told(&tine, 3, &[&all[..], &["--delete"]].concat());
-    assert_eq!(each(&merged["sources"], "how"), ["fast-forward", "conflicts"]);
+    assert_eq!(
+        each(&merged["sources"], "how"),
+        ["fast-forward", "conflicts"]
+    );
     assert_eq!(content_at(&repo, "main", "first.txt"), "first");
     assert_eq!(repo.status(repo.dir()), "");
     for fork in ["work", "last"] {
-        assert_ne!(tine.ok(&["diff", fork]), "", "what was not merged is as it was");
+        assert_ne!(
+            tine.ok(&["diff", fork]),
+            "",
+            "what was not merged is as it was"
+        );
     }
     assert_agreement(&repo, &tine, "first", "");
     // With a way through all three come.
@@ -506,11 +558,22 @@ fn sources_are_deleted_only_when_they_are_merged() {
     told(
         &tine,
         0,
-        &["merge", "work", "--delete", "--strategy", "ours", "--dry-run"],
+        &[
+            "merge",
+            "work",
+            "--delete",
+            "--strategy",
+            "ours",
+            "--dry-run",
+        ],
     );
     assert_eq!(everything(&repo, &tine), before);
     // A mount that is in use stays, and the merge stands.
-    let merged = told(&tine, 0, &["merge", "work", "--delete", "--strategy", "theirs"]);
+    let merged = told(
+        &tine,
+        0,
+        &["merge", "work", "--delete", "--strategy", "theirs"],
+    );
     assert_eq!(merged["sources"][0]["deleted_fork"], "work");
     assert_eq!(merged["sources"][0]["deleted_branch"], "tine/work");
     assert!(!dir.exists());
@@ -526,7 +589,10 @@ fn sources_are_deleted_only_when_they_are_merged() {
         "git commit -q --allow-empty -m linked",
     );
     let merged = told(&tine, 0, &["merge", "linked", "--into", "main", "--delete"]);
-    assert_eq!(merged["sources"][0]["not_deleted"]["code"], "branch-checked-out");
+    assert_eq!(
+        merged["sources"][0]["not_deleted"]["code"],
+        "branch-checked-out"
+    );
     repo.git(&["worktree", "remove", "../linked"]);
     repo.sh_in(
         repo.dir(),
@@ -593,7 +659,11 @@ fn markers_begin_the_merge_in_the_mount_where_git_goes_on() {
     let merged = told(&tine, 3, &into_work);
     assert_eq!(each(&merged["conflicts"], "path"), ["list.txt"]);
     let conflict = list();
-    for line in ["<<<<<<< HEAD\ntwo\n", "||||||| ", "\n2\n=======\nzwei\n>>>>>>> "] {
+    for line in [
+        "<<<<<<< HEAD\ntwo\n",
+        "||||||| ",
+        "\n2\n=======\nzwei\n>>>>>>> ",
+    ] {
         assert!(conflict.contains(line), "{conflict}");
     }
     let status = repo.git_in(&dir, &["status", "--short"]);

@@ -1,5 +1,5 @@
-//! What is uncommitted in the sources and in the target of a merge: where it goes, past which hooks it does not, and that a merge which
-//! changes nothing says so.
+//! What is uncommitted in the sources and in the target of a merge: where it goes, past which hooks
+//! it does not, and that a merge which changes nothing says so.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::merging::{
-    conflicting, content_at, each, everything, fork_with_work, main_goes_on, merge_refused, parents,
-    repo_with_list, set_line, told,
+    conflicting, content_at, each, everything, fork_with_work, main_goes_on, merge_refused,
+    parents, repo_with_list, set_line, told,
 };
 use crate::support::{TestRepo, Tine, assert_agreement, require_fuse};
 
@@ -32,8 +32,16 @@ fn what_is_uncommitted_goes_into_a_branch_only_when_that_is_said() {
         &["merge", "work", "--into", "branch:main"],
     ] {
         let failure = merge_refused(&repo, &tine, args, "uncommitted-changes", 3);
-        assert_eq!(failure["paths"], json!(["list.txt", "work.txt"]), "{args:?}");
-        assert_eq!(failure["causes"], json!(["list.txt", "work.txt"]), "{args:?}");
+        assert_eq!(
+            failure["paths"],
+            json!(["list.txt", "work.txt"]),
+            "{args:?}"
+        );
+        assert_eq!(
+            failure["causes"],
+            json!(["list.txt", "work.txt"]),
+            "{args:?}"
+        );
         let hint = failure["hint"].as_str().unwrap();
         assert!(
             hint.contains("`tine commit work") && hint.contains("--with-uncommitted"),
@@ -99,7 +107,11 @@ fn a_merge_goes_through_the_hooks_of_its_sources_and_of_its_target() {
         "git cat-file -e :work.txt && test ! -e forbidden-merge",
     );
     hook(&repo, "prepare-commit-msg", "");
-    hook(&repo, "commit-msg", "echo \"Seen-by: ${2-} hook\" >> \"$1\"");
+    hook(
+        &repo,
+        "commit-msg",
+        "echo \"Seen-by: ${2-} hook\" >> \"$1\"",
+    );
     hook(&repo, "post-commit", "");
     let main = base_name(repo.dir()).to_owned();
     noted(&repo);
@@ -133,7 +145,10 @@ fn a_merge_goes_through_the_hooks_of_its_sources_and_of_its_target() {
         let message = repo.git(&["show", "-s", "--format=%B", commit]);
         assert!(message.contains("Seen-by:"), "{message}");
     }
-    assert_eq!(merged["sources"][0]["committed"], json!(parents(&repo, after)[1]));
+    assert_eq!(
+        merged["sources"][0]["committed"],
+        json!(parents(&repo, after)[1])
+    );
     assert!(!repo.git_dir().join("MERGE_MSG").exists());
     assert_eq!(repo.status(repo.dir()), "");
     assert_agreement(&repo, &tine, "work", "");
@@ -150,7 +165,10 @@ fn two_forks_that_are_dirty_at_one_path_are_merged() {
     let merged = told(&tine, 0, &["merge", "work", "--into", "target"]);
     assert_eq!(merged["status"], "merged");
     let both = "1\ntwo\n3\n4\n5\n6\n7\nmine\n9\n";
-    assert_eq!(std::fs::read_to_string(target.join("list.txt")).unwrap(), both);
+    assert_eq!(
+        std::fs::read_to_string(target.join("list.txt")).unwrap(),
+        both
+    );
     assert_eq!(
         content_at(&repo, "tine/target", "list.txt"),
         "1\ntwo\n3\n4\n5\n6\n7\n8\n9",
@@ -164,14 +182,21 @@ fn two_forks_that_are_dirty_at_one_path_are_merged() {
     );
     assert_agreement(&repo, &tine, "target", "M\tlist.txt");
     tine.ok(&["redo", "target"]);
-    assert_eq!(std::fs::read_to_string(target.join("list.txt")).unwrap(), both);
+    assert_eq!(
+        std::fs::read_to_string(target.join("list.txt")).unwrap(),
+        both
+    );
     tine.ok(&["undo", "target"]);
 
     // At one line: conflicts are values, and change nothing.
     set_line(&repo, &target, 2, "mine, too");
     let before = everything(&repo, &tine);
     for args in [&["--dry-run"][..], &[]] {
-        let merged = told(&tine, 3, &[&["merge", "work", "--into", "target"], args].concat());
+        let merged = told(
+            &tine,
+            3,
+            &[&["merge", "work", "--into", "target"], args].concat(),
+        );
         assert_eq!(merged["status"], "conflicts");
         assert_eq!(each(&merged["conflicts"], "path"), ["list.txt"]);
         assert_eq!(merged["conflicts"][0]["of"], "what is uncommitted");
@@ -186,7 +211,10 @@ fn two_forks_that_are_dirty_at_one_path_are_merged() {
         0,
         &["merge", "work", "--into", "target", "--strategy", "theirs"],
     );
-    assert_eq!(std::fs::read_to_string(target.join("list.txt")).unwrap(), both);
+    assert_eq!(
+        std::fs::read_to_string(target.join("list.txt")).unwrap(),
+        both
+    );
     tine.ok(&["undo", "target"]);
 
     // In a review, too; it comes up when what is committed conflicts no more.
@@ -207,7 +235,10 @@ fn two_forks_that_are_dirty_at_one_path_are_merged() {
     // What is changed beside it does not matter.
     repo.sh_in(&target, "echo more > more.txt");
     told(&tine, 0, &["review", "commit", &review]);
-    assert_eq!(std::fs::read_to_string(target.join("list.txt")).unwrap(), both);
+    assert_eq!(
+        std::fs::read_to_string(target.join("list.txt")).unwrap(),
+        both
+    );
     assert_eq!(content_at(&repo, "tine/target", "README.md"), "ours");
     assert_agreement(&repo, &tine, "target", "M\tlist.txt\nA\tmore.txt");
 }
@@ -225,17 +256,33 @@ fn what_was_not_merged_is_not_said_to_be() {
         crate::support::OutputExt::text(&output)
     };
     let refused = text(&["--all-or-nothing"]);
-    assert!(refused.contains("fine would be merged into main"), "{refused}");
+    assert!(
+        refused.contains("fine would be merged into main"),
+        "{refused}"
+    );
     assert!(refused.contains("nothing was changed"), "{refused}");
     let merged = told(
         &tine,
         3,
-        &["merge", "fine", "work", "--into", "main", "--all-or-nothing"],
+        &[
+            "merge",
+            "fine",
+            "work",
+            "--into",
+            "main",
+            "--all-or-nothing",
+        ],
     );
     assert_eq!(merged["sources"][0]["commit"], json!(null));
     let planned = text(&["--dry-run"]);
-    assert!(planned.contains("fine would be merged into main"), "{planned}");
-    assert!(planned.contains("what comes before would be merged"), "{planned}");
+    assert!(
+        planned.contains("fine would be merged into main"),
+        "{planned}"
+    );
+    assert!(
+        planned.contains("what comes before would be merged"),
+        "{planned}"
+    );
     let planned = text(&["--dry-run", "--all-or-nothing"]);
     assert!(planned.contains("nothing would be changed"), "{planned}");
     let before = repo.head();
@@ -270,9 +317,15 @@ fn a_handoff_whose_application_is_taken_back_is_not_applied() {
     tine.ok(&["new", "target", "--no-mount"]);
     let apply = ["handoff", "apply", "1", "--into", "target"];
     tine.ok(&apply);
-    assert_eq!(tine.json(&["handoff", "show", "1"])["applied_to"], "fork:target");
+    assert_eq!(
+        tine.json(&["handoff", "show", "1"])["applied_to"],
+        "fork:target"
+    );
     tine.ok(&["undo", "target"]);
-    assert_eq!(tine.json(&["handoff", "show", "1"])["applied_to"], json!(null));
+    assert_eq!(
+        tine.json(&["handoff", "show", "1"])["applied_to"],
+        json!(null)
+    );
     tine.ok(&apply);
     assert_eq!(tine.ok(&["cat", "target", "work.txt"]), "work");
 }

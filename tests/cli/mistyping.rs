@@ -66,7 +66,13 @@ fn a_mistyped_name_is_told_which_one_is_like_it() {
         let hinted = failure["hint"].as_str().unwrap();
         assert!(hinted.starts_with(hint), "{args:?}: {hinted}");
     }
-    let failure = super::refused(&repo, &tine, &["status", "something-else"], "no-such-fork", 4);
+    let failure = super::refused(
+        &repo,
+        &tine,
+        &["status", "something-else"],
+        "no-such-fork",
+        4,
+    );
     assert!(
         !failure["hint"].as_str().unwrap().contains("did you mean"),
         "{failure}"

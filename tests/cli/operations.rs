@@ -29,7 +29,8 @@ fn operations(tine: &Tine) -> Vec<(u64, String, String)> {
         .collect()
 }
 
-/// Everything in the fork but `.git`: kinds, modes, numbers, contents. What comes back has other times.
+/// Everything in the fork but `.git`: kinds, modes, numbers, contents. What comes back has other
+/// times.
 fn tree(repo: &TestRepo, dir: &Path) -> String {
     repo.sh_in(
         dir,
@@ -83,7 +84,10 @@ fn what_commands_did_is_listed_taken_back_and_done_again() {
     }
     // One of several paths, by itself.
     let said = tine.ok(&["undo", "demo", "link"]);
-    assert_eq!(said, "took back 4: tine rm -r demo 'made here' link data\n  link");
+    assert_eq!(
+        said,
+        "took back 4: tine rm -r demo 'made here' link data\n  link"
+    );
     assert!(dir.join("link").exists() && !dir.join("data").exists());
     tine.ok(&["daemon", "stop", "--force"]);
     tine.ok(&["undo", "demo"]);
@@ -113,7 +117,9 @@ fn what_a_program_did_since_is_told_and_kept() {
     std::fs::write(dir.join("docs/guide.md"), "by a program\n").unwrap();
     let output = tine.run(&["undo", "demo"]).expect_success("undo");
     assert!(
-        output.error_text().contains("docs/guide.md had changed since"),
+        output
+            .error_text()
+            .contains("docs/guide.md had changed since"),
         "{}",
         output.error_text()
     );
@@ -152,7 +158,11 @@ fn going_back_to_a_snapshot_is_taken_back_too() {
         .collect();
     assert_eq!(
         states,
-        [(3, "done".into()), (2, "out-of-reach".into()), (1, "done".into())]
+        [
+            (3, "done".into()),
+            (2, "out-of-reach".into()),
+            (1, "done".into())
+        ]
     );
     tine.ok(&["undo", "demo"]);
     assert_eq!(tree(&repo, &dir), later);
@@ -160,7 +170,9 @@ fn going_back_to_a_snapshot_is_taken_back_too() {
     assert_eq!(tree(&repo, &dir), here);
     tine.ok(&["undo", "demo"]);
     tine.ok(&["undo", "demo"]);
-    assert!(!dir.join("second").exists() && dir.join("third").exists() && dir.join("first").exists());
+    assert!(
+        !dir.join("second").exists() && dir.join("third").exists() && dir.join("first").exists()
+    );
     tine.ok(&["reset", "demo"]);
     assert_eq!(repo.status(&dir), "");
     tine.ok(&["undo", "demo"]);

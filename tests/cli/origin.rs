@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 use crate::support::repo::path_text;
 use crate::support::{
     OutputExt, TestRepo, Tine, mounts_beneath, require_fuse, require_namespace, require_program,
-    require_root, run_with_timeout, run_with_timeout_of, skip, skip_optional, test_name, wait_until,
+    require_root, run_with_timeout, run_with_timeout_of, skip, skip_optional, test_name,
+    wait_until,
 };
 use crate::{failure_of, names_in, state};
 
@@ -23,7 +24,10 @@ fn demo(repo: &TestRepo) -> (Tine<'_>, PathBuf) {
 /// `tine exec demo --at-origin -- sh -euc SCRIPT` in `dir`; what it prints.
 #[track_caller]
 fn at_origin(tine: &Tine, dir: &Path, script: &str) -> String {
-    tine.ok_in(dir, &["exec", "demo", "--at-origin", "--", "sh", "-euc", script])
+    tine.ok_in(
+        dir,
+        &["exec", "demo", "--at-origin", "--", "sh", "-euc", script],
+    )
 }
 
 #[test]
@@ -45,7 +49,9 @@ fn the_fork_stands_at_the_main_checkout_and_nobody_else_sees_it() {
     let uid = run_with_timeout(Command::new("id").arg("-u")).text();
     assert_eq!(
         said,
-        format!("{main}\n{main}|{main}|demo|unset\n{main}\nthe fork's\nthe fork's\n{uid}\n{uid}\n{uid}")
+        format!(
+            "{main}\n{main}|{main}|demo|unset\n{main}\nthe fork's\nthe fork's\n{uid}\n{uid}\n{uid}"
+        )
     );
     assert_eq!(fs::read_to_string(dir.join("more.txt")).unwrap(), "more\n");
     assert!(!repo.dir().join("more.txt").exists());
@@ -70,10 +76,15 @@ fn a_fork_stands_where_the_fork_was_that_it_began_as() {
         let script = "pwd; cat $(cat built); tine() { \"$TINE_PROGRAM\" \"$@\"; }; git add -A; git commit -qm $TINE_FORK; \
                       git rev-parse --abbrev-ref HEAD; tine path; echo more >> source; tine commit -m 'More' >/dev/null; git status --short";
         let mut command = tine.command(&["exec", name, "--", "sh", "-euc", script]);
-        let said = run_with_timeout(command.env("TINE_PROGRAM", Tine::program())).expect_success(name);
+        let said =
+            run_with_timeout(command.env("TINE_PROGRAM", Tine::program())).expect_success(name);
         assert_eq!(
             said.text(),
-            format!("{}\n{name}'s\ntine/{name}\n{}", dir.display(), place.display()),
+            format!(
+                "{}\n{name}'s\ntine/{name}\n{}",
+                dir.display(),
+                place.display()
+            ),
         );
         assert_eq!(
             repo.git(&["log", "--format=%s", "-2", &format!("tine/{name}")]),
@@ -81,7 +92,10 @@ fn a_fork_stands_where_the_fork_was_that_it_began_as() {
         );
         assert_eq!(tine.json(&["mount", name])["at_origin"], "parent");
     }
-    assert_eq!(fs::read_to_string(dir.join("source")).unwrap(), "the parent's\n");
+    assert_eq!(
+        fs::read_to_string(dir.join("source")).unwrap(),
+        "the parent's\n"
+    );
     assert_eq!(
         repo.git_in(&dir, &["rev-parse", "--abbrev-ref", "HEAD"]),
         "tine/demo"
@@ -103,7 +117,11 @@ fn a_fork_stands_where_the_fork_was_that_it_began_as() {
     );
     tine.ok(&["delete", "demo", "--force"]);
     let gone = tine.run(&["exec", "child", "--", "pwd"]);
-    assert!(gone.error_text().contains("is gone"), "{}", gone.error_text());
+    assert!(
+        gone.error_text().contains("is gone"),
+        "{}",
+        gone.error_text()
+    );
 }
 
 #[test]
@@ -123,7 +141,12 @@ fn the_command_runs_where_its_caller_is() {
         let said = at_origin(&tine, &from, "pwd; echo \"$PWD\"");
         let expected = repo.dir().join(there);
         let expected = expected.to_str().unwrap().trim_end_matches('/');
-        assert_eq!(said, format!("{expected}\n{expected}"), "{}", from.display());
+        assert_eq!(
+            said,
+            format!("{expected}\n{expected}"),
+            "{}",
+            from.display()
+        );
     }
     // From a place that is in neither.
     let args = [
@@ -175,8 +198,14 @@ fn git_and_tine_work_in_there() {
             dir.display()
         )
     );
-    assert_eq!(repo.git(&["log", "--format=%s", "tine/demo"]), "two\none\nbase");
-    assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/other"]), "other");
+    assert_eq!(
+        repo.git(&["log", "--format=%s", "tine/demo"]),
+        "two\none\nbase"
+    );
+    assert_eq!(
+        repo.git(&["log", "-1", "--format=%s", "tine/other"]),
+        "other"
+    );
     // It began where the fork was, in which the command ran.
     assert_eq!(
         repo.git(&["rev-parse", "tine/inner"]),
@@ -280,7 +309,10 @@ fn a_build_of_the_main_checkout_goes_on_in_there() {
         "[package]\nname = \"part\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
     );
     repo.write("part/src/lib.rs", "pub fn answer() -> u32 { 42 }\n");
-    repo.write("src/main.rs", "fn main() { println!(\"{}\", part::answer()); }\n");
+    repo.write(
+        "src/main.rs",
+        "fn main() { println!(\"{}\", part::answer()); }\n",
+    );
     repo.write(
         "build.rs",
         "fn main() { println!(\"cargo:rerun-if-changed={}/data.txt\", std::env::var(\"CARGO_MANIFEST_DIR\").unwrap()); }\n",
@@ -293,7 +325,8 @@ fn a_build_of_the_main_checkout_goes_on_in_there() {
     cargo.args(["generate-lockfile", "--offline"]);
     run_with_timeout_of(&mut cargo, limit, b"").expect_success("cargo generate-lockfile");
     repo.commit_all("crate");
-    run_with_timeout_of(repo.cargo(repo.dir()).args(build), limit, b"").expect_success("cargo build");
+    run_with_timeout_of(repo.cargo(repo.dir()).args(build), limit, b"")
+        .expect_success("cargo build");
 
     let tine = Tine::new(&repo);
     let dir = PathBuf::from(tine.ok(&["new", "demo", "--carry", "/target"]));
@@ -333,7 +366,8 @@ fn a_build_of_the_main_checkout_goes_on_in_there() {
         said.contains("Fresh part") && said.contains("Compiling tiny"),
         "{said}"
     );
-    let built = |dir: &Path| run_with_timeout(&mut Command::new(dir.join("target/debug/tiny"))).text();
+    let built =
+        |dir: &Path| run_with_timeout(&mut Command::new(dir.join("target/debug/tiny"))).text();
     assert_eq!((built(repo.dir()), built(&dir)), ("42".into(), "43".into()));
     // Elsewhere what a build script named by its absolute path is another file.
     assert!(in_fork(&[]).contains("Compiling tiny"));
@@ -359,9 +393,20 @@ fn exit_code_signal_input_and_failures_are_as_without() {
         (output.status.code(), output.text().as_str()),
         (Some(42), "input")
     );
-    let output = tine.run(&["exec", "demo", "--at-origin", "--", "sh", "-c", "kill -TERM $$"]);
+    let output = tine.run(&[
+        "exec",
+        "demo",
+        "--at-origin",
+        "--",
+        "sh",
+        "-c",
+        "kill -TERM $$",
+    ]);
     assert_eq!(output.status.signal(), Some(libc::SIGTERM));
-    tine.fails(127, &["exec", "demo", "--at-origin", "--", "no-such-program"]);
+    tine.fails(
+        127,
+        &["exec", "demo", "--at-origin", "--", "no-such-program"],
+    );
     tine.fails(126, &["exec", "demo", "--at-origin", "--", "./README.md"]);
     let output = tine.run(&["exec", "demo", "--at-origin", "--json", "--", "echo", "hi"]);
     assert_eq!(output.text(), "hi");
@@ -393,11 +438,19 @@ fn a_fork_that_stands_elsewhere_is_in_use() {
         .unwrap();
     let pid = child.id();
     let comm = || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    wait_until("the command runs", Duration::from_secs(30), || comm() == "cat\n");
+    wait_until("the command runs", Duration::from_secs(30), || {
+        comm() == "cat\n"
+    });
     let said = tine.fails(5, &["unmount", "demo"]);
-    assert!(said.contains(&format!("cause: cat (process {pid})")), "{said}");
+    assert!(
+        said.contains(&format!("cause: cat (process {pid})")),
+        "{said}"
+    );
     let said = tine.fails(5, &["daemon", "stop"]);
-    assert!(said.contains(&format!("cause: cat (process {pid})")), "{said}");
+    assert!(
+        said.contains(&format!("cause: cat (process {pid})")),
+        "{said}"
+    );
     assert_eq!(mounts_beneath(repo.root()), [dir]);
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
@@ -415,7 +468,10 @@ fn what_runs_in_there_starts_no_daemon_and_stands_nowhere_else() {
         repo.dir(),
         &format!("{program} exec demo --at-origin -- true 2>&1 || echo $?"),
     );
-    assert!(said.contains("a fork stands at") && said.ends_with('5'), "{said}");
+    assert!(
+        said.contains("a fork stands at") && said.ends_with('5'),
+        "{said}"
+    );
     let script = format!(
         "cd /; {program} daemon stop --force -C {0} > /dev/null; {program} list -C {0} --json || echo $?",
         repo.dir().display()
@@ -436,7 +492,15 @@ fn a_repository_without_a_main_checkout_is_refused() {
     let repo = TestRepo::bare();
     let tine = Tine::new(&repo);
     let before = state(&repo);
-    let output = tine.run(&["exec", "demo", "--new", "--at-origin", "--json", "--", "true"]);
+    let output = tine.run(&[
+        "exec",
+        "demo",
+        "--new",
+        "--at-origin",
+        "--json",
+        "--",
+        "true",
+    ]);
     let failure = failure_of(&output, "a bare repository");
     assert_eq!(failure["code"], "unsupported-repository");
     assert_eq!(state(&repo), before);
@@ -449,7 +513,8 @@ fn a_git_directory_elsewhere_is_found() {
     repo.write_base_files();
     repo.commit_all("base");
     let (tine, _) = demo(&repo);
-    let script = "pwd; echo new > new.txt; git add new.txt; git commit -qm new; git log --format=%s";
+    let script =
+        "pwd; echo new > new.txt; git add new.txt; git commit -qm new; git log --format=%s";
     let said = at_origin(&tine, repo.dir(), script);
     assert_eq!(said, format!("{}\nnew\nbase", repo.dir().display()));
     assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/demo"]), "new");
@@ -477,7 +542,15 @@ fn where_no_namespace_can_be_had_it_says_why_and_changes_nothing() {
             "sh",
             path_text(Tine::program()),
         ])
-        .args(["exec", "demo", "--new", "--at-origin", "--json", "--", "true"]);
+        .args([
+            "exec",
+            "demo",
+            "--new",
+            "--at-origin",
+            "--json",
+            "--",
+            "true",
+        ]);
     let output = run_with_timeout(&mut command);
     if output.text().is_empty() {
         return skip(test_name!(), &output.error_text());
@@ -521,7 +594,10 @@ fn an_ordinary_user_stands_there_in_a_user_namespace() {
     command.args(["--mount", "sh", "-euc", &script, "sh", as_user]);
     let output = run_with_timeout(&mut command);
     if output.text() == "none" {
-        return skip_optional(test_name!(), "ordinary users may make no user namespaces here");
+        return skip_optional(
+            test_name!(),
+            "ordinary users may make no user namespaces here",
+        );
     }
     let said = output.expect_success("an ordinary user's command").text();
     let words: Vec<&str> = said.split_whitespace().collect();

@@ -22,7 +22,10 @@ fn tine_alone_says_what_there_is_and_what_to_do_next() {
         None,
         "looking starts none where there is no fork"
     );
-    assert!(!repo.common_dir().join("tine").exists(), "no store was made");
+    assert!(
+        !repo.common_dir().join("tine").exists(),
+        "no store was made"
+    );
 
     let dir = tine.new_fork("demo");
     tine.new_fork("other");
@@ -109,7 +112,10 @@ fn quiet_leaves_out_notes_and_never_failures() {
     );
     for flag in ["-q", "--quiet"] {
         let output = tine.run(&["list", flag]).expect_success("list");
-        assert_eq!((output.text().as_str(), output.error_text().as_str()), ("", ""));
+        assert_eq!(
+            (output.text().as_str(), output.error_text().as_str()),
+            ("", "")
+        );
     }
     refused(&repo, &tine, &["-q", "status", "x"], "no-such-fork", 4);
 }
@@ -126,7 +132,10 @@ fn the_log_tells_what_is_done_where_it_is_asked_for() {
             command.env("TINE_LOG", filter);
         }
         let output = crate::support::run_with_timeout(&mut command).expect_success("list");
-        assert!(output.text().contains("tine/demo"), "the answer is the same");
+        assert!(
+            output.text().contains("tine/demo"),
+            "the answer is the same"
+        );
         output.error_text()
     };
     assert_eq!(said(&[], None), "");
@@ -144,5 +153,9 @@ fn the_log_tells_what_is_done_where_it_is_asked_for() {
     }
     assert!(said(&["-vv"], None).contains("ListBranches { all: false }"));
     assert!(said(&[], Some("tine=trace")).contains("ListBranches { all: false }"));
-    assert_eq!(said(&["-vv"], Some("off")), "", "the variable has the last word");
+    assert_eq!(
+        said(&["-vv"], Some("off")),
+        "",
+        "the variable has the last word"
+    );
 }

@@ -1,6 +1,6 @@
-//! Two commands that are about one branch or one checkout, in every order that a named point can force, and many at once.
-//! What a person sees afterwards: at most one checkout on a branch, index and files of the main checkout as HEAD has them, and
-//! everybody's work.
+//! Two commands that are about one branch or one checkout, in every order that a named point can
+//! force, and many at once. What a person sees afterwards: at most one checkout on a branch, index
+//! and files of the main checkout as HEAD has them, and everybody's work.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use crate::support::{
 /// The points at which a request can be held; see docs/testing.md.
 pub const POINTS: [&str; 3] = ["before-lease", "before-ref", "before-index"];
 
-/// How long the second command gets, while the first is held, to show what it does. One that must wait shows nothing.
+/// How long the second command gets, while the first is held, to show what it does. One that must
+/// wait shows nothing.
 const MEETING: Duration = Duration::from_millis(250);
 
 /// Work that a fork has before two commands meet.
@@ -139,7 +140,9 @@ impl<'r> Points<'r> {
             tine: Tine::new(repo),
             dir,
         };
-        points.run(&["new", "zero"]).expect_success("the daemon starts");
+        points
+            .run(&["new", "zero"])
+            .expect_success("the daemon starts");
         points
     }
 
@@ -173,9 +176,13 @@ impl<'r> Points<'r> {
         })
     }
 
-    /// Runs `first`, holds it at `point`, runs `second`, and lets both end. What came of both, and whether the first was held.
+    /// Runs `first`, holds it at `point`, runs `second`, and lets both end. What came of both, and
+    /// whether the first was held.
     pub fn meet(&self, point: &str, first: &[String], second: &[String]) -> ([Output; 2], bool) {
-        let (armed, reached) = (self.dir.join(point), self.dir.join(format!("{point}.reached")));
+        let (armed, reached) = (
+            self.dir.join(point),
+            self.dir.join(format!("{point}.reached")),
+        );
         fs::write(&armed, "").unwrap();
         std::thread::scope(|scope| {
             let first = scope.spawn(|| self.run(first));
@@ -199,11 +206,17 @@ impl<'r> Points<'r> {
 pub fn assert_told(what: &str, output: &Output) {
     let text = output.error_text();
     let is_told = matches!(output.status.code(), Some(0 | 7)) || text.contains("hint:");
-    assert!(is_told, "{what}: {:?}\n{}\n{text}", output.status, output.text());
+    assert!(
+        is_told,
+        "{what}: {:?}\n{}\n{text}",
+        output.status,
+        output.text()
+    );
     assert!(!text.contains("panicked"), "{what}: {text}");
 }
 
-/// That no branch has two checkouts, that the main checkout is as HEAD has it, and that no work is gone.
+/// That no branch has two checkouts, that the main checkout is as HEAD has it, and that no work is
+/// gone.
 fn assert_in_order(repo: &TestRepo, what: &str, marks: &[String]) {
     let listed = repo.git(&["worktree", "list", "--porcelain"]);
     let mut branches: Vec<&str> = listed
@@ -215,7 +228,13 @@ fn assert_in_order(repo: &TestRepo, what: &str, marks: &[String]) {
         assert_ne!(pair[0], pair[1], "{what}: two checkouts\n{listed}");
     }
     assert_eq!(repo.status(repo.dir()), "", "{what}: the main checkout");
-    let deleted = repo.git(&["log", "--branches", "--diff-filter=D", "--name-only", "--format="]);
+    let deleted = repo.git(&[
+        "log",
+        "--branches",
+        "--diff-filter=D",
+        "--name-only",
+        "--format=",
+    ]);
     assert_eq!(deleted, "", "{what}: a commit takes work out");
     let committed = repo.git(&["log", "--branches", "--name-only", "--format="]);
     let mounts: Vec<&str> = listed
@@ -227,7 +246,10 @@ fn assert_in_order(repo: &TestRepo, what: &str, marks: &[String]) {
             || mounts.iter().any(|dir| Path::new(dir).join(mark).exists());
         assert!(is_there, "{what}: {mark} is gone");
     }
-    for dir in mounts.iter().filter(|dir| Path::new(dir).join(".git").exists()) {
+    for dir in mounts
+        .iter()
+        .filter(|dir| Path::new(dir).join(".git").exists())
+    {
         let status = repo.git_in(Path::new(dir), &["status", "--porcelain"]);
         let is_own = |line: &str| line.starts_with("?? mark-");
         assert!(status.lines().all(is_own), "{what}: {dir} shows {status}");
@@ -247,7 +269,11 @@ fn a_merge_that_deletes_its_source_keeps_it_where_the_target_is_deleted_meanwhil
         "git switch -q -c source; echo work > work.txt; git add work.txt; git commit -qm work; git switch -q main",
     );
     let work = repo.git(&["rev-parse", "source"]);
-    let words = |args: &[&str]| args.iter().map(|&arg| arg.to_owned()).collect::<Vec<String>>();
+    let words = |args: &[&str]| {
+        args.iter()
+            .map(|&arg| arg.to_owned())
+            .collect::<Vec<String>>()
+    };
     let merge = words(&["merge", "source", "--into", "aside", "--delete"]);
     let delete = words(&["branch", "delete", "aside", "--force"]);
     let ([merged, deleted], is_held) = points.meet("before-removal", &merge, &delete);
@@ -294,8 +320,8 @@ fn a_commit_of_git_that_read_the_index_before_a_merge_does_not_put_it_back() {
         let before = repo.git(&["rev-parse", branch]);
         fs::write(&armed, "").unwrap();
         let [committed, merged] = std::thread::scope(|scope| {
-            let commit =
-                scope.spawn(|| repo.try_git_in(dir, &["-c", &monitor, "commit", "-q", "-m", "mine"]));
+            let commit = scope
+                .spawn(|| repo.try_git_in(dir, &["-c", &monitor, "commit", "-q", "-m", "mine"]));
             while !asked.exists() && !commit.is_finished() {
                 std::thread::yield_now();
             }
@@ -356,14 +382,16 @@ fn a_branch_that_git_is_switching_to_is_moved_with_its_checkout() {
     merge_into_a_branch_being_switched_to(&repo, &hold, &held);
 }
 
-/// Its index is not locked any more then. A git before 2.46 runs no such hook, and is met at any moment.
+/// Its index is not locked any more then. A git before 2.46 runs no such hook, and is met at any
+/// moment.
 #[test]
 fn a_branch_that_git_is_about_to_put_head_on_is_moved_with_its_checkout() {
     require_fuse!();
     let repo = TestRepo::new();
     let [hold, held] = ["hold", "held"].map(|name| repo.root().join(name));
     let wait = waiting(&hold, &held);
-    let hook = format!("if [ \"$1\" = prepared ] && grep -q 'ref:refs/heads/main HEAD'; then {wait}; fi");
+    let hook =
+        format!("if [ \"$1\" = prepared ] && grep -q 'ref:refs/heads/main HEAD'; then {wait}; fi");
     repo.hook("reference-transaction", &hook);
     merge_into_a_branch_being_switched_to(&repo, &hold, &held);
 }
@@ -406,7 +434,10 @@ fn merge_into_a_branch_being_switched_to(repo: &TestRepo, hold: &Path, held: &Pa
         &tine.run(&["merge", "source", "--into", "main"]),
     );
     assert_eq!(repo.status(repo.dir()), "");
-    assert_eq!(fs::read_to_string(repo.dir().join("theirs")).unwrap(), "theirs\n");
+    assert_eq!(
+        fs::read_to_string(repo.dir().join("theirs")).unwrap(),
+        "theirs\n"
+    );
 }
 
 /// git never breaks the lock of a branch: whoever commits on it would wait in vain.
@@ -443,7 +474,8 @@ fn a_daemon_that_is_killed_while_a_branch_is_locked_leaves_no_lock() {
     assert_eq!(notes.count(), 0);
 }
 
-/// Without a line in HEAD's reflog the branch seemed to have moved under the fork, and nobody could commit.
+/// Without a line in HEAD's reflog the branch seemed to have moved under the fork, and nobody could
+/// commit.
 #[test]
 fn a_daemon_that_is_killed_when_head_is_on_another_branch_says_so_when_it_is_back() {
     require_fuse!();
@@ -457,7 +489,10 @@ fn a_daemon_that_is_killed_when_head_is_on_another_branch_says_so_when_it_is_bac
     points.kill_at("head-switched", &["branch", "switch", "a", "topic"]);
     let dir = repo.root().join("repo.forks/a");
     points.run(&["list"]).expect_success("the next daemon");
-    assert_eq!(repo.git_in(&dir, &["symbolic-ref", "--short", "HEAD"]), "topic");
+    assert_eq!(
+        repo.git_in(&dir, &["symbolic-ref", "--short", "HEAD"]),
+        "topic"
+    );
     assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
     fs::write(dir.join("own"), "own").unwrap();
     points
@@ -521,7 +556,10 @@ fn what_a_program_writes_while_a_fork_is_about_to_follow_is_merged_and_not_repla
             })
             .collect();
         points.run(&["new", &name]).expect_success("a fork");
-        repo.sh_in(repo.dir(), "sed -i 's/^2+*$/&+/' lines; git commit -qam theirs");
+        repo.sh_in(
+            repo.dir(),
+            "sed -i 's/^2+*$/&+/' lines; git commit -qam theirs",
+        );
         let file = repo.root().join("repo.forks").join(&name).join("lines");
         let before = fs::read_to_string(&file).unwrap();
         let done = points.hold_at("before-view", &args, || {
@@ -563,7 +601,12 @@ fn a_daemon_that_is_killed_when_a_fork_has_gone_back_still_knows_what_it_goes_ba
         points.run(&["update", &name]).expect_success("it has that");
         points.kill_at("files-restored", &args);
         let refused = points.run(&["commit", &name, "-m", "mine"]);
-        assert_eq!(refused.status.code(), Some(3), "{args:?}: {}", refused.text());
+        assert_eq!(
+            refused.status.code(),
+            Some(3),
+            "{args:?}: {}",
+            refused.text()
+        );
         let text = refused.error_text();
         assert!(
             text.contains("would take back") && text.contains(&theirs),
@@ -636,7 +679,11 @@ fn a_command_that_waits_too_long_for_a_branch_says_who_has_it() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| points.run(&["branch", "delete", "s"]));
         while !reached.exists() {
-            assert!(!first.is_finished(), "{}", first.join().unwrap().error_text());
+            assert!(
+                !first.is_finished(),
+                "{}",
+                first.join().unwrap().error_text()
+            );
             std::thread::yield_now();
         }
         let refused = points.run(&["new", "b", "--branch", "s"]);
@@ -672,10 +719,15 @@ fn merge_eight(verb: impl Fn(&str) -> Vec<String>, options: &[&str]) {
                 .iter()
                 .map(|name| {
                     let (tine, args) = (&tine, verb(name));
-                    scope.spawn(move || tine.run(&args.iter().map(String::as_str).collect::<Vec<_>>()))
+                    scope.spawn(move || {
+                        tine.run(&args.iter().map(String::as_str).collect::<Vec<_>>())
+                    })
                 })
                 .collect();
-            running.into_iter().map(|thread| thread.join().unwrap()).collect()
+            running
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
         });
         assert_eq!(repo.status(repo.dir()), "", "round {round}");
         for (name, output) in names.iter().zip(outputs) {
@@ -697,7 +749,11 @@ fn merge_eight(verb: impl Fn(&str) -> Vec<String>, options: &[&str]) {
 fn eight_merges_at_once_into_the_main_checkout_are_all_done_and_leave_it_clean() {
     require_fuse!();
     merge_eight(
-        |name| ["merge", name, "--into", "main"].map(str::to_owned).to_vec(),
+        |name| {
+            ["merge", name, "--into", "main"]
+                .map(str::to_owned)
+                .to_vec()
+        },
         &[],
     );
 }
@@ -717,7 +773,10 @@ fn a_merge_into_a_checkout_keeps_its_uncommitted_work_its_hook_and_the_way_back(
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let fork = tine.new_fork("work");
-    repo.sh_in(&fork, "echo new > new; echo changed > README.md; rm -rf docs");
+    repo.sh_in(
+        &fork,
+        "echo new > new; echo changed > README.md; rm -rf docs",
+    );
     tine.ok(&["commit", "work", "-m", "work"]);
     let before = repo.git(&["rev-parse", "main"]);
     repo.sh_in(
@@ -906,11 +965,20 @@ fn a_fork_whose_head_cannot_be_read_stops_no_other() {
         let policy = tine.ok(&["new", &format!("more{n}"), "--on-unmount", "merge:main"]);
         assert!(Path::new(&policy).join(format!("file{n}")).exists());
         // Its branch is still its own, and who wants that learns whose it is.
-        let refused = tine.run(&["new", &format!("thief{n}"), "--branch", &format!("tine/{bad}")]);
+        let refused = tine.run(&[
+            "new",
+            &format!("thief{n}"),
+            "--branch",
+            &format!("tine/{bad}"),
+        ]);
         assert_eq!(refused.status.code(), Some(5), "{}", refused.error_text());
         let refused = tine.run(&["merge", &good, "--into", &format!("branch:tine/{bad}")]);
         assert!(!refused.status.success());
-        assert!(refused.error_text().contains(&bad), "{}", refused.error_text());
+        assert!(
+            refused.error_text().contains(&bad),
+            "{}",
+            refused.error_text()
+        );
         assert!(
             tine.json(&["branch", "list"])["damaged"]
                 .to_string()

@@ -1,4 +1,5 @@
-//! Every command that touches a branch or a checkout with every other, the first held at each named point while the second runs.
+//! Every command that touches a branch or a checkout with every other, the first held at each named
+//! point while the second runs.
 //!
 //! ```text
 //! scene: what both commands are about, made anew ─► first, held at a point ─┐
@@ -68,7 +69,11 @@ struct Verb {
 }
 
 const fn verb(args: &'static [&'static str], needs: Needs, scenes: &'static [Scene]) -> Verb {
-    Verb { args, needs, scenes }
+    Verb {
+        args,
+        needs,
+        scenes,
+    }
 }
 
 const ALL: &[Scene] = &[Scene::Fork, Scene::Seat, Scene::Free, Scene::Main];
@@ -83,7 +88,11 @@ const VERBS: [Verb; 24] = [
         Needs::Nothing,
         OF_BRANCH,
     ),
-    verb(&["branch", "switch", "{own}", "{branch}"], Needs::Own, OF_BRANCH),
+    verb(
+        &["branch", "switch", "{own}", "{branch}"],
+        Needs::Own,
+        OF_BRANCH,
+    ),
     verb(
         &["branch", "delete", "{branch}", "--force"],
         Needs::Nothing,
@@ -94,7 +103,11 @@ const VERBS: [Verb; 24] = [
         Needs::Nothing,
         OF_BRANCH,
     ),
-    verb(&["merge", "{own}", "--into", "branch:{branch}"], Needs::Own, ALL),
+    verb(
+        &["merge", "{own}", "--into", "branch:{branch}"],
+        Needs::Own,
+        ALL,
+    ),
     verb(&["unmount", "{own}", "--merge={branch}"], Needs::Own, ALL),
     verb(
         &["handoff", "apply", "{handoff}", "--into", "branch:{branch}"],
@@ -106,7 +119,11 @@ const VERBS: [Verb; 24] = [
         Needs::Handoff,
         ALL,
     ),
-    verb(&["recover", "{entry}"], Needs::Entry, &[Scene::Fork, Scene::Free]),
+    verb(
+        &["recover", "{entry}"],
+        Needs::Entry,
+        &[Scene::Fork, Scene::Free],
+    ),
     verb(
         &["update", "{fork}"],
         Needs::Behind,
@@ -129,7 +146,11 @@ const VERBS: [Verb; 24] = [
     verb(&["commit", "{fork}", "-m", "work"], Needs::Nothing, OF_FORK),
     verb(&["restore", "{fork}", "point"], Needs::Snapshot, OF_FORK),
     verb(&["reset", "{fork}"], Needs::Nothing, OF_FORK),
-    verb(&["cherry-pick", "{fork}", "tine/{own}"], Needs::Own, OF_FORK),
+    verb(
+        &["cherry-pick", "{fork}", "tine/{own}"],
+        Needs::Own,
+        OF_FORK,
+    ),
     verb(
         &["handoff", "create", "{fork}", "--include-uncommitted"],
         Needs::Nothing,
@@ -152,7 +173,8 @@ const ALWAYS: [(Scene, &str, &str); 8] = [
     (Scene::Free, "recover", "new"),
 ];
 
-/// A refusal that tells of a meeting, and not of what there is: the command is to wait, or to plan again.
+/// A refusal that tells of a meeting, and not of what there is: the command is to wait, or to plan
+/// again.
 const UNSETTLED: [&str; 11] = [
     "ref-moved",
     "ref-locked",
@@ -185,7 +207,9 @@ impl Meeting {
             for &first in &here {
                 for &second in &here {
                     // Only where a round is about it the seat is more than a fork.
-                    let of_rounds = [first, second].iter().any(|&verb| VERBS[verb].scenes == OF_SEAT);
+                    let of_rounds = [first, second]
+                        .iter()
+                        .any(|&verb| VERBS[verb].scenes == OF_SEAT);
                     if scene == Scene::Seat && !of_rounds {
                         continue;
                     }
@@ -238,7 +262,8 @@ impl<'r> Stage<'r> {
         };
         if needs.contains(&Needs::Snapshot) {
             stage.gone_back_behind.push("mark-uncommitted".to_owned());
-            let picks = [meeting.first, meeting.second].map(|verb| VERBS[verb].args[0] == "cherry-pick");
+            let picks =
+                [meeting.first, meeting.second].map(|verb| VERBS[verb].args[0] == "cherry-pick");
             let roles = (0..2).filter(|&role| picks[role]);
             let picked = roles.map(|role| format!("mark-{}", Stage::own(role, "own")));
             stage.gone_back_behind.extend(picked);
@@ -261,7 +286,10 @@ impl<'r> Stage<'r> {
                 stage.ok(&["round", "start", "--agents", "x"]);
                 let seat = stage.points.tine.json(&["round", "show"])["agents"][0]["seat"].take();
                 stage.fork = seat["fork"].as_str().expect("a seat has a fork").to_owned();
-                stage.branch = seat["branch"].as_str().expect("a seat has a branch").to_owned();
+                stage.branch = seat["branch"]
+                    .as_str()
+                    .expect("a seat has a branch")
+                    .to_owned();
             }
         }
         let has_fork = meeting.scene != Scene::Free;
@@ -362,7 +390,13 @@ impl<'r> Stage<'r> {
         if !status.is_empty() {
             found.push(format!("the main checkout shows {status:?}"));
         }
-        let deleted = repo.git(&["log", "--branches", "--diff-filter=D", "--name-only", "--format="]);
+        let deleted = repo.git(&[
+            "log",
+            "--branches",
+            "--diff-filter=D",
+            "--name-only",
+            "--format=",
+        ]);
         if !deleted.is_empty() {
             found.push(format!("a commit takes {deleted:?} out"));
         }
@@ -386,7 +420,11 @@ impl<'r> Stage<'r> {
         found.extend(missing.map(|mark| format!("{mark} is nowhere")));
         let check = self.points.run(&["check"]);
         if !check.status.success() {
-            found.push(format!("tine check: {}{}", check.text(), check.error_text()));
+            found.push(format!(
+                "tine check: {}{}",
+                check.text(),
+                check.error_text()
+            ));
         }
         let fsck = repo.try_git_in(repo.dir(), &["fsck", "--strict", "--no-dangling"]);
         if !fsck.status.success() {
@@ -402,12 +440,15 @@ impl<'r> Stage<'r> {
         names.filter(|name| name != "zero").collect()
     }
 
-    /// Marks that branches, files, handoffs, snapshots and `tine recover` have; looked for as long as one is missing.
+    /// Marks that branches, files, handoffs, snapshots and `tine recover` have; looked for as long
+    /// as one is missing.
     fn kept(&self) -> BTreeSet<String> {
         let tine = &self.points.tine;
         let mut kept = BTreeSet::new();
         let is_all = |kept: &BTreeSet<String>| self.marks.iter().all(|mark| kept.contains(mark));
-        let log = self.repo.git(&["log", "--branches", "--name-only", "--format="]);
+        let log = self
+            .repo
+            .git(&["log", "--branches", "--name-only", "--format="]);
         kept.extend(log.lines().map(str::to_owned));
         let mut dirs = vec![self.repo.dir().to_owned()];
         dirs.extend(
@@ -421,7 +462,8 @@ impl<'r> Stage<'r> {
         if !is_all(&kept) {
             let handoffs = tine.json(&["handoff", "list"])["handoffs"].take();
             for handoff in handoffs.as_array().into_iter().flatten() {
-                let diff = tine.run(&["handoff", "diff", &handoff["id"].to_string(), "--name-only"]);
+                let diff =
+                    tine.run(&["handoff", "diff", &handoff["id"].to_string(), "--name-only"]);
                 kept.extend(diff.text().lines().map(str::to_owned));
             }
         }
@@ -430,7 +472,10 @@ impl<'r> Stage<'r> {
                 let snapshots = tine.json(&["snapshots", &fork])["snapshots"].take();
                 for snapshot in snapshots.as_array().into_iter().flatten() {
                     let snapshot = snapshot["name"].as_str().expect("a name");
-                    let (look, from) = (format!("look-{fork}-{snapshot}"), format!("{fork}@{snapshot}"));
+                    let (look, from) = (
+                        format!("look-{fork}-{snapshot}"),
+                        format!("{fork}@{snapshot}"),
+                    );
                     kept.extend(self.looked_at(&["new", &look, "--from-fork", &from]));
                 }
             }
@@ -451,7 +496,8 @@ impl<'r> Stage<'r> {
         kept
     }
 
-    /// Files of the fork, or of the branch, that a command makes and that stays: the repository is of this meeting alone.
+    /// Files of the fork, or of the branch, that a command makes and that stays: the repository is
+    /// of this meeting alone.
     fn looked_at(&self, args: &[&str]) -> Vec<String> {
         let made = self.points.run(&[args, &["--json"]].concat());
         let value: Value = serde_json::from_slice(&made.stdout).unwrap_or(Value::Null);
@@ -486,15 +532,24 @@ fn badly_told(output: &Output) -> Option<String> {
         || (value["error"]["hint"].is_string() && !code.is_empty());
     let is_conflict = output.status.code() == Some(3) && output.text().contains("conflicts");
     let is_unsettled = UNSETTLED.contains(&code) || text.contains("panicked");
-    ((!is_told && !is_conflict) || is_unsettled)
-        .then(|| format!("{:?} {} {}", output.status.code(), output.text(), text.trim_end()))
+    ((!is_told && !is_conflict) || is_unsettled).then(|| {
+        format!(
+            "{:?} {} {}",
+            output.status.code(),
+            output.text(),
+            text.trim_end()
+        )
+    })
 }
 
 /// Two commands meet; what is amiss, and whether the first came to the point.
 fn meet(meeting: &Meeting) -> (Vec<String>, bool) {
     let repo = TestRepo::new().without_maintenance();
     let stage = Stage::set(&repo, meeting);
-    let (first, second) = (stage.words(meeting.first, 0), stage.words(meeting.second, 1));
+    let (first, second) = (
+        stage.words(meeting.first, 0),
+        stage.words(meeting.second, 1),
+    );
     let json = |words: &[String]| [words, &["--json".to_owned()]].concat();
     let point = POINTS[meeting.point];
     let (outputs, is_held) = stage.points.meet(point, &json(&first), &json(&second));
@@ -533,7 +588,10 @@ fn any_two_commands_that_touch_a_branch_or_a_checkout_leave_both_in_order() {
         meetings.swap(at, random.below(at as u64 + 1) as usize);
     }
     meetings.sort_by_key(|meeting| !meeting.is_always());
-    let always = meetings.iter().filter(|meeting| meeting.is_always()).count();
+    let always = meetings
+        .iter()
+        .filter(|meeting| meeting.is_always())
+        .count();
     assert!(
         always >= ALWAYS.len() * POINTS.len(),
         "one of ALWAYS is no meeting"
@@ -542,7 +600,11 @@ fn any_two_commands_that_touch_a_branch_or_a_checkout_leave_both_in_order() {
         meetings.truncate(always + CHOSEN);
     }
     let count = meetings.len();
-    let (next, held, amiss) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let (next, held, amiss) = (
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+        Mutex::new(Vec::new()),
+    );
     // Most of a meeting is waiting.
     thread::scope(|scope| {
         for _ in 0..WORKERS {
@@ -561,11 +623,19 @@ fn any_two_commands_that_touch_a_branch_or_a_checkout_leave_both_in_order() {
             });
         }
     });
-    let (held, amiss) = (held.into_inner(), amiss.into_inner().expect("no holder panics"));
+    let (held, amiss) = (
+        held.into_inner(),
+        amiss.into_inner().expect("no holder panics"),
+    );
     eprintln!("{SEED}={seed}: {count} meetings, {held} of them at the point");
     assert!(
         held > count / 8,
         "the points are not reached any more: {held} of {count}"
     );
-    assert!(amiss.is_empty(), "{} amiss:\n{}", amiss.len(), amiss.join("\n"));
+    assert!(
+        amiss.is_empty(),
+        "{} amiss:\n{}",
+        amiss.len(),
+        amiss.join("\n")
+    );
 }

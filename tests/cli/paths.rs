@@ -39,7 +39,10 @@ fn a_fork_that_is_not_mounted_is_looked_at_and_changed() {
         written(&tine, &["write", "demo", "run.sh"], b"#!/bin/sh\n"),
         "wrote run.sh (10 bytes); `tine undo demo` takes that back"
     );
-    assert_eq!(tine.ok(&["mv", "demo", "src", "new"]), "moved src to new/src");
+    assert_eq!(
+        tine.ok(&["mv", "demo", "src", "new"]),
+        "moved src to new/src"
+    );
     assert_eq!(
         tine.ok(&["rm", "-r", "demo", "docs", "link"]),
         "removed docs\nremoved link\n`tine undo demo` brings them back"
@@ -67,7 +70,10 @@ fn a_fork_that_is_not_mounted_is_looked_at_and_changed() {
         assert!(status.contains(line), "{line} in {status}");
     }
     let stat = tine.json(&["stat", "demo", "run.sh"]);
-    assert_eq!((&stat["mode"], &stat["kind"]), (&"100755".into(), &"file".into()));
+    assert_eq!(
+        (&stat["mode"], &stat["kind"]),
+        (&"100755".into(), &"file".into())
+    );
     assert_eq!(stat["size"], 10);
     assert!(
         tine.ok(&["stat", "demo", "dangling"])
@@ -93,7 +99,10 @@ fn a_mount_shows_every_change_at_once() {
 
     written(&tine, &["write", "demo", "docs/guide.md"], b"replaced\n");
     assert_eq!(read("docs/guide.md"), b"replaced\n");
-    assert_eq!(std::fs::metadata(dir.join("docs/guide.md")).unwrap().ino(), inode);
+    assert_eq!(
+        std::fs::metadata(dir.join("docs/guide.md")).unwrap().ino(),
+        inode
+    );
     written(
         &tine,
         &["write", "demo", "new/file", "-p", "--executable"],
@@ -112,7 +121,12 @@ fn a_mount_shows_every_change_at_once() {
     let absolute = dir.join("src/main.rs");
     tine.ok_in(
         &dir.join("src"),
-        &["mv", "demo", path_text(&absolute), path_text(&dir.join("new/"))],
+        &[
+            "mv",
+            "demo",
+            path_text(&absolute),
+            path_text(&dir.join("new/")),
+        ],
     );
     assert!(!absolute.exists());
     assert!(read("new/main.rs").starts_with(b"fn main"));

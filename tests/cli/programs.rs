@@ -48,7 +48,10 @@ fn the_command_runs_at_the_root_and_knows_its_fork() {
     let dir = dir.display();
     assert_eq!(said, format!("{dir}\n{dir}|demo|{dir}|unset|unset\n{dir}"));
     // Without a name, from beneath the mount.
-    let said = tine.ok_in(&repo.root().join("repo.forks/demo/src"), &["exec", "--", "pwd"]);
+    let said = tine.ok_in(
+        &repo.root().join("repo.forks/demo/src"),
+        &["exec", "--", "pwd"],
+    );
     assert_eq!(said, dir.to_string());
 }
 
@@ -58,8 +61,19 @@ fn input_output_exit_code_and_signal_are_the_commands_own() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     tine.new_fork("demo");
-    let mut command = tine.command(&["exec", "demo", "--", "sh", "-c", "cat; echo aside >&2; exit 42"]);
-    let output = run_with_timeout_of(&mut command, std::time::Duration::from_secs(20), b"from stdin");
+    let mut command = tine.command(&[
+        "exec",
+        "demo",
+        "--",
+        "sh",
+        "-c",
+        "cat; echo aside >&2; exit 42",
+    ]);
+    let output = run_with_timeout_of(
+        &mut command,
+        std::time::Duration::from_secs(20),
+        b"from stdin",
+    );
     assert_eq!(output.status.code(), Some(42));
     assert_eq!(
         (output.text().as_str(), output.error_text().as_str()),
@@ -69,7 +83,10 @@ fn input_output_exit_code_and_signal_are_the_commands_own() {
     assert_eq!(output.status.signal(), Some(libc::SIGTERM));
     // A pipe that is closed ends the command as it would anywhere.
     let output = tine.run(&["exec", "demo", "--", "sh", "-c", "yes | head -n 1"]);
-    assert_eq!((output.text().as_str(), output.error_text().as_str()), ("y", ""));
+    assert_eq!(
+        (output.text().as_str(), output.error_text().as_str()),
+        ("y", "")
+    );
 }
 
 #[test]
@@ -129,7 +146,13 @@ fn exec_new_takes_the_options_of_new() {
         "usage",
         2,
     );
-    refused(&repo, &tine, &["exec", "other", "--", "true"], "no-such-fork", 4);
+    refused(
+        &repo,
+        &tine,
+        &["exec", "other", "--", "true"],
+        "no-such-fork",
+        4,
+    );
     refused(&repo, &tine, &["exec", "other", "true"], "usage", 2);
 }
 
@@ -156,7 +179,11 @@ fn shell_is_the_callers_own_at_the_root() {
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     let shell = repo.root().join("my-shell");
-    std::fs::write(&shell, "#!/bin/sh\necho \"mine: $TINE_FORK $(pwd)\"\nexit 7\n").unwrap();
+    std::fs::write(
+        &shell,
+        "#!/bin/sh\necho \"mine: $TINE_FORK $(pwd)\"\nexit 7\n",
+    )
+    .unwrap();
     std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).unwrap();
     let output = run_with_timeout(tine.command(&["shell", "demo"]).env("SHELL", &shell));
     assert_eq!(output.status.code(), Some(7));
@@ -168,7 +195,10 @@ fn shell_is_the_callers_own_at_the_root() {
         std::time::Duration::from_secs(20),
         b"echo $TINE_FORK; exit 3\n",
     );
-    assert_eq!((output.status.code(), output.text().as_str()), (Some(3), "demo"));
+    assert_eq!(
+        (output.status.code(), output.text().as_str()),
+        (Some(3), "demo")
+    );
 }
 
 /// An ordinary user's PATH may name directories of somebody else's. (To root none is closed.)
@@ -182,8 +212,12 @@ fn a_directory_of_path_that_is_closed_hides_nothing() {
     fs::create_dir(&closed).unwrap();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
     let path = format!("{}:{}", closed.display(), std::env::var("PATH").unwrap());
-    let run =
-        |program: &str| run_with_timeout(tine.command(&["exec", "demo", "--", program]).env("PATH", &path));
+    let run = |program: &str| {
+        run_with_timeout(
+            tine.command(&["exec", "demo", "--", program])
+                .env("PATH", &path),
+        )
+    };
     assert_eq!(run("true").status.code(), Some(0));
     let missing = run("no-such-program");
     assert_eq!(missing.status.code(), Some(127), "{}", missing.error_text());

@@ -1,4 +1,5 @@
-//! What commands dropped, in one place: it shows nowhere else, outlives git's garbage collection, and comes back.
+//! What commands dropped, in one place: it shows nowhere else, outlives git's garbage collection,
+//! and comes back.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +22,10 @@ fn let_git_forget(repo: &TestRepo) {
 }
 
 fn entries(tine: &Tine) -> Vec<Value> {
-    tine.json(&["recover"])["entries"].as_array().unwrap().clone()
+    tine.json(&["recover"])["entries"]
+        .as_array()
+        .unwrap()
+        .clone()
 }
 
 /// What git removes between two looks after the entries must not be missing in them.
@@ -68,7 +72,10 @@ fn a_deleted_fork_comes_back_as_it_was_though_its_branch_went_too_and_git_forgot
     let status = repo.git_in(&dir, &["status", "--porcelain"]);
 
     let said = tine.ok(&["delete", "demo", "--force"]);
-    assert!(said.contains("(`tine recover 1` brings them back)"), "{said}");
+    assert!(
+        said.contains("(`tine recover 1` brings them back)"),
+        "{said}"
+    );
     let said = tine.ok(&["branch", "delete", "tine/demo", "--force"]);
     assert!(said.contains("`tine recover 2` brings it back"), "{said}");
     assert_eq!(all_that_git_shows(&repo), before);
@@ -86,7 +93,10 @@ fn a_deleted_fork_comes_back_as_it_was_though_its_branch_went_too_and_git_forgot
         assert!(listed.contains(part), "{part}: {listed}");
     }
     let shown = tine.ok(&["recover", "show", "1"]);
-    assert!(shown.contains("tine recover 1 NAME --snapshot here"), "{shown}");
+    assert!(
+        shown.contains("tine recover 1 NAME --snapshot here"),
+        "{shown}"
+    );
 
     let back = PathBuf::from(tine.ok(&["recover", "1"]));
     assert_eq!(back, dir);
@@ -213,7 +223,10 @@ fn entries_expire_by_age_and_go_when_told_and_no_number_is_given_twice() {
     );
     repo.git(&["config", "tine.recoverAge", "0"]);
     let said = tine.ok(&["gc"]);
-    assert!(said.starts_with("2 entries of `tine recover` expired"), "{said}");
+    assert!(
+        said.starts_with("2 entries of `tine recover` expired"),
+        "{said}"
+    );
     assert_eq!(repo.git(&["for-each-ref"]), before);
 }
 
@@ -315,7 +328,10 @@ fn a_daemon_that_is_killed_while_it_deletes_leaves_the_fork_or_its_entry() {
             .map(|entry| entry["id"].as_u64().unwrap())
             .collect();
         match ids.last() {
-            Some(id) => assert_eq!(tine.recoverable_file(&repo, *id, "mark.txt"), mark.trim_end()),
+            Some(id) => assert_eq!(
+                tine.recoverable_file(&repo, *id, "mark.txt"),
+                mark.trim_end()
+            ),
             None => assert!(is_there, "round {round}: the work is gone"),
         }
         if is_there {
@@ -399,7 +415,10 @@ fn a_fork_in_which_git_is_at_work_goes_by_force_only_and_its_stash_comes_back() 
     );
     let readme = fs::read_to_string(dir.join("README.md")).unwrap();
     assert!(!readme.contains("unsaved"), "git has it in its stash");
-    repo.sh_in(&dir, "git checkout -q --force HEAD -- .; git reset -q --hard");
+    repo.sh_in(
+        &dir,
+        "git checkout -q --force HEAD -- .; git reset -q --hard",
+    );
     let refused = tine.fails(3, &["delete", "demo"]);
     assert!(refused.contains("git rebase --abort"), "{refused}");
 

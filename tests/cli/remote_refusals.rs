@@ -49,7 +49,10 @@ fn what_somebody_else_pushed_is_not_overwritten() {
     let failure = failure_of(&tine.run(&["push", "demo", "--json"]), "push");
     assert_eq!(failure["code"], "remote-moved");
     assert_eq!(tine.json(&["push", "demo", "--force"])["changed"], true);
-    assert_eq!(there.json(&["push", "demo", "--as", "mine"])["name"], "mine");
+    assert_eq!(
+        there.json(&["push", "demo", "--as", "mine"])["name"],
+        "mine"
+    );
     let names = tine.json(&["fetch"]);
     assert_eq!(names["forks"][1]["name"], "mine");
     assert_eq!(names["forks"][1]["fork"], "demo");
@@ -66,7 +69,8 @@ fn what_was_deleted_on_the_remote_may_be_pushed_again() {
     tine.ok(&["push", "demo"]);
     tine.ok(&["push", "kept"]);
     there.ok(&["fetch"]);
-    let tracked = |repo: &TestRepo| repo.git(&["for-each-ref", "--format=%(refname)", "refs/tine/+remotes"]);
+    let tracked =
+        |repo: &TestRepo| repo.git(&["for-each-ref", "--format=%(refname)", "refs/tine/+remotes"]);
     assert_eq!(
         tracked(&two),
         "refs/tine/+remotes/origin/demo\nrefs/tine/+remotes/origin/kept"
@@ -79,7 +83,13 @@ fn what_was_deleted_on_the_remote_may_be_pushed_again() {
     assert_eq!(tracked(&one), "refs/tine/+remotes/origin/kept");
     assert!(!refs(&one, &hub).contains("demo"));
     assert!(tine.ok(&["list"]).contains("demo"), "the fork here stays");
-    refused(&one, &tine, &["push", "--delete", "demo"], "no-such-state", 4);
+    refused(
+        &one,
+        &tine,
+        &["push", "--delete", "demo"],
+        "no-such-state",
+        4,
+    );
 
     let listed = there.json(&["fetch"]);
     assert_eq!(listed["forks"].as_array().unwrap().len(), 2, "{listed}");
@@ -107,7 +117,13 @@ fn a_remote_that_is_wrong_is_told_and_nothing_changes() {
     let (one, hub) = with_hub();
     let tine = Tine::new(&one);
     tine.new_fork("demo");
-    refused(&one, &tine, &["push", "demo", "nowhere"], "no-such-remote", 4);
+    refused(
+        &one,
+        &tine,
+        &["push", "demo", "nowhere"],
+        "no-such-remote",
+        4,
+    );
     refused(
         &one,
         &tine,
@@ -153,11 +169,19 @@ fn a_remote_that_is_wrong_is_told_and_nothing_changes() {
         2,
     );
 
-    one.git(&["remote", "add", "gone", path_text(&one.root().join("gone.git"))]);
+    one.git(&[
+        "remote",
+        "add",
+        "gone",
+        path_text(&one.root().join("gone.git")),
+    ]);
     refused(&one, &tine, &["fetch", "gone"], "remote-unreachable", 1);
     let failure = failure_of(&tine.run(&["push", "demo", "gone", "--json"]), "push");
     assert_eq!(failure["code"], "remote-unreachable");
-    assert!(!failure["causes"].as_array().unwrap().is_empty(), "{failure}");
+    assert!(
+        !failure["causes"].as_array().unwrap().is_empty(),
+        "{failure}"
+    );
     let all = tine.run(&["fetch", "--all", "--json"]);
     assert_eq!(all.status.code(), Some(1));
     let all: serde_json::Value = serde_json::from_str(&all.text()).unwrap();
@@ -315,7 +339,12 @@ fn the_branch_must_be_free_or_stand_where_the_fork_does() {
         path_text(&full),
     ];
     refused(&two, &there, &at, "mount-dir-not-empty", 5);
-    two.git(&["branch", "-f", "tine/demo", "refs/tine/+remotes/origin/demo^"]);
+    two.git(&[
+        "branch",
+        "-f",
+        "tine/demo",
+        "refs/tine/+remotes/origin/demo^",
+    ]);
     there.ok(&["new", "demo", "--from-remote", "demo"]);
 }
 

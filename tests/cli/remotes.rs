@@ -1,4 +1,5 @@
-//! Forks that travel through git remotes: two repositories, as on two machines, and a bare one between them.
+//! Forks that travel through git remotes: two repositories, as on two machines, and a bare one
+//! between them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 use crate::support::{OutputExt, TestRepo, Tine, path_text, require_fuse, run_with_timeout};
 use crate::{failure_of, refused};
 
-/// The first machine's repository, with what it has on `main` pushed to a bare one, its remote `origin`.
+/// The first machine's repository, with what it has on `main` pushed to a bare one, its remote
+/// `origin`.
 pub fn with_hub() -> (TestRepo, PathBuf) {
     let repo = TestRepo::new().without_maintenance();
     let hub = repo.root().join("hub.git");
@@ -80,7 +82,10 @@ fn a_round_trip_through_a_bare_remote_gives_the_identical_view() {
     let said = tine.ok(&["push", "demo"]);
     assert!(said.starts_with("pushed demo to origin: "), "{said}");
     let after = refs(&one, &hub);
-    let added: Vec<&str> = after.lines().filter(|line| !before.contains(line)).collect();
+    let added: Vec<&str> = after
+        .lines()
+        .filter(|line| !before.contains(line))
+        .collect();
     assert_eq!(added.len(), 1, "nothing else moved: {after}");
     assert!(added[0].starts_with("refs/tine/forks/demo "), "{after}");
     assert_eq!(after.lines().count(), before.lines().count() + 1, "{after}");
@@ -99,7 +104,10 @@ fn a_round_trip_through_a_bare_remote_gives_the_identical_view() {
     one.git_in(&dir, &["reset", "-q"]);
     assert_eq!(seen(&two, &taken), seen(&one, &dir));
     assert_eq!(two.git_in(&taken, &["diff", "--cached", "--name-only"]), "");
-    assert_eq!(two.git_in(&taken, &["branch", "--show-current"]), "tine/copy");
+    assert_eq!(
+        two.git_in(&taken, &["branch", "--show-current"]),
+        "tine/copy"
+    );
     let log = |tine: &Tine, name: &str| tine.json(&["log", name])["commits"].clone();
     assert_eq!(log(&there, "copy"), log(&tine, "demo"));
     assert_eq!(log(&there, "copy").as_array().unwrap().len(), 1);
@@ -107,8 +115,9 @@ fn a_round_trip_through_a_bare_remote_gives_the_identical_view() {
         there.json(&["status", "copy"])["changes"],
         tine.json(&["status", "demo"])["changes"]
     );
-    let pristine =
-        |tine: &Tine, name: &str| tine.json(&["diff", name, "--against", "pristine"])["changes"].clone();
+    let pristine = |tine: &Tine, name: &str| {
+        tine.json(&["diff", name, "--against", "pristine"])["changes"].clone()
+    };
     assert_eq!(pristine(&there, "copy"), pristine(&tine, "demo"));
     two.git_in(&taken, &["fsck", "--connectivity-only"]);
     let begins = |tine: &Tine, name: &str| {
@@ -138,7 +147,10 @@ fn a_fork_goes_there_and_back_again() {
     assert_eq!(first["changed"], true);
     let again = tine.json(&["push", "demo"]);
     assert_eq!(again["changed"], false);
-    assert_eq!(again["commit"], first["commit"], "the same is not made again");
+    assert_eq!(
+        again["commit"], first["commit"],
+        "the same is not made again"
+    );
 
     let taken = PathBuf::from(there.ok(&["new", "demo", "--from-remote", "demo"]));
     let unchanged = there.json(&["push", "demo"]);
@@ -175,7 +187,10 @@ fn a_fork_goes_there_and_back_again() {
     tine.ok(&["commit", "back", "-m", "at home"]);
     assert_eq!(one.status(&back), "");
     tine.ok(&["merge", "back", "--into", "main"]);
-    assert_eq!(fs::read_to_string(one.dir().join("a.txt")).unwrap(), "three\n");
+    assert_eq!(
+        fs::read_to_string(one.dir().join("a.txt")).unwrap(),
+        "three\n"
+    );
 }
 
 #[test]
@@ -211,7 +226,10 @@ fn what_is_taken_up_is_a_fork_like_any_other() {
     assert_eq!(seen(&two, &taken), before);
     there.ok(&["reset", "demo"]);
     assert_eq!(two.status(&taken), "");
-    assert_eq!(fs::read_to_string(taken.join("a.txt")).unwrap(), "committed\n");
+    assert_eq!(
+        fs::read_to_string(taken.join("a.txt")).unwrap(),
+        "committed\n"
+    );
     there.ok(&["restore", "demo", "taken"]);
     there.ok(&["unmount", "demo"]);
     there.ok(&["mount", "demo"]);
@@ -243,7 +261,8 @@ fn head_may_be_on_any_branch_on_none_or_on_no_commit() {
     assert_eq!(listed["forks"][0]["uncommitted"], false);
     assert_eq!(listed["forks"][1]["branch"], "topic/x");
     assert_eq!(listed["forks"][1]["uncommitted"], true);
-    let taken = PathBuf::from(there.ok(&["new", "d", "--from-remote", "detached", "--branch", "mine"]));
+    let taken =
+        PathBuf::from(there.ok(&["new", "d", "--from-remote", "detached", "--branch", "mine"]));
     assert_eq!(two.git_in(&taken, &["branch", "--show-current"]), "mine");
     assert_eq!(seen(&two, &taken), seen(&one, &detached));
     let taken = PathBuf::from(there.ok(&["new", "other", "--from-remote", "other"]));
@@ -259,9 +278,15 @@ fn head_may_be_on_any_branch_on_none_or_on_no_commit() {
     two.assert_same_trees(&dir, &taken);
     assert_eq!(two.status(&taken), "?? first.txt");
     there.ok(&["commit", "first", "-m", "the first of all"]);
-    assert_eq!(two.git_in(&taken, &["log", "--format=%s"]), "the first of all");
     assert_eq!(
-        there.json(&["log", "first"])["commits"].as_array().unwrap().len(),
+        two.git_in(&taken, &["log", "--format=%s"]),
+        "the first of all"
+    );
+    assert_eq!(
+        there.json(&["log", "first"])["commits"]
+            .as_array()
+            .unwrap()
+            .len(),
         1
     );
 }
@@ -338,7 +363,10 @@ fn two_forks_may_be_pushed_at_the_same_time() {
         let there = one.git_in(&hub, &["rev-parse", &format!("refs/tine/forks/{name}")]);
         let seen = one.git(&["rev-parse", &format!("refs/tine/+remotes/origin/{name}")]);
         assert_eq!(there, seen);
-        assert_eq!(one.git_in(&hub, &["show", &format!("{there}:{name}")]), name);
+        assert_eq!(
+            one.git_in(&hub, &["show", &format!("{there}:{name}")]),
+            name
+        );
     }
 }
 
@@ -432,17 +460,30 @@ fn repositories_of_all_kinds_send_and_take_up_forks() {
     let taken = PathBuf::from(tine.ok(&["new", "again", "--from-remote", "origin/demo"]));
     assert_eq!(bare.status(&taken), "?? a.txt");
 
-    // Remotes may have slashes in their names; ids may have 256 bits; a command may run in a mount, or at its origin.
+    // Remotes may have slashes in their names; ids may have 256 bits; a command may run in a mount,
+    // or at its origin.
     let one = TestRepo::sha256().without_maintenance();
     let hub = one.root().join("hub.git");
-    one.git(&["init", "-q", "--bare", "--object-format=sha256", path_text(&hub)]);
+    one.git(&[
+        "init",
+        "-q",
+        "--bare",
+        "--object-format=sha256",
+        path_text(&hub),
+    ]);
     one.git(&["remote", "add", "team/hub", "../hub.git"]);
     let tine = Tine::new(&one);
     let dir = tine.new_fork("demo");
     change_everything(&dir);
     tine.ok_in(&dir, &["push", "demo"]);
     tine.ok_in(&dir.join("docs"), &["fetch"]);
-    let at_origin = ["exec", "demo", "--at-origin", "--", path_text(Tine::program())];
+    let at_origin = [
+        "exec",
+        "demo",
+        "--at-origin",
+        "--",
+        path_text(Tine::program()),
+    ];
     tine.ok(&[&at_origin[..], &["fetch"]].concat());
     let pushed = tine.ok(&[&at_origin[..], &["push", "demo", "--json"]].concat());
     assert!(pushed.contains("\"changed\":false"), "{pushed}");

@@ -1,5 +1,5 @@
-//! Resolvers: commands that are asked about conflicts, and about whole merges. Whatever they do, a conflict is resolved as they
-//! said or open.
+//! Resolvers: commands that are asked about conflicts, and about whole merges. Whatever they do, a
+//! conflict is resolved as they said or open.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,8 +12,8 @@ use crate::merging::{
 use crate::reviews::many_conflicts;
 use crate::support::{OutputExt, TestRepo, Tine, path_text, require_fuse, require_program};
 
-/// Writes the resolver `script`, in Python, with the question as `ask`; the command that runs it. Each question is appended to
-/// `<home>/asked`.
+/// Writes the resolver `script`, in Python, with the question as `ask`; the command that runs it.
+/// Each question is appended to `<home>/asked`.
 pub fn resolver(repo: &TestRepo, script: &str) -> String {
     let path = repo.home().join("resolver");
     let asked = repo.home().join("asked");
@@ -109,7 +109,10 @@ fn a_resolver_is_told_all_of_a_conflict_and_its_answers_are_merged() {
         .iter()
         .map(|question| question["path"].as_str().unwrap())
         .collect();
-    assert_eq!(paths, ["data/large.bin", "docs/guide.md", "list.txt", "new.txt"]);
+    assert_eq!(
+        paths,
+        ["data/large.bin", "docs/guide.md", "list.txt", "new.txt"]
+    );
     let question = &asked[2];
     assert_eq!(
         (&question["ask"], &question["kind"]),
@@ -158,7 +161,10 @@ fn whatever_goes_wrong_with_a_resolver_leaves_the_conflict_open() {
     let before = everything(&repo, &tine);
     for (number, (script, said)) in [
         ("os.kill(os.getpid(), 9)", "Killed"),
-        ("print('{\"content\": \"half'); sys.exit(0)", "not understood"),
+        (
+            "print('{\"content\": \"half'); sys.exit(0)",
+            "not understood",
+        ),
         ("answer(content='all of it'); sys.exit(1)", "exit code 1"),
         (
             "answer(content='all of it'); sys.stdout.flush(); time.sleep(60)",
@@ -169,7 +175,10 @@ fn whatever_goes_wrong_with_a_resolver_leaves_the_conflict_open() {
         ("answer(content='a', content_base64='YQ==')", "two contents"),
         ("answer(content_base64='%')", "not understood"),
         ("answer(resolution='content')", "no content"),
-        ("sys.stderr.write('out of luck'); sys.exit(7)", "out of luck"),
+        (
+            "sys.stderr.write('out of luck'); sys.exit(7)",
+            "out of luck",
+        ),
     ]
     .into_iter()
     .enumerate()
@@ -177,7 +186,9 @@ fn whatever_goes_wrong_with_a_resolver_leaves_the_conflict_open() {
         // One is answered rightly.
         let command = resolver(
             &repo,
-            &format!("if ask['path'] == 'new.txt': answer(resolution='ours'); sys.exit(0)\n{script}"),
+            &format!(
+                "if ask['path'] == 'new.txt': answer(resolution='ours'); sys.exit(0)\n{script}"
+            ),
         );
         // Python starts slowly on a busy machine.
         let timeout = match said.starts_with("did not answer") {
@@ -194,7 +205,12 @@ fn whatever_goes_wrong_with_a_resolver_leaves_the_conflict_open() {
             timeout,
         ];
         let output = tine.run(&args);
-        assert_eq!(output.status.code(), Some(3), "{script}: {}", output.error_text());
+        assert_eq!(
+            output.status.code(),
+            Some(3),
+            "{script}: {}",
+            output.error_text()
+        );
         let told = output.error_text();
         assert!(
             told.contains("list.txt stays open") && told.contains(said),
@@ -206,7 +222,13 @@ fn whatever_goes_wrong_with_a_resolver_leaves_the_conflict_open() {
             ["data/large.bin", "docs/guide.md", "list.txt"],
             "{script}"
         );
-        merge_refused(&repo, &tine, &["review", "commit", &review], "review-state", 3);
+        merge_refused(
+            &repo,
+            &tine,
+            &["review", "commit", &review],
+            "review-state",
+            3,
+        );
         tine.ok(&["review", "abort", &review]);
         tine.ok(&["recover", "purge", "--all"]);
         assert_eq!(everything(&repo, &tine), before, "{script}");
@@ -316,9 +338,15 @@ fn a_resolver_accepts_vetoes_or_amends_the_whole() {
     // A veto, and what is no verdict.
     for (verdict, review) in [
         ("verdict='veto', reasoning='the limit is wrong'", "1"),
-        ("verdict='accept', changes=[{'path': 'x', 'content': 'x'}]", "2"),
+        (
+            "verdict='accept', changes=[{'path': 'x', 'content': 'x'}]",
+            "2",
+        ),
         ("verdict='amend'", "3"),
-        ("verdict='amend', changes=[{'path': '../x', 'content': 'x'}]", "4"),
+        (
+            "verdict='amend', changes=[{'path': '../x', 'content': 'x'}]",
+            "4",
+        ),
     ] {
         let command = judge(&repo, verdict);
         let args = [
@@ -344,7 +372,10 @@ fn a_resolver_accepts_vetoes_or_amends_the_whole() {
                 "{}",
                 output.error_text()
             );
-            assert_eq!(tine.json(&["review", "show", review])["verdict"]["kind"], "veto");
+            assert_eq!(
+                tine.json(&["review", "show", review])["verdict"]["kind"],
+                "veto"
+            );
         }
         assert_eq!(open_in(&tine, review), [""; 0]);
         tine.ok(&["review", "abort", review]);
@@ -413,7 +444,11 @@ fn a_merge_without_conflicts_is_looked_at_as_a_whole_when_that_is_asked_for() {
     told(&tine, 0, &args);
     assert_eq!(parents(&repo, "main").len(), 2);
     assert_eq!(content_at(&repo, "main", "work.txt"), "work");
-    assert!(questions(&repo).iter().all(|question| question["ask"] == "judge"));
+    assert!(
+        questions(&repo)
+            .iter()
+            .all(|question| question["ask"] == "judge")
+    );
 }
 
 /// The command of a resolver that is shipped.
@@ -459,7 +494,10 @@ fn a_command_line_model_resolves_and_judges() {
         message.contains("Resolution-reasoning: list.txt: Two, in both languages."),
         "{message}"
     );
-    assert!(message.contains("Review-reasoning: OK, they do"), "{message}");
+    assert!(
+        message.contains("Review-reasoning: OK, they do"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -54,7 +54,11 @@ fn a_mount_sees_at_once_what_was_taken_back() {
     assert_eq!(dry, would.replace("; `tine undo demo` takes that back", ""));
     assert_eq!(tine.ok(&["revert", "demo", "."]), EVERYTHING);
     assert_eq!(std::fs::read(dir.join("docs/guide.md")).unwrap(), guide);
-    assert!(std::fs::symlink_metadata(dir.join("link")).unwrap().is_symlink());
+    assert!(
+        std::fs::symlink_metadata(dir.join("link"))
+            .unwrap()
+            .is_symlink()
+    );
     assert!(!dir.join("made").exists() && !dir.join("src/new.rs").exists());
     assert_eq!(
         std::fs::metadata(dir.join("run.sh"))
@@ -70,7 +74,10 @@ fn a_mount_sees_at_once_what_was_taken_back() {
         (after.mtime(), after.mtime_nsec()) > (before.mtime(), before.mtime_nsec()),
         "what builds by times sees that it changed"
     );
-    assert_eq!(std::fs::read_to_string(dir.join("noise.log")).unwrap(), "noise\n");
+    assert_eq!(
+        std::fs::read_to_string(dir.join("noise.log")).unwrap(),
+        "noise\n"
+    );
     assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
     assert_eq!(
         tine.ok(&["revert", "demo", "docs", "README.md"]),
@@ -104,7 +111,10 @@ fn a_fork_that_is_not_mounted_goes_back_to_any_point() {
     let reverted = tine.json(&["revert", "demo", "README.md", "--to", "fork:other"]);
     assert_eq!(reverted["to"]["point"], "fork:other");
     assert_eq!(
-        (&reverted["changes"][0]["kind"], &reverted["changes"][0]["path"]),
+        (
+            &reverted["changes"][0]["kind"],
+            &reverted["changes"][0]["path"]
+        ),
         (&json!("added"), &json!("README.md"))
     );
     assert_eq!(tine.ok(&["cat", "demo", "README.md"]), "theirs");
@@ -139,7 +149,10 @@ fn a_removed_directory_comes_back_with_hundreds_of_files() {
         told.ends_with("401 paths taken back to pristine; `tine undo demo` takes that back"),
         "{told}"
     );
-    repo.sh_in(&dir, "(cat many/*/* | sort; find many | sort) | cmp - ../before");
+    repo.sh_in(
+        &dir,
+        "(cat many/*/* | sort; find many | sort) | cmp - ../before",
+    );
     assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "");
 }
 
@@ -197,7 +210,11 @@ fn what_cannot_be_taken_back_is_refused_and_nothing_changes() {
     ] {
         let words = [&["revert", "demo"], words].concat();
         refused(&repo, &tine, &words, code, exit);
-        assert_eq!(tine.json(&["diff", "demo"])["view_tree"], before, "{words:?}");
+        assert_eq!(
+            tine.json(&["diff", "demo"])["view_tree"],
+            before,
+            "{words:?}"
+        );
     }
     refused(&repo, &tine, &["revert", "nobody", "x"], "no-such-fork", 4);
     tine.ok(&["revert", "demo", ".", "--force"]);
@@ -227,12 +244,18 @@ fn paths_go_back_to_a_snapshot_and_the_rest_goes_on() {
         ("new\n".into(), "x\n".into())
     );
     assert_eq!(read("README.md"), "later\n");
-    let restored = tine.json(&["restore", "demo", "then", "--path", "docs", "--path", "run.sh"]);
+    let restored = tine.json(&[
+        "restore", "demo", "then", "--path", "docs", "--path", "run.sh",
+    ]);
     assert_eq!(restored["to"], "snapshot:then");
     assert!(read("docs/guide.md").ends_with("four\n"));
     tine.ok(&["revert", "demo", ".", "--to", "then"]);
     assert!(!dir.join("README.md").exists());
-    assert_eq!(read("noise.log"), "later\n", "ignored files are no part of it");
+    assert_eq!(
+        read("noise.log"),
+        "later\n",
+        "ignored files are no part of it"
+    );
     assert_eq!(tine.ok(&["diff", "demo", "--against", "then"]), "");
     // Of another fork, that is not mounted, and with the snapshot gone what came stays.
     tine.ok(&["new", "other", "--no-mount"]);
@@ -253,7 +276,10 @@ fn paths_go_back_to_a_snapshot_and_the_rest_goes_on() {
     }
     repo.git(&["gc", "-q", "--prune=now"]);
     assert_eq!(tine.ok(&["cat", "other", "made/deep/x"]), "x");
-    assert!(tine.ok(&["cat", "other", "docs/guide.md"]).ends_with("four"));
+    assert!(
+        tine.ok(&["cat", "other", "docs/guide.md"])
+            .ends_with("four")
+    );
     assert_eq!(
         tine.ok(&["diff", "other", "--name-status"]),
         "M\tdocs/guide.md\nA\tmade/deep/x"
@@ -308,7 +334,10 @@ fn paths_are_taken_back_amid_programs_that_change_them() {
                     let _ = std::fs::create_dir_all(&own);
                     let _ = std::fs::write(own.join("file"), format!("{worker} {round}"));
                     let _ = std::fs::write(dir.join("docs/guide.md"), format!("{worker} {round}"));
-                    let _ = std::fs::rename(own.join("file"), dir.join("src").join(format!("moved{worker}")));
+                    let _ = std::fs::rename(
+                        own.join("file"),
+                        dir.join("src").join(format!("moved{worker}")),
+                    );
                     let _ = std::fs::remove_file(dir.join("README.md"));
                     let _ = std::fs::read_dir(&own).map(Iterator::count);
                 }

@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::merging::{
-    conflicting, content_at, each, everything, merge_refused, parents, repo_with_list, set_line, told,
+    conflicting, content_at, each, everything, merge_refused, parents, repo_with_list, set_line,
+    told,
 };
 use crate::support::{
-    OutputExt, TestRepo, Tine, assert_agreement, command::DEFAULT_LIMIT, require_fuse, run_with_timeout,
-    run_with_timeout_of,
+    OutputExt, TestRepo, Tine, assert_agreement, command::DEFAULT_LIMIT, require_fuse,
+    run_with_timeout, run_with_timeout_of,
 };
 
-/// Conflicts of several kinds between the fork `work` and `main`: `list.txt` (both modified), `docs/guide.md` (modified
-/// there, deleted here), `new.txt` (both added), `data/large.bin` (binary), and the fork's clean `work.txt`.
+/// Conflicts of several kinds between the fork `work` and `main`: `list.txt` (both modified),
+/// `docs/guide.md` (modified there, deleted here), `new.txt` (both added), `data/large.bin`
+/// (binary), and the fork's clean `work.txt`.
 pub fn many_conflicts(repo: &TestRepo, tine: &Tine) -> PathBuf {
     let dir = conflicting(repo, tine);
     repo.sh_in(
@@ -44,7 +46,10 @@ fn resolutions(tine: &Tine, review: &str) -> Vec<(String, String)> {
     conflicts
         .map(|conflict| {
             let how = conflict["resolution"]["how"].as_str().unwrap_or("open");
-            (conflict["path"].as_str().unwrap().to_owned(), how.to_owned())
+            (
+                conflict["path"].as_str().unwrap().to_owned(),
+                how.to_owned(),
+            )
         })
         .collect()
 }
@@ -66,7 +71,9 @@ fn a_merge_with_conflicts_is_kept_resolved_and_committed() {
     let review = review_of(&tine, &["-m", "Merge the work"]);
     assert_eq!(review, "1");
     let without_review = |all: String| -> String {
-        let lines = all.lines().filter(|line| !line.contains("refs/tine/+reviews/"));
+        let lines = all
+            .lines()
+            .filter(|line| !line.contains("refs/tine/+reviews/"));
         lines.collect::<Vec<_>>().join("\n")
     };
     assert_eq!(
@@ -81,14 +88,20 @@ fn a_merge_with_conflicts_is_kept_resolved_and_committed() {
         each(&shown["conflicts"], "kind"),
         ["binary", "modify_delete", "both_modified", "both_added"]
     );
-    assert_eq!(shown["conflicts"][3]["theirs"][0]["content"]["text"], "theirs\n");
+    assert_eq!(
+        shown["conflicts"][3]["theirs"][0]["content"]["text"],
+        "theirs\n"
+    );
     assert_eq!(shown["conflicts"][1]["ours"], json!([]));
     let list = tine.json(&["review", "list"]);
     assert_eq!(
         (&list["reviews"][0]["open"], &list["reviews"][0]["moved"]),
         (&json!(4), &json!([]))
     );
-    assert!(tine.ok(&["review", "list"]).contains("4 of 4 conflicts open"));
+    assert!(
+        tine.ok(&["review", "list"])
+            .contains("4 of 4 conflicts open")
+    );
 
     let failure = merge_refused(&repo, &tine, &["review", "commit", "1"], "review-state", 3);
     assert_eq!(failure["message"], "4 conflicts of review 1 are open");
@@ -120,7 +133,10 @@ fn a_merge_with_conflicts_is_kept_resolved_and_committed() {
         each(&diff["changes"], "path"),
         ["data/large.bin", "list.txt", "new.txt", "work.txt"]
     );
-    assert!(tine.ok(&["review", "diff", "1"]).contains("+from standard input"));
+    assert!(
+        tine.ok(&["review", "diff", "1"])
+            .contains("+from standard input")
+    );
 
     let dry = told(&tine, 0, &["review", "commit", "1", "--dry-run"]);
     assert_eq!(repo.head(), main);
@@ -193,7 +209,13 @@ fn a_review_outlives_the_daemon_and_git_gc() {
     let then = tine.json(&["review", "show", &review]);
     assert_eq!(then["conflicts"], shown["conflicts"]);
     assert_eq!(then["moved"], json!(["theirs"]));
-    merge_refused(&repo, &tine, &["review", "commit", &review], "review-state", 3);
+    merge_refused(
+        &repo,
+        &tine,
+        &["review", "commit", &review],
+        "review-state",
+        3,
+    );
     tine.ok(&["review", "abort", &review]);
     tine.ok(&["review", "show", &review]);
 }
@@ -220,7 +242,13 @@ fn a_review_that_is_let_go_changed_nothing() {
     // Numbers are not used again.
     assert_eq!(review_of(&tine, &[]), "2");
     merge_refused(&repo, &tine, &["review", "show", "3"], "no-such-review", 4);
-    merge_refused(&repo, &tine, &["review", "commit", "3"], "no-such-review", 4);
+    merge_refused(
+        &repo,
+        &tine,
+        &["review", "commit", "3"],
+        "no-such-review",
+        4,
+    );
     merge_refused(
         &repo,
         &tine,
@@ -242,7 +270,13 @@ fn a_side_that_moves_on_makes_a_review_outdated_and_a_refresh_keeps_what_is_the_
         let list = tine.json(&["review", "list"]);
         assert_eq!(list["reviews"][0]["moved"], moved);
         assert!(tine.ok(&["review", "list"]).contains("outdated"));
-        merge_refused(&repo, &tine, &["review", "commit", &review], "review-outdated", 3);
+        merge_refused(
+            &repo,
+            &tine,
+            &["review", "commit", &review],
+            "review-outdated",
+            3,
+        );
     };
     let resolve_all = || {
         for path in CONFLICTS {
@@ -277,7 +311,11 @@ fn a_side_that_moves_on_makes_a_review_outdated_and_a_refresh_keeps_what_is_the_
     repo.commit_all("elsewhere");
     assert!(!tine.ok(&["review", "list"]).contains("outdated"));
     assert_eq!(tine.json(&["review", "show", &review])["moved"], json!([]));
-    assert!(resolutions(&tine, &review).iter().all(|(_, how)| how == "ours"));
+    assert!(
+        resolutions(&tine, &review)
+            .iter()
+            .all(|(_, how)| how == "ours")
+    );
     // What is committed in the source is the same content, and no other merge.
     tine.ok(&["commit", "work", "-m", "by hand"]);
     let merged = told(&tine, 0, &["review", "commit", &review]);
@@ -331,13 +369,34 @@ fn a_review_whose_merge_was_made_otherwise_cannot_be_refreshed() {
     let review = review_of(&tine, &[]);
     tine.ok(&["resolve", &review, "list.txt", "--theirs"]);
     tine.ok(&["merge", "work", "--strategy", "ours"]);
-    merge_refused(&repo, &tine, &["review", "commit", &review], "review-outdated", 3);
-    merge_refused(&repo, &tine, &["review", "refresh", &review], "review-state", 3);
+    merge_refused(
+        &repo,
+        &tine,
+        &["review", "commit", &review],
+        "review-outdated",
+        3,
+    );
+    merge_refused(
+        &repo,
+        &tine,
+        &["review", "refresh", &review],
+        "review-state",
+        3,
+    );
     // Neither is one of a fork that is gone.
     tine.ok(&["delete", "work", "--force"]);
     assert!(tine.ok(&["review", "list"]).contains("outdated"));
-    let failure = merge_refused(&repo, &tine, &["review", "commit", &review], "review-outdated", 3);
-    assert_eq!(failure["message"], "branch:main has all of fork:work by now");
+    let failure = merge_refused(
+        &repo,
+        &tine,
+        &["review", "commit", &review],
+        "review-outdated",
+        3,
+    );
+    assert_eq!(
+        failure["message"],
+        "branch:main has all of fork:work by now"
+    );
     tine.ok(&["review", "abort", &review]);
 }
 
@@ -352,7 +411,13 @@ fn a_review_is_committed_into_a_mounted_fork_with_work_beside_it() {
     let review = review_of(&tine, &["--into", "target"]);
     resolve_with(&tine, &[&review, "list.txt"], b"both\n");
     repo.sh_in(&target, "echo mine > work.txt");
-    merge_refused(&repo, &tine, &["review", "commit", &review], "review-outdated", 3);
+    merge_refused(
+        &repo,
+        &tine,
+        &["review", "commit", &review],
+        "review-outdated",
+        3,
+    );
     repo.sh_in(&target, "rm work.txt; cat list.txt");
     let merged = told(&tine, 0, &["review", "commit", &review]);
     assert_eq!(merged["snapshot"], "before-merge-1");
@@ -372,7 +437,12 @@ fn conflicts_at_odd_names_are_resolved_by_them() {
     let repo = repo_with_list();
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("work");
-    let names = [&b"with space\ttab"[..], b"not\xffutf8", b"-dash", b"\"quoted\""];
+    let names = [
+        &b"with space\ttab"[..],
+        b"not\xffutf8",
+        b"-dash",
+        b"\"quoted\"",
+    ];
     for (place, text) in [(repo.dir(), "ours\n"), (dir.as_path(), "theirs\n")] {
         for name in names {
             std::fs::write(place.join(std::ffi::OsStr::from_bytes(name)), text).unwrap();
@@ -400,7 +470,10 @@ fn conflicts_at_odd_names_are_resolved_by_them() {
         command.arg(std::ffi::OsStr::from_bytes(name));
         run_with_timeout(&mut command).expect_success("tine resolve");
     }
-    assert!(tine.ok(&["review", "show", "1"]).contains("\"not\\377utf8\""));
+    assert!(
+        tine.ok(&["review", "show", "1"])
+            .contains("\"not\\377utf8\"")
+    );
     tine.ok(&["review", "commit", "1"]);
     for name in names {
         assert_eq!(
@@ -427,7 +500,10 @@ fn executable_bits_and_symlinks_in_conflicts_come_as_the_chosen_side_has_them() 
     );
     let review = review_of(&tine, &[]);
     let shown = tine.json(&["review", "show", &review]);
-    assert_eq!(each(&shown["conflicts"], "path"), ["README.md", "link", "run.sh"]);
+    assert_eq!(
+        each(&shown["conflicts"], "path"),
+        ["README.md", "link", "run.sh"]
+    );
     assert_eq!(shown["conflicts"][1]["theirs"][0]["mode"], "120000");
     tine.ok(&["resolve", &review, "README.md", "--theirs"]);
     tine.ok(&["resolve", &review, "link", "--theirs"]);
@@ -498,17 +574,29 @@ fn a_side_is_taken_where_both_conflict_and_the_rest_stays_merged() {
         let shown = tine.json(&["review", "show", &review]);
         let resolution = &shown["conflicts"][0]["resolution"];
         assert_eq!(resolution["versions"][0]["mode"], "100755", "{args:?}");
-        let text = resolution["contents"][0]["text"].as_str().unwrap().to_owned();
+        let text = resolution["contents"][0]["text"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         (resolution["how"].as_str().unwrap().to_owned(), text)
     };
-    let lines =
-        |first: &str, fifth: &str, last: &str| format!("{first}\n2\n3\n4\n{fifth}\n6\n7\n8\n{last}\n");
+    let lines = |first: &str, fifth: &str, last: &str| {
+        format!("{first}\n2\n3\n4\n{fifth}\n6\n7\n8\n{last}\n")
+    };
     for (args, how, text) in [
         (["--theirs"], "theirs", lines("their 1", "their 5", "our 9")),
         (["--ours"], "ours", lines("their 1", "our 5", "our 9")),
         (["--base"], "base", lines("their 1", "5", "our 9")),
-        (["--union"], "union", lines("their 1", "our 5\ntheir 5", "our 9")),
-        (["--theirs-file"], "theirs-file", lines("their 1", "their 5", "9")),
+        (
+            ["--union"],
+            "union",
+            lines("their 1", "our 5\ntheir 5", "our 9"),
+        ),
+        (
+            ["--theirs-file"],
+            "theirs-file",
+            lines("their 1", "their 5", "9"),
+        ),
     ] {
         assert_eq!(merged_with(&args), (how.to_owned(), text), "{args:?}");
     }
@@ -521,7 +609,10 @@ fn a_side_is_taken_where_both_conflict_and_the_rest_stays_merged() {
     // A content has the merged mode, too.
     resolve_with(&tine, &[&review, "list.txt"], b"both\n");
     tine.ok(&["review", "commit", &review]);
-    assert!(repo.git(&["ls-tree", "main", "list.txt"]).starts_with("100755"));
+    assert!(
+        repo.git(&["ls-tree", "main", "list.txt"])
+            .starts_with("100755")
+    );
     assert_eq!(content_at(&repo, "main", "list.txt"), "both");
 }
 
@@ -537,7 +628,11 @@ fn a_symlink_in_a_conflict_stays_one_whatever_is_given() {
     let mut command = tine.command(&["resolve", &review, "link", "--stdin", "--json"]);
     let output = run_with_timeout_of(&mut command, DEFAULT_LIMIT, b"two\nlines\n");
     assert_eq!(output.status.code(), Some(3), "{}", output.error_text());
-    assert!(output.text().contains("wrong-kind"), "{}", output.error_text());
+    assert!(
+        output.text().contains("wrong-kind"),
+        "{}",
+        output.error_text()
+    );
     resolve_with(&tine, &[&review, "link"], b"data\n");
     tine.ok(&["review", "commit", &review]);
     assert!(repo.git(&["ls-tree", "main", "link"]).starts_with("120000"));
@@ -554,13 +649,22 @@ fn a_review_is_open_again_when_its_merge_is_taken_back() {
     let review = review_of(&tine, &["--into", "target"]);
     tine.ok(&["resolve", &review, "list.txt", "--theirs"]);
     tine.ok(&["review", "commit", &review]);
-    assert_eq!(tine.json(&["review", "show", &review])["state"], "committed");
+    assert_eq!(
+        tine.json(&["review", "show", &review])["state"],
+        "committed"
+    );
     tine.ok(&["undo", "target"]);
     let shown = tine.json(&["review", "show", &review]);
-    assert_eq!((&shown["state"], &shown["open"]), (&json!("open"), &json!(0)));
+    assert_eq!(
+        (&shown["state"], &shown["open"]),
+        (&json!("open"), &json!(0))
+    );
     assert!(tine.ok(&["review", "list"]).contains("resolved"));
     tine.ok(&["redo", "target"]);
-    assert_eq!(tine.json(&["review", "show", &review])["state"], "committed");
+    assert_eq!(
+        tine.json(&["review", "show", &review])["state"],
+        "committed"
+    );
     tine.ok(&["undo", "target"]);
     let merged = told(&tine, 0, &["review", "commit", &review]);
     let after = merged["after"].as_str().unwrap();

@@ -55,9 +55,12 @@ fn example(args: &[&str]) {
     let repo = TestRepo::new().without_maintenance();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/examples/rounds");
     let mut command = repo.command(&script, repo.root());
-    command.args(args).arg(repo.dir()).env("TINE", Tine::program());
-    let output =
-        run_with_timeout_of(&mut command, Duration::from_secs(240), b"").expect_success("the example");
+    command
+        .args(args)
+        .arg(repo.dir())
+        .env("TINE", Tine::program());
+    let output = run_with_timeout_of(&mut command, Duration::from_secs(240), b"")
+        .expect_success("the example");
     assert!(
         output.text().ends_with("all statements hold"),
         "{}",
@@ -114,7 +117,10 @@ fn names_tell_nothing_and_a_round_is_begun_once() {
         assert_eq!(seat["label"], fork.as_str());
         let dir = PathBuf::from(text(&seat["mount_dir"]));
         assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), repo.head());
-        assert_eq!(repo.git_in(&dir, &["status", "--porcelain", "--ignored"]), "");
+        assert_eq!(
+            repo.git_in(&dir, &["status", "--porcelain", "--ignored"]),
+            ""
+        );
         assert!(dir.join(".scratch").is_dir());
         // Whatever an agent finds in and through its mount.
         let seen = [
@@ -124,7 +130,10 @@ fn names_tell_nothing_and_a_round_is_begun_once() {
             repo.git_in(&dir, &["worktree", "list", "--porcelain"]),
             repo.git_in(&dir, &["for-each-ref"]),
             repo.git_in(&dir, &["config", "--list", "--show-origin"]),
-            repo.sh_in(&dir, "cat \"$(git rev-parse --git-common-dir)/info/exclude\""),
+            repo.sh_in(
+                &dir,
+                "cat \"$(git rev-parse --git-common-dir)/info/exclude\"",
+            ),
             repo.sh_in(
                 &dir,
                 "cat .git; cat \"$(git rev-parse --git-dir)\"/logs/HEAD; env",
@@ -308,16 +317,28 @@ fn scratch_is_seen_by_nobody_and_archived_as_it_is() {
         repo.common_dir().join("tine/rounds/default/scratch/alpha")
     );
     let branch = text(&finished["finished"][0]["branch"]);
-    assert_eq!(repo.git(&["diff", "--name-only", "main", &branch]), "work.txt");
+    assert_eq!(
+        repo.git(&["diff", "--name-only", "main", &branch]),
+        "work.txt"
+    );
     assert_eq!(
         repo.git(&["log", "-1", "--format=%s", &branch]),
         "[round 1] auto-commit"
     );
     assert_eq!(fs::read_link(archive.join("link")).unwrap(), outside);
     assert_eq!(fs::read_link(archive.join("root")).unwrap(), Path::new("/"));
-    let mode = |path: &str| fs::metadata(archive.join(path)).unwrap().permissions().mode() & 0o777;
+    let mode = |path: &str| {
+        fs::metadata(archive.join(path))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777
+    };
     assert_eq!(mode("a/b/run.sh"), 0o755);
-    assert_eq!(fs::metadata(archive.join("holes")).unwrap().len(), (3 << 20) + 1);
+    assert_eq!(
+        fs::metadata(archive.join("holes")).unwrap().len(),
+        (3 << 20) + 1
+    );
     assert!(!archive.join("pipe").exists(), "a fifo is no note");
     assert!(archive.join("closed/c").exists() && archive.join("nested/.git/HEAD").exists());
     // Nothing to archive, nothing to commit.
@@ -365,7 +386,11 @@ fn a_finish_that_was_refused_goes_on_when_it_is_repeated() {
             (&json!("finished"), &json!(false))
         );
         assert_eq!(
-            repo.git(&["rev-list", "--count", &format!("main..{}", text(&seat["branch"]))]),
+            repo.git(&[
+                "rev-list",
+                "--count",
+                &format!("main..{}", text(&seat["branch"]))
+            ]),
             "1"
         );
     }
@@ -412,7 +437,14 @@ fn comparing_changes_nothing_and_merging_goes_in_the_order_that_was_asked_for() 
     assert_eq!(merged["merges"][0]["sources"][0]["how"], "fast-forward");
     tine.ok(&["resolve", "1", "README.md", "--theirs"]);
     tine.ok(&["review", "commit", "1"]);
-    let again = tine.run(&["round", "merge", "--agents", "coder,planner", "--into", "main"]);
+    let again = tine.run(&[
+        "round",
+        "merge",
+        "--agents",
+        "coder,planner",
+        "--into",
+        "main",
+    ]);
     assert_eq!(again.status.code(), Some(7), "{}", again.text());
     let coder = text(&seat(&tine, "coder")["fork"]);
     assert_eq!(
@@ -440,18 +472,24 @@ fn the_presenter_goes_on_from_the_winner_under_its_own_name() {
     refused(
         &repo,
         &tine,
-        &["round", "present", "--winner", "coder", "--label", "planner"],
+        &[
+            "round", "present", "--winner", "coder", "--label", "planner",
+        ],
         "usage",
         2,
     );
-    let presented = tine.json(&["round", "present", "--winner", "coder", "--label", "release"]);
+    let presented = tine.json(&[
+        "round", "present", "--winner", "coder", "--label", "release",
+    ]);
     let dir = PathBuf::from(text(&presented["fork"]["mount_dir"]));
     assert_eq!(
         repo.git_in(&dir, &["symbolic-ref", "--short", "HEAD"]),
         "tine/release"
     );
     assert_eq!(
-        tine.ok(&["round", "present", "--winner", "coder", "--label", "release"]),
+        tine.ok(&[
+            "round", "present", "--winner", "coder", "--label", "release"
+        ]),
         path_text(&dir)
     );
     refused(
@@ -475,7 +513,10 @@ fn the_presenter_goes_on_from_the_winner_under_its_own_name() {
         "{said}"
     );
     tine.ok(&["round", "clean", "--force"]);
-    assert_eq!(repo.git(&["branch", "--list", "tine/*"]).trim(), "tine/taken");
+    assert_eq!(
+        repo.git(&["branch", "--list", "tine/*"]).trim(),
+        "tine/taken"
+    );
 }
 
 #[test]
@@ -514,7 +555,10 @@ fn layers_alone_leave_nothing_in_refs() {
     );
     tine.ok(&["round", "finish"]);
     tine.ok(&["round", "merge", "--agents", "coder", "--into", "main"]);
-    assert_eq!(fs::read_to_string(repo.dir().join("README.md")).unwrap(), planner);
+    assert_eq!(
+        fs::read_to_string(repo.dir().join("README.md")).unwrap(),
+        planner
+    );
     tine.fails(3, &["round", "clean"]);
     tine.ok(&["round", "clean", "--force", "--archives"]);
     repo.git(&["reset", "-q", "--hard", "HEAD~"]);
@@ -542,8 +586,12 @@ fn a_directory_without_git_gets_the_result_back_unless_it_changed() {
         "mkdir -p notes/sub notes/gone; cd notes; printf 'a\\r\\n' > windows; echo two > sub/two; echo old > gone/file; \
          printf '#!/bin/sh\\n' > run; chmod 755 run; ln -s sub link; printf '*.o\\n' > .gitignore; echo o > built.o",
     );
-    let round =
-        |args: &[&str]| tine.run_in(outside.path(), &[&["round", "--no-git", "notes"], args].concat());
+    let round = |args: &[&str]| {
+        tine.run_in(
+            outside.path(),
+            &[&["round", "--no-git", "notes"], args].concat(),
+        )
+    };
     let ok = |args: &[&str]| round(args).expect_success(&format!("{args:?}")).text();
     let listing = || {
         repo.sh_in(
@@ -577,21 +625,33 @@ fn a_directory_without_git_gets_the_result_back_unless_it_changed() {
         (&json!("directory-changed"), &json!(["windows"]))
     );
     assert_eq!(listing(), changed, "nothing is written");
-    // As in the result already is no conflict, as it is where a process died that wrote it; nor is an empty directory.
+    // As in the result already is no conflict, as it is where a process died that wrote it; nor is
+    // an empty directory.
     fs::remove_file(place.join("sub/two")).unwrap();
     fs::create_dir(place.join("sub/empty")).unwrap();
     fs::write(place.join("windows"), "b\r\n").unwrap();
     let finished: Value = serde_json::from_str(&ok(&["finish", "--json"])).unwrap();
     let written = &finished["written"];
     assert_eq!(written["deleted"], json!(["gone/file"]));
-    assert_eq!(written["written"], json!(["link", "new/deep/n", "run", "sub"]));
+    assert_eq!(
+        written["written"],
+        json!(["link", "new/deep/n", "run", "sub"])
+    );
     assert_eq!(fs::read_to_string(place.join("sub")).unwrap(), "file\n");
     assert_eq!(fs::read_link(place.join("link")).unwrap(), Path::new("new"));
     assert_eq!(
-        fs::metadata(place.join("run")).unwrap().permissions().mode() & 0o777,
+        fs::metadata(place.join("run"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
         0o644
     );
-    assert!(!place.join("gone").exists() && !place.join(".scratch").exists() && place.join("other").exists());
+    assert!(
+        !place.join("gone").exists()
+            && !place.join(".scratch").exists()
+            && place.join("other").exists()
+    );
     let after = listing();
     ok(&["finish"]);
     assert_eq!(listing(), after, "again it is the same");
@@ -611,12 +671,20 @@ fn open_seats_are_named_and_their_scratch_is_archived_before_they_go() {
     fs::write(dir.join(".scratch/notes"), "mine").unwrap();
     let said = tine.fails(3, &["round", "clean"]);
     assert!(said.contains("of planner: the seat is open"), "{said}");
-    assert_eq!(fs::read_to_string(dir.join(".scratch/notes")).unwrap(), "mine");
+    assert_eq!(
+        fs::read_to_string(dir.join(".scratch/notes")).unwrap(),
+        "mine"
+    );
     let cleaned = tine.json(&["round", "clean", "--force"]);
     let archives = PathBuf::from(text(&cleaned["archives"]));
     assert_eq!(
         fs::read_to_string(archives.join("planner/notes")).unwrap_or_else(|_| {
-            let only = fs::read_dir(&archives).unwrap().next().unwrap().unwrap().path();
+            let only = fs::read_dir(&archives)
+                .unwrap()
+                .next()
+                .unwrap()
+                .unwrap()
+                .path();
             fs::read_to_string(only.join("notes")).unwrap()
         }),
         "mine"

@@ -1,4 +1,5 @@
-//! What the mounts do, seen: `tine stats`, `tine top`, `tine tree` as a picture, and the health that `tine doctor` tells of.
+//! What the mounts do, seen: `tine stats`, `tine top`, `tine tree` as a picture, and the health
+//! that `tine doctor` tells of.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -48,7 +49,9 @@ fn stats_tell_what_was_asked_and_written_and_how_long_it_took() {
 
     let said = tine.ok(&["stats"]);
     assert!(said.contains("6.8 KiB written"), "{said}");
-    let row = said.lines().find(|line| line.trim_start().starts_with("write "));
+    let row = said
+        .lines()
+        .find(|line| line.trim_start().starts_with("write "));
     assert!(
         row.is_some_and(|row| row.split_whitespace().nth(1) == Some("7")),
         "{said}"
@@ -61,7 +64,10 @@ fn stats_tell_what_was_asked_and_written_and_how_long_it_took() {
         "tine_operations_total{fork=\"demo\",kind=\"write\"} 7",
         "tine_operation_seconds_count{fork=\"demo\",kind=\"write\"} 7",
     ] {
-        assert!(metrics.lines().any(|found| found == line), "{line} in\n{metrics}");
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "{line} in\n{metrics}"
+        );
     }
 }
 
@@ -77,7 +83,10 @@ fn what_is_not_mounted_has_no_stats_and_formats_exclude_each_other() {
     for verb in ["stats", "top"] {
         let failure = refused(&repo, &tine, &[verb, "demo"], "not-mounted", 5);
         assert!(
-            failure["hint"].as_str().unwrap().contains("tine mount demo"),
+            failure["hint"]
+                .as_str()
+                .unwrap()
+                .contains("tine mount demo"),
             "{failure}"
         );
     }
@@ -142,7 +151,11 @@ fn metrics_are_served_to_this_machine_and_follow_the_daemon() {
         .read_line(&mut line)
         .unwrap();
     let url: Value = serde_json::from_str(&line).unwrap();
-    let address = url["url"].as_str().unwrap().strip_prefix("http://").unwrap();
+    let address = url["url"]
+        .as_str()
+        .unwrap()
+        .strip_prefix("http://")
+        .unwrap();
     let address = address.strip_suffix("/metrics").unwrap();
 
     fs::write(dir.join("file"), "12345").unwrap();
@@ -170,7 +183,10 @@ fn metrics_are_served_to_this_machine_and_follow_the_daemon() {
     );
 
     tine.ok(&["daemon", "stop"]);
-    assert_eq!(http(address, "GET /metrics").1.lines().last(), Some("tine_up 0"));
+    assert_eq!(
+        http(address, "GET /metrics").1.lines().last(),
+        Some("tine_up 0")
+    );
     assert!(tine.daemons().is_empty(), "being scraped starts no daemon");
 }
 
@@ -267,10 +283,16 @@ fn doctor_tells_of_what_the_store_lacks() {
     let found = health();
     assert_eq!(found["verdict"], "warn", "{found}");
     assert!(
-        found["detail"].as_str().unwrap().contains("refs/tine/demo/base"),
+        found["detail"]
+            .as_str()
+            .unwrap()
+            .contains("refs/tine/demo/base"),
         "{found}"
     );
-    assert!(found["hint"].as_str().unwrap().contains("tine check"), "{found}");
+    assert!(
+        found["hint"].as_str().unwrap().contains("tine check"),
+        "{found}"
+    );
     let report = tine.json(&["check", "--repair"]);
     assert_eq!(keys(&report), documented_of("check"));
     assert_eq!(health()["verdict"], "ok");

@@ -28,14 +28,17 @@ fn a_fork_goes_back_while_programs_use_it() {
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     repo.sh_in(&dir, "echo one > README.md && echo noise > build.log && mkdir -p deep/er && echo x > deep/er/x && chmod 600 README.md");
-    // Sources that come back are new, for whoever builds, and so are directories in which a name comes or goes; what git ignores has
-    // its time.
+    // Sources that come back are new, for whoever builds, and so are directories in which a name
+    // comes or goes; what git ignores has its time.
     let look = "find . -not -path ./.git \\( \\( -path './src*' -type d -o -path ./data -o -name build.log \\) -printf '%P %m %s %T@\\n' \
                 -o -printf '%P %m %s\\n' \\) | sort";
     let before = repo.sh_in(&dir, look);
     let in_which_names_change = "stat -c %Y.%y . deep deep/er docs";
     let then = repo.sh_in(&dir, in_which_names_change);
-    assert_eq!(tine.ok(&["snapshot", "demo", "good", "-m", "it works"]), "good");
+    assert_eq!(
+        tine.ok(&["snapshot", "demo", "good", "-m", "it works"]),
+        "good"
+    );
 
     repo.sh_in(
         &dir,
@@ -66,9 +69,15 @@ fn a_fork_goes_back_while_programs_use_it() {
     assert_eq!(text(dir.join("README.md")), "two\n");
     assert!(!dir.join("deep").exists() && dir.join("new.txt").exists());
     let listed = tine.json(&["snapshots", "demo"]);
-    assert_eq!(names(&listed), ["good", "before-restore-1", "before-restore-2"]);
+    assert_eq!(
+        names(&listed),
+        ["good", "before-restore-1", "before-restore-2"]
+    );
     assert_eq!(listed["snapshots"][0]["message"], "it works");
-    assert_eq!(repo.sh_in(&dir, "git fsck 2>&1 | grep -v dangling || true"), "");
+    assert_eq!(
+        repo.sh_in(&dir, "git fsck 2>&1 | grep -v dangling || true"),
+        ""
+    );
 }
 
 #[test]
@@ -104,7 +113,11 @@ fn any_point_of_the_repository_can_be_restored() {
     let restored = tine.json(&["restore", "demo", &tree]);
     assert_eq!(restored["to"], "snapshot:mark");
     assert_eq!(text(dir.join("one.txt")), "2\n");
-    assert_eq!(text(dir.join("a.skip")), "l\n", "the snapshot itself is meant");
+    assert_eq!(
+        text(dir.join("a.skip")),
+        "l\n",
+        "the snapshot itself is meant"
+    );
 
     repo.sh_in(&dir, "echo 3 > one.txt && echo 3 > README.md");
     tine.ok(&["restore", "demo", "mark", "--path", "one.txt"]);
@@ -119,8 +132,9 @@ fn any_point_of_the_repository_can_be_restored() {
         .as_array()
         .unwrap()
         .len();
-    let failed =
-        run_with_timeout(&mut tine.command(&["restore", "demo", "mark", "--path", "no/such", "--json"]));
+    let failed = run_with_timeout(
+        &mut tine.command(&["restore", "demo", "mark", "--path", "no/such", "--json"]),
+    );
     assert!(!failed.status.success());
     let left = tine.json(&["snapshots", "demo"])["snapshots"]
         .as_array()
@@ -162,7 +176,10 @@ fn forks_of_forks_go_their_own_ways_and_outlive_each_other() {
     let three = PathBuf::from(tine.ok(&["new", "three", "--from-fork", "two@mark"]));
     assert_eq!(text(three.join("file")), "1\nmore\ntwo\n");
     let forks = tine.json(&["list"])["forks"].clone();
-    assert_eq!(forks[1]["parent"], json!({"fork": "two", "snapshot": "mark"}));
+    assert_eq!(
+        forks[1]["parent"],
+        json!({"fork": "two", "snapshot": "mark"})
+    );
     let drawn = tine.ok(&["tree"]);
     let lines: Vec<&str> = drawn.lines().collect();
     assert_eq!(
@@ -206,19 +223,27 @@ fn snapshots_are_taken_by_themselves() {
     for number in 0..20 {
         fs::write(dir.join(format!("file-{number}")), "x").unwrap();
     }
-    wait_until("a snapshot is taken", std::time::Duration::from_secs(60), || {
-        !names(&tine.json(&["snapshots", "demo"])).is_empty()
-    });
+    wait_until(
+        "a snapshot is taken",
+        std::time::Duration::from_secs(60),
+        || !names(&tine.json(&["snapshots", "demo"])).is_empty(),
+    );
     let snapshots = tine.json(&["snapshots", "demo"]);
     assert_eq!(snapshots["snapshots"][0]["reason"], "periodic");
     tine.ok(&["mount", "demo", "--snapshot-every", "never"]);
     assert_eq!(tine.json(&["path", "demo"])["snapshot_every"], Value::Null);
-    let failed =
-        run_with_timeout(&mut tine.command(&["new", "other", "--snapshot-every", "often", "--json"]));
+    let failed = run_with_timeout(&mut tine.command(&[
+        "new",
+        "other",
+        "--snapshot-every",
+        "often",
+        "--json",
+    ]));
     assert!(failed.text().contains("\"usage\""), "{}", failed.text());
 }
 
-/// A fork `a` with a file of its own and a snapshot `s1`; main has a commit more, which the fork was brought up to in that way.
+/// A fork `a` with a file of its own and a snapshot `s1`; main has a commit more, which the fork
+/// was brought up to in that way.
 fn went_on_since(repo: &TestRepo, tine: &Tine, way: &str) -> PathBuf {
     repo.write("both.txt", "1\n2\n3\n4\n5\n6\n7\n8\n");
     repo.commit_all("both");
@@ -324,8 +349,13 @@ fn conflicts_of_an_old_snapshot_change_nothing_and_are_resolved_in_a_review() {
     assert!(refused.text().contains("README.md"));
     assert_eq!(text(dir.join("README.md")), "main\n");
     assert_eq!(tine.ok(&["snapshots", "a"]), before);
-    let refused = run_with_timeout(&mut tine.command(&["revert", "a", "README.md", "--to", "s1", "--json"]));
-    assert!(refused.text().contains("merge-conflicts"), "{}", refused.text());
+    let refused =
+        run_with_timeout(&mut tine.command(&["revert", "a", "README.md", "--to", "s1", "--json"]));
+    assert!(
+        refused.text().contains("merge-conflicts"),
+        "{}",
+        refused.text()
+    );
     run_with_timeout(&mut tine.command(&["restore", "a", "s1", "--review"]));
     tine.ok(&["resolve", "1", "README.md", "--theirs"]);
     tine.ok(&["review", "commit", "1"]);
@@ -446,7 +476,10 @@ fn a_sparse_checkout_is_not_taken_for_deletions_on_the_way_back() {
         &["new", "child", "--from-fork", "demo@sparse"],
     ] {
         let said = tine.fails(3, args);
-        assert!(said.contains("git sparse-checkout disable"), "{args:?}: {said}");
+        assert!(
+            said.contains("git sparse-checkout disable"),
+            "{args:?}: {said}"
+        );
         assert_eq!(repo.status(&dir), before, "{args:?}");
     }
     tine.ok(&["restore", "demo", "sparse"]);
@@ -486,13 +519,18 @@ fn an_edit_after_going_back_hides_nothing_that_it_takes_back() {
         tine.ok(&["update", &name]);
         tine.ok(&["restore", &name, "here", "--exact"]);
         repo.sh_in(&dir, edit);
-        let refused = run_with_timeout(&mut tine.command(&["commit", &name, "-m", "mine", "--json"]));
+        let refused =
+            run_with_timeout(&mut tine.command(&["commit", &name, "-m", "mine", "--json"]));
         assert!(
             refused.text().contains("takes-back"),
             "{edit}: {}",
             refused.text()
         );
-        assert!(refused.text().contains("list.txt"), "{edit}: {}", refused.text());
+        assert!(
+            refused.text().contains("list.txt"),
+            "{edit}: {}",
+            refused.text()
+        );
         tine.ok(&["commit", &name, "-m", "mine", "--allow-revert"]);
     }
     // Who has their work, and goes on from it, is asked nothing.
@@ -557,7 +595,10 @@ fn what_would_take_commits_back_says_the_command_that_has_them_again() {
         run_with_timeout(&mut shell).expect_success(command);
         assert_eq!(text(dir.join("it's important.txt")), "important\n", "{way}");
         if way == "commit" {
-            assert!(tine.run(args).error_text().contains("nothing to commit"), "{way}");
+            assert!(
+                tine.run(args).error_text().contains("nothing to commit"),
+                "{way}"
+            );
         } else {
             tine.ok(&["commit", "a", "-m", "again"]);
             tine.ok(args);
@@ -600,7 +641,9 @@ fn what_may_take_commits_of_others_back_wants_a_word_where_the_record_of_them_ca
     let dir = went_on_since(&repo, &tine, "update");
     tine.ok(&["restore", "a", "s1", "--exact"]);
     let records = repo.common_dir().join("tine/gone-back");
-    let record = fs::read_dir(&records).unwrap().map(|entry| entry.unwrap().path());
+    let record = fs::read_dir(&records)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let record = record
         .into_iter()
         .find(|path| path.extension().is_some_and(|kind| kind == "json"));
@@ -609,7 +652,12 @@ fn what_may_take_commits_of_others_back_wants_a_word_where_the_record_of_them_ca
     fs::write(&record, "{ damaged").unwrap();
     let refuses = |args: &[&str]| {
         let refused = run_with_timeout(&mut tine.command(&[args, &["--json"]].concat()));
-        assert_eq!(refused.status.code(), Some(3), "{args:?}: {}", refused.text());
+        assert_eq!(
+            refused.status.code(),
+            Some(3),
+            "{args:?}: {}",
+            refused.text()
+        );
         let text = refused.text();
         assert!(
             text.contains("takes-back") && text.contains("--repair"),
@@ -657,7 +705,11 @@ fn what_takes_the_commits_of_others_back_wants_a_word_whichever_way_it_goes() {
             "{args:?}: {}",
             refused.text()
         );
-        assert!(refused.text().contains("important.txt"), "{}", refused.text());
+        assert!(
+            refused.text().contains("important.txt"),
+            "{}",
+            refused.text()
+        );
         assert_eq!(text(repo.dir().join("important.txt")), "important\n");
     };
     // A snapshot of it, and a fork that takes that up.
@@ -684,7 +736,10 @@ fn what_takes_the_commits_of_others_back_wants_a_word_whichever_way_it_goes() {
     refuses(&["handoff", "create", "a", "--to", "main"]);
     refuses(&["handoff", "create", "a", "--base", "HEAD~"]);
     refuses(&["handoff", "create", "a", "--base", "HEAD~2"]);
-    assert_eq!(tine.json(&["handoff", "list", "--all"])["handoffs"], json!([]));
+    assert_eq!(
+        tine.json(&["handoff", "list", "--all"])["handoffs"],
+        json!([])
+    );
     tine.ok(&["handoff", "create", "a", "--to", "main", "--allow-revert"]);
     refuses(&["handoff", "apply", "1"]);
     refuses(&["handoff", "apply", "1", "--dry-run"]);
@@ -731,5 +786,8 @@ fn going_to_the_fork_point_names_what_the_fork_has_merged() {
     assert_eq!(text(repo.dir().join("README.md")), "one\n");
     repo.sh_in(&two, "git reset -q --hard HEAD~1");
     let told = tine.ok(&["restore", "two", "pristine"]);
-    assert!(told.contains("of one") && !told.contains("of two"), "{told}");
+    assert!(
+        told.contains("of one") && !told.contains("of two"),
+        "{told}"
+    );
 }

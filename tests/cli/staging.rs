@@ -1,4 +1,5 @@
-//! What is staged in a fork whose HEAD tine moves: it stays staged, and comes back when the move is taken back.
+//! What is staged in a fork whose HEAD tine moves: it stays staged, and comes back when the move is
+//! taken back.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +37,8 @@ enum Work {
 
 use Work::{
     Deletion, Intended, New, NewStaged, NewStagedAndGone, NewStagedAndGoneOn, Nothing, Staged,
-    StagedAndGoneOn, StagedDeletion, StagedMode, StagedRename, StagedRenameAndGoneOn, Unstaged, Untracked,
+    StagedAndGoneOn, StagedDeletion, StagedMode, StagedRename, StagedRenameAndGoneOn, Unstaged,
+    Untracked,
 };
 
 const WORK: [Work; 15] = [
@@ -97,7 +99,9 @@ impl Work {
             Untracked => format!("git rm -q --cached {path}"),
             New => format!("echo new > {path}"),
             NewStaged => format!("echo {path} > {path}; git add {path}"),
-            NewStagedAndGoneOn => format!("echo {path} > {path}; git add {path}; echo on >> {path}"),
+            NewStagedAndGoneOn => {
+                format!("echo {path} > {path}; git add {path}; echo on >> {path}")
+            }
             NewStagedAndGone => format!("echo {path} > {path}; git add {path}; rm {path}"),
             Intended => format!("echo new > {path}; git add -N {path}"),
         }
@@ -129,7 +133,12 @@ fn index_of(repo: &TestRepo, dir: &Path) -> String {
         repo.root().display()
     );
     let index = repo.sh_in(dir, &script);
-    let trees: Vec<&str> = index.lines().next().unwrap_or_default().split(' ').collect();
+    let trees: Vec<&str> = index
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split(' ')
+        .collect();
     assert_eq!(trees[1], trees[2], "{index}");
     index
 }
@@ -151,7 +160,11 @@ fn what_is_staged_stays_so_over_every_move_and_comes_back_with_undo() {
     let _say = SayWhich(SEED, seed);
     let repo = TestRepo::new().without_maintenance();
     let count = 18;
-    let lines = |path: &str| (1..=30).map(|n| format!("{path} line {n}\n")).collect::<String>();
+    let lines = |path: &str| {
+        (1..=30)
+            .map(|n| format!("{path} line {n}\n"))
+            .collect::<String>()
+    };
     for number in 0..count {
         let path = path_of(number, Nothing);
         repo.write(&path, lines(&path));
@@ -160,7 +173,9 @@ fn what_is_staged_stays_so_over_every_move_and_comes_back_with_undo() {
     let tine = Tine::new(&repo);
     for round in 0..8 {
         let start = repo.head();
-        let work: Vec<Work> = (0..count).map(|_| WORK[random.below(15) as usize]).collect();
+        let work: Vec<Work> = (0..count)
+            .map(|_| WORK[random.below(15) as usize])
+            .collect();
         let touched: Vec<bool> = work
             .iter()
             .map(|work| work.meets() && random.below(2) == 0)
@@ -207,7 +222,11 @@ fn what_is_staged_stays_so_over_every_move_and_comes_back_with_undo() {
         let merge = ["merge", "main", "--into", into.as_str()];
         let verb: &[&str] = [&update[..], &rebase[..], &merge[..]][random.below(3) as usize];
         tine.ok(verb);
-        assert_eq!(entries(&repo, &dir), entries(&repo, &git), "{what} {verb:?}");
+        assert_eq!(
+            entries(&repo, &dir),
+            entries(&repo, &git),
+            "{what} {verb:?}"
+        );
         assert_eq!(repo.status(&dir), repo.status(&git), "{what} {verb:?}");
         let after = index_of(&repo, &dir);
         tine.ok(&["undo", &name]);
@@ -220,12 +239,17 @@ fn what_is_staged_stays_so_over_every_move_and_comes_back_with_undo() {
         let taken_back = index_of(&repo, &dir);
         assert!(taken_back.contains("A  since"), "{taken_back}");
         repo.sh_in(&dir, "git rm -qf since");
-        assert_eq!(index_of(&repo, &dir), before, "{what} {verb:?}, undone again");
+        assert_eq!(
+            index_of(&repo, &dir),
+            before,
+            "{what} {verb:?}, undone again"
+        );
         assert_ne!(repo.head(), start);
     }
 }
 
-/// A fork whose staged line 8 is not the file's, and a branch `main` with that line and another one changed.
+/// A fork whose staged line 8 is not the file's, and a branch `main` with that line and another one
+/// changed.
 fn at_odds_when_staged(repo: &TestRepo, tine: &Tine) -> PathBuf {
     let dir = tine.new_fork("work");
     set_line(repo, &dir, 8, "staged");
@@ -275,11 +299,17 @@ fn what_git_left_in_conflict_in_the_index_keeps_the_fork_where_it_is() {
     );
     let before = repo.git_in(&dir, &["ls-files", "-s"]);
     assert_eq!(
-        before.lines().filter(|line| line.ends_with("list.txt")).count(),
+        before
+            .lines()
+            .filter(|line| line.ends_with("list.txt"))
+            .count(),
         3
     );
     main_goes_on(&repo, "acht");
-    for args in [&["merge", "main", "--into", "work"][..], &["update", "work"]] {
+    for args in [
+        &["merge", "main", "--into", "work"][..],
+        &["update", "work"],
+    ] {
         merge_refused(&repo, &tine, args, "local-changes", 3);
         assert_eq!(repo.git_in(&dir, &["ls-files", "-s"]), before, "{args:?}");
     }
@@ -335,7 +365,11 @@ fn a_daemon_that_is_killed_in_a_move_leaves_staged_what_was() {
             assert!(!update.join().unwrap().status.success(), "{point}");
         });
         tine.ok(&["mount", "work"]);
-        assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), repo.head(), "{point}");
+        assert_eq!(
+            repo.git_in(&dir, &["rev-parse", "HEAD"]),
+            repo.head(),
+            "{point}"
+        );
         assert_eq!(
             repo.sh_in(&dir, "git status --short"),
             " A intended\nMM list.txt\nAM other",
@@ -425,7 +459,11 @@ fn what_is_staged_and_in_no_file_comes_back_whatever_drops_it() {
         assert_eq!(status(), "MM README.md\nAD new.txt");
         let said = tine.ok(drop);
         let entries = tine.json(&["recover"])["entries"].clone();
-        assert_eq!(entries.as_array().unwrap().len(), 1, "{drop:?}: {entries:#}");
+        assert_eq!(
+            entries.as_array().unwrap().len(),
+            1,
+            "{drop:?}: {entries:#}"
+        );
         let id = entries[0]["id"].to_string();
         assert!(said.contains("tine recover"), "{drop:?}: {said}");
         repo.git(&["gc", "-q", "--prune=now"]);
@@ -439,8 +477,16 @@ fn what_is_staged_and_in_no_file_comes_back_whatever_drops_it() {
             "staged\n",
             "{drop:?}"
         );
-        assert_eq!(fs::read_to_string(back.join("new.txt")).unwrap(), "staged, too\n");
-        assert_eq!(repo.git_in(&back, &["status", "--porcelain"]).lines().count(), 2);
+        assert_eq!(
+            fs::read_to_string(back.join("new.txt")).unwrap(),
+            "staged, too\n"
+        );
+        assert_eq!(
+            repo.git_in(&back, &["status", "--porcelain"])
+                .lines()
+                .count(),
+            2
+        );
     }
 }
 
@@ -466,7 +512,10 @@ fn what_is_staged_beside_a_conflict_comes_back_after_a_reset_and_what_is_in_file
         repo.git_in(&back, &["status", "--porcelain"]),
         "?? main.txt\n?? new.txt"
     );
-    assert_eq!(fs::read_to_string(back.join("new.txt")).unwrap(), "staged\n");
+    assert_eq!(
+        fs::read_to_string(back.join("new.txt")).unwrap(),
+        "staged\n"
+    );
     // Of what is staged as it is in the file nothing is lost with the index.
     fs::write(dir.join("README.md"), "mine\n").unwrap();
     repo.git_in(&dir, &["add", "README.md"]);

@@ -38,7 +38,10 @@ fn same(repo: &TestRepo, tine: &Tine, plain: &Path, fork: &str, what: &str) {
 
 /// What HEAD's reflog says, the newest first.
 fn reflog(repo: &TestRepo, dir: &Path, count: usize) -> String {
-    repo.git_in(dir, &["reflog", "-n", &count.to_string(), "--format=%H %gs"])
+    repo.git_in(
+        dir,
+        &["reflog", "-n", &count.to_string(), "--format=%H %gs"],
+    )
 }
 
 #[test]
@@ -78,7 +81,12 @@ fn a_switch_is_what_git_makes_of_it() {
                 tine.run(&["unmount", "demo"]);
             }
             let by_git = repo.try_git_in(&plain, &["switch", "-q", branch]);
-            assert_eq!(by_git.status.success(), passes, "{what}: {}", by_git.error_text());
+            assert_eq!(
+                by_git.status.success(),
+                passes,
+                "{what}: {}",
+                by_git.error_text()
+            );
             let args = ["branch", "switch", "demo", branch];
             if !passes {
                 merge_refused(&repo, &tine, &args, "local-changes", 3);
@@ -90,7 +98,13 @@ fn a_switch_is_what_git_makes_of_it() {
             assert_eq!(switched["branch"], branch);
             assert_eq!(switched["created"], false);
             let after = tine.json(&["diff", "demo"])["head_tree"].clone();
-            let names = repo.git(&["diff-tree", "-r", "--name-only", text(&before), text(&after)]);
+            let names = repo.git(&[
+                "diff-tree",
+                "-r",
+                "--name-only",
+                text(&before),
+                text(&after),
+            ]);
             assert_eq!(
                 each(&switched["changes"], "path"),
                 names.lines().collect::<Vec<_>>(),
@@ -161,7 +175,9 @@ fn a_switch_in_a_mount_is_live_and_leaves_other_files_alone() {
     assert_eq!(repo.git(&["log", "-1", "--format=%s", "topic"]), "on");
     assert_eq!(tine.json(&["list"])["forks"][0]["branch"], "topic");
     assert_eq!(
-        tine.json(&["log", "demo"])["commits"].as_array().map(Vec::len),
+        tine.json(&["log", "demo"])["commits"]
+            .as_array()
+            .map(Vec::len),
         Some(2)
     );
 }
@@ -280,18 +296,36 @@ fn a_switch_makes_branches_and_merges_what_is_in_the_way() {
             "invalid-branch",
             2,
         ),
-        (&["branch", "switch", "demo", "nowhere"], "no-such-branch", 4),
         (
-            &["branch", "switch", "demo", "x", "--create", "--at", "main^{tree}"],
+            &["branch", "switch", "demo", "nowhere"],
+            "no-such-branch",
+            4,
+        ),
+        (
+            &[
+                "branch",
+                "switch",
+                "demo",
+                "x",
+                "--create",
+                "--at",
+                "main^{tree}",
+            ],
             "unknown-revision",
             4,
         ),
         (
-            &["branch", "switch", "demo", "x", "--create", "--at", "nothing"],
+            &[
+                "branch", "switch", "demo", "x", "--create", "--at", "nothing",
+            ],
             "no-such-point",
             4,
         ),
-        (&["branch", "switch", "demo", "x", "--at", "main"], "usage", 2),
+        (
+            &["branch", "switch", "demo", "x", "--at", "main"],
+            "usage",
+            2,
+        ),
         (&["branch", "switch", "nobody", "topic"], "no-such-fork", 4),
     ] {
         merge_refused(&repo, &tine, args, code, exit);
@@ -371,7 +405,11 @@ fn a_switch_is_taken_back_and_done_again() {
         tine.ok(&["redo", fork]);
         assert_eq!(stands(), after);
         assert_agreement(&repo, &tine, fork, "A\tbeside.txt");
-        assert_eq!(repo.git(&["for-each-ref", "refs/heads"]), tips, "no branch moved");
+        assert_eq!(
+            repo.git(&["for-each-ref", "refs/heads"]),
+            tips,
+            "no branch moved"
+        );
         let operations = tine.json(&["op", "log", fork]);
         assert_eq!(
             each(&operations["operations"], "kind"),
@@ -419,14 +457,18 @@ fn a_switch_that_git_keeps_from_ending_leaves_nothing_and_undo_does_not_do_it() 
     // A directory where the new branch's lock is to be: only the last step fails.
     let lock = repo.common_dir().join("refs/heads/next.lock");
     std::fs::create_dir_all(lock.join("x")).expect("it can be made");
-    let failed = tine.run(&["branch", "switch", "demo", "next", "--create", "--at", "topic"]);
+    let failed = tine.run(&[
+        "branch", "switch", "demo", "next", "--create", "--at", "topic",
+    ]);
     assert!(!failed.status.success(), "{}", failed.text());
     assert_agreement(&repo, &tine, "demo", "A\tbeside.txt");
     assert_eq!(tine.json(&["snapshots", "demo"])["snapshots"], json!([]));
     std::fs::remove_dir_all(&lock).expect("it is there");
     assert_eq!(repo.git(&["branch", "--list", "next"]), "");
     refused(&repo, &tine, &["undo", "demo"], "nothing-to-undo", 3);
-    tine.ok(&["branch", "switch", "demo", "next", "--create", "--at", "topic"]);
+    tine.ok(&[
+        "branch", "switch", "demo", "next", "--create", "--at", "topic",
+    ]);
     assert_agreement(&repo, &tine, "demo", "A\tbeside.txt");
 }
 
@@ -482,7 +524,10 @@ fn a_fork_that_is_deleted_says_where_it_stood() {
             "{told}"
         );
         tine.ok(&["new", name, "--branch", &branch]);
-        assert_eq!(repo.git_of_fork(name, &["branch", "--show-current"]), branch);
+        assert_eq!(
+            repo.git_of_fork(name, &["branch", "--show-current"]),
+            branch
+        );
     }
     // On its own branch it says what it did.
     tine.ok(&["new", "c"]);
@@ -499,7 +544,10 @@ fn the_branch_before_is_none_where_there_was_none() {
     let tine = Tine::new(&repo);
     tine.new_fork("work");
     let output = tine.fails(4, &["branch", "switch", "work", "-"]);
-    assert!(output.contains("work was on no other branch before"), "{output}");
+    assert!(
+        output.contains("work was on no other branch before"),
+        "{output}"
+    );
     assert!(output.contains("tine branch list"), "{output}");
 }
 
@@ -532,7 +580,10 @@ fn a_fork_whose_history_was_rewritten_goes_on_without_the_old_one() {
     assert!(!dir.join("key").exists());
     assert_eq!(repo.status(&dir), "?? mine");
     tine.ok(&["commit", "work", "-m", "mine"]);
-    assert_eq!(repo.git(&["log", "--format=%s", "tine/work", "--", "key"]), "");
+    assert_eq!(
+        repo.git(&["log", "--format=%s", "tine/work", "--", "key"]),
+        ""
+    );
     assert_eq!(repo.git(&["rev-parse", "tine/work^"]), rewritten);
 }
 
@@ -551,7 +602,10 @@ fn a_worktree_whose_directory_is_gone_is_told_from_one_that_is_there() {
     ];
     for args in commands {
         let refused = tine.fails(5, args);
-        assert!(refused.contains("git worktree prune"), "{args:?}: {refused}");
+        assert!(
+            refused.contains("git worktree prune"),
+            "{args:?}: {refused}"
+        );
     }
     repo.git(&["worktree", "prune"]);
     tine.ok(commands[0]);

@@ -1,4 +1,5 @@
-//! `tine update`: a fork goes to where its branch is now, with its commits and with what is uncommitted.
+//! `tine update`: a fork goes to where its branch is now, with its commits and with what is
+//! uncommitted.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,9 @@ use crate::merging::{
     each, fork_with_work, main_goes_on, merge_refused, parents, repo_with_list, set_line, told,
 };
 use crate::resolvers::resolver;
-use crate::support::{OutputExt, TestRepo, Tine, assert_agreement, path_text, require_fuse, require_program};
+use crate::support::{
+    OutputExt, TestRepo, Tine, assert_agreement, path_text, require_fuse, require_program,
+};
 
 /// All that an update may change of a fork: HEAD, view, index, and where its own commits begin.
 pub fn standing(repo: &TestRepo, tine: &Tine, fork: &str) -> String {
@@ -26,7 +29,10 @@ pub fn standing(repo: &TestRepo, tine: &Tine, fork: &str) -> String {
 /// Path and modification time of every file in the mount.
 fn times(repo: &TestRepo, dir: &Path) -> Vec<String> {
     let listing = "find . -name .git -prune -o -type f -printf '%P %T@ %i\\n' | sort";
-    repo.sh_in(dir, listing).lines().map(str::to_owned).collect()
+    repo.sh_in(dir, listing)
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 fn commit_in(repo: &TestRepo, dir: &Path, script: &str, message: &str) -> String {
@@ -67,8 +73,15 @@ fn a_fork_without_commits_moves_and_takes_what_is_uncommitted_along() {
             tine.ok(&["unmount", "work"]);
         }
         let dry = told(&tine, 0, &["update", "work", "--dry-run"]);
-        assert_eq!((&dry["dry_run"], &dry["snapshot"]), (&json!(true), &Value::Null));
-        assert_eq!(standing(&repo, &tine, "work"), stood, "a dry run changes nothing");
+        assert_eq!(
+            (&dry["dry_run"], &dry["snapshot"]),
+            (&json!(true), &Value::Null)
+        );
+        assert_eq!(
+            standing(&repo, &tine, "work"),
+            stood,
+            "a dry run changes nothing"
+        );
         let done = told(&tine, 0, &["update", "work"]);
         for field in [
             "status",
@@ -88,13 +101,19 @@ fn a_fork_without_commits_moves_and_takes_what_is_uncommitted_along() {
         assert_eq!(each(&done["changes"], "path"), ["list.txt", "main.txt"]);
         let uncommitted = "M\tlist.txt\nA\twork.txt";
         assert_agreement(&repo, &tine, "work", uncommitted);
-        assert_eq!(repo.git_of_fork("work", &["diff-index", "--cached", "HEAD"]), "");
+        assert_eq!(
+            repo.git_of_fork("work", &["diff-index", "--cached", "HEAD"]),
+            ""
+        );
         assert_eq!(
             tine.ok(&["cat", "work", "list.txt"]),
             "1\ntwo\n3\n4\n5\n6\n7\nacht\n9"
         );
         assert_eq!(tine.json(&["log", "work"])["commits"], json!([]));
-        assert_eq!(told(&tine, 7, &["update", "work"])["status"], "nothing-to-merge");
+        assert_eq!(
+            told(&tine, 7, &["update", "work"])["status"],
+            "nothing-to-merge"
+        );
 
         let came = standing(&repo, &tine, "work");
         tine.ok(&["undo", "work"]);
@@ -106,7 +125,8 @@ fn a_fork_without_commits_moves_and_takes_what_is_uncommitted_along() {
         }
         assert_agreement(&repo, &tine, "work", uncommitted);
         let after = times(&repo, &dir);
-        let is_same = |line: &&String| !line.starts_with("list.txt ") && !line.starts_with("main.txt ");
+        let is_same =
+            |line: &&String| !line.starts_with("list.txt ") && !line.starts_with("main.txt ");
         if is_mounted {
             assert_eq!(
                 before.iter().filter(is_same).collect::<Vec<_>>(),
@@ -150,7 +170,12 @@ fn own_commits_are_merged_as_git_merges_them() {
         repo.git(&["show", "-s", "--format=%B", "tine/work"]),
         "Merge branch 'main' into tine/work"
     );
-    assert_agreement(&repo, &tine, "work", "D\tdocs/guide.md\nM\tlist.txt\nA\tnew.txt");
+    assert_agreement(
+        &repo,
+        &tine,
+        "work",
+        "D\tdocs/guide.md\nM\tlist.txt\nA\tnew.txt",
+    );
     assert_eq!(
         repo.sh_in(&dir, "cat list.txt"),
         "1\ntwo\n3\n4\nfive\n6\n7\nacht\n9"
@@ -238,7 +263,10 @@ fn conflicts_of_what_is_uncommitted_change_nothing_and_are_resolved_in_a_review(
     assert_eq!(done["status"], "conflicts");
     assert_eq!(each(&done["conflicts"], "path"), ["list.txt"]);
     assert_eq!(done["conflicts"][0]["kind"], "both_modified");
-    assert_eq!(done["conflicts"][0]["hunks"][0]["ours"], json!({"text": "two\n"}));
+    assert_eq!(
+        done["conflicts"][0]["hunks"][0]["ours"],
+        json!({"text": "two\n"})
+    );
     assert_eq!(
         done["conflicts"][0]["hunks"][0]["theirs"],
         json!({"text": "zwei\n"})
@@ -248,24 +276,50 @@ fn conflicts_of_what_is_uncommitted_change_nothing_and_are_resolved_in_a_review(
 
     let review = told(&tine, 3, &["update", "work", "--review"])["review"].to_string();
     assert_eq!(standing(&repo, &tine, "work"), stood);
-    merge_refused(&repo, &tine, &["review", "commit", &review], "review-state", 3);
+    merge_refused(
+        &repo,
+        &tine,
+        &["review", "commit", &review],
+        "review-state",
+        3,
+    );
     repo.write("../list", "1\nboth\n3\n4\n5\n6\n7\nacht\n9\n");
     tine.ok(&["resolve", &review, "list.txt", "--file", "../list"]);
     // It was edited meanwhile, where it conflicts: the review is of another state.
-    repo.sh_in(&dir, "cp list.txt kept.log; sed -i '2s/.*/otherwise/' list.txt");
-    merge_refused(&repo, &tine, &["review", "commit", &review], "review-outdated", 3);
-    assert_eq!(tine.json(&["review", "show", &review])["moved"], json!(["ours"]));
+    repo.sh_in(
+        &dir,
+        "cp list.txt kept.log; sed -i '2s/.*/otherwise/' list.txt",
+    );
+    merge_refused(
+        &repo,
+        &tine,
+        &["review", "commit", &review],
+        "review-outdated",
+        3,
+    );
+    assert_eq!(
+        tine.json(&["review", "show", &review])["moved"],
+        json!(["ours"])
+    );
     // Elsewhere it is not: it is planned again without a word.
     repo.sh_in(&dir, "cp kept.log list.txt; echo more > more.txt");
     assert_eq!(tine.json(&["review", "show", &review])["moved"], json!([]));
     let done = told(&tine, 0, &["review", "commit", &review]);
     assert_eq!(done["after"], json!(repo.head()));
-    assert_agreement(&repo, &tine, "work", "M\tlist.txt\nA\tmore.txt\nA\twork.txt");
+    assert_agreement(
+        &repo,
+        &tine,
+        "work",
+        "M\tlist.txt\nA\tmore.txt\nA\twork.txt",
+    );
     assert_eq!(
         repo.sh_in(&dir, "cat list.txt"),
         "1\nboth\n3\n4\n5\n6\n7\nacht\n9"
     );
-    assert_eq!(tine.json(&["review", "show", &review])["state"], "committed");
+    assert_eq!(
+        tine.json(&["review", "show", &review])["state"],
+        "committed"
+    );
 }
 
 #[test]
@@ -307,7 +361,10 @@ fn a_fork_goes_to_whatever_is_named() {
     tine.ok(&["new", "work", "--from", &base]);
     tine.ok(&["write", "work", "u.txt"]);
     let failure = merge_refused(&repo, &tine, &["update", "work"], "usage", 2);
-    assert!(failure["hint"].as_str().unwrap().contains("--from"), "{failure}");
+    assert!(
+        failure["hint"].as_str().unwrap().contains("--from"),
+        "{failure}"
+    );
     merge_refused(&repo, &tine, &["update", "work", "--fetch"], "usage", 2);
     merge_refused(
         &repo,
@@ -352,7 +409,10 @@ fn what_the_remote_has_is_fetched_first() {
     tine.new_fork("work");
     let failure = merge_refused(&repo, &tine, &["update", "work", "--fetch"], "usage", 2);
     assert!(
-        failure["message"].as_str().unwrap().contains("follows no branch"),
+        failure["message"]
+            .as_str()
+            .unwrap()
+            .contains("follows no branch"),
         "{failure}"
     );
     repo.git(&["fetch", "-q", "origin"]);
@@ -367,9 +427,14 @@ fn what_the_remote_has_is_fetched_first() {
     // The branch itself is its owner's to move.
     assert_ne!(repo.head(), there);
     let there = main_goes_on(&origin, "there again");
-    let done = told(&tine, 0, &["update", "work", "--fetch", "--from", "origin/main"]);
+    let done = told(
+        &tine,
+        0,
+        &["update", "work", "--fetch", "--from", "origin/main"],
+    );
     assert_eq!(done["after"], json!(there));
-    // A relative URL is meant from the top, wherever the command runs; a remote's name may have a slash.
+    // A relative URL is meant from the top, wherever the command runs; a remote's name may have a
+    // slash.
     repo.sh_in(
         repo.dir(),
         "ln -s \"$(git remote get-url origin)\" ../their && git remote set-url origin ../their",
@@ -416,7 +481,10 @@ fn a_resolver_is_asked_of_each_commit_that_is_made_again() {
         "second",
     );
     repo.sh_in(&dir, "sed -i 2s/.*/third/ list.txt");
-    repo.sh_in(repo.dir(), "sed -i 2s/.*/zwei/ list.txt; git commit -qam zwei");
+    repo.sh_in(
+        repo.dir(),
+        "sed -i 2s/.*/zwei/ list.txt; git commit -qam zwei",
+    );
     let command = resolver(
         &repo,
         "lines = lambda side: ask[side][0]['content']['text'].split('\\n')\n\
@@ -445,7 +513,10 @@ fn a_resolver_is_asked_of_each_commit_that_is_made_again() {
     };
     assert_eq!(second_line("tine/work~1"), "zwei+first");
     assert_eq!(second_line("tine/work"), "zwei+first+second");
-    assert_eq!(repo.sh_in(&dir, "sed -n 2p list.txt"), "zwei+first+second+third");
+    assert_eq!(
+        repo.sh_in(&dir, "sed -n 2p list.txt"),
+        "zwei+first+second+third"
+    );
     assert_agreement(&repo, &tine, "work", "M\tlist.txt");
 }
 
@@ -560,7 +631,10 @@ fn where_own_commits_begin_is_known_after_git_has_merged() {
     repo.git_in(&dir, &["rebase", "-q", "main"]);
     told(&tine, 7, &["update", "work", "--dry-run"]);
     told(&tine, 7, &["update", "work"]);
-    assert_eq!(each(&tine.json(&["log", "work"])["commits"], "summary"), ["own"]);
+    assert_eq!(
+        each(&tine.json(&["log", "work"])["commits"], "summary"),
+        ["own"]
+    );
     // The branch is rewritten: its old commits are not the fork's.
     repo.sh_in(repo.dir(), "git commit -q --amend -m 'said otherwise'");
     told(&tine, 0, &["update", "work", "--rebase"]);
@@ -569,7 +643,13 @@ fn where_own_commits_begin_is_known_after_git_has_merged() {
     // Git is in the middle of something.
     repo.sh_in(&dir, "git bisect start");
     main_goes_on(&repo, "neun");
-    merge_refused(&repo, &tine, &["update", "work"], "operation-in-progress", 3);
+    merge_refused(
+        &repo,
+        &tine,
+        &["update", "work"],
+        "operation-in-progress",
+        3,
+    );
     repo.sh_in(&dir, "git bisect reset 2> /dev/null");
     told(&tine, 0, &["update", "work"]);
 }
@@ -633,7 +713,10 @@ fn an_update_keeps_the_commits_of_a_branch_that_was_there_before() {
             assert!(log_of(&repo, "main..tine/w", "%s").contains("own"));
             assert_eq!(repo.git(&["merge-base", "main", "tine/w"]), repo.head());
             // What it was brought up to is no work of its own.
-            assert_eq!(tine.json(&["list"])["forks"][0]["fork_point"], json!(repo.head()));
+            assert_eq!(
+                tine.json(&["list"])["forks"][0]["fork_point"],
+                json!(repo.head())
+            );
         }
     }
 }
@@ -707,7 +790,9 @@ fn a_revert_goes_to_the_fork_point_as_an_update_moved_it() {
             "{way}"
         );
         assert!(
-            !repo.git_in(&dir, &["status", "--short"]).contains("list.txt"),
+            !repo
+                .git_in(&dir, &["status", "--short"])
+                .contains("list.txt"),
             "{way}"
         );
     }

@@ -16,7 +16,8 @@ fn project() -> TestRepo {
         "fn main() { println!(\"{}\", one::number() + two::number()) }\n",
     );
     for name in ["one", "two"] {
-        let manifest = format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
+        let manifest =
+            format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
         repo.write(&format!("{name}/Cargo.toml"), &manifest);
         repo.write(&format!("{name}/src/lib.rs"), library(1));
     }
@@ -36,7 +37,10 @@ fn age(repo: &TestRepo, secs: u64) {
         .lines()
     {
         // The repository's own first files may not be there any more.
-        if let Ok(file) = std::fs::File::options().write(true).open(repo.dir().join(path)) {
+        if let Ok(file) = std::fs::File::options()
+            .write(true)
+            .open(repo.dir().join(path))
+        {
             file.set_modified(then).unwrap();
         }
     }
@@ -45,7 +49,13 @@ fn age(repo: &TestRepo, secs: u64) {
 /// Where cargo and its toolchain are: the home of a test is its own.
 fn with_toolchain(command: &mut std::process::Command) {
     for (name, dir) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
-        let default = || Some(Path::new(&std::env::var_os("HOME")?).join(dir).into_os_string());
+        let default = || {
+            Some(
+                Path::new(&std::env::var_os("HOME")?)
+                    .join(dir)
+                    .into_os_string(),
+            )
+        };
         if let Some(value) = std::env::var_os(name).or_else(default) {
             command.env(name, value);
         }
@@ -55,13 +65,23 @@ fn with_toolchain(command: &mut std::process::Command) {
 fn build(repo: &TestRepo) -> String {
     let mut cargo = repo.command("cargo", repo.dir());
     with_toolchain(cargo.args(["build", "--offline"]));
-    run_with_timeout(&mut cargo).expect_success("cargo").error_text()
+    run_with_timeout(&mut cargo)
+        .expect_success("cargo")
+        .error_text()
 }
 
-/// Builds in a fork that stands at the main checkout's own path; the names of the crates that were compiled, and what the
-/// program says.
+/// Builds in a fork that stands at the main checkout's own path; the names of the crates that were
+/// compiled, and what the program says.
 fn build_in(tine: &Tine, fork: &str) -> (Vec<String>, String) {
-    let mut command = tine.command(&["exec", fork, "--at-origin", "--", "cargo", "build", "--offline"]);
+    let mut command = tine.command(&[
+        "exec",
+        fork,
+        "--at-origin",
+        "--",
+        "cargo",
+        "build",
+        "--offline",
+    ]);
     with_toolchain(&mut command);
     let told = run_with_timeout(&mut command)
         .expect_success("cargo")
@@ -100,12 +120,16 @@ fn a_fork_compiles_what_differs_from_the_main_checkout_and_nothing_else() {
         build_in(&tine, "child"),
         (vec!["sum".to_owned()], "11".to_owned())
     );
-    assert_eq!(build_in(&tine, "warm"), (vec![], "2".to_owned()), "its own way");
+    assert_eq!(
+        build_in(&tine, "warm"),
+        (vec![], "2".to_owned()),
+        "its own way"
+    );
 
     tine.ok(&["new", "before", "--carry", "target"]);
 
-    // What the main checkout built of files that no commit has must not get into a fork's program, whenever
-    // that was made.
+    // What the main checkout built of files that no commit has must not get into a fork's program,
+    // whenever that was made.
     repo.write("two/src/lib.rs", library(5));
     assert_eq!(build(&repo).matches("Compiling").count(), 2);
     let both = || vec!["sum".to_owned(), "two".to_owned()];

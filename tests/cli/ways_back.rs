@@ -109,12 +109,20 @@ fn what_happens_to_files_is_taken_back_as_the_message_says() {
     repo.git(&["branch", "topic"]);
     tine.ok(&["commit", "demo", "-m", "Mine"]);
     let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
-    go_back(&repo, &tine, &tine.ok(&["branch", "switch", "demo", "topic"]));
+    go_back(
+        &repo,
+        &tine,
+        &tine.ok(&["branch", "switch", "demo", "topic"]),
+    );
     assert_eq!(
         repo.git_in(&dir, &["symbolic-ref", "--short", "HEAD"]),
         "tine/demo"
     );
-    assert_eq!(repo.git_in(&dir, &["rev-parse", "HEAD"]), head, "branch switch");
+    assert_eq!(
+        repo.git_in(&dir, &["rev-parse", "HEAD"]),
+        head,
+        "branch switch"
+    );
     assert_eq!(content(&guide), "later\n");
 
     fs::write(&guide, "last\n").unwrap();
@@ -189,7 +197,10 @@ fn a_review_that_was_aborted_is_taken_up_again_with_its_resolutions() {
     tine.ok(&["resolve", "1", "same.txt", "--theirs"]);
     let before = tine.json(&["review", "show", "1"]);
     let said = tine.ok(&["review", "abort", "1"]);
-    assert_eq!(tine.json(&["review", "list"])["reviews"], serde_json::json!([]));
+    assert_eq!(
+        tine.json(&["review", "list"])["reviews"],
+        serde_json::json!([])
+    );
     repo.sh_in(
         repo.dir(),
         "git reflog expire --expire=now --all; git gc -q --prune=now",
@@ -214,7 +225,8 @@ fn a_patch_in_review_is_taken_up_again_too() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
-    let patch = "--- a/docs/guide.md\n+++ b/docs/guide.md\n@@ -1 +1 @@\n-nothing like it\n+patched\n";
+    let patch =
+        "--- a/docs/guide.md\n+++ b/docs/guide.md\n@@ -1 +1 @@\n-nothing like it\n+patched\n";
     let limit = Duration::from_secs(60);
     let output = run_with_timeout_of(
         &mut tine.command(&["apply", "demo", "-", "--review"]),
@@ -234,7 +246,9 @@ fn the_work_of_a_session_comes_back_as_the_message_says() {
     let tine = Tine::new(&repo);
     let started = tine.json(&["round", "start", "--agents", "coder"]);
     let dir = started["agents"][0]["seat"]["mount_dir"].as_str();
-    let dir = dir.unwrap_or_else(|| panic!("no seat: {started}")).to_owned();
+    let dir = dir
+        .unwrap_or_else(|| panic!("no seat: {started}"))
+        .to_owned();
     fs::write(Path::new(&dir).join("new.txt"), "new\n").unwrap();
     tine.ok(&["round", "finish"]);
     tine.fails(3, &["round", "clean"]);
@@ -276,11 +290,17 @@ fn a_cleaning_that_was_cut_off_names_what_it_had_dropped_when_it_is_done() {
         seats.iter().all(|seat| !ids(&seat["recover"]).is_empty()),
         "{cleaned}"
     );
-    let mut named: Vec<u64> = seats.iter().flat_map(|seat| ids(&seat["recover"])).collect();
+    let mut named: Vec<u64> = seats
+        .iter()
+        .flat_map(|seat| ids(&seat["recover"]))
+        .collect();
     named.sort_unstable();
     let entries = tine.json(&["recover"]);
     let entries = entries["entries"].as_array().unwrap();
-    let mut kept: Vec<u64> = entries.iter().filter_map(|entry| entry["id"].as_u64()).collect();
+    let mut kept: Vec<u64> = entries
+        .iter()
+        .filter_map(|entry| entry["id"].as_u64())
+        .collect();
     kept.sort_unstable();
     assert_eq!(named, kept, "{cleaned}");
 }

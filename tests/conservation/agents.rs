@@ -19,7 +19,8 @@ pub struct Agent<'w> {
     number: usize,
     /// Whether the private fork and the open one are mounted, as far as the agent knows.
     mounted: [bool; 2],
-    /// Git commands that failed and could not be aborted then: a daemon that was killed took the files away.
+    /// Git commands that failed and could not be aborted then: a daemon that was killed took the
+    /// files away.
     to_abort: Vec<(Fork, &'static str)>,
     /// Fork, name, and when it was about to be taken.
     snapshots: Vec<(Fork, String, Duration)>,
@@ -142,7 +143,13 @@ impl<'w> Agent<'w> {
             Step::SnapshotDelete(fork) => {
                 if let Some((snapshot, _)) = self.snapshot_of(fork)
                     && self
-                        .tine(&["snapshot", &self.name(fork), &snapshot, "--delete", "--force"])
+                        .tine(&[
+                            "snapshot",
+                            &self.name(fork),
+                            &snapshot,
+                            "--delete",
+                            "--force",
+                        ])
                         .done
                         .maybe()
                 {
@@ -161,10 +168,14 @@ impl<'w> Agent<'w> {
             }
             Step::Restore(fork) => {
                 if let Some((snapshot, taken)) = self.snapshot_of(fork)
-                    && self.tine(&["restore", &self.name(fork), &snapshot]).done.maybe()
+                    && self
+                        .tine(&["restore", &self.name(fork), &snapshot])
+                        .done
+                        .maybe()
                 {
                     self.takes_back(fork, |mark| mark.began >= taken);
-                    // Own work that was applied and committed since is in HEAD, and not in the files.
+                    // Own work that was applied and committed since is in HEAD, and not in the
+                    // files.
                     let mut undone = self.world.undone.lock().expect("no holder panics");
                     undone.insert((self.name(fork), self.dir()));
                 }
@@ -201,7 +212,13 @@ impl<'w> Agent<'w> {
             Step::HandoffImport => self.import_handoff(),
             Step::Recover(back) => self.recover(back),
             Step::PushAs(fork, agent) => {
-                drop(self.tine(&["push", &self.name(fork), "origin", "--as", &format!("o{agent}")]));
+                drop(self.tine(&[
+                    "push",
+                    &self.name(fork),
+                    "origin",
+                    "--as",
+                    &format!("o{agent}"),
+                ]));
             }
             Step::PushDelete(fork) => {
                 drop(self.tine(&["push", "--delete", &self.name(fork), "origin"]));
@@ -212,7 +229,9 @@ impl<'w> Agent<'w> {
             Step::Push(fork) => drop(self.tine(&["push", &self.name(fork), "origin"])),
             Step::Fetch => drop(self.tine(&["fetch", "origin"])),
             Step::InFork(git) => self.by_git(git),
-            Step::ForgetLast => drop(self.git_in(Fork::Private, &["reset", "-q", "--hard", "HEAD~1"])),
+            Step::ForgetLast => {
+                self.git_in(Fork::Private, &["reset", "-q", "--hard", "HEAD~1"]);
+            }
             other => panic!("no step of an agent's: {other:?}"),
         }
     }
@@ -251,7 +270,8 @@ impl<'w> Agent<'w> {
     }
 
     fn tine_with(&self, args: &[&str], input: &[u8]) -> Answer {
-        self.world.tine(self.number, self.world.repo.dir(), args, input)
+        self.world
+            .tine(self.number, self.world.repo.dir(), args, input)
     }
 
     fn git_in(&mut self, fork: Fork, args: &[&str]) -> bool {
@@ -277,8 +297,8 @@ impl<'w> Agent<'w> {
         let Some(output) = self.world.git_output(self.number, &dir, args) else {
             return false;
         };
-        // A merge that fails resets what is not committed, and brings it back from a stash that no ref names. Where the mount goes in
-        // between, git does not.
+        // A merge that fails resets what is not committed, and brings it back from a stash that no
+        // ref names. Where the mount goes in between, git does not.
         if output.error_text().contains("Index was not unstashed") {
             self.releases_uncommitted(fork, |_| true);
         }
@@ -295,7 +315,9 @@ impl<'w> Agent<'w> {
             Start::FromSnapshot => match self.snapshots.last() {
                 // It may be without the work of others, and others use open forks.
                 Some((Fork::Private, ..)) if fork == Fork::Open && self.is_exact() => return,
-                Some((of, snapshot, _)) => ("--from-fork", format!("{}@{snapshot}", self.name(*of))),
+                Some((of, snapshot, _)) => {
+                    ("--from-fork", format!("{}@{snapshot}", self.name(*of)))
+                }
                 None => ("", String::new()),
             },
             Start::FromRemote => ("--from-remote", format!("origin/{other}")),
@@ -335,7 +357,8 @@ impl<'w> Agent<'w> {
     }
 
     fn new_mark(&self, fork: Fork, kind: Kind, path: &str) -> MarkId {
-        self.world.mark(self.number, kind, Some(&self.name(fork)), path)
+        self.world
+            .mark(self.number, kind, Some(&self.name(fork)), path)
     }
 
     fn acknowledge(&self, id: MarkId, written: &io::Result<()>) {
@@ -353,7 +376,9 @@ impl<'w> Agent<'w> {
     fn write(&mut self, fork: Fork, by: By) {
         let id = self.new_mark(fork, Kind::File, "");
         let path = format!("{}/{}", self.dir(), word(id));
-        self.world.marks.change(id, |mark| mark.path.clone_from(&path));
+        self.world
+            .marks
+            .change(id, |mark| mark.path.clone_from(&path));
         let text = format!("{}\n", word(id));
         let name = self.name(fork);
         let written = match by {
@@ -361,8 +386,12 @@ impl<'w> Agent<'w> {
                 fs::create_dir_all(root.join(&path).parent().expect("it has one"))?;
                 fs::write(root.join(&path), &text)
             }),
-            By::Command => done(&self.tine_with(&["write", &name, &path, "--parents"], text.as_bytes())),
-            By::Tool => done(&self.tine_with(&["tool", "--fork", &name, "write", &path], text.as_bytes())),
+            By::Command => {
+                done(&self.tine_with(&["write", &name, &path, "--parents"], text.as_bytes()))
+            }
+            By::Tool => {
+                done(&self.tine_with(&["tool", "--fork", &name, "write", &path], text.as_bytes()))
+            }
             By::Exec => {
                 let line = format!("mkdir -p {} && echo {} > {path}", self.dir(), word(id));
                 done(&self.tine(&["exec", &name, "--", "sh", "-c", &line]))
@@ -393,7 +422,10 @@ impl<'w> Agent<'w> {
                 "tool", "--fork", &name, "edit", &path, "--old", &old, "--new", &new,
             ])),
             By::Exec => {
-                let line = format!("sed -i 's/^{old}/{new}/' {path} && grep -q {} {path}", word(id));
+                let line = format!(
+                    "sed -i 's/^{old}/{new}/' {path} && grep -q {} {path}",
+                    word(id)
+                );
                 done(&self.tine(&["tool", "--fork", &name, "run", "--shell", &line]))
             }
             By::Mcp => {
@@ -458,9 +490,9 @@ impl<'w> Agent<'w> {
                 Done::No | Done::Perhaps => Done::Perhaps,
             },
             By::Mcp => {
-                let deleted = self
-                    .world
-                    .mcp(self.number, &name, "delete_file", &json!({"path": path}));
+                let deleted =
+                    self.world
+                        .mcp(self.number, &name, "delete_file", &json!({"path": path}));
                 match deleted {
                     Ok(()) => Done::Yes,
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => Done::No,
@@ -488,7 +520,14 @@ impl<'w> Agent<'w> {
         act(&entered.path())
     }
 
-    fn merge(&mut self, from: Source, into: Target, conflicts: Conflicts, uncommitted: bool, delete: bool) {
+    fn merge(
+        &mut self,
+        from: Source,
+        into: Target,
+        conflicts: Conflicts,
+        uncommitted: bool,
+        delete: bool,
+    ) {
         let source = match from {
             Source::Own(fork) => self.name(fork),
             Source::OpenOf(agent) => format!("o{agent}"),
@@ -502,7 +541,9 @@ impl<'w> Agent<'w> {
         };
         let target = match (self.target(into), from) {
             // A branch came from nowhere.
-            (None, Source::Main | Source::Shared(_) | Source::BranchOf(_)) => self.target(Target::Main),
+            (None, Source::Main | Source::Shared(_) | Source::BranchOf(_)) => {
+                self.target(Target::Main)
+            }
             (target, _) => target,
         };
         let mut args = vec!["merge", &source];
@@ -510,7 +551,9 @@ impl<'w> Agent<'w> {
             args.extend(["--into", target]);
         }
         args.extend(words_of(conflicts));
-        args.extend((uncommitted && self.world.asks_for_uncommitted).then_some("--with-uncommitted"));
+        args.extend(
+            (uncommitted && self.world.asks_for_uncommitted).then_some("--with-uncommitted"),
+        );
         args.extend(delete.then_some("--delete"));
         let answer = self.tine(&args);
         if let Source::Own(fork) = from
@@ -557,7 +600,12 @@ impl<'w> Agent<'w> {
         let review = self.tine(&["review", "show", &id]).value;
         for conflict in review["conflicts"].as_array().into_iter().flatten() {
             if let Some(path) = conflict["path"].as_str() {
-                self.tine(&["resolve", &id, path, if ours { "--ours" } else { "--theirs" }]);
+                self.tine(&[
+                    "resolve",
+                    &id,
+                    path,
+                    if ours { "--ours" } else { "--theirs" },
+                ]);
             }
         }
         self.tine(&["review", "commit", &id]);
@@ -566,8 +614,17 @@ impl<'w> Agent<'w> {
     /// The commit at the tip of the other fork's branch, as a patch.
     fn apply(&mut self, fork: Fork) {
         let other = self.name(Agent::other(fork));
-        let args = ["show", "--binary", "--format=", &format!("tine/{other}"), "--"];
-        let Some(output) = self.world.git_output(self.number, self.world.repo.dir(), &args) else {
+        let args = [
+            "show",
+            "--binary",
+            "--format=",
+            &format!("tine/{other}"),
+            "--",
+        ];
+        let Some(output) = self
+            .world
+            .git_output(self.number, self.world.repo.dir(), &args)
+        else {
             return;
         };
         if output.status.success() && !output.stdout.is_empty() {
@@ -592,13 +649,20 @@ impl<'w> Agent<'w> {
         let name = self.name(fork);
         match git {
             Git::Rebase => {
-                if !self.git_in(fork, &["rebase", "-q", "main"]) && !self.git_in(fork, &["rebase", "--abort"])
+                if !self.git_in(fork, &["rebase", "-q", "main"])
+                    && !self.git_in(fork, &["rebase", "--abort"])
                 {
                     self.to_abort.push((fork, "rebase"));
                 }
             }
             Git::Merge => {
-                let args = ["merge", "-q", "-m", &format!("{name}'s merge, by git"), "main"];
+                let args = [
+                    "merge",
+                    "-q",
+                    "-m",
+                    &format!("{name}'s merge, by git"),
+                    "main",
+                ];
                 if !self.git_in(fork, &args) && !self.git_in(fork, &["merge", "--abort"]) {
                     self.to_abort.push((fork, "merge"));
                 }
@@ -633,7 +697,10 @@ impl<'w> Agent<'w> {
     fn import_handoff(&mut self) {
         let branch = format!("main..tine/{}", self.name(Fork::Private));
         let args = ["format-patch", "--stdout", "--binary", &branch];
-        let Some(output) = self.world.git_output(self.number, self.world.repo.dir(), &args) else {
+        let Some(output) = self
+            .world
+            .git_output(self.number, self.world.repo.dir(), &args)
+        else {
             return;
         };
         if output.status.success() && !output.stdout.is_empty() {
@@ -669,7 +736,9 @@ impl<'w> Agent<'w> {
         }
         let id = self.new_mark(fork, Kind::File, "");
         let path = format!("{}/{}", self.dir(), word(id));
-        self.world.marks.change(id, |mark| mark.path.clone_from(&path));
+        self.world
+            .marks
+            .change(id, |mark| mark.path.clone_from(&path));
         let written = self.world.place(&self.name(fork)).and_then(|place| {
             let path = place.path().join(&path);
             fs::create_dir_all(path.parent().expect("it has one"))?;

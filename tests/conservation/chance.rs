@@ -1,7 +1,9 @@
 //! The making of plans: what each actor does, of a seed.
 
 use crate::number;
-use crate::plan::{Actor, Back, By, Conflicts, Fork, Git, Plan, Policy, Role, Source, Start, Step, Target};
+use crate::plan::{
+    Actor, Back, By, Conflicts, Fork, Git, Plan, Policy, Role, Source, Start, Step, Target,
+};
 use crate::support::Random;
 
 /// How large plans are.
@@ -87,12 +89,19 @@ impl Plan {
         }
         let mut number = agents;
         let mut add = |role, steps| {
-            actors.push(Actor { role, number, steps });
+            actors.push(Actor {
+                role,
+                number,
+                steps,
+            });
             number += 1;
         };
         add(Role::User, user);
         let each = shape.chapters * CHAPTER;
-        add(Role::Editor, (0..each).map(|_| editor(&mut random)).collect());
+        add(
+            Role::Editor,
+            (0..each).map(|_| editor(&mut random)).collect(),
+        );
         add(Role::Rounds, rounds(&mut random, each / 2));
         add(Role::Keeper, keeper(&mut random, each / 2));
         Plan(actors)
@@ -304,7 +313,8 @@ fn agent(random: &mut Random, agents: u64) -> Step {
         49 | 50 => Step::Mount(fork),
         51 => Step::Delete(fork, random.below(2) == 0),
         52..=54 => match start(random, agents) {
-            // git in a private fork throws commits of its branch away, which nobody else may have then.
+            // git in a private fork throws commits of its branch away, which nobody else may have
+            // then.
             start @ Start::OnBranch(_) => Step::New(Fork::Open, start),
             start => Step::New(fork, start),
         },
@@ -331,7 +341,10 @@ fn agent(random: &mut Random, agents: u64) -> Step {
         95 => Step::Redo(fork),
         _ => {
             use Git::{Amend, Merge, Rebase, ResetHard, SwitchBack, SwitchToNew};
-            Step::InFork([Rebase, Merge, ResetHard, Amend, SwitchToNew, SwitchBack][random.below(6) as usize])
+            Step::InFork(
+                [Rebase, Merge, ResetHard, Amend, SwitchToNew, SwitchBack]
+                    [random.below(6) as usize],
+            )
         }
     }
 }

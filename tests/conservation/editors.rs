@@ -1,4 +1,5 @@
-//! A person with an editor that is connected to tine, and an agent that writes to the file which is open there.
+//! A person with an editor that is connected to tine, and an agent that writes to the file which is
+//! open there.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -131,7 +132,8 @@ impl<'w> Editor<'w> {
     }
 
     fn tine(&self, args: &[&str]) -> crate::world::Answer {
-        self.world.tine(self.number, self.world.repo.dir(), args, b"")
+        self.world
+            .tine(self.number, self.world.repo.dir(), args, b"")
     }
 
     fn make(&mut self) -> bool {
@@ -152,8 +154,11 @@ impl<'w> Editor<'w> {
     fn ask(&mut self, message: Value) -> Option<Value> {
         let text = message.to_string();
         let answer = self.connection.as_mut()?.ask(message);
-        let shown = answer.as_ref().map_or("no answer".to_owned(), Value::to_string);
-        self.world.say(self.number, &format!("buffer {text}: {shown}"));
+        let shown = answer
+            .as_ref()
+            .map_or("no answer".to_owned(), Value::to_string);
+        self.world
+            .say(self.number, &format!("buffer {text}: {shown}"));
         if answer.is_none() {
             self.connection = None;
         }
@@ -229,7 +234,8 @@ impl<'w> Editor<'w> {
         }
     }
 
-    /// The whole text, whatever version the daemon has; where a new daemon knows of nothing, the buffer is opened anew.
+    /// The whole text, whatever version the daemon has; where a new daemon knows of nothing, the
+    /// buffer is opened anew.
     fn send_text(&mut self) {
         let Some(text) = self.text.clone() else {
             return;
@@ -250,7 +256,10 @@ impl<'w> Editor<'w> {
         let mut open = self.message("open");
         open["text"] = json!(text);
         open["saved"] = json!(false);
-        if let Some(version) = self.ask(open).and_then(|answer| answer["ok"]["version"].as_u64()) {
+        if let Some(version) = self
+            .ask(open)
+            .and_then(|answer| answer["ok"]["version"].as_u64())
+        {
             self.version = version;
         }
     }
@@ -259,14 +268,18 @@ impl<'w> Editor<'w> {
         let Some(text) = &mut self.text else {
             return;
         };
-        let id = self
-            .world
-            .mark(self.number, Kind::Typed, Some(&format!("e{}", self.number)), FILE);
+        let id = self.world.mark(
+            self.number,
+            Kind::Typed,
+            Some(&format!("e{}", self.number)),
+            FILE,
+        );
         self.lines += 1;
         let line = format!("line {}:", self.lines % (LINES / 2));
         match text.contains(&line) {
             true => *text = text.replacen(&line, &format!("{line} {}", word(id)), 1),
-            // A daemon that is killed while a file is written leaves as much of it as it had been given.
+            // A daemon that is killed while a file is written leaves as much of it as it had been
+            // given.
             false => text.push_str(&format!("{line} {}\n", word(id))),
         }
         self.typed.push(id);
@@ -331,7 +344,8 @@ impl<'w> Editor<'w> {
         let Ok(root) = self.world.entered(&self.fork()) else {
             return;
         };
-        // An editor asks before it writes over a file that somebody else has changed: here it reads again, and goes on.
+        // An editor asks before it writes over a file that somebody else has changed: here it reads
+        // again, and goes on.
         let on_disk = fs::read_to_string(root.path().join(&path)).unwrap_or_default();
         if has_foreign(&on_disk, &text) {
             self.world
@@ -360,8 +374,9 @@ impl<'w> Editor<'w> {
         self.ask(save);
     }
 
-    /// Saves until it works: an editor that cannot write says so, and its person, who has the text, does not leave the file cut off. What
-    /// the next daemon has brought into the file of an agent's it does not write over.
+    /// Saves until it works: an editor that cannot write says so, and its person, who has the text,
+    /// does not leave the file cut off. What the next daemon has brought into the file of an
+    /// agent's it does not write over.
     fn save_again(&self, text: &str) -> bool {
         for _ in 0..20 {
             self.tine(&["mount", &self.fork()]);
@@ -399,7 +414,8 @@ impl<'w> Editor<'w> {
             .world
             .tine(self.number, self.world.repo.dir(), &args, text.as_bytes());
         if answer.done == Done::Yes {
-            // What its older text lacks it has taken out itself; of a file that nobody has open, all: it is replaced.
+            // What its older text lacks it has taken out itself; of a file that nobody has open,
+            // all: it is replaced.
             let is_taken_out = |kind| match kind {
                 Kind::Line => true,
                 Kind::Typed => self.text.is_none(),

@@ -9,10 +9,11 @@ pub type MarkId = usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A file of its own with a name of its own, which no merge can bring into conflict. So no commit and no view
-    /// may lack it where what it follows had it.
+    /// A file of its own with a name of its own, which no merge can bring into conflict. So no
+    /// commit and no view may lack it where what it follows had it.
     File,
-    /// A word in a line of a file that others change, too. A strategy or a resolution may leave it out of a tip, not out of history.
+    /// A word in a line of a file that others change, too. A strategy or a resolution may leave it
+    /// out of a tip, not out of history.
     Line,
     /// A file in the scratch directory of a round's seat.
     Scratch,
@@ -33,7 +34,8 @@ pub struct Mark {
     pub acknowledged: bool,
     /// Its actor let it go: it need not be anywhere.
     pub released: bool,
-    /// Its actor took its fork back to an earlier state: views and tips may lack it, but it must still be kept somewhere.
+    /// Its actor took its fork back to an earlier state: views and tips may lack it, but it must
+    /// still be kept somewhere.
     pub taken_back: bool,
 }
 
@@ -67,7 +69,11 @@ impl Marks {
 
     /// The newest mark that `which` picks.
     pub fn newest(&self, which: impl Fn(&Mark) -> bool) -> Option<MarkId> {
-        self.0.lock().expect("no holder panics").iter().rposition(which)
+        self.0
+            .lock()
+            .expect("no holder panics")
+            .iter()
+            .rposition(which)
     }
 }
 

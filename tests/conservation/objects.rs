@@ -80,7 +80,9 @@ impl Objects {
             }
         }
         let found = Rc::new(found);
-        self.in_trees.borrow_mut().insert(tree.clone(), found.clone());
+        self.in_trees
+            .borrow_mut()
+            .insert(tree.clone(), found.clone());
         found
     }
 

@@ -156,13 +156,15 @@ impl Judge<'_> {
             marks: in_directory(world.repo.dir()),
             head: Some(world.repo.head()),
         }];
-        // A fork that went back with `--exact`, and was unmounted, may not have been handed over, and is whole.
+        // A fork that went back with `--exact`, and was unmounted, may not have been handed over,
+        // and is whole.
         let is_told = |trouble: &Value| trouble["code"] == "takes-back";
         if list["damaged"]
             .as_array()
             .is_some_and(|damaged| !damaged.iter().all(is_told))
         {
-            self.failures.push(Failure::Broken(format!("tine list: {list}")));
+            self.failures
+                .push(Failure::Broken(format!("tine list: {list}")));
         }
         for fork in list["forks"].as_array().into_iter().flatten() {
             let name = fork["name"].as_str().expect("a name");
@@ -218,7 +220,8 @@ impl Judge<'_> {
         }
         let missing = |kept: &BTreeSet<MarkId>, marks: &[Mark]| -> BTreeSet<MarkId> {
             let all = marks.iter().enumerate();
-            let missing = all.filter(|(id, mark)| mark.acknowledged && !mark.released && !kept.contains(id));
+            let missing =
+                all.filter(|(id, mark)| mark.acknowledged && !mark.released && !kept.contains(id));
             missing.map(|(id, _)| id).collect()
         };
         type Look<'j, 'w> = fn(&mut Judge<'w>, &[View], &[Value]) -> BTreeSet<MarkId>;
@@ -234,7 +237,8 @@ impl Judge<'_> {
         }
         for id in missing(&kept, &self.marks) {
             let told = self.told(id);
-            self.failures.push(Failure::Lost(format!("{told} is nowhere")));
+            self.failures
+                .push(Failure::Lost(format!("{told} is nowhere")));
         }
         let must_follow = |id: &MarkId| {
             let mark = &self.marks[*id];
@@ -244,10 +248,13 @@ impl Judge<'_> {
         let is_undone = |fork: &str, id: MarkId| {
             let path = Path::new(&self.marks[id].path);
             let is_back = fork.starts_with("back");
-            let is_it = |(of, undone): &(String, String)| (of == fork || is_back) && path.starts_with(undone);
+            let is_it = |(of, undone): &(String, String)| {
+                (of == fork || is_back) && path.starts_with(undone)
+            };
             undone.iter().any(is_it)
         };
-        // Who goes back past the work of others with `--exact` lacks it, wherever that is merged. What `main` had it still has.
+        // Who goes back past the work of others with `--exact` lacks it, wherever that is merged.
+        // What `main` had it still has.
         let exact = self.world.exact.lock().expect("no holder panics").clone();
         let main = [repo.git(&["rev-parse", "refs/heads/main"])];
         let (in_main, was_in_main) = (objects.in_commit(&main[0]), objects.reached(&main));
@@ -344,7 +351,10 @@ impl Judge<'_> {
                 None => self.world.repo.try_sh_in(self.world.repo.dir(), first),
             };
             // Somebody's files are at its place, and the refusal says what then.
-            if answer.error_text().contains("another place with `--at DIR`") {
+            if answer
+                .error_text()
+                .contains("another place with `--at DIR`")
+            {
                 let place = self.world.repo.root().join(format!("at-{}", entry["id"]));
                 let args = first.split(' ').skip(1).chain(["--at"]);
                 let args = args.chain(place.to_str()).collect::<Vec<_>>();
@@ -371,7 +381,10 @@ impl Judge<'_> {
         let value: Value = serde_json::from_slice(&answer.stdout).unwrap_or(Value::Null);
         let mut found = BTreeSet::new();
         if let Some(commit) = value["commit"].as_str() {
-            let history = self.world.repo.git(&["log", "-p", "-m", "--format=", commit]);
+            let history = self
+                .world
+                .repo
+                .git(&["log", "-p", "-m", "--format=", commit]);
             found.extend(words_in(history.as_bytes()));
         }
         if let Some(dir) = value["fork"]["mount_dir"].as_str() {
@@ -390,8 +403,9 @@ impl Judge<'_> {
     ) -> BTreeSet<MarkId> {
         if !is_there {
             let text = answer.error_text();
-            self.failures
-                .push(Failure::Broken(format!("{what} does not come back: {text}")));
+            self.failures.push(Failure::Broken(format!(
+                "{what} does not come back: {text}"
+            )));
         }
         found
     }
@@ -400,10 +414,21 @@ impl Judge<'_> {
         let tine = self.world.tine;
         let mut found = BTreeSet::new();
         for entry in entries {
-            for (number, snapshot) in entry["snapshots"].as_array().into_iter().flatten().enumerate() {
+            for (number, snapshot) in entry["snapshots"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .enumerate()
+            {
                 let (id, snapshot) = (entry["id"].to_string(), snapshot["name"].as_str());
                 let name = format!("look-back-{id}-{number}");
-                let made = tine.run(&["recover", &id, &name, "--snapshot", snapshot.unwrap_or_default()]);
+                let made = tine.run(&[
+                    "recover",
+                    &id,
+                    &name,
+                    "--snapshot",
+                    snapshot.unwrap_or_default(),
+                ]);
                 let marks = in_directory(Path::new(&made.text()));
                 found.extend(self.looked_at(entry, made.status.success(), &made, marks));
                 tine.run(&["delete", &name, "--force"]);
@@ -436,8 +461,10 @@ impl Judge<'_> {
             .map(|view| tine.json(&["snapshots", &view.name]));
         let names = lists.flat_map(|list| {
             let snapshots = list["snapshots"].as_array().cloned().unwrap_or_default();
-            let text = |snapshot: &Value, key: &str| snapshot[key].as_str().unwrap_or_default().to_owned();
-            let name = move |snapshot| format!("{}@{}", text(&snapshot, "fork"), text(&snapshot, "name"));
+            let text =
+                |snapshot: &Value, key: &str| snapshot[key].as_str().unwrap_or_default().to_owned();
+            let name =
+                move |snapshot| format!("{}@{}", text(&snapshot, "fork"), text(&snapshot, "name"));
             snapshots.into_iter().map(name).collect::<Vec<_>>()
         });
         for (number, from) in names.enumerate() {

@@ -1,7 +1,8 @@
-//! Plans: the steps of all actors, made ahead from a seed, so that a run can be repeated and made smaller.
+//! Plans: the steps of all actors, made ahead from a seed, so that a run can be repeated and made
+//! smaller.
 //!
-//! A step names things by small numbers and roles; what they are is found when it is carried out. So steps can be left out,
-//! and the rest still means the same.
+//! A step names things by small numbers and roles; what they are is found when it is carried out.
+//! So steps can be left out, and the rest still means the same.
 
 use std::fmt::{self, Display};
 
@@ -182,7 +183,8 @@ pub enum Step {
     /// Unmounts the fork, and writes a file to the place where it was mounted.
     Stray(Fork),
     InFork(Git),
-    /// Loses the last commit of the private fork, to show that it is noticed; in no plan that is made of a seed.
+    /// Loses the last commit of the private fork, to show that it is noticed; in no plan that is
+    /// made of a seed.
     ForgetLast,
 
     // The person in the main checkout.
@@ -258,7 +260,12 @@ impl Plan {
 impl Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "let plan = Plan(vec![")?;
-        for Actor { role, number, steps } in &self.0 {
+        for Actor {
+            role,
+            number,
+            steps,
+        } in &self.0
+        {
             writeln!(
                 f,
                 "    Actor {{ role: Role::{role:?}, number: {number}, steps: vec!["
@@ -292,7 +299,9 @@ fn rust(step: &Step) -> String {
             rebase,
             conflicts,
         } => {
-            format!("Update {{ fork: {fork:?}, rebase: {rebase}, conflicts: Conflicts::{conflicts:?} }}")
+            format!(
+                "Update {{ fork: {fork:?}, rebase: {rebase}, conflicts: Conflicts::{conflicts:?} }}"
+            )
         }
         Step::HandoffApply(target) => format!("HandoffApply(Target::{target:?})"),
         Step::RestorePath(fork, back) => format!("RestorePath({fork:?}, Back::{back:?})"),

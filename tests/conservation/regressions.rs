@@ -154,6 +154,10 @@ fn the_oracle_sees_what_is_lost() {
         ForgetLast,
     ];
     let outcome = run(&Plan(vec![agent(0, steps)]));
-    let kinds: Vec<&str> = outcome.failures.iter().map(|failure| failure.kind()).collect();
+    let kinds: Vec<&str> = outcome
+        .failures
+        .iter()
+        .map(|failure| failure.kind())
+        .collect();
     assert_eq!(kinds, ["lost", "reversed"], "{}", outcome.trace);
 }

@@ -37,7 +37,11 @@ impl<'w> Rounds<'w> {
             Step::RoundPresent => drop(self.round(&["present", "--winner", "x"])),
             Step::RoundMerge => drop(self.round(&["merge", "--agents", AGENTS, "--into", "main"])),
             Step::RoundClean(force) => {
-                let args: &[&str] = if force { &["clean", "--force"] } else { &["clean"] };
+                let args: &[&str] = if force {
+                    &["clean", "--force"]
+                } else {
+                    &["clean"]
+                };
                 if self.round(args).done.maybe() && force {
                     let own = self.number;
                     self.world.marks.change_where(
@@ -56,14 +60,16 @@ impl<'w> Rounds<'w> {
 
     fn round(&self, args: &[&str]) -> Answer {
         let args = [&["round"], args].concat();
-        self.world.tine(self.number, self.world.repo.dir(), &args, b"")
+        self.world
+            .tine(self.number, self.world.repo.dir(), &args, b"")
     }
 
     /// A program writes in an agent's seat.
     fn write(&self, agent: u8, kind: Kind) {
         let shown = self.round(&["show"]).value;
         let seat = &shown["agents"][usize::from(agent)]["seat"];
-        let (Some(fork), true) = (seat["fork"].as_str(), seat["mounted"] == Value::Bool(true)) else {
+        let (Some(fork), true) = (seat["fork"].as_str(), seat["mounted"] == Value::Bool(true))
+        else {
             return;
         };
         let id = self.world.mark(self.number, kind, Some(fork), "");

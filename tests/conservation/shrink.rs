@@ -18,7 +18,9 @@ pub fn report(plan: &Plan, first: Outcome) -> ! {
     let default = if soaking() { 30 } else { 3 };
     let minutes = number("TINE_CONSERVATION_SHRINK_MINUTES").unwrap_or(default);
     if minutes > 0 {
-        let again = (0..ATTEMPTS).filter(|_| fails(plan, kind).is_some()).count();
+        let again = (0..ATTEMPTS)
+            .filter(|_| fails(plan, kind).is_some())
+            .count();
         eprintln!("{kind}: {again} of {ATTEMPTS} further runs of the plan fail as well");
     }
     let deadline = Instant::now() + Duration::from_secs(minutes * 60);
@@ -28,7 +30,12 @@ pub fn report(plan: &Plan, first: Outcome) -> ! {
 }
 
 fn fails(plan: &Plan, kind: &str) -> Option<Outcome> {
-    Some(run(plan)).filter(|outcome| outcome.failures.iter().any(|failure| failure.kind() == kind))
+    Some(run(plan)).filter(|outcome| {
+        outcome
+            .failures
+            .iter()
+            .any(|failure| failure.kind() == kind)
+    })
 }
 
 /// Leaves out actors, then steps: first many at a time, then single ones.

@@ -24,7 +24,9 @@ impl<'w> User<'w> {
             Step::MainWrite => {
                 let id = self.world.mark(self.number, Kind::File, None, "");
                 let path = format!("u/{}", word(id));
-                self.world.marks.change(id, |mark| mark.path.clone_from(&path));
+                self.world
+                    .marks
+                    .change(id, |mark| mark.path.clone_from(&path));
                 self.touches(&path);
                 let written = fs::create_dir_all(dir.join("u"))
                     .and_then(|()| fs::write(dir.join(&path), format!("{}\n", word(id))));
@@ -47,7 +49,10 @@ impl<'w> User<'w> {
             Step::MainRemove => {
                 let own = |path: &str| dir.join(path).exists();
                 let newest = self.world.marks.newest(|mark| {
-                    mark.actor == self.number && mark.kind == Kind::File && !mark.released && own(&mark.path)
+                    mark.actor == self.number
+                        && mark.kind == Kind::File
+                        && !mark.released
+                        && own(&mark.path)
                 });
                 if let Some(id) = newest {
                     let path = self.world.marks.get(id).path;
@@ -68,7 +73,8 @@ impl<'w> User<'w> {
                     true => self.git(&["add", "-A"]),
                     false => self.git(&["add", "-A", "u", "shared"]),
                 };
-                if staged && self.git(&["commit", "-q", "-m", "the person's"]) && touched.is_some() {
+                if staged && self.git(&["commit", "-q", "-m", "the person's"]) && touched.is_some()
+                {
                     self.settle(Some(BTreeSet::new()));
                 }
             }
@@ -108,11 +114,14 @@ impl<'w> User<'w> {
     }
 
     fn git_alone(&self, args: &[&str]) -> bool {
-        self.world.git_alone(self.number, self.world.repo.dir(), args)
+        self.world
+            .git_alone(self.number, self.world.repo.dir(), args)
     }
 
     fn acknowledge(&self, id: MarkId, written: bool) {
-        self.world.marks.change(id, |mark| mark.acknowledged = written);
+        self.world
+            .marks
+            .change(id, |mark| mark.acknowledged = written);
         self.world
             .say(self.number, &format!("{} written: {written}", word(id)));
         if !written {

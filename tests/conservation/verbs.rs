@@ -81,7 +81,10 @@ const VERBS: [(&str, Played); 102] = [
     ("buffer merge", By(&["BufferMerge"])),
     ("buffer serve", By(&["OpenFile", "Type", "Save"])),
     ("log", Not(LOOKS)),
-    ("snapshot", By(&["Snapshot", "SnapshotDelete", "SnapshotEdited"])),
+    (
+        "snapshot",
+        By(&["Snapshot", "SnapshotDelete", "SnapshotEdited"]),
+    ),
     ("snapshots", ByOracle),
     ("restore", By(&["Restore", "RestorePath", "RestoreExact"])),
     ("reset", By(&["Reset"])),

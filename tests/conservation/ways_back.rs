@@ -11,7 +11,12 @@ use crate::plan::{Back, Fork};
 use crate::world::{Answer, Done};
 
 impl Agent<'_> {
-    pub(super) fn change_own(&self, fork: Fork, which: impl Fn(&Mark) -> bool, change: impl Fn(&mut Mark)) {
+    pub(super) fn change_own(
+        &self,
+        fork: Fork,
+        which: impl Fn(&Mark) -> bool,
+        change: impl Fn(&mut Mark),
+    ) {
         let name = self.name(fork);
         let is_own = |mark: &Mark| mark.actor == self.number && mark.fork.as_ref() == Some(&name);
         self.world
@@ -43,8 +48,12 @@ impl Agent<'_> {
     /// Marks in the commit that a fork stands on.
     pub(super) fn in_head(&self, name: &str) -> BTreeSet<MarkId> {
         let git_dir = format!("--git-dir=.git/worktrees/{name}");
-        let args = [&git_dir, "grep", "-o", "-h", "-E", "m[0-9]+z", "HEAD", "--", "."];
-        let output = self.world.git_output(self.number, self.world.repo.dir(), &args);
+        let args = [
+            &git_dir, "grep", "-o", "-h", "-E", "m[0-9]+z", "HEAD", "--", ".",
+        ];
+        let output = self
+            .world
+            .git_output(self.number, self.world.repo.dir(), &args);
         output.map_or_else(BTreeSet::new, |output| words_in(&output.stdout))
     }
 
@@ -54,7 +63,8 @@ impl Agent<'_> {
         exact.contains_key(&self.number)
     }
 
-    /// A point to go back to, and from when on own work is not in it; without one: the point may lack any of it.
+    /// A point to go back to, and from when on own work is not in it; without one: the point may
+    /// lack any of it.
     pub(super) fn point(&self, fork: Fork, back: Back) -> Option<(String, Option<Duration>)> {
         Some(match back {
             Back::Snapshot => {
@@ -96,14 +106,19 @@ impl Agent<'_> {
         }
     }
 
-    /// The private fork, as it was when a snapshot was taken: what others have done since is in HEAD, and not in its files.
+    /// The private fork, as it was when a snapshot was taken: what others have done since is in
+    /// HEAD, and not in its files.
     pub(super) fn restore_exact(&mut self) {
         let fork = Fork::Private;
         let name = self.name(fork);
         let Some((snapshot, taken)) = self.snapshot_of(fork) else {
             return;
         };
-        if !self.tine(&["restore", &name, &snapshot, "--exact"]).done.maybe() {
+        if !self
+            .tine(&["restore", &name, &snapshot, "--exact"])
+            .done
+            .maybe()
+        {
             return;
         }
         self.takes_back(fork, |mark| mark.began >= taken);
@@ -118,7 +133,8 @@ impl Agent<'_> {
         exact.entry(self.number).or_default().extend(lacks);
     }
 
-    /// Brings an entry back by the command that `tine recover` tells, as a fork or branch of another name where its own is taken.
+    /// Brings an entry back by the command that `tine recover` tells, as a fork or branch of
+    /// another name where its own is taken.
     pub(super) fn recover(&mut self, back: u8) {
         if self.recovered.len() > 1 {
             let name = self.recovered.remove(0);
@@ -147,7 +163,8 @@ impl Agent<'_> {
                 && way_back.ends_with(char::is_numeric)
         });
         let mut answer = self.tine(&args);
-        if answer.value["error"]["code"] == "fork-exists" || answer.value["error"]["code"] == "branch-exists"
+        if answer.value["error"]["code"] == "fork-exists"
+            || answer.value["error"]["code"] == "branch-exists"
         {
             // One that is named already met somebody who made the same branch.
             if !args.contains(&name.as_str()) {
@@ -205,5 +222,8 @@ fn is_at_or_below(dir: &Value, path: &str) -> bool {
     let Some(dir) = dir.as_str() else {
         return false;
     };
-    path == dir || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
+    path == dir
+        || path
+            .strip_prefix(dir)
+            .is_some_and(|rest| rest.starts_with('/'))
 }

@@ -61,17 +61,20 @@ pub struct World<'r> {
     pub repo: &'r TestRepo,
     pub tine: &'r Tine<'r>,
     pub marks: Marks,
-    /// Forks in which somebody took an operation back, and the paths that it was about; an empty one stands for all. HEAD may
-    /// have those as they were.
+    /// Forks in which somebody took an operation back, and the paths that it was about; an empty
+    /// one stands for all. HEAD may have those as they were.
     pub undone: Mutex<BTreeSet<(String, String)>>,
-    /// What the files of agents' private forks lack of HEAD because they went back past it with `--exact`.
+    /// What the files of agents' private forks lack of HEAD because they went back past it with
+    /// `--exact`.
     pub exact: Mutex<BTreeMap<usize, BTreeSet<MarkId>>>,
     /// Held by who works in the clone.
     pub colleague: Mutex<()>,
-    /// Paths that the person in the main checkout has touched and not committed; none when that is not known.
+    /// Paths that the person in the main checkout has touched and not committed; none when that is
+    /// not known.
     pub touched_in_main: Mutex<Option<BTreeSet<String>>>,
-    /// Held alone by a command of git's in the main checkout that looks at a branch before it locks anything (`switch`,
-    /// `merge`, `stash`): one who moves the branch meanwhile is undone, by git itself, too.
+    /// Held alone by a command of git's in the main checkout that looks at a branch before it locks
+    /// anything (`switch`, `merge`, `stash`): one who moves the branch meanwhile is undone, by git
+    /// itself, too.
     git_alone: RwLock<()>,
     /// `tine merge` takes uncommitted work into a branch only when it is told to.
     pub asks_for_uncommitted: bool,
@@ -88,7 +91,8 @@ pub struct World<'r> {
 impl<'r> World<'r> {
     pub fn new(repo: &'r TestRepo, tine: &'r Tine<'r>, plan: &Plan) -> World<'r> {
         for file in 0..SHARED_FILES {
-            let lines = (0..LINES).map(|line| format!("a{line}: \nbetween\nthis {line}\nand the next\n"));
+            let lines =
+                (0..LINES).map(|line| format!("a{line}: \nbetween\nthis {line}\nand the next\n"));
             repo.write(&format!("shared/f{file}"), lines.collect::<String>());
         }
         repo.write("u/first", "first\n");
@@ -139,7 +143,10 @@ impl<'r> World<'r> {
                 scope.spawn(move || {
                     let acts = || self.act(actor.role, actor.number, &actor.steps);
                     if catch_unwind(AssertUnwindSafe(acts)).is_err() {
-                        self.fail(Failure::Panicked(format!("{:?} {}", actor.role, actor.number)));
+                        self.fail(Failure::Panicked(format!(
+                            "{:?} {}",
+                            actor.role, actor.number
+                        )));
                     }
                 });
             }
@@ -220,7 +227,10 @@ impl<'r> World<'r> {
     }
 
     pub fn fail(&self, failure: Failure) {
-        self.failures.lock().expect("no holder panics").push(failure);
+        self.failures
+            .lock()
+            .expect("no holder panics")
+            .push(failure);
     }
 
     /// What was found while the actors worked.
@@ -264,10 +274,15 @@ impl<'r> World<'r> {
         let value: Value = serde_json::from_slice(&output.stdout)
             .or_else(|_| serde_json::from_slice(&output.stderr))
             .unwrap_or(Value::Null);
-        let code = value["error"]["code"].as_str().unwrap_or_default().to_owned();
-        // A child of the daemon's is killed with it, and may be the first: then the daemon can still say so.
+        let code = value["error"]["code"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        // A child of the daemon's is killed with it, and may be the first: then the daemon can
+        // still say so.
         let is_killed = self.daemon_may_end && output.text().contains("(SIGKILL)");
-        // What was asked for is done; the hook that runs in the mount after it lost that with the daemon.
+        // What was asked for is done; the hook that runs in the mount after it lost that with the
+        // daemon.
         let is_hook_cut = self.daemon_may_end && value["failed"][0]["code"] == "hook-failed";
         let done = match (output.status.code(), code.as_str()) {
             (Some(0), _) => Done::Yes,
@@ -294,13 +309,19 @@ impl<'r> World<'r> {
             Some(2) if args[1] == "cherry-pick" || args.contains(&"--fetch") => false,
             // Conflicts, and that there is nothing to do, are answers.
             Some(3 | 7 | 8) if value.is_object() && code.is_empty() => false,
-            Some(_) => STRANGE.contains(&code.as_str()) || (code == "daemon-unreachable" && done == Done::No),
+            Some(_) => {
+                STRANGE.contains(&code.as_str())
+                    || (code == "daemon-unreachable" && done == Done::No)
+            }
         };
         let took = self.now() - began;
         let said = match done {
             Done::Yes if value["of"].is_object() => format!(" of {}", value["of"]["command"]),
             Done::Yes => String::new(),
-            _ => format!(" {code} {}", value["error"]["message"].as_str().unwrap_or("")),
+            _ => format!(
+                " {code} {}",
+                value["error"]["message"].as_str().unwrap_or("")
+            ),
         };
         self.say(
             actor,
@@ -339,7 +360,11 @@ impl<'r> World<'r> {
             self.fail(Failure::Hangs(format!("git {}", args.join(" "))));
         }
         let said = output.as_ref().map_or(String::new(), |output| {
-            format!("{:?} {}", output.status.code(), output.error_text().trim_end())
+            format!(
+                "{:?} {}",
+                output.status.code(),
+                output.error_text().trim_end()
+            )
         });
         let took = self.now() - began;
         self.say(
@@ -353,7 +378,8 @@ impl<'r> World<'r> {
         output
     }
 
-    /// Locks of refs that killed processes left. git and tine leave them to the person, and say where they are.
+    /// Locks of refs that killed processes left. git and tine leave them to the person, and say
+    /// where they are.
     pub fn remove_locks(&self) {
         let mut dirs = vec![self.repo.common_dir().join("refs")];
         while let Some(dir) = dirs.pop() {
@@ -361,7 +387,8 @@ impl<'r> World<'r> {
                 let path = entry.path();
                 if path.is_dir() {
                     dirs.push(path);
-                } else if self.daemon_may_end && path.extension().is_some_and(|kind| kind == "lock") {
+                } else if self.daemon_may_end && path.extension().is_some_and(|kind| kind == "lock")
+                {
                     self.say(KEEPER, &format!("{} was left", path.display()));
                     fs::remove_file(path).expect("a lock can be removed");
                 }
@@ -386,18 +413,23 @@ impl<'r> World<'r> {
         done
     }
 
-    /// Starts a server for agents, and calls one of its tools. A tool that refuses is told as invalid input.
+    /// Starts a server for agents, and calls one of its tools. A tool that refuses is told as
+    /// invalid input.
     pub fn mcp(&self, actor: usize, fork: &str, tool: &str, arguments: &Value) -> io::Result<()> {
         let _shared = self.git_alone.read().expect("no holder panics");
         let client = json!({"name": "test", "version": "0"});
-        let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
+        let hello =
+            json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
         let call = json!({"name": tool, "arguments": arguments});
         let messages = [
             json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}),
             json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
             json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}),
         ];
-        let input: String = messages.iter().map(|message| format!("{message}\n")).collect();
+        let input: String = messages
+            .iter()
+            .map(|message| format!("{message}\n"))
+            .collect();
         let mut process = self.tine.command(&["mcp", "--fork", fork]);
         let run = || run_with_timeout_of(&mut process, LIMIT, input.as_bytes());
         let Ok(output) = catch_unwind(AssertUnwindSafe(run)) else {
@@ -420,7 +452,9 @@ impl<'r> World<'r> {
         self.say(actor, &format!("mcp {fork} {tool} {arguments}: {result}"));
         match &result["isError"] {
             Value::Bool(false) => Ok(()),
-            Value::Bool(true) if result["structuredContent"]["error"]["code"] != "daemon-unreachable" => {
+            Value::Bool(true)
+                if result["structuredContent"]["error"]["code"] != "daemon-unreachable" =>
+            {
                 Err(io::ErrorKind::InvalidInput.into())
             }
             _ => Err(io::ErrorKind::ConnectionAborted.into()),

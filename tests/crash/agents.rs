@@ -1,4 +1,5 @@
-//! Kills while rounds of agents are begun, finished and cleaned away: the same command does the rest.
+//! Kills while rounds of agents are begun, finished and cleaned away: the same command does the
+//! rest.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -50,19 +51,26 @@ impl Steps<'_, '_> {
     fn branches(&self) -> BTreeSet<String> {
         let shown = self.tine.json(&["round", "show"]);
         let agents = shown["agents"].as_array().expect("a list");
-        let seats = agents.iter().flat_map(|agent| [&agent["seat"], &agent["before"]]);
+        let seats = agents
+            .iter()
+            .flat_map(|agent| [&agent["seat"], &agent["before"]]);
         seats
             .filter_map(|seat| seat["branch"].as_str().map(str::to_owned))
             .collect()
     }
 
     fn check_branches(&self, what: &str) {
-        let found = self
-            .repo
-            .git(&["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/tine"]);
+        let found = self.repo.git(&[
+            "for-each-ref",
+            "--format=%(refname:lstrip=2)",
+            "refs/heads/tine",
+        ]);
         let found: BTreeSet<String> = found.lines().map(str::to_owned).collect();
         assert_eq!(found, self.branches(), "{what}: branches");
-        let forks: BTreeSet<String> = found.iter().map(|branch| branch.replace("tine/", "")).collect();
+        let forks: BTreeSet<String> = found
+            .iter()
+            .map(|branch| branch.replace("tine/", ""))
+            .collect();
         assert_eq!(
             names_in(&self.repo.common_dir().join("tine/forks")),
             forks,
@@ -93,9 +101,15 @@ fn a_round_that_is_killed_at_any_step_goes_on_with_the_same_command() {
             steps.check_branches(&what);
             for seat in steps.seats() {
                 let dir = PathBuf::from(seat["mount_dir"].as_str().expect("a path"));
-                fs::write(dir.join("work"), format!("{round}\n")).expect("the mount can be written");
-                fs::write(dir.join(".scratch/notes"), format!("{what}\n")).expect("the mount can be written");
-                assert_eq!(repo.git_in(&dir, &["status", "--porcelain"]), "?? work", "{what}");
+                fs::write(dir.join("work"), format!("{round}\n"))
+                    .expect("the mount can be written");
+                fs::write(dir.join(".scratch/notes"), format!("{what}\n"))
+                    .expect("the mount can be written");
+                assert_eq!(
+                    repo.git_in(&dir, &["status", "--porcelain"]),
+                    "?? work",
+                    "{what}"
+                );
             }
             steps.step(&["finish"]);
             for seat in steps.seats() {
@@ -105,7 +119,11 @@ fn a_round_that_is_killed_at_any_step_goes_on_with_the_same_command() {
                 );
                 let branch = seat["branch"].as_str().expect("a branch");
                 let log = repo.git(&["log", "--format=%s", &format!("main..{branch}")]);
-                assert_eq!(log, format!("[round {round}] auto-commit"), "{what}: one commit");
+                assert_eq!(
+                    log,
+                    format!("[round {round}] auto-commit"),
+                    "{what}: one commit"
+                );
                 let notes = archives
                     .join(seat["label"].as_str().expect("a label"))
                     .join("notes");

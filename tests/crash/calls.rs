@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, RenameFlags, Timespec, Timestamps, Uid,
+    XattrFlags,
 };
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
@@ -82,9 +83,14 @@ impl Change {
         let at = |path: &str| dir.join(path);
         match self {
             Change::Create(path) => {
-                OpenOptions::new().write(true).create_new(true).open(at(path))?;
+                OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .open(at(path))?;
             }
-            Change::Write { path, offset, data } => open(&at(path))?.write_all_at(data, *offset as u64)?,
+            Change::Write { path, offset, data } => {
+                open(&at(path))?.write_all_at(data, *offset as u64)?
+            }
             Change::WriteMapped { path, offset, data } => write_mapped(&at(path), *offset, data)?,
             Change::Truncate(path, size) => open(&at(path))?.set_len(*size as u64)?,
             Change::Allocate {
@@ -113,7 +119,13 @@ impl Change {
                 let end = from_at + *len as u64;
                 while from_at < end {
                     let left = (end - from_at) as usize;
-                    rustix::fs::copy_file_range(&from, Some(&mut from_at), &to, Some(&mut to_at), left)?;
+                    rustix::fs::copy_file_range(
+                        &from,
+                        Some(&mut from_at),
+                        &to,
+                        Some(&mut to_at),
+                        left,
+                    )?;
                 }
             }
             Change::Rename(from, to) => fs::rename(at(from), at(to))?,
@@ -126,11 +138,19 @@ impl Change {
             Change::Symlink(path, target) => rustix::fs::symlink(target.as_slice(), at(path))?,
             Change::Link(from, to) => fs::hard_link(at(from), at(to))?,
             Change::Fifo(path) => make_node(&at(path), FileType::Fifo, 0)?,
-            Change::Device(path, number) => make_node(&at(path), FileType::CharacterDevice, *number)?,
+            Change::Device(path, number) => {
+                make_node(&at(path), FileType::CharacterDevice, *number)?
+            }
             Change::Chmod(path, perm) => rustix::fs::chmod(at(path), Mode::from_raw_mode(*perm))?,
             Change::Chown(path, uid, gid) => {
                 let (uid, gid) = (Uid::from_raw(*uid), Gid::from_raw(*gid));
-                rustix::fs::chownat(CWD, at(path), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+                rustix::fs::chownat(
+                    CWD,
+                    at(path),
+                    Some(uid),
+                    Some(gid),
+                    AtFlags::SYMLINK_NOFOLLOW,
+                )?;
             }
             Change::SetTimes(path, access, modification) => {
                 let spec = |time: &Time| Timespec {
@@ -158,7 +178,9 @@ impl Change {
             Change::Write { path, offset, data } | Change::WriteMapped { path, offset, data } => {
                 tree.change_content(path, |content| put(content, *offset, data));
             }
-            Change::Truncate(path, size) => tree.change_content(path, |content| content.resize(*size, 0)),
+            Change::Truncate(path, size) => {
+                tree.change_content(path, |content| content.resize(*size, 0))
+            }
             Change::Allocate {
                 path,
                 mode,
@@ -202,7 +224,9 @@ impl Change {
                 tree.node_mut(path).times = Some((*access, *modification));
             }
             Change::SetXattr(path, name, value) => {
-                tree.node_mut(path).xattrs.insert(name.clone(), value.clone());
+                tree.node_mut(path)
+                    .xattrs
+                    .insert(name.clone(), value.clone());
             }
             Change::RemoveXattr(path, name) => {
                 tree.node_mut(path).xattrs.remove(name);
@@ -241,15 +265,23 @@ fn make_node(path: &Path, kind: FileType, number: u64) -> io::Result<()> {
     )?)
 }
 
-/// Writes within the file's length through a shared mapping. The bytes go through `/proc/self/mem`: a page that cannot be
-/// read, because the daemon is gone, is an error there and no SIGBUS.
+/// Writes within the file's length through a shared mapping. The bytes go through `/proc/self/mem`:
+/// a page that cannot be read, because the daemon is gone, is an error there and no SIGBUS.
 fn write_mapped(path: &Path, offset: usize, data: &[u8]) -> io::Result<()> {
     let file = open(path)?;
     let len = offset + data.len();
-    // SAFETY: the kernel chooses the place; nothing in this process knows the mapping but this function.
+    // SAFETY: the kernel chooses the place; nothing in this process knows the mapping but this
+    // function.
     let memory = unsafe {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        rustix::mm::mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0)?
+        rustix::mm::mmap(
+            std::ptr::null_mut(),
+            len,
+            access,
+            MapFlags::SHARED,
+            &file,
+            0,
+        )?
     };
     let written = OpenOptions::new()
         .write(true)

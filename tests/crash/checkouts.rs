@@ -36,7 +36,10 @@ fn invariant_14_a_checkout_whose_move_is_killed_has_moved_or_not() {
             ),
         );
         tine.ok(&["commit", &name, "-m", &what]);
-        let (before, theirs) = (repo.head(), repo.git(&["rev-parse", &format!("tine/{name}")]));
+        let (before, theirs) = (
+            repo.head(),
+            repo.git(&["rev-parse", &format!("tine/{name}")]),
+        );
         let moment = match random.below(3) {
             0 => Moment::Within(most),
             _ => Moment::After(&is_moving, Duration::from_millis(120)),
@@ -72,7 +75,10 @@ fn invariant_14_a_checkout_whose_move_is_killed_has_moved_or_not() {
             300,
             "{what}"
         );
-        let left = repo.sh_in(&repo.common_dir(), "find . -name '*.lock' -o -name 'index.tine*'");
+        let left = repo.sh_in(
+            &repo.common_dir(),
+            "find . -name '*.lock' -o -name 'index.tine*'",
+        );
         assert_eq!(left, "", "{what}");
         tine.ok(&["delete", &name]);
     }

@@ -16,7 +16,10 @@ pub fn read_files(dir: &Path) -> Files {
     entries
         .map(|entry| {
             let entry = entry.expect("the directory can be listed");
-            let name = entry.file_name().into_string().expect("the names are UTF-8");
+            let name = entry
+                .file_name()
+                .into_string()
+                .expect("the names are UTF-8");
             (name, fs::read(entry.path()).expect("the file can be read"))
         })
         .collect()
@@ -61,18 +64,28 @@ fn invariant_13_a_commit_that_is_killed_happened_or_not() {
                 "a commit was reported that did not happen"
             );
         } else {
-            assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/demo"]), message);
+            assert_eq!(
+                repo.git(&["log", "-1", "--format=%s", "tine/demo"]),
+                message
+            );
             assert_eq!(repo.git(&["rev-parse", "tine/demo~"]), before);
         }
         // Nothing is left that keeps git from working, such as a lock.
-        repo.sh_in(&mount, "git add -A && git commit -q --allow-empty -m 'by git'");
+        repo.sh_in(
+            &mount,
+            "git add -A && git commit -q --allow-empty -m 'by git'",
+        );
         assert_eq!(repo.git_in(&mount, &["status", "--porcelain"]), "");
         let changes = tine
             .run(&["status", "demo", "--json"])
             .expect_success("tine status")
             .text();
         let changes: serde_json::Value = serde_json::from_str(&changes).expect("JSON");
-        assert_eq!(changes["changes"].as_array().map(Vec::len), Some(0), "{changes}");
+        assert_eq!(
+            changes["changes"].as_array().map(Vec::len),
+            Some(0),
+            "{changes}"
+        );
     }
     repo.git(&["fsck", "--strict"]);
 }

@@ -1,5 +1,6 @@
-//! Kills while the daemon makes, mounts, unmounts and removes forks, starts and ends: each fork is then as it was before
-//! the command or as it should be after it, and nothing else is left of the command.
+//! Kills while the daemon makes, mounts, unmounts and removes forks, starts and ends: each fork is
+//! then as it was before the command or as it should be after it, and nothing else is left of the
+//! command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -71,7 +72,12 @@ impl Command {
                 Command::UnmountCommit,
                 Command::UnmountDiscard,
             ],
-            Some(_) => vec![Command::Mount, Command::Mount, Command::Delete, Command::Commit],
+            Some(_) => vec![
+                Command::Mount,
+                Command::Mount,
+                Command::Delete,
+                Command::Commit,
+            ],
         });
         commands
     }
@@ -140,9 +146,10 @@ impl Crashes<'_> {
             return Files::new();
         }
         let read = |file: &str| {
-            let blob = self
-                .repo
-                .try_git_in(self.repo.dir(), &["cat-file", "blob", &format!("{tree}/{file}")]);
+            let blob = self.repo.try_git_in(
+                self.repo.dir(),
+                &["cat-file", "blob", &format!("{tree}/{file}")],
+            );
             (file.to_owned(), blob.expect_success("git cat-file").stdout)
         };
         listing.text().lines().map(read).collect()
@@ -191,7 +198,8 @@ impl Crashes<'_> {
         })
     }
 
-    /// Checks the fork against its state before `command` and after it, and takes over what is found.
+    /// Checks the fork against its state before `command` and after it, and takes over what is
+    /// found.
     fn check(&mut self, command: Command, name: &'static str, succeeded: bool) {
         let listed = self.listed();
         self.assert_nothing_else(&listed);
@@ -227,12 +235,15 @@ impl Crashes<'_> {
         };
         // A command of several steps may have done the first ones.
         let fits = |state: &Fork| {
-            let commits = [before.as_ref(), after.as_ref()].map(|state| state.map(|state| &state.committed));
+            let commits =
+                [before.as_ref(), after.as_ref()].map(|state| state.map(|state| &state.committed));
             let is_committed = match succeeded {
                 true => found.committed == state.committed,
                 false => commits.contains(&Some(&found.committed)),
             };
-            found.files == state.files && is_committed && (!succeeded || found.mounted == state.mounted)
+            found.files == state.files
+                && is_committed
+                && (!succeeded || found.mounted == state.mounted)
         };
         assert!(
             states.iter().flatten().any(fits),

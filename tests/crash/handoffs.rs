@@ -1,4 +1,5 @@
-//! Kills while the daemon makes handoffs, at each step that can be seen from outside and anywhere between.
+//! Kills while the daemon makes handoffs, at each step that can be seen from outside and anywhere
+//! between.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +10,9 @@ use serde_json::Value;
 
 use super::merges::{Moment, run_and_kill};
 use super::{names_in, rounds, seeded};
-use crate::support::{OutputExt, Random, TestRepo, Tine, path_text, require_fuse, run_with_timeout};
+use crate::support::{
+    OutputExt, Random, TestRepo, Tine, path_text, require_fuse, run_with_timeout,
+};
 
 /// Where the handoffs are, and what can be seen there of the one with the number `id`.
 struct Shelf<'r> {
@@ -31,7 +34,10 @@ impl Shelf<'_> {
     /// The steps that making it takes, each as what holds from then on.
     fn steps(&self) -> Vec<Box<dyn Fn() -> bool + Sync>> {
         let (dir, id) = (self.dir(), self.id);
-        let reference = self.repo.common_dir().join(format!("refs/tine/+handoffs/{id}"));
+        let reference = self
+            .repo
+            .common_dir()
+            .join(format!("refs/tine/+handoffs/{id}"));
         let begins = format!("{id}.mbox.");
         let (at, place, mailbox) = (dir.clone(), dir.clone(), dir.join(format!("{id}.mbox")));
         vec![
@@ -50,7 +56,8 @@ fn names_in_quietly(dir: &Path) -> impl Iterator<Item = String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
-/// That every handoff is whole: with a mailbox as the record has it where it is ready, and nothing else beside it.
+/// That every handoff is whole: with a mailbox as the record has it where it is ready, and nothing
+/// else beside it.
 fn assert_whole(repo: &TestRepo, tine: &Tine, what: &str) -> Vec<Value> {
     let list = tine.json(&["handoff", "list", "--all"]);
     assert_eq!(list["damaged"], serde_json::json!([]), "{what}");
@@ -75,7 +82,11 @@ fn assert_whole(repo: &TestRepo, tine: &Tine, what: &str) -> Vec<Value> {
         let sum = run_with_timeout(repo.command("sha256sum", repo.root()).arg(&mailbox))
             .expect_success("sha256sum")
             .text();
-        assert_eq!(handoff["sha256"], sum.split(' ').next().expect("a sum"), "{what}");
+        assert_eq!(
+            handoff["sha256"],
+            sum.split(' ').next().expect("a sum"),
+            "{what}"
+        );
         files.extend([format!("{id}.json"), format!("{id}.mbox")]);
     }
     let mut found = names_in(&dir);
@@ -97,7 +108,8 @@ fn assert_whole(repo: &TestRepo, tine: &Tine, what: &str) -> Vec<Value> {
 /// Commits something large enough to be seen on its way.
 fn go_on(repo: &TestRepo, dir: &Path, random: &mut Random, round: usize) {
     fs::write(dir.join("large.bin"), random.bytes(40_000)).expect("the mount can be written");
-    fs::write(dir.join(format!("{round}.txt")), format!("{round}\r\n")).expect("the mount can be written");
+    fs::write(dir.join(format!("{round}.txt")), format!("{round}\r\n"))
+        .expect("the mount can be written");
     repo.sh_in(dir, &format!("git add -A; git commit -qm 'round {round}'"));
 }
 

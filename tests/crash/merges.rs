@@ -10,7 +10,8 @@ use super::commits::{Files, read_files};
 use super::{let_pass, rounds, seeded};
 use crate::support::command::DEFAULT_LIMIT;
 use crate::support::{
-    OutputExt, Random, TestRepo, Tine, assert_agreement, require_fuse, run_with_timeout, run_with_timeout_of,
+    OutputExt, Random, TestRepo, Tine, assert_agreement, require_fuse, run_with_timeout,
+    run_with_timeout_of,
 };
 
 /// When the daemon is killed.
@@ -44,8 +45,8 @@ pub fn run_and_kill(
     })
 }
 
-/// Writes files whole into `dir` until somebody says stop, or nobody answers; those that were acknowledged, and the name of the one
-/// that may be there.
+/// Writes files whole into `dir` until somebody says stop, or nobody answers; those that were
+/// acknowledged, and the name of the one that may be there.
 fn write(dir: &Path, random: &mut Random, stop: &AtomicBool) -> (Files, Option<String>) {
     let mut written = Files::new();
     // Not too many: each is looked at in every round from then on.
@@ -60,7 +61,8 @@ fn write(dir: &Path, random: &mut Random, stop: &AtomicBool) -> (Files, Option<S
     (written, None)
 }
 
-/// Something to be merged: many files come, change and go. In the branch `main`, or uncommitted in the fork `work`.
+/// Something to be merged: many files come, change and go. In the branch `main`, or uncommitted in
+/// the fork `work`.
 fn go_on(repo: &TestRepo, dir: &Path, round: usize) {
     let script = format!(
         "mkdir -p many/{round}; for i in $(seq 30); do echo {round} $i > many/{round}/$i; done
@@ -82,9 +84,14 @@ fn invariant_13_a_merge_that_is_killed_happened_or_not() {
     let (mut done, mut undone) = (0, 0);
     for round in 0..rounds() {
         let what = format!("round {round}");
-        // In turns from a branch that git knows, and from a fork with uncommitted work, which is made anew from the target.
+        // In turns from a branch that git knows, and from a fork with uncommitted work, which is
+        // made anew from the target.
         let work = format!("work-{round}");
-        let source = if round % 3 == 2 { work.as_str() } else { "main" };
+        let source = if round % 3 == 2 {
+            work.as_str()
+        } else {
+            "main"
+        };
         if source == work {
             let dir = tine.ok(&["new", source, "--from", "tine/target"]);
             repo.sh_in(
@@ -131,8 +138,8 @@ fn invariant_13_a_merge_that_is_killed_happened_or_not() {
         let (reported, written, unsure) = std::thread::scope(|scope| {
             let mut numbers = Random::new(random.next());
             let (target, stop) = (&target, &stop);
-            let writing =
-                is_mounted.then(|| scope.spawn(move || write(&target.join("beside"), &mut numbers, stop)));
+            let writing = is_mounted
+                .then(|| scope.spawn(move || write(&target.join("beside"), &mut numbers, stop)));
             let reported = run_and_kill(&tine, &mut random, moment, command, b"");
             stop.store(true, Ordering::SeqCst);
             let (written, unsure) =
@@ -154,7 +161,10 @@ fn invariant_13_a_merge_that_is_killed_happened_or_not() {
             "{what}: the files beside are not as they were written"
         );
 
-        let uncommitted: Vec<String> = expected.keys().map(|name| format!("A\tbeside/{name}")).collect();
+        let uncommitted: Vec<String> = expected
+            .keys()
+            .map(|name| format!("A\tbeside/{name}"))
+            .collect();
         assert_agreement(&repo, &tine, "target", &uncommitted.join("\n"));
         let after = repo.git(&["rev-parse", "tine/target"]);
         if after == before {
@@ -242,9 +252,15 @@ fn invariant_13_an_undo_of_a_merge_that_is_killed_happened_or_not() {
         );
         tine.ok(&["list"]);
         assert_agreement(&repo, &tine, "target", "A\tbeside");
-        assert_eq!(fs::read(target.join("beside")).expect("it is there"), b"beside");
+        assert_eq!(
+            fs::read(target.join("beside")).expect("it is there"),
+            b"beside"
+        );
         let stands = repo.git(&["rev-parse", "tine/target"]);
-        assert!(stands == before || stands == after, "round {round}: {stands}");
+        assert!(
+            stands == before || stands == after,
+            "round {round}: {stands}"
+        );
         let said = format!(
             "round {round}, {verb}: {}{}",
             reported.text(),
@@ -262,7 +278,10 @@ fn invariant_13_a_review_is_never_lost_or_half() {
     let repo = TestRepo::new().without_maintenance();
     let tine = Tine::new(&repo);
     repo.git(&["branch", "theirs"]);
-    repo.commit_files(&[("docs/guide.md", b"ours\n"), ("README.md", b"ours\n")], "ours");
+    repo.commit_files(
+        &[("docs/guide.md", b"ours\n"), ("README.md", b"ours\n")],
+        "ours",
+    );
     let theirs = repo.git_checkout_of("theirs", "theirs");
     repo.sh_in(
         &theirs,
@@ -270,7 +289,14 @@ fn invariant_13_a_review_is_never_lost_or_half() {
     );
     let merge = tine.run(&["merge", "theirs", "--into", "main", "--review"]);
     assert_eq!(merge.status.code(), Some(3), "{}", merge.error_text());
-    tine.ok(&["resolve", "1", "README.md", "--ours", "--reason", "it stays"]);
+    tine.ok(&[
+        "resolve",
+        "1",
+        "README.md",
+        "--ours",
+        "--reason",
+        "it stays",
+    ]);
     let mut known = b"first\n".to_vec();
     let resolve = || tine.command(&["resolve", "1", "docs/guide.md", "--stdin"]);
     run_with_timeout_of(&mut resolve(), DEFAULT_LIMIT, &known).expect_success("tine resolve");
@@ -297,15 +323,21 @@ fn invariant_13_a_review_is_never_lost_or_half() {
                 "find .git/objects -type f -exec touch -d '3 weeks ago' {} +; git gc -q --prune=now",
             );
         }
-        let found = run_with_timeout(repo.command("git", repo.dir()).args(["cat-file", "blob", id]))
-            .expect_success("git cat-file")
-            .stdout;
+        let found = run_with_timeout(
+            repo.command("git", repo.dir())
+                .args(["cat-file", "blob", id]),
+        )
+        .expect_success("git cat-file")
+        .stdout;
         assert!(
             found == next || found == known && !reported.status.success(),
             "round {round}"
         );
         known = found;
-        assert_eq!(tine.json(&["review", "list"])["damaged"], serde_json::json!([]));
+        assert_eq!(
+            tine.json(&["review", "list"])["damaged"],
+            serde_json::json!([])
+        );
     }
     // Until one attempt to commit it comes through: the merge is made once.
     let before = repo.head();
@@ -317,7 +349,8 @@ fn invariant_13_a_review_is_never_lost_or_half() {
             tine.command(&["review", "commit", "1"]),
             b"",
         );
-        // The checkout is git's: a lock of one that was killed with the daemon is a person's to remove.
+        // The checkout is git's: a lock of one that was killed with the daemon is a person's to
+        // remove.
         let _ = fs::remove_file(repo.git_dir().join("index.lock"));
         if repo.head() != before {
             break;

@@ -29,8 +29,8 @@ fn operations(tine: &Tine) -> usize {
     tine.ok(&["op", "log", "work", "-n", "500"]).lines().count()
 }
 
-/// Has a command killed again and again, half of the time amid the moving: each time it happened or not. What it leads to is what
-/// it leads to undisturbed.
+/// Has a command killed again and again, half of the time amid the moving: each time it happened or
+/// not. What it leads to is what it leads to undisturbed.
 fn happens_or_not(repo: &TestRepo, tine: &Tine, args: &[&str], uncommitted: [&str; 2]) {
     let (mut random, _say) = seeded();
     let before = standing(repo, tine);
@@ -79,7 +79,8 @@ fn happens_or_not(repo: &TestRepo, tine: &Tine, args: &[&str], uncommitted: [&st
     repo.git(&["fsck", "--strict"]);
 }
 
-/// A fork `work` with a commit of its own and uncommitted changes in the files that main changes, too.
+/// A fork `work` with a commit of its own and uncommitted changes in the files that main changes,
+/// too.
 fn forked() -> TestRepo {
     let repo = TestRepo::new().without_maintenance();
     let lines: String = (0..50).map(|line| format!("{line}\n")).collect();
@@ -121,7 +122,8 @@ fn invariant_13_an_update_that_moves_submodules_and_is_killed_happened_or_not() 
         repo.root(),
         "git init -q inner; git -C inner commit -q --allow-empty -m one; git -C inner commit -q --allow-empty -m two",
     );
-    let [one, two] = ["HEAD~1", "HEAD"].map(|revision| repo.git_in(&inner, &["rev-parse", revision]));
+    let [one, two] =
+        ["HEAD~1", "HEAD"].map(|revision| repo.git_in(&inner, &["rev-parse", revision]));
     let link = |path: &str, id: &str| {
         repo.sh_in(
             repo.dir(),
@@ -136,7 +138,9 @@ fn invariant_13_an_update_that_moves_submodules_and_is_killed_happened_or_not() 
     let dir = tine.new_fork("work");
     repo.sh_in(
         &dir,
-        &format!("git clone -q ../../inner there; git -C there checkout -q {one}; echo new > new.txt"),
+        &format!(
+            "git clone -q ../../inner there; git -C there checkout -q {one}; echo new > new.txt"
+        ),
     );
     link("empty", &two);
     link("there", &two);
@@ -159,7 +163,12 @@ fn invariant_13_a_rebase_that_is_killed_happened_or_not() {
     let repo = forked();
     let tine = Tine::new(&repo);
     go_on(&repo, &tine);
-    happens_or_not(&repo, &tine, &["update", "work", "--rebase"], [UNCOMMITTED; 2]);
+    happens_or_not(
+        &repo,
+        &tine,
+        &["update", "work", "--rebase"],
+        [UNCOMMITTED; 2],
+    );
 }
 
 #[test]
@@ -177,7 +186,9 @@ fn invariant_13_a_patch_that_is_killed_is_applied_or_not() {
             patch.display()
         ),
     );
-    let many: Vec<String> = (1..=40).map(|number| format!("A\tmany/{number}/file")).collect();
+    let many: Vec<String> = (1..=40)
+        .map(|number| format!("A\tmany/{number}/file"))
+        .collect();
     let mut after: Vec<&str> = UNCOMMITTED
         .lines()
         .chain(many.iter().map(String::as_str))

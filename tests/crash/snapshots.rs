@@ -1,6 +1,6 @@
-//! Kills while the daemon takes snapshots, goes back to them, makes forks of forks and frees what they leave, while a
-//! program writes: each fork is as it was before the command or as it should be after it, with all that was acknowledged,
-//! what is listed is whole, and nothing else is left.
+//! Kills while the daemon takes snapshots, goes back to them, makes forks of forks and frees what
+//! they leave, while a program writes: each fork is as it was before the command or as it should be
+//! after it, with all that was acknowledged, what is listed is whole, and nothing else is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -126,7 +126,9 @@ impl Crashes<'_> {
                 (0 | 1, _) if !is_crowded => Command::Snapshot(self.fresh("point")),
                 (2 | 3, Some(snapshot)) => Command::Restore(snapshot),
                 (4, _) => Command::Reset,
-                (5, Some(snapshot)) if is_crowded || self.random.below(3) == 0 => Command::Forget(snapshot),
+                (5, Some(snapshot)) if is_crowded || self.random.below(3) == 0 => {
+                    Command::Forget(snapshot)
+                }
                 (6, _) if has_room => Command::Child(self.fresh("fork")),
                 (7, Some(snapshot)) if has_room => Command::ChildOf(self.fresh("fork"), snapshot),
                 (7, _) if self.forks.len() > 1 => Command::Delete,
@@ -136,8 +138,8 @@ impl Crashes<'_> {
         }
     }
 
-    /// Runs the command with a program that writes to the fork, and kills the daemon meanwhile; whether the command said that
-    /// it succeeded.
+    /// Runs the command with a program that writes to the fork, and kills the daemon meanwhile;
+    /// whether the command said that it succeeded.
     fn run_and_kill(&mut self, command: &Command, fork: &str) -> (bool, Written) {
         let dir = self.dir_of(fork);
         // What is written to a fork that is being deleted is deleted.
@@ -184,7 +186,10 @@ impl Crashes<'_> {
 
     fn snapshots_of(&self, fork: &str) -> BTreeSet<String> {
         let list = self.tine.json(&["snapshots", fork]);
-        let names = list["snapshots"].as_array().expect("a list of snapshots").iter();
+        let names = list["snapshots"]
+            .as_array()
+            .expect("a list of snapshots")
+            .iter();
         names
             .map(|snapshot| snapshot["name"].as_str().expect("it has a name").to_owned())
             .collect()
@@ -216,7 +221,9 @@ impl Crashes<'_> {
             let known = before.get(name);
             let mut found = Fork {
                 files: self.files_of(name),
-                snapshots: known.map(|known| known.snapshots.clone()).unwrap_or_default(),
+                snapshots: known
+                    .map(|known| known.snapshots.clone())
+                    .unwrap_or_default(),
             };
             let listed = self.snapshots_of(name);
             let new: Vec<String> = listed
@@ -225,7 +232,8 @@ impl Crashes<'_> {
                 .cloned()
                 .collect();
             found.snapshots.retain(|snapshot, _| {
-                let may_go = matches!(command, Command::Forget(gone) if name == fork && gone == snapshot);
+                let may_go =
+                    matches!(command, Command::Forget(gone) if name == fork && gone == snapshot);
                 assert!(
                     may_go || listed.contains(snapshot),
                     "{what}: the snapshot {snapshot} of {name} is gone"
@@ -250,7 +258,10 @@ impl Crashes<'_> {
             self.forks.insert(name.clone(), found);
         }
         if let Command::Child(child) | Command::ChildOf(child, _) = command {
-            assert!(!succeeded || names.contains(child), "{what}: there is no child");
+            assert!(
+                !succeeded || names.contains(child),
+                "{what}: there is no child"
+            );
         }
     }
 
@@ -267,7 +278,9 @@ impl Crashes<'_> {
             Command::Child(child) => {
                 child == name && !written.prefixes_in(&parent.files, &found.files).is_empty()
             }
-            Command::ChildOf(child, snapshot) => child == name && found.files == parent.snapshots[snapshot],
+            Command::ChildOf(child, snapshot) => {
+                child == name && found.files == parent.snapshots[snapshot]
+            }
             _ => false,
         };
         assert!(is_it, "{what}: {name} has {:?}", brief(&found.files));
@@ -288,7 +301,8 @@ fn write(dir: &Path, random: &mut Random, stop: &AtomicBool) -> Written {
         let done = fs::write(&temporary, &content).and_then(|()| fs::rename(&temporary, &path));
         match done {
             Ok(()) => written.acknowledged.push((name, content)),
-            // The temporary file went where the fork went; a command cannot do without the directory.
+            // The temporary file went where the fork went; a command cannot do without the
+            // directory.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let _ = fs::create_dir_all(dir);
             }
@@ -312,7 +326,9 @@ fn check_target(
     written: &Written,
 ) {
     let all = written.acknowledged.len();
-    let is_old = written.prefixes_in(&known.files, &found.files).contains(&all);
+    let is_old = written
+        .prefixes_in(&known.files, &found.files)
+        .contains(&all);
     let point = match command {
         Command::Restore(snapshot) => known.snapshots[snapshot].clone(),
         Command::Reset => Files::new(),
@@ -336,16 +352,21 @@ fn check_target(
     // What was written until then is in the snapshot, what was written afterwards in the fork.
     let kept = new.first().map(|name| &found.snapshots[name]);
     let splits = kept.map_or(Vec::new(), |kept| written.prefixes_in(&known.files, kept));
-    assert!(kept.is_none() || !splits.is_empty(), "{what}: {new:?} is torn");
+    assert!(
+        kept.is_none() || !splits.is_empty(),
+        "{what}: {new:?} is torn"
+    );
     let is_new = splits.iter().any(|split| {
         let rest = Written {
             acknowledged: written.acknowledged[*split..].to_vec(),
             unsure: written.unsure.clone(),
         };
-        rest.prefixes_in(&point, &found.files).contains(&(all - split))
+        rest.prefixes_in(&point, &found.files)
+            .contains(&(all - split))
     });
     // A fork that had nothing leaves no snapshot.
-    let was_nothing = matches!(command, Command::Reset) && kept.is_none() && known.files.is_empty() && is_old;
+    let was_nothing =
+        matches!(command, Command::Reset) && kept.is_none() && known.files.is_empty() && is_old;
     assert!(
         is_new || was_nothing || (!succeeded && is_old),
         "{what}: has {:?}, had {:?}, wrote {:?}, {new:?} has {:?}",
@@ -393,7 +414,10 @@ fn invariant_13_snapshots_and_forks_of_forks_that_are_killed_happened_or_not() {
     for (name, fork) in &crashes.forks {
         for (snapshot, files) in &fork.snapshots {
             let found = crashes.files_of_snapshot(name, snapshot);
-            assert!(found == *files, "the snapshot {snapshot} of {name} is another");
+            assert!(
+                found == *files,
+                "the snapshot {snapshot} of {name} is another"
+            );
         }
         crashes
             .repo

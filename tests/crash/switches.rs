@@ -39,14 +39,25 @@ fn invariant_13_a_switch_that_is_killed_happened_or_not() {
             tine.ok(&["unmount", "demo"]);
         }
         let stood = branch_of();
-        let tips = repo.git(&["for-each-ref", "refs/heads", "--format=%(refname) %(objectname)"]);
+        let tips = repo.git(&[
+            "for-each-ref",
+            "refs/heads",
+            "--format=%(refname) %(objectname)",
+        ]);
         let new = format!("new-{round}");
         // In turns to a branch that is there, to one that is made, and back by an undo.
         let (args, wanted): (Vec<&str>, Option<&str>) = match (round % 3, stood.as_str()) {
-            (0, "topic") => (vec!["branch", "switch", "demo", "tine/demo"], Some("tine/demo")),
+            (0, "topic") => (
+                vec!["branch", "switch", "demo", "tine/demo"],
+                Some("tine/demo"),
+            ),
             (0, _) => (vec!["branch", "switch", "demo", "topic"], Some("topic")),
             (1, _) => {
-                let at = if random.below(2) == 0 { "topic" } else { "main" };
+                let at = if random.below(2) == 0 {
+                    "topic"
+                } else {
+                    "main"
+                };
                 let args = vec!["branch", "switch", "demo", &new, "--create", "--at", at];
                 (args, Some(&new))
             }
@@ -64,7 +75,10 @@ fn invariant_13_a_switch_that_is_killed_happened_or_not() {
         }
         assert!(!is_advancing(), "{what}: what was begun is done");
         assert_agreement(&repo, &tine, "demo", "A\tbeside");
-        assert_eq!(fs::read(dir.join("beside")).expect("it is there"), b"beside");
+        assert_eq!(
+            fs::read(dir.join("beside")).expect("it is there"),
+            b"beside"
+        );
         // What is in the mount is what HEAD has, byte by byte, not only as the index remembers it.
         repo.sh_in(
             &dir,
@@ -73,12 +87,20 @@ fn invariant_13_a_switch_that_is_killed_happened_or_not() {
 
         let stands = branch_of();
         let is_done = stands != stood;
-        let said = format!("{what}, {args:?}: {}{}", reported.text(), reported.error_text());
+        let said = format!(
+            "{what}, {args:?}: {}{}",
+            reported.text(),
+            reported.error_text()
+        );
         if let Some(wanted) = wanted {
             assert!(stands == wanted || !is_done, "{said}: on {stands}");
         }
         // No branch moves, and one is made only to be gone to.
-        let after = repo.git(&["for-each-ref", "refs/heads", "--format=%(refname) %(objectname)"]);
+        let after = repo.git(&[
+            "for-each-ref",
+            "refs/heads",
+            "--format=%(refname) %(objectname)",
+        ]);
         let is_made = after
             .lines()
             .any(|line| line.starts_with(&format!("refs/heads/{new} ")));

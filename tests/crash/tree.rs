@@ -1,5 +1,5 @@
-//! What a writer's directory must hold: a tree of nodes in memory, what each system call makes of it, and how it is
-//! compared with what is found.
+//! What a writer's directory must hold: a tree of nodes in memory, what each system call makes of
+//! it, and how it is compared with what is found.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,7 +52,8 @@ impl Node {
     }
 }
 
-/// Paths relative to the writer's directory, and the nodes that they lead to: hard links to the same one.
+/// Paths relative to the writer's directory, and the nodes that they lead to: hard links to the
+/// same one.
 #[derive(Debug, Clone, Default)]
 pub struct Tree {
     pub paths: BTreeMap<String, u64>,
@@ -61,12 +62,18 @@ pub struct Tree {
 
 impl Tree {
     pub fn node(&self, path: &str) -> &Node {
-        let id = self.paths.get(path).unwrap_or_else(|| panic!("{path} exists"));
+        let id = self
+            .paths
+            .get(path)
+            .unwrap_or_else(|| panic!("{path} exists"));
         &self.nodes[id]
     }
 
     pub fn node_mut(&mut self, path: &str) -> &mut Node {
-        let id = self.paths.get(path).unwrap_or_else(|| panic!("{path} exists"));
+        let id = self
+            .paths
+            .get(path)
+            .unwrap_or_else(|| panic!("{path} exists"));
         self.nodes.get_mut(id).expect("a path leads to a node")
     }
 
@@ -109,7 +116,10 @@ impl Tree {
     }
 
     pub fn remove(&mut self, path: &str) {
-        let id = self.paths.remove(path).unwrap_or_else(|| panic!("{path} exists"));
+        let id = self
+            .paths
+            .remove(path)
+            .unwrap_or_else(|| panic!("{path} exists"));
         self.touch_parent(path);
         self.forget_unnamed(id);
     }
@@ -136,13 +146,15 @@ impl Tree {
             self.touch_parent(from);
             self.touch_parent(to);
         }
-        let moved = std::mem::take(&mut self.paths).into_iter().map(|(path, id)| {
-            let target = moves.iter().find_map(|(from, to)| {
-                let rest = path.strip_prefix(from)?;
-                (rest.is_empty() || rest.starts_with('/')).then(|| format!("{to}{rest}"))
+        let moved = std::mem::take(&mut self.paths)
+            .into_iter()
+            .map(|(path, id)| {
+                let target = moves.iter().find_map(|(from, to)| {
+                    let rest = path.strip_prefix(from)?;
+                    (rest.is_empty() || rest.starts_with('/')).then(|| format!("{to}{rest}"))
+                });
+                (target.unwrap_or(path), id)
             });
-            (target.unwrap_or(path), id)
-        });
         self.paths = moved.collect();
     }
 
@@ -160,7 +172,8 @@ impl Tree {
         }
     }
 
-    /// For each path the first of the names of its node: equal for two trees if their hard links are.
+    /// For each path the first of the names of its node: equal for two trees if their hard links
+    /// are.
     fn links(&self) -> BTreeMap<&str, &str> {
         let mut first_names: BTreeMap<u64, &str> = BTreeMap::new();
         self.paths
@@ -187,7 +200,8 @@ impl Tree {
         }
         self.paths.keys().find_map(|path| {
             let (wanted, found) = (self.node(path), found.node(path));
-            (!wanted.fits(found)).then(|| format!("{path}: wanted {}, found {}", brief(wanted), brief(found)))
+            (!wanted.fits(found))
+                .then(|| format!("{path}: wanted {}, found {}", brief(wanted), brief(found)))
         })
     }
 
@@ -199,7 +213,8 @@ impl Tree {
     }
 
     fn read_beneath(&mut self, dir: &Path, prefix: &str) {
-        let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        let entries =
+            fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
         for entry in entries {
             let entry = entry.unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
             let name = entry
@@ -236,7 +251,9 @@ fn read_node(path: &Path) -> (u64, Node) {
         Kind::Device(meta.rdev())
     };
     let xattrs = match kind {
-        Kind::File(_) | Kind::Dir => super::calls::xattrs(path).unwrap_or_else(|error| failed(error)),
+        Kind::File(_) | Kind::Dir => {
+            super::calls::xattrs(path).unwrap_or_else(|error| failed(error))
+        }
         Kind::Symlink(_) | Kind::Fifo | Kind::Device(_) => BTreeMap::new(),
     };
     let node = Node {
@@ -255,7 +272,11 @@ fn read_node(path: &Path) -> (u64, Node) {
 /// The node without its bytes.
 fn brief(node: &Node) -> String {
     let kind = match &node.kind {
-        Kind::File(content) => format!("{} bytes (crc {:08x})", content.len(), crc32fast::hash(content)),
+        Kind::File(content) => format!(
+            "{} bytes (crc {:08x})",
+            content.len(),
+            crc32fast::hash(content)
+        ),
         other => format!("{other:?}"),
     };
     let xattrs: Vec<_> = node

@@ -1,4 +1,5 @@
-//! Writers: each changes a directory of its own with every kind of system call until the daemon is killed beneath it.
+//! Writers: each changes a directory of its own with every kind of system call until the daemon is
+//! killed beneath it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -114,7 +115,8 @@ impl Writer {
             12 => {
                 let path = self.pick(&all)?;
                 let is_symlink = matches!(self.tree.node(&path).kind, Kind::Symlink(_));
-                Change::Chmod(path, 0o700 | self.random.below(0o100) as u32).filtered(!is_symlink)?
+                Change::Chmod(path, 0o700 | self.random.below(0o100) as u32)
+                    .filtered(!is_symlink)?
             }
             13 => Change::Chown(
                 self.pick(&all)?,
@@ -213,8 +215,9 @@ impl Writer {
 
     fn is_possible(&self, change: &Change) -> bool {
         let is_beneath = |path: &str, dir: &str| path.starts_with(&format!("{dir}/"));
-        let nested =
-            |one: &str, other: &str| one == other || is_beneath(one, other) || is_beneath(other, one);
+        let nested = |one: &str, other: &str| {
+            one == other || is_beneath(one, other) || is_beneath(other, one)
+        };
         match change {
             Change::Rename(from, to) if nested(from, to) => false,
             Change::Rename(from, to) if self.tree.paths.contains_key(to) => {
@@ -237,8 +240,8 @@ impl Writer {
         }
     }
 
-    /// Changes its directory until something fails; the change that failed, which may have happened or not, and the
-    /// failure.
+    /// Changes its directory until something fails; the change that failed, which may have happened
+    /// or not, and the failure.
     pub fn work(&mut self) -> (Change, io::Error) {
         loop {
             let change = self.choose();
@@ -252,8 +255,8 @@ impl Writer {
         }
     }
 
-    /// Checks the directory against what was acknowledged, with `unsure` done or not done, or half done where the kernel
-    /// does it in pieces. What is there is what is expected from now on.
+    /// Checks the directory against what was acknowledged, with `unsure` done or not done, or half
+    /// done where the kernel does it in pieces. What is there is what is expected from now on.
     pub fn check(&mut self, unsure: &Change) {
         let found = Tree::read(&self.dir);
         let mut after = self.tree.clone();
@@ -278,8 +281,8 @@ impl Change {
     }
 }
 
-/// Whether `found` is what `unsure` makes of `before`, but for the bytes that it writes: each of them the old one or the
-/// new one.
+/// Whether `found` is what `unsure` makes of `before`, but for the bytes that it writes: each of
+/// them the old one or the new one.
 fn is_half_done(unsure: &Change, before: &Tree, after: &Tree, found: &Tree) -> bool {
     let Some(path) = unsure.written() else {
         return false;
@@ -287,7 +290,11 @@ fn is_half_done(unsure: &Change, before: &Tree, after: &Tree, found: &Tree) -> b
     if !found.paths.contains_key(path) {
         return false;
     }
-    let (old, new, now) = (before.content(path), after.content(path), found.content(path));
+    let (old, new, now) = (
+        before.content(path),
+        after.content(path),
+        found.content(path),
+    );
     let is_between = now.len() >= old.len().min(new.len())
         && now.len() <= old.len().max(new.len())
         && now.iter().enumerate().all(|(at, byte)| {

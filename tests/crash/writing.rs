@@ -26,7 +26,9 @@ fn assert_is_the_end(error: &io::Error, of: &dyn std::fmt::Debug) {
         libc::EFAULT,
     ];
     assert!(
-        error.raw_os_error().is_some_and(|code| known.contains(&code)),
+        error
+            .raw_os_error()
+            .is_some_and(|code| known.contains(&code)),
         "{error} from {}",
         format!("{of:?}").chars().take(300).collect::<String>()
     );
@@ -62,13 +64,19 @@ fn invariant_13_no_acknowledged_write_is_lost_when_the_daemon_is_killed() {
                 .collect();
             let crowding = scope.spawn(|| crowd.work());
             let_pass(&mut random, Duration::from_millis(150));
-            assert!(tine.daemon_pid().is_some(), "the daemon runs in round {round}");
+            assert!(
+                tine.daemon_pid().is_some(),
+                "the daemon runs in round {round}"
+            );
             tine.kill_daemon();
             let unsure: Vec<(Change, io::Error)> = working
                 .into_iter()
                 .map(|writer| writer.join().expect("a writer only stops for an error"))
                 .collect();
-            (unsure, crowding.join().expect("a writer only stops for an error"))
+            (
+                unsure,
+                crowding.join().expect("a writer only stops for an error"),
+            )
         });
         recover(&tine, &mount, round);
         for (writer, (change, error)) in writers.iter_mut().zip(&unsure) {
@@ -87,8 +95,8 @@ fn invariant_13_no_acknowledged_write_is_lost_when_the_daemon_is_killed() {
     repo.git(&["fsck", "--strict"]);
 }
 
-/// Large attributes written again and again make the log long and most of it out of date: each sync of a log past 4 MiB
-/// then compacts it.
+/// Large attributes written again and again make the log long and most of it out of date: each sync
+/// of a log past 4 MiB then compacts it.
 #[test]
 fn invariant_13_a_log_that_is_killed_while_it_is_compacted_is_the_old_or_the_new_one() {
     require_fuse!();
@@ -119,16 +127,17 @@ fn invariant_13_a_log_that_is_killed_while_it_is_compacted_is_the_old_or_the_new
                     number += 1;
                     let mut value = vec![round as u8; 60_000];
                     value[..8].copy_from_slice(&number.to_le_bytes());
-                    let written = Change::SetXattr("file".to_owned(), "user.large".to_owned(), value.clone())
-                        .carry_out(&mount)
-                        .and_then(|()| match log_len() >= COMPACTED_PAST {
-                            true => {
-                                // Listened to once.
-                                let _ = due.send(());
-                                Change::Sync("file".to_owned()).carry_out(&mount)
-                            }
-                            false => Ok(()),
-                        });
+                    let written =
+                        Change::SetXattr("file".to_owned(), "user.large".to_owned(), value.clone())
+                            .carry_out(&mount)
+                            .and_then(|()| match log_len() >= COMPACTED_PAST {
+                                true => {
+                                    // Listened to once.
+                                    let _ = due.send(());
+                                    Change::Sync("file".to_owned()).carry_out(&mount)
+                                }
+                                false => Ok(()),
+                            });
                     match written {
                         Ok(()) => acknowledged = value,
                         Err(error) => {

@@ -1,4 +1,5 @@
-//! A panic amid a change: the fork takes no more changes until it is mounted anew, and no other fork is hurt.
+//! A panic amid a change: the fork takes no more changes until it is mounted anew, and no other
+//! fork is hurt.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -26,7 +27,10 @@ fn a_panic_makes_one_fork_read_only_until_it_is_mounted_anew() {
     assert!(!point.exists(), "it was this one");
     let refused = fs::write(hurt.join("after"), "lost").expect_err("it is read-only");
     assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
-    assert_eq!(fs::read_to_string(hurt.join("before")).unwrap(), "acknowledged");
+    assert_eq!(
+        fs::read_to_string(hurt.join("before")).unwrap(),
+        "acknowledged"
+    );
     fs::write(other.join("file"), "fine").unwrap();
     tine.ok(&["commit", "other", "-m", "fine"]);
     let listed = tine.run(&["list"]);
@@ -36,12 +40,19 @@ fn a_panic_makes_one_fork_read_only_until_it_is_mounted_anew() {
         "{listed}"
     );
     let status = tine.run(&["status", "hurt", "--json"]);
-    assert!(status.text().contains("fork-interrupted"), "{}", status.text());
+    assert!(
+        status.text().contains("fork-interrupted"),
+        "{}",
+        status.text()
+    );
     let said = tine.fails(1, &["snapshot", "hurt"]);
     assert!(said.contains("a fault of tine interrupted"), "{said}");
     tine.ok(&["unmount", "--keep", "hurt"]);
     tine.ok(&["mount", "hurt"]);
-    assert_eq!(fs::read_to_string(hurt.join("before")).unwrap(), "acknowledged");
+    assert_eq!(
+        fs::read_to_string(hurt.join("before")).unwrap(),
+        "acknowledged"
+    );
     fs::write(hurt.join("after"), "kept").unwrap();
     tine.ok(&["commit", "hurt", "-m", "on"]);
     tine.ok(&["check"]);

@@ -8,15 +8,21 @@ use std::process::{Command, Stdio};
 
 use super::{CONFLICT, LIMIT, User, is_mounted, processes};
 use crate::support::{
-    OutputExt, TestRepo, Tine, is_root, path_text, process, run_with_timeout, skip_optional, wait_until,
+    OutputExt, TestRepo, Tine, is_root, path_text, process, run_with_timeout, skip_optional,
+    wait_until,
 };
 
-/// Mounts in use. Each is given some seconds by itself: one after the other they would take longer than [`LIMIT`].
+/// Mounts in use. Each is given some seconds by itself: one after the other they would take longer
+/// than [`LIMIT`].
 const MOUNTS: usize = 12;
 
 fn signal(pid: u32, name: &str) {
-    run_with_timeout(Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()))
-        .expect_success("kill");
+    run_with_timeout(
+        Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(pid.to_string()),
+    )
+    .expect_success("kill");
 }
 
 /// Forks with a file each, and a program in each.
@@ -64,9 +70,15 @@ fn a_stop_names_the_users_of_every_mount_and_a_forced_one_cuts_all_off() {
     let (dirs, users) = busy_forks(&tine);
     let told = tine.fails(CONFLICT, &["daemon", "stop"]);
     for user in &users {
-        assert!(told.contains(&format!("(process {})", user.0.id())), "{told}");
+        assert!(
+            told.contains(&format!("(process {})", user.0.id())),
+            "{told}"
+        );
     }
-    assert!(dirs.iter().all(|dir| is_mounted(dir)), "nothing has changed");
+    assert!(
+        dirs.iter().all(|dir| is_mounted(dir)),
+        "nothing has changed"
+    );
     let stopped = run_with_timeout(&mut tine.command(&["daemon", "stop", "--force"]));
     stopped.expect_success("a forced stop");
     assert!(!dirs.iter().any(|dir| is_mounted(dir)));
@@ -94,7 +106,10 @@ fn a_daemon_that_does_not_answer_is_ended_by_force() {
     assert_eq!(told, "the daemon did not answer and was killed");
     assert!(!process::is_running(pid) && processes(&repo).is_empty());
     wait_until("whoever waited gets an error", LIMIT, || {
-        waiting.try_wait().expect("touch can be waited for").is_some()
+        waiting
+            .try_wait()
+            .expect("touch can be waited for")
+            .is_some()
     });
     assert!(!dirs.iter().any(|dir| is_mounted(dir)));
     assert_kept(&tine, &dirs);
@@ -142,8 +157,9 @@ fn a_daemon_that_hangs_while_it_starts_is_found_and_ended_by_force() {
     assert_eq!(tine.ok(&["daemon", "status"]), "no daemon runs");
 }
 
-/// Kills a daemon that cannot end by itself then: a program has a directory locked while it waits for the daemon, whose
-/// notifier waits for the directory. Whoever asks it anew, or has asked it already, frees it.
+/// Kills a daemon that cannot end by itself then: a program has a directory locked while it waits
+/// for the daemon, whose notifier waits for the directory. Whoever asks it anew, or has asked it
+/// already, frees it.
 fn kill_one_that_waits_for_its_own_mount(ask_anew: bool) {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
@@ -151,7 +167,8 @@ fn kill_one_that_waits_for_its_own_mount(ask_anew: bool) {
     fs::write(dir.join("new.txt"), "kept\n").expect("the mount takes writes");
     fs::write(dir.join("gone.txt"), "removed\n").expect("the mount takes writes");
     let pid = tine.daemon_pid().expect("the daemon runs");
-    let serves_mounts = |name: &str| !["tine", "tine-notify", "signals", "accept", "client"].contains(&name);
+    let serves_mounts =
+        |name: &str| !["tine", "tine-notify", "signals", "accept", "client"].contains(&name);
     let halted = match process::Halted::threads(pid, serves_mounts) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             return skip_optional("a killed daemon that cannot end", "ptrace is not permitted");

@@ -1,9 +1,10 @@
-//! Reads from the source what failures say: the code, the message and the hint of each `Failure::new`, with the texts
-//! that thiserror gives to errors which `daemon::convert` makes failures of.
+//! Reads from the source what failures say: the code, the message and the hint of each
+//! `Failure::new`, with the texts that thiserror gives to errors which `daemon::convert` makes
+//! failures of.
 //!
-//! It follows what the source does and no more: chains of methods, `let`, `match` and `if`, constants, and functions and
-//! closures that make a failure of what they are given. What it cannot follow is told as [`Said::unread`]: the text then
-//! belongs beside its code.
+//! It follows what the source does and no more: chains of methods, `let`, `match` and `if`,
+//! constants, and functions and closures that make a failure of what they are given. What it cannot
+//! follow is told as [`Said::unread`]: the text then belongs beside its code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -93,7 +94,10 @@ pub fn read(src: &Path) -> Vec<Said> {
                 .to_string();
             (
                 name,
-                file.items.into_iter().filter(|item| !is_test(item)).collect(),
+                file.items
+                    .into_iter()
+                    .filter(|item| !is_test(item))
+                    .collect(),
             )
         })
         .collect();
@@ -173,7 +177,10 @@ fn is_test(item: &Item) -> bool {
         _ => return false,
     };
     attrs.iter().any(|attr| {
-        attr.path().is_ident("cfg") && attr.parse_args::<syn::Ident>().is_ok_and(|what| what == "test")
+        attr.path().is_ident("cfg")
+            && attr
+                .parse_args::<syn::Ident>()
+                .is_ok_and(|what| what == "test")
     })
 }
 
@@ -293,7 +300,10 @@ impl<'h> Reader<'h> {
             Expr::Macro(mac) if mac.mac.path.is_ident("format") => {
                 let (format, args) = format_args(mac);
                 let texts = filled(&format, &args, &[]);
-                texts.iter().flat_map(|text| self.within(text, &args)).collect()
+                texts
+                    .iter()
+                    .flat_map(|text| self.within(text, &args))
+                    .collect()
             }
             Expr::MethodCall(call)
                 if ["to_owned", "into", "to_string", "clone", "as_str"]
@@ -301,7 +311,11 @@ impl<'h> Reader<'h> {
             {
                 self.texts(&call.receiver)
             }
-            Expr::Match(it) => it.arms.iter().flat_map(|arm| self.texts(&arm.body)).collect(),
+            Expr::Match(it) => it
+                .arms
+                .iter()
+                .flat_map(|arm| self.texts(&arm.body))
+                .collect(),
             Expr::If(it) => {
                 let mut texts = self.tail(&it.then_branch);
                 if let Some((_, otherwise)) = &it.else_branch {
@@ -311,7 +325,12 @@ impl<'h> Reader<'h> {
             }
             Expr::Block(block) => self.tail(&block.block),
             Expr::Path(path) => {
-                let Some(name) = path.path.segments.last().map(|segment| segment.ident.to_string()) else {
+                let Some(name) = path
+                    .path
+                    .segments
+                    .last()
+                    .map(|segment| segment.ident.to_string())
+                else {
                     return unread();
                 };
                 if let Some(text) = self.house.constants.get(&name) {
@@ -373,7 +392,10 @@ impl<'h> Reader<'h> {
             .last()
             .filter(|texts| !texts.is_empty() && text.contains("{message}"));
         if let Some(arms) = arms {
-            texts = arms.iter().map(|arm| text.replace("{message}", arm)).collect();
+            texts = arms
+                .iter()
+                .map(|arm| text.replace("{message}", arm))
+                .collect();
         }
         for arg in args.iter().filter(|arg| matches!(arg, Expr::Path(_))) {
             if let [Text::Known(known)] = self.texts(arg).as_slice() {
@@ -421,8 +443,9 @@ impl<'h> Reader<'h> {
 
     fn tell(&mut self, maker: Maker) {
         let is_open = |text: &Text| matches!(text, Text::Parameter(_));
-        let open =
-            is_open(&maker.code) || maker.messages.iter().any(is_open) || maker.hints.iter().any(is_open);
+        let open = is_open(&maker.code)
+            || maker.messages.iter().any(is_open)
+            || maker.hints.iter().any(is_open);
         // One that says nothing to do leaves that to who calls it.
         let leaves_hint = maker.hints.is_empty();
         let mut is_maker = false;
@@ -494,8 +517,16 @@ impl<'h> Reader<'h> {
                 .map_or_else(|| Text::Unread("code".to_owned()), |arg| self.code(arg)),
             code => code.clone(),
         };
-        let messages = maker.messages.iter().flat_map(|text| given(self, text)).collect();
-        let own: Vec<Text> = maker.hints.iter().flat_map(|text| given(self, text)).collect();
+        let messages = maker
+            .messages
+            .iter()
+            .flat_map(|text| given(self, text))
+            .collect();
+        let own: Vec<Text> = maker
+            .hints
+            .iter()
+            .flat_map(|text| given(self, text))
+            .collect();
         let hints = match &self.hint {
             Some(hints) => hints.clone(),
             None => own,
@@ -511,7 +542,9 @@ impl<'h> Reader<'h> {
         let name = signature.ident.to_string();
         let given = parameters(signature);
         let kind = match &signature.output {
-            syn::ReturnType::Type(_, ty) if type_name(ty) == "failure" && name != "new" => Kind::Function,
+            syn::ReturnType::Type(_, ty) if type_name(ty) == "failure" && name != "new" => {
+                Kind::Function
+            }
             _ => Kind::Other,
         };
         let local = self.local.clone();
@@ -542,7 +575,10 @@ impl<'h> Reader<'h> {
             .rsplit('/')
             .next();
         let is_meant = match module {
-            "" => *home == self.file || self.imported.contains(short) && part(home) == part(&self.file),
+            "" => {
+                *home == self.file
+                    || self.imported.contains(short) && part(home) == part(&self.file)
+            }
             module => home_module == Some(module),
         };
         is_meant.then(|| maker.clone())
@@ -638,7 +674,11 @@ impl<'ast> Visit<'ast> for Reader<'_> {
             self.making.pop();
             return;
         }
-        let later = self.later.last().and_then(|later| later.get(&name)).cloned();
+        let later = self
+            .later
+            .last()
+            .and_then(|later| later.get(&name))
+            .cloned();
         let hint = later.map(|hints| hints.iter().flat_map(|hint| self.texts(hint)).collect());
         self.with_hint(hint, |this| {
             this.visit_expr(&init.expr);
@@ -677,7 +717,9 @@ impl<'ast> Visit<'ast> for Reader<'_> {
                     .clone()
                     .or_else(|| call.args.first().map(|hint| self.texts(hint)));
                 self.with_hint(hint, |this| this.visit_expr(&call.receiver));
-                self.with_hint(None, |this| call.args.iter().for_each(|arg| this.visit_expr(arg)));
+                self.with_hint(None, |this| {
+                    call.args.iter().for_each(|arg| this.visit_expr(arg))
+                });
             }
             "cause" | "fold" | "into" | "clone" => {
                 self.visit_expr(&call.receiver);
@@ -718,7 +760,11 @@ fn variants(pat: &Pat, house: &House) -> Vec<Vec<String>> {
         let [.., error, variant] = names.as_slice() else {
             return Vec::new();
         };
-        match house.errors.get(error).and_then(|variants| variants.get(variant)) {
+        match house
+            .errors
+            .get(error)
+            .and_then(|variants| variants.get(variant))
+        {
             Some(texts) => vec![texts.clone()],
             None => Vec::new(),
         }
@@ -727,13 +773,21 @@ fn variants(pat: &Pat, house: &House) -> Vec<Vec<String>> {
         Pat::Path(path) => of_path(&path.path),
         Pat::Struct(it) => of_path(&it.path),
         Pat::TupleStruct(it) => {
-            let inner: Vec<_> = it.elems.iter().flat_map(|pat| variants(pat, house)).collect();
+            let inner: Vec<_> = it
+                .elems
+                .iter()
+                .flat_map(|pat| variants(pat, house))
+                .collect();
             match inner.is_empty() {
                 true => of_path(&it.path),
                 false => inner,
             }
         }
-        Pat::Or(it) => it.cases.iter().flat_map(|pat| variants(pat, house)).collect(),
+        Pat::Or(it) => it
+            .cases
+            .iter()
+            .flat_map(|pat| variants(pat, house))
+            .collect(),
         Pat::Paren(it) => variants(&it.pat, house),
         Pat::Reference(it) => variants(&it.pat, house),
         _ => Vec::new(),

@@ -1,18 +1,23 @@
-//! Texts as the source has them: literals, format strings with their places named, and what thiserror gives to errors.
+//! Texts as the source has them: literals, format strings with their places named, and what
+//! thiserror gives to errors.
 
 use syn::punctuated::Punctuated;
 use syn::{Expr, Lit, Stmt, Token};
 
 /// The texts of a variant, their places named; none for one that has none of its own.
 pub fn told(variant: &syn::Variant) -> Vec<String> {
-    let attr = variant.attrs.iter().find(|attr| attr.path().is_ident("error"));
+    let attr = variant
+        .attrs
+        .iter()
+        .find(|attr| attr.path().is_ident("error"));
     let Some(syn::Meta::List(list)) = attr.map(|attr| &attr.meta) else {
         return Vec::new();
     };
     // thiserror's `.0` and `.name` are no expressions of Rust's.
     let tokens = list.tokens.to_string();
     let tokens = tokens.replace("(.", "(this.").replace(", .", ", this.");
-    let Ok(args) = syn::parse::Parser::parse_str(Punctuated::<Expr, Token![,]>::parse_terminated, &tokens)
+    let Ok(args) =
+        syn::parse::Parser::parse_str(Punctuated::<Expr, Token![,]>::parse_terminated, &tokens)
     else {
         return Vec::new();
     };
@@ -20,7 +25,11 @@ pub fn told(variant: &syn::Variant) -> Vec<String> {
     let Some(text) = args.next().and_then(|first| literal(&first)) else {
         return Vec::new();
     };
-    let numbered: Vec<String> = variant.fields.iter().map(|field| type_name(&field.ty)).collect();
+    let numbered: Vec<String> = variant
+        .fields
+        .iter()
+        .map(|field| type_name(&field.ty))
+        .collect();
     let args: Vec<Expr> = args.filter(|arg| !matches!(arg, Expr::Assign(_))).collect();
     filled(&text, &args, &numbered)
 }
@@ -28,7 +37,11 @@ pub fn told(variant: &syn::Variant) -> Vec<String> {
 pub fn type_name(ty: &syn::Type) -> String {
     match ty {
         syn::Type::Path(path) => {
-            let last = path.path.segments.last().map(|segment| segment.ident.to_string());
+            let last = path
+                .path
+                .segments
+                .last()
+                .map(|segment| segment.ident.to_string());
             match last.as_deref() {
                 Some("PathBuf" | "RepoPath") => "path".to_owned(),
                 Some("String" | "str" | "OsString" | "ForkName") => "name".to_owned(),
@@ -48,7 +61,8 @@ pub fn filled(format: &str, args: &[Expr], numbered: &[String]) -> Vec<String> {
     let mut texts = vec![String::new()];
     let mut args = args.iter();
     let mut rest = format;
-    let push = |texts: &mut Vec<String>, what: &str| texts.iter_mut().for_each(|text| text.push_str(what));
+    let push =
+        |texts: &mut Vec<String>, what: &str| texts.iter_mut().for_each(|text| text.push_str(what));
     while let Some(at) = rest.find(['{', '}']) {
         push(&mut texts, &rest[..at]);
         rest = &rest[at..];
@@ -98,7 +112,9 @@ fn alternatives(expr: &Expr, of_number: &impl Fn(usize) -> String) -> Vec<String
             let (format, args) = format_args(mac);
             filled(&format, &args, &[])
         }
-        Expr::MethodCall(call) if call.method == "to_owned" => alternatives(&call.receiver, of_number),
+        Expr::MethodCall(call) if call.method == "to_owned" => {
+            alternatives(&call.receiver, of_number)
+        }
         Expr::Match(it) => it
             .arms
             .iter()
@@ -115,7 +131,11 @@ fn alternatives(expr: &Expr, of_number: &impl Fn(usize) -> String) -> Vec<String
         }
         Expr::Block(block) => of_block(&block.block),
         _ => match place_name(expr).strip_prefix("this.") {
-            Some(field) => vec![field.parse().map_or_else(|_| format!("{{{field}}}"), of_number)],
+            Some(field) => vec![
+                field
+                    .parse()
+                    .map_or_else(|_| format!("{{{field}}}"), of_number),
+            ],
             None => vec![format!("{{{}}}", place_name(expr))],
         },
     }
@@ -149,7 +169,10 @@ pub fn place_name(expr: &Expr) -> String {
             "join" if call.args.iter().any(|arg| matches!(arg, Expr::Path(_))) => "path".to_owned(),
             _ => place_name(&call.receiver),
         },
-        Expr::Call(call) => call.args.first().map_or_else(|| "what".to_owned(), place_name),
+        Expr::Call(call) => call
+            .args
+            .first()
+            .map_or_else(|| "what".to_owned(), place_name),
         Expr::Reference(reference) => place_name(&reference.expr),
         Expr::Paren(paren) => place_name(&paren.expr),
         Expr::Binary(binary) => place_name(&binary.left),

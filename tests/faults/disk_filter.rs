@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use crate::require_disk;
 use crate::support::disk::{
-    self, Disk, Fault, Kind, What, extents_of, forget_cached, in_private_mounts, mount_image, mount_memory,
+    self, Disk, Fault, Kind, What, extents_of, forget_cached, in_private_mounts, mount_image,
+    mount_memory,
 };
 use crate::support::{Random, force_unmount_beneath};
 
@@ -50,7 +51,11 @@ fn it_records_and_fails_as_told() {
         drop(file);
         let recording = disk.finish();
         recording.check_end();
-        assert_eq!(recording.flushed_at(synced), synced, "a sync ends with a flush");
+        assert_eq!(
+            recording.flushed_at(synced),
+            synced,
+            "a sync ends with a flush"
+        );
         let mut random = Random::new(1);
         for (position, expected) in [(0, None), (synced, Some(&b"on the disk"[..]))] {
             let replayed = recording.replay(position, 50, &mut random);

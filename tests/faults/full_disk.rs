@@ -1,4 +1,5 @@
-//! The disk is full: who writes is told so, nothing that was acknowledged is lost, and it goes on once there is room.
+//! The disk is full: who writes is told so, nothing that was acknowledged is lost, and it goes on
+//! once there is room.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -29,11 +30,16 @@ fn is_full(error: &io::Error) -> bool {
     error.kind() == ErrorKind::StorageFull
 }
 
-/// Writes until the disk is full; the bytes that were acknowledged. Where a large piece finds no room a small one may, and
-/// what the file system kept for where they would go is free again once they are there.
+/// Writes until the disk is full; the bytes that were acknowledged. Where a large piece finds no
+/// room a small one may, and what the file system kept for where they would go is free again once
+/// they are there.
 fn fill(path: &Path) -> u64 {
     const PIECES: [usize; 2] = [64 * 1024, 4096];
-    let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .unwrap();
     let (mut acknowledged, mut synced) = (0, 0);
     loop {
         for piece in PIECES {
@@ -109,7 +115,10 @@ fn a_full_disk_reaches_the_writer_and_loses_nothing() {
         tine.kill_daemon();
         tine.ok(&["list"]);
         assert_eq!(fs::read(dir.join("keep.txt")).unwrap(), b"kept");
-        assert_eq!(fs::read(dir.join("after.txt")).unwrap(), vec![b'a'; 1 << 20]);
+        assert_eq!(
+            fs::read(dir.join("after.txt")).unwrap(),
+            vec![b'a'; 1 << 20]
+        );
         assert!(!dir.join("big").exists());
         fs::remove_file(repo.root().join("disk/filler")).unwrap();
         tine.ok(&["commit", "full", "-m", "after the flood"]);
@@ -199,14 +208,18 @@ fn what_frees_space_works_on_a_full_disk() {
     }
 }
 
-/// Commands that need room are refused for want of it and change nothing; once there is room they are not.
+/// Commands that need room are refused for want of it and change nothing; once there is room they
+/// are not.
 fn check_commands(repo: &TestRepo, tine: &Tine<'_>, mount: &Path, make_room: impl FnOnce()) {
     let state = || {
         (
             repo.git(&["for-each-ref"]),
             repo.git(&["worktree", "list"]),
             // git would write its index, for which there is no room.
-            repo.git_in(mount, &["--no-optional-locks", "status", "--short", "-uall"]),
+            repo.git_in(
+                mount,
+                &["--no-optional-locks", "status", "--short", "-uall"],
+            ),
             fs::read(mount.join("new.txt")).unwrap(),
         )
     };
@@ -218,7 +231,12 @@ fn check_commands(repo: &TestRepo, tine: &Tine<'_>, mount: &Path, make_room: imp
     ];
     for args in commands {
         let refused = tine.run(&[args, &["--json"]].concat());
-        assert_eq!(refused.status.code(), Some(1), "{args:?}: {}", refused.text());
+        assert_eq!(
+            refused.status.code(),
+            Some(1),
+            "{args:?}: {}",
+            refused.text()
+        );
         let told: serde_json::Value = serde_json::from_str(&refused.text()).expect("JSON");
         assert_eq!(told["error"]["code"], "no-space", "{args:?}: {told}");
         assert!(told["error"]["hint"].is_string(), "{args:?}: {told}");
@@ -232,7 +250,10 @@ fn check_commands(repo: &TestRepo, tine: &Tine<'_>, mount: &Path, make_room: imp
     ] {
         tine.ok(args);
     }
-    assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/demo"]), "in time");
+    assert_eq!(
+        repo.git(&["log", "-1", "--format=%s", "tine/demo"]),
+        "in time"
+    );
     repo.git(&["fsck", "--strict"]);
 }
 
@@ -263,7 +284,9 @@ fn a_disk_without_inodes_is_a_full_one() {
         fs::write(mount.join("small"), "small").unwrap();
         let error = fs::write(mount.join("large"), vec![b'x'; 100_000]).unwrap_err();
         assert!(is_full(&error), "{error}");
-        check_commands(&repo, &tine, &mount, || fs::remove_dir_all(&filler).unwrap());
+        check_commands(&repo, &tine, &mount, || {
+            fs::remove_dir_all(&filler).unwrap()
+        });
     });
 }
 
@@ -320,21 +343,33 @@ fn an_unmount_that_was_carried_out_is_no_failure_on_a_full_disk() {
         let filler = use_up_inodes(&store);
 
         tine.ok(&["unmount", "full", "--commit", "-m", "in time"]);
-        assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/full"]), "in time");
+        assert_eq!(
+            repo.git(&["log", "-1", "--format=%s", "tine/full"]),
+            "in time"
+        );
         assert!(!dir.join("new.txt").exists(), "it is unmounted");
         let listed = tine.run(&["list"]).error_text();
-        assert!(listed.contains("the next daemon will mount it again"), "{listed}");
+        assert!(
+            listed.contains("the next daemon will mount it again"),
+            "{listed}"
+        );
 
         fs::remove_dir_all(&filler).unwrap();
         tine.ok(&["unmount", "full"]);
-        assert!(!tine.run(&["list"]).error_text().contains("will mount it again"));
+        assert!(
+            !tine
+                .run(&["list"])
+                .error_text()
+                .contains("will mount it again")
+        );
         tine.kill_daemon();
         tine.ok(&["list"]);
         assert!(!dir.join("new.txt").exists(), "it stays unmounted");
     });
 }
 
-/// However far a way back comes before the disk is full: the fork is as it was or as it is to be, and stays so.
+/// However far a way back comes before the disk is full: the fork is as it was or as it is to be,
+/// and stays so.
 #[test]
 fn a_way_back_that_finds_no_room_is_not_taken() {
     require_disk!();
@@ -402,7 +437,10 @@ fn a_way_back_that_finds_no_room_is_not_taken() {
             tine.ok(&["restore", "demo", "point"]);
             assert!(state() == (Some(b"before".to_vec()), Some(large.clone()), None));
         }
-        assert!((1..24).contains(&taken), "{taken} of the commands found room");
+        assert!(
+            (1..24).contains(&taken),
+            "{taken} of the commands found room"
+        );
         repo.git(&["fsck", "--strict"]);
     });
 }
@@ -431,13 +469,18 @@ fn a_dependency_tree_for_which_there_is_no_room_follows_the_main_checkout() {
         let read = fs::read(dir.join("node_modules/large/index.js")).unwrap();
         assert_eq!(read.len(), 4 << 20);
         let kept = repo.common_dir().join("tine/generations");
-        assert_eq!(fs::read_dir(kept).unwrap().count(), 0, "nothing is left of it");
+        assert_eq!(
+            fs::read_dir(kept).unwrap().count(),
+            0,
+            "nothing is left of it"
+        );
         let refused = tine.fails(1, &["update", "work", "--carried"]);
         assert!(refused.contains("no room"), "{refused}");
     });
 }
 
-/// The files of the main checkout find no room, and git's words for that are no word of what the user did there.
+/// The files of the main checkout find no room, and git's words for that are no word of what the
+/// user did there.
 #[test]
 fn a_merge_whose_checkout_finds_no_room_says_that_the_disk_is_full() {
     require_disk!();
@@ -459,13 +502,19 @@ fn a_merge_whose_checkout_finds_no_room_says_that_the_disk_is_full() {
         let failure = &answer["error"];
         assert_eq!(failure["code"], "no-space", "{failure}");
         assert!(
-            failure["hint"].as_str().unwrap().contains("free some space"),
+            failure["hint"]
+                .as_str()
+                .unwrap()
+                .contains("free some space"),
             "{failure}"
         );
         assert_eq!((repo.head(), repo.status(repo.dir())), (head, status));
         drop(cut);
         fs::remove_file(&filler).unwrap();
         tine.ok(&["merge", "demo", "--into", "main"]);
-        assert_eq!(fs::metadata(repo.dir().join("large")).unwrap().len(), 6 << 20);
+        assert_eq!(
+            fs::metadata(repo.dir().join("large")).unwrap().len(),
+            6 << 20
+        );
     });
 }

@@ -1,5 +1,5 @@
-//! The disk answers with errors: programs get EIO, the daemon stays, what was synced is there, and it goes on when the disk
-//! is well again.
+//! The disk answers with errors: programs get EIO, the daemon stays, what was synced is there, and
+//! it goes on when the disk is well again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -99,7 +99,10 @@ fn write_synced(path: &Path, content: &[u8]) -> io::Result<()> {
 #[track_caller]
 fn assert_errno(result: io::Result<()>, expected: &[i32]) {
     let error = result.expect_err("the disk has failed");
-    assert!(expected.contains(&error.raw_os_error().unwrap_or(0)), "{error}");
+    assert!(
+        expected.contains(&error.raw_os_error().unwrap_or(0)),
+        "{error}"
+    );
 }
 
 #[test]
@@ -137,7 +140,10 @@ fn an_error_below_the_log_stops_changes_until_it_is_mounted_again() {
         failing.fail_in(What::Writes, &failing.layer().join("log"));
 
         fs::write(failing.path("new"), b"new").unwrap();
-        assert_errno(File::open(failing.path("new")).unwrap().sync_all(), &[libc::EIO]);
+        assert_errno(
+            File::open(failing.path("new")).unwrap().sync_all(),
+            &[libc::EIO],
+        );
         assert_errno(fs::write(failing.path("newer"), b"newer"), &[libc::EIO]);
         assert_eq!(fs::read(failing.path("new")).unwrap(), b"new");
         failing.check_alive(pid);
@@ -210,7 +216,9 @@ fn what_cannot_be_read_is_an_error_for_as_long_as_it_cannot() {
         }
         // A base in a pack, with enough in it that not all is read at once.
         let content = Random::new(1).bytes(4 << 20);
-        failing.repo.commit_files(&[("big.bin", &content[..])], "large");
+        failing
+            .repo
+            .commit_files(&[("big.bin", &content[..])], "large");
         failing
             .repo
             .sh_in(failing.repo.dir(), "git repack -adq && git prune-packed -q");
@@ -219,7 +227,10 @@ fn what_cannot_be_read_is_an_error_for_as_long_as_it_cannot() {
         let pack = fs::read_dir(dir)
             .unwrap()
             .map(|entry| entry.unwrap().path())
-            .find(|path| path.extension().is_some_and(|extension| extension == "pack"))
+            .find(|path| {
+                path.extension()
+                    .is_some_and(|extension| extension == "pack")
+            })
             .unwrap();
         failing.tine.ok(&["daemon", "stop"]);
         // With nothing of it in memory.

@@ -1,8 +1,10 @@
-//! The power fails: what was written to the disk is recorded, and the disk is made anew as it may have been left at any
-//! moment. The store always opens, what was synced is there, and nothing is there that never was.
+//! The power fails: what was written to the disk is recorded, and the disk is made anew as it may
+//! have been left at any moment. The store always opens, what was synced is there, and nothing is
+//! there that never was.
 //!
-//! A failure prints `TINE_POWER_SEED=n` to choose the same work and the same moments again (the order in which
-//! the kernel writes stays its own). `TINE_SOAK=1` tries more work, more moments and more file systems.
+//! A failure prints `TINE_POWER_SEED=n` to choose the same work and the same moments again (the
+//! order in which the kernel writes stays its own). `TINE_SOAK=1` tries more work, more moments and
+//! more file systems.
 
 #[path = "power_loss/after.rs"]
 mod after;
@@ -66,7 +68,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// In half of the rounds: freezes what `demo` has, or goes back to it. Nothing of that waits for the disk to have it.
+    /// In half of the rounds: freezes what `demo` has, or goes back to it. Nothing of that waits
+    /// for the disk to have it.
     fn keep_a_point(&mut self, round: usize) -> bool {
         let begin = self.disk.position();
         let steps = self.workers.iter().map(Worker::steps).collect();
@@ -107,7 +110,11 @@ impl Work<'_> {
             let what = What::Made(name.clone());
             self.facts.all.push(Fact { what, begin, end });
         }
-        self.facts.points.push(Point { kept_as, steps, end });
+        self.facts.points.push(Point {
+            kept_as,
+            steps,
+            end,
+        });
         true
     }
 
@@ -119,12 +126,15 @@ impl Work<'_> {
         }
         let what = match self.random.below(6) {
             0 | 1 => {
-                fs::write(self.mount.join("round"), format!("{round}\n")).expect("the mount can be written");
-                self.tine.ok(&["commit", "demo", "-m", &format!("round {round}")]);
+                fs::write(self.mount.join("round"), format!("{round}\n"))
+                    .expect("the mount can be written");
+                self.tine
+                    .ok(&["commit", "demo", "-m", &format!("round {round}")]);
                 What::Commit(self.repo.git(&["rev-parse", "tine/demo"]))
             }
             2 => {
-                fs::write(self.mount.join("round"), format!("{round}\n")).expect("the mount can be written");
+                fs::write(self.mount.join("round"), format!("{round}\n"))
+                    .expect("the mount can be written");
                 let script = format!(
                     "git -c core.fsync=all add -A; git -c core.fsync=all commit -qm 'round {round}, by git'"
                 );
@@ -155,7 +165,10 @@ impl Work<'_> {
             }
         };
         // A commit by tine and an unmount bring everything to the disk.
-        let is_sync = matches!(what, What::Commit(_) | What::CommitByGit(_) | What::Remounted);
+        let is_sync = matches!(
+            what,
+            What::Commit(_) | What::CommitByGit(_) | What::Remounted
+        );
         let end = self.disk.position();
         for worker in &mut self.workers {
             worker.note(is_sync, end);
@@ -210,7 +223,10 @@ fn lose_power(kind: Kind, seed: u64, extent: &Extent) {
     let recording = disk.finish();
 
     let (requests, flushes) = recording.counts();
-    eprintln!("{}: {requests} requests recorded, {flushes} flushes", kind.name());
+    eprintln!(
+        "{}: {requests} requests recorded, {flushes} flushes",
+        kind.name()
+    );
     for (number, position) in moments(&recording, begin, extent.moments, &mut random)
         .into_iter()
         .enumerate()
@@ -298,7 +314,10 @@ fn what_was_committed_survives_the_loss_of_power() {
                 "committed by tine"
             );
             assert_eq!(repo.status(&mount), "");
-            assert_eq!(repo.git(&["log", "-1", "--format=%s", "tine/demo"]), "by tine");
+            assert_eq!(
+                repo.git(&["log", "-1", "--format=%s", "tine/demo"]),
+                "by tine"
+            );
         });
         let replayed = recording.replay(by_git, 0, &mut random);
         after::with_power_again(&repo, &tine, &replayed, "after git commit", |_| {

@@ -10,7 +10,9 @@ use tine::client::Client;
 use tine::ops::ErrorCode;
 use tine::ops::protocol::{BufferAnswer, BufferRequest, Route, ToolAnswer};
 
-use crate::support::{Random, SayWhich, TestRepo, Tine, require_fuse, run_with_timeout_of, soaking};
+use crate::support::{
+    Random, SayWhich, TestRepo, Tine, require_fuse, run_with_timeout_of, soaking,
+};
 use crate::{Agent, files_beneath};
 
 const SEED: &str = "TINE_TOOL_SEED";
@@ -118,7 +120,9 @@ impl Worker<'_> {
         match self.random.below(16) {
             0..=2 => self.write_by_tool(&path, &text),
             3..=5 => self.edit_by_tool(&path),
-            6 | 7 if !self.model.buffers.contains_key(&path) => self.write_in_mount(&path, &text, &in_mount),
+            6 | 7 if !self.model.buffers.contains_key(&path) => {
+                self.write_in_mount(&path, &text, &in_mount)
+            }
             8 => self.delete_by_tool(&path),
             9 if !self.model.buffers.contains_key(&path) => {
                 let removed = fs::remove_file(&in_mount).is_ok();
@@ -248,7 +252,9 @@ impl Worker<'_> {
         }
         if let Some(text) = self.model.files.get(path) {
             self.editor.open(path, text);
-            self.model.buffers.insert(path.to_owned(), (text.clone(), false));
+            self.model
+                .buffers
+                .insert(path.to_owned(), (text.clone(), false));
         }
     }
 
@@ -285,7 +291,11 @@ impl Worker<'_> {
                 None
             }
         };
-        assert_eq!(saved.as_ref(), self.model.files.get(path), "{path} in the mount");
+        assert_eq!(
+            saved.as_ref(),
+            self.model.files.get(path),
+            "{path} in the mount"
+        );
         let seen = self
             .agent
             .read(path)
@@ -307,7 +317,9 @@ impl Worker<'_> {
         let expected: Vec<(String, String)> = self.model.files.clone().into_iter().collect();
         assert_eq!(in_mount, expected, "the mount");
         let listed = self.agent.list(&self.own, true).unwrap();
-        let listed = listed.into_iter().map(|path| String::from_utf8(path).unwrap());
+        let listed = listed
+            .into_iter()
+            .map(|path| String::from_utf8(path).unwrap());
         let listed: Vec<String> = listed.filter(|path| path.ends_with(".txt")).collect();
         assert_eq!(
             listed,
@@ -324,7 +336,10 @@ impl Worker<'_> {
                 .filter(|(_, line)| line.contains("line 2"));
             matching.extend(lines.map(|(number, _)| (path.clone().into_bytes(), number)));
         }
-        let found = self.agent.search("line 2", Some(self.own.as_bytes())).unwrap();
+        let found = self
+            .agent
+            .search("line 2", Some(self.own.as_bytes()))
+            .unwrap();
         assert_eq!(found, matching, "a search");
         for path in self.model.files.keys() {
             let shown = self.tine.run(&["cat", "demo", path]);
@@ -383,7 +398,9 @@ fn tools_the_mount_commands_and_editors_never_disagree() {
     let log = tine.json(&["op", "log", "demo", "-n", "1000"]);
     let commands = log["operations"].as_array().unwrap();
     assert!(
-        commands.iter().any(|operation| operation["command"] == "a tool"),
+        commands
+            .iter()
+            .any(|operation| operation["command"] == "a tool"),
         "{log}"
     );
 }

@@ -1,4 +1,5 @@
-//! Paths that would lead out of a fork: each is refused, or stays within, and nothing outside changes.
+//! Paths that would lead out of a fork: each is refused, or stays within, and nothing outside
+//! changes.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -81,8 +82,15 @@ impl Place {
             names.sort();
             format!("{names:?}")
         };
-        let other = Agent::new(&self.repo, Some("fork2")).list(".", true).unwrap();
-        [around.concat(), names(self.repo.root()), format!("{other:?}")].join("\n")
+        let other = Agent::new(&self.repo, Some("fork2"))
+            .list(".", true)
+            .unwrap();
+        [
+            around.concat(),
+            names(self.repo.root()),
+            format!("{other:?}"),
+        ]
+        .join("\n")
     }
 
     /// Whether the path is a symlink's own, which is moved and deleted as any other file.
@@ -284,13 +292,17 @@ fn what_stays_within_works_however_it_is_named() {
         format!("{checkout}/inside/file"),
     ] {
         assert_eq!(agent.read(&path).unwrap(), b"inside", "{path}");
-        let ToolAnswer::Written { path: written, .. } = agent.write(&path, b"changed").unwrap() else {
+        let ToolAnswer::Written { path: written, .. } = agent.write(&path, b"changed").unwrap()
+        else {
             panic!("{path} was not written");
         };
         assert_eq!(written.to_bytes(), b"inside/file", "{path}");
         agent.edit(&path, "changed", "inside").unwrap();
     }
-    assert_eq!(fs::read(place.repo.dir().join("inside/file")).unwrap(), b"inside");
+    assert_eq!(
+        fs::read(place.repo.dir().join("inside/file")).unwrap(),
+        b"inside"
+    );
     // A name that only looks like git's is any other; bytes that are no UTF-8 are, too.
     for name in [
         &b".GIT/config"[..],
@@ -353,13 +365,19 @@ fn a_symlink_that_is_swapped_meanwhile_leads_nowhere_else() {
             for _ in 0..rounds {
                 let content = match random.below(5) {
                     0 => agent.read("door/secret").ok(),
-                    1 => agent.write("door/secret", b"broken out").ok().map(|_| Vec::new()),
+                    1 => agent
+                        .write("door/secret", b"broken out")
+                        .ok()
+                        .map(|_| Vec::new()),
                     2 => agent
                         .edit("door/secret", "secret", "broken out")
                         .ok()
                         .map(|_| Vec::new()),
                     3 => agent.delete("door/secret").ok().map(|_| Vec::new()),
-                    _ => agent.rename("door/secret", "stolen").ok().map(|_| Vec::new()),
+                    _ => agent
+                        .rename("door/secret", "stolen")
+                        .ok()
+                        .map(|_| Vec::new()),
                 };
                 assert_ne!(
                     content.as_deref(),

@@ -28,7 +28,8 @@ fn name(file: u64) -> String {
     format!("src/part{}/file{file}.c", file % 5)
 }
 
-/// Always as long: who reads a file to its end does so in several steps, and would find more there than there was.
+/// Always as long: who reads a file to its end does so in several steps, and would find more there
+/// than there was.
 fn line(file: u64, line: u64, value: u64) -> String {
     format!("int value_{file}_{line} = {value:08};\n")
 }
@@ -56,7 +57,8 @@ fn no_edit_is_lost_while_a_build_runs_in_the_mount() {
     let (count, ends) = (edits(), AtomicBool::new(false));
     let started = Instant::now();
     let builds = thread::scope(|scope| {
-        // Reads every source, writes an object for each and moves it to its name, and lists all of it.
+        // Reads every source, writes an object for each and moves it to its name, and lists all of
+        // it.
         let build = scope.spawn(|| {
             let mut builds = 0_u64;
             while !ends.load(Ordering::Relaxed) {
@@ -76,10 +78,14 @@ fn no_edit_is_lost_while_a_build_runs_in_the_mount() {
             }
             builds
         });
-        // Rewrites one line of a file in its place, as long as the one before, while the tools edit the other one.
+        // Rewrites one line of a file in its place, as long as the one before, while the tools edit
+        // the other one.
         let writer = scope.spawn(|| {
             fs::write(dir.join("both"), "mount 00000000\ntools 00000000\n").unwrap();
-            let file = OpenOptions::new().write(true).open(dir.join("both")).unwrap();
+            let file = OpenOptions::new()
+                .write(true)
+                .open(dir.join("both"))
+                .unwrap();
             let mut written = 0_u64;
             while !ends.load(Ordering::Relaxed) {
                 written += 1;
@@ -96,7 +102,8 @@ fn no_edit_is_lost_while_a_build_runs_in_the_mount() {
                 let (old, new) = (line(file, n, *value), line(file, n, number));
                 agent.edit(name(file), &old, &new).unwrap();
                 *value = number;
-                if dir.join("both").exists() && fs::metadata(dir.join("both")).unwrap().len() == 30 {
+                if dir.join("both").exists() && fs::metadata(dir.join("both")).unwrap().len() == 30
+                {
                     let (old, new) = (format!("tools {both:08}"), format!("tools {:08}", both + 1));
                     agent.edit("both", &old, &new).unwrap();
                     both += 1;
@@ -120,7 +127,11 @@ fn no_edit_is_lost_while_a_build_runs_in_the_mount() {
             expected,
             "{file}"
         );
-        assert_eq!(agent.read(name(file)).unwrap(), expected.as_bytes(), "{file}");
+        assert_eq!(
+            agent.read(name(file)).unwrap(),
+            expected.as_bytes(),
+            "{file}"
+        );
     }
     eprintln!("{count} edits in {elapsed:.1?} during {builds} builds");
     drop(agent);

@@ -147,7 +147,9 @@ impl<'r> Record<'r> {
 /// Whether it may be an object id. Some are abbreviated.
 fn is_id(word: &str) -> bool {
     let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-    word.len() >= ABBREVIATED && word.chars().all(is_hex) && word.contains(|c: char| c.is_ascii_digit())
+    word.len() >= ABBREVIATED
+        && word.chars().all(is_hex)
+        && word.contains(|c: char| c.is_ascii_digit())
 }
 
 /// Whether the number of this key is another in each run.

@@ -121,7 +121,8 @@ fn git_and_tine_refuse_the_same_names() {
                     .args(["read-tree", &tree_id.to_string()]);
                 let taken = run_with_timeout(&mut read_tree);
                 let ours = opened.read_tree(tree_id);
-                // To git's index a slash in a name is as good as a directory; `git fsck` knows better.
+                // To git's index a slash in a name is as good as a directory; `git fsck` knows
+                // better.
                 if name.contains(&b'/') {
                     assert!(ours.is_err(), "{name:?}");
                     continue;

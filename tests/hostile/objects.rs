@@ -38,7 +38,10 @@ pub fn hash(bytes: &[u8]) -> ObjectId {
 
 fn place(repo: &TestRepo, id: ObjectId) -> PathBuf {
     let hex = id.to_string();
-    repo.common_dir().join("objects").join(&hex[..2]).join(&hex[2..])
+    repo.common_dir()
+        .join("objects")
+        .join(&hex[..2])
+        .join(&hex[2..])
 }
 
 /// Puts a loose object where `id` belongs, whatever it holds.
@@ -150,7 +153,10 @@ pub fn pack(repo: &TestRepo, objects: &[Packed]) {
     entries.sort();
     let mut index = b"\xfftOc\0\0\0\x02".to_vec();
     for first in 0..=255u8 {
-        let count = entries.iter().filter(|(id, _)| id.as_bytes()[0] <= first).count();
+        let count = entries
+            .iter()
+            .filter(|(id, _)| id.as_bytes()[0] <= first)
+            .count();
         index.extend_from_slice(&(count as u32).to_be_bytes());
     }
     for (id, _) in &entries {

@@ -15,8 +15,9 @@ fn attributes_and_ignore_rules_that_explode() {
     let bystander = Bystander::new(&tine);
     let stars = format!("{}b", "*a".repeat(30));
     let deep_stars = format!("{}b", "**/".repeat(60));
-    let mut patterns =
-        format!("{stars} text\n{deep_stars} text\n[attr]loop loop\n[attr]a b\n[attr]b a\n* a b loop\n");
+    let mut patterns = format!(
+        "{stars} text\n{deep_stars} text\n[attr]loop loop\n[attr]a b\n[attr]b a\n* a b loop\n"
+    );
     patterns.push_str(&"x".repeat(10_000));
     patterns.push_str(" text\n[!-");
     let long_name = "a".repeat(250);
@@ -24,7 +25,11 @@ fn attributes_and_ignore_rules_that_explode() {
     let top = tree(
         &repo,
         &[
-            ("100644", b".gitattributes", blob(&repo, patterns.as_bytes())),
+            (
+                "100644",
+                b".gitattributes",
+                blob(&repo, patterns.as_bytes()),
+            ),
             (
                 "100644",
                 b".gitignore",
@@ -36,7 +41,10 @@ fn attributes_and_ignore_rules_that_explode() {
     let start = Instant::now();
     run(&tine, &["new", "rules", "--from", &commit(&repo, top)]).expect_success("tine new");
     let dir = repo.root().join("repo.forks/rules");
-    assert_eq!(fs::read_to_string(dir.join(&long_name)).unwrap(), "one\ntwo\n");
+    assert_eq!(
+        fs::read_to_string(dir.join(&long_name)).unwrap(),
+        "one\ntwo\n"
+    );
     fs::write(dir.join("a".repeat(251)), "new").unwrap();
     run(&tine, &["status", "rules"]).expect_success("tine status");
     println!("{:?}", start.elapsed());

@@ -1,4 +1,5 @@
-//! Objects that claim to be, or become, larger than memory; packs that lead in circles; objects that are not there.
+//! Objects that claim to be, or become, larger than memory; packs that lead in circles; objects
+//! that are not there.
 
 use std::fs;
 use std::io::Read;
@@ -6,12 +7,14 @@ use std::time::Instant;
 
 use gix::ObjectId;
 
-use crate::objects::{Packed, blob, commit, delta_number, delta_offset, hash, lose, object, pack, put, tree};
+use crate::objects::{
+    Packed, blob, commit, delta_number, delta_offset, hash, lose, object, pack, put, tree,
+};
 use crate::support::{OutputExt, TestRepo, Tine, require_fuse, soaking};
 use crate::{Bystander, run};
 
-/// Makes a fork of a tree with the file `f`, which may be refused; if not, reading `f` must fail in the end, with
-/// everything else as it should be.
+/// Makes a fork of a tree with the file `f`, which may be refused; if not, reading `f` must fail in
+/// the end, with everything else as it should be.
 #[track_caller]
 fn cannot_be_read(repo: &TestRepo, tine: &Tine<'_>, id: ObjectId, mode: &str) {
     let good = blob(repo, b"good");
@@ -19,8 +22,16 @@ fn cannot_be_read(repo: &TestRepo, tine: &Tine<'_>, id: ObjectId, mode: &str) {
     let start = Instant::now();
     let output = run(tine, &["new", "hostile", "--from", &commit(repo, top)]);
     if !output.status.success() {
-        assert!(output.error_text().contains("hint:"), "{}", output.error_text());
-        println!("refused after {:?}: {}", start.elapsed(), output.error_text());
+        assert!(
+            output.error_text().contains("hint:"),
+            "{}",
+            output.error_text()
+        );
+        println!(
+            "refused after {:?}: {}",
+            start.elapsed(),
+            output.error_text()
+        );
         return;
     }
     let dir = repo.root().join("repo.forks/hostile");
@@ -112,7 +123,8 @@ fn a_delta_that_becomes_gibibytes() {
         (0xa3, "120000", 1 << 13),
         (0xa4, "100644", 1 << 16),
     ] {
-        // 512 MiB, then 4 GiB; the whole of the larger one only where there is time, as git inflates it, too.
+        // 512 MiB, then 4 GiB; the whole of the larger one only where there is time, as git
+        // inflates it, too.
         if times > 1 << 13 && !soaking() {
             continue;
         }
@@ -181,7 +193,10 @@ fn a_chain_of_five_thousand_deltas_is_read() {
     }
     let last = objects.last().expect("there is a last").id;
     pack(&repo, &objects);
-    assert_eq!(repo.git(&["cat-file", "blob", &last.to_string()]), "00005000");
+    assert_eq!(
+        repo.git(&["cat-file", "blob", &last.to_string()]),
+        "00005000"
+    );
     let top = tree(&repo, &[("100644", b"f", last)]);
     run(&tine, &["new", "chain", "--from", &commit(&repo, top)]).expect_success("tine new");
     let dir = repo.root().join("repo.forks/chain");
@@ -200,7 +215,11 @@ fn objects_that_are_damaged_or_not_there() {
         lose(&repo, gone);
         cannot_be_read(&repo, &tine, gone, mode);
         let damaged = object(&repo, kind, format!("damaged {mode}").as_bytes());
-        put(&repo, damaged, format!("{kind} 14\0another {mode}").as_bytes());
+        put(
+            &repo,
+            damaged,
+            format!("{kind} 14\0another {mode}").as_bytes(),
+        );
         cannot_be_read(&repo, &tine, damaged, mode);
         let cut = object(&repo, kind, format!("cut {mode}").as_bytes());
         put(&repo, cut, format!("{kind} 10").as_bytes());

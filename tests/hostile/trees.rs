@@ -19,8 +19,14 @@ fn doubled_and_unsorted_entries_are_refused() {
     let content = blob(&repo, b"content");
     let empty = tree(&repo, &[]);
     let trees = [
-        tree(&repo, &[("100644", b"a", content), ("100644", b"a", content)]),
-        tree(&repo, &[("100644", b"b", content), ("100644", b"a", content)]),
+        tree(
+            &repo,
+            &[("100644", b"a", content), ("100644", b"a", content)],
+        ),
+        tree(
+            &repo,
+            &[("100644", b"b", content), ("100644", b"a", content)],
+        ),
         tree(&repo, &[("100644", b"a", content), ("40000", b"a", empty)]),
         tree(
             &repo,
@@ -99,10 +105,16 @@ fn odd_modes_are_shown_as_git_checks_them_out() {
 /// A chain of `depth` directories above a file; in a pack, as there are many.
 fn chain(repo: &TestRepo, depth: usize) -> ObjectId {
     let content = blob(repo, b"content");
-    let mut packed = vec![Packed::whole("tree", tree_content(&[("100644", b"f", content)]))];
+    let mut packed = vec![Packed::whole(
+        "tree",
+        tree_content(&[("100644", b"f", content)]),
+    )];
     for _ in 0..depth {
         let inner = packed.last().expect("there is a first").id;
-        packed.push(Packed::whole("tree", tree_content(&[("40000", b"d", inner)])));
+        packed.push(Packed::whole(
+            "tree",
+            tree_content(&[("40000", b"d", inner)]),
+        ));
     }
     pack(repo, &packed);
     packed.last().expect("there is a first").id
@@ -143,7 +155,10 @@ fn a_tree_of_ten_thousand_million_files_is_refused_soon() {
     let content = blob(&repo, b"content");
     let names: Vec<String> = (0..10).map(|number| format!("n{number}")).collect();
     let ten = |mode: &'static str, id: ObjectId| {
-        let entries: Vec<_> = names.iter().map(|name| (mode, name.as_bytes(), id)).collect();
+        let entries: Vec<_> = names
+            .iter()
+            .map(|name| (mode, name.as_bytes(), id))
+            .collect();
         tree(&repo, &entries)
     };
     let bomb = (0..9).fold(ten("100644", content), |inner, _| ten("40000", inner));
@@ -186,7 +201,12 @@ fn objects_of_the_wrong_kind_are_told() {
     let content = blob(&repo, b"content");
     let empty = tree(&repo, &[]);
     let directory_is_blob = tree(&repo, &[("40000", b"d", content)]);
-    is_refused(&tine, &repo, &commit(&repo, directory_is_blob), "not a tree");
+    is_refused(
+        &tine,
+        &repo,
+        &commit(&repo, directory_is_blob),
+        "not a tree",
+    );
     let file_is_tree = tree(&repo, &[("100644", b"f", empty)]);
     is_refused(&tine, &repo, &commit(&repo, file_is_tree), "not a blob");
     is_refused(&tine, &repo, &commit(&repo, content), "not a tree");
@@ -213,7 +233,11 @@ fn objects_of_the_wrong_kind_are_told() {
         let id = object(&repo, "tree", garbage);
         let output = run(&tine, &["new", "hostile", "--from", &commit(&repo, id)]);
         assert!(!output.status.success(), "{garbage:?}");
-        assert!(output.error_text().contains("hint:"), "{}", output.error_text());
+        assert!(
+            output.error_text().contains("hint:"),
+            "{}",
+            output.error_text()
+        );
     }
     bystander.goes_on(&tine);
 }
@@ -263,7 +287,8 @@ fn symlinks_lead_nowhere_that_they_should_not() {
     run(&tine, &["commit", "links", "-m", "x"]).expect_success("tine commit");
     assert!(std::path::Path::new("/etc/passwd").exists());
 
-    // A symlink in place of a tracked directory is a change of that name, and nothing beneath it is one.
+    // A symlink in place of a tracked directory is a change of that name, and nothing beneath it is
+    // one.
     let outside = repo.root().join("outside");
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("guide.md"), "not ours").unwrap();
@@ -271,9 +296,14 @@ fn symlinks_lead_nowhere_that_they_should_not() {
     symlink(&outside, bystander.dir.join("docs")).unwrap();
     run(&tine, &["commit", "bystander", "-m", "x"]).expect_success("tine commit");
     assert_eq!(
-        repo.git(&["ls-tree", "tine/bystander", "docs"]).split(' ').next(),
+        repo.git(&["ls-tree", "tine/bystander", "docs"])
+            .split(' ')
+            .next(),
         Some("120000")
     );
-    assert_eq!(fs::read_to_string(outside.join("guide.md")).unwrap(), "not ours");
+    assert_eq!(
+        fs::read_to_string(outside.join("guide.md")).unwrap(),
+        "not ours"
+    );
     bystander.goes_on(&tine);
 }

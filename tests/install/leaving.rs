@@ -1,4 +1,5 @@
-//! `tine uninstall` and `scripts/uninstall`: what is refused, what is kept, and that nothing else is left.
+//! `tine uninstall` and `scripts/uninstall`: what is refused, what is kept, and that nothing else
+//! is left.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +10,8 @@ use std::time::Duration;
 
 use crate::file;
 use crate::support::{
-    OutputExt, TestRepo, Tine, mounts_beneath, path_text, require_fuse, run_with_timeout, run_with_timeout_of,
+    OutputExt, TestRepo, Tine, mounts_beneath, path_text, require_fuse, run_with_timeout,
+    run_with_timeout_of,
 };
 
 /// Every file beneath `dir` with its kind, mode and bytes.
@@ -38,10 +40,11 @@ fn tree(dir: &Path) -> BTreeMap<String, String> {
 /// Checks that two trees are the same, and names the files that are not.
 #[track_caller]
 fn assert_same(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) {
-    let differ = |one: &BTreeMap<String, String>, other: &BTreeMap<String, String>| -> Vec<String> {
-        let names = one.keys().filter(|name| one.get(*name) != other.get(*name));
-        names.cloned().collect()
-    };
+    let differ =
+        |one: &BTreeMap<String, String>, other: &BTreeMap<String, String>| -> Vec<String> {
+            let names = one.keys().filter(|name| one.get(*name) != other.get(*name));
+            names.cloned().collect()
+        };
     assert_eq!(
         differ(before, after),
         differ(after, before),
@@ -198,7 +201,9 @@ fn work_that_nothing_else_has_is_named_and_nothing_is_removed() {
     assert_eq!(by_script.status.code(), Some(3), "{}", by_script.text());
     assert_eq!(by_script.text(), "");
     assert!(
-        by_script.error_text().contains("demo has changes in 1 path"),
+        by_script
+            .error_text()
+            .contains("demo has changes in 1 path"),
         "{}",
         by_script.error_text()
     );
@@ -264,7 +269,14 @@ fn refs_and_settings_of_others_stay() {
     repo.git(&["config", "tineless.x", "1"]);
     repo.git(&["update-ref", "refs/tineless/x", "HEAD"]);
     let worktree = repo.root().join("linked");
-    repo.git(&["worktree", "add", "-q", "-b", "linked", path_text(&worktree)]);
+    repo.git(&[
+        "worktree",
+        "add",
+        "-q",
+        "-b",
+        "linked",
+        path_text(&worktree),
+    ]);
     let state = || {
         let heads = repo.git(&["for-each-ref"]);
         (
@@ -303,7 +315,14 @@ fn repositories_of_directories_without_git_are_found() {
     let notes = place.path().join("notes");
     fs::create_dir(&notes).unwrap();
     fs::write(notes.join("a.txt"), "a\n").unwrap();
-    tine.ok(&["round", "start", "--agents", "a", "--no-git", path_text(&notes)]);
+    tine.ok(&[
+        "round",
+        "start",
+        "--agents",
+        "a",
+        "--no-git",
+        path_text(&notes),
+    ]);
     let kept = repo.home().join(".local/share/tine");
     assert!(kept.join("directories").is_dir());
     let program = path_text(Tine::program());

@@ -15,7 +15,8 @@ fn tine(args: &[&str]) -> String {
 
 #[test]
 fn the_reference_is_what_the_program_says() {
-    let page = fs::read_to_string(file("docs/reference.md")).expect("docs/reference.md can be read");
+    let page =
+        fs::read_to_string(file("docs/reference.md")).expect("docs/reference.md can be read");
     assert_eq!(
         page.trim_end_matches('\n'),
         tine(&["man", "--markdown"]),
@@ -26,7 +27,9 @@ fn the_reference_is_what_the_program_says() {
 /// The commands of the reference, by the names of their pages.
 fn commands() -> BTreeMap<String, String> {
     let reference = tine(&["man", "--markdown"]);
-    let headings = reference.lines().filter_map(|line| line.strip_prefix("## `"));
+    let headings = reference
+        .lines()
+        .filter_map(|line| line.strip_prefix("## `"));
     headings
         .map(|heading| heading.trim_end_matches('`'))
         .chain(["tine"])
@@ -43,7 +46,9 @@ fn every_command_has_a_man_page() {
         .unwrap()
         .map(|entry| {
             let name = entry.unwrap().file_name().into_string().unwrap();
-            name.strip_suffix(".1").expect("a page of section 1").to_owned()
+            name.strip_suffix(".1")
+                .expect("a page of section 1")
+                .to_owned()
         })
         .collect();
     let commands = commands();
@@ -85,7 +90,11 @@ fn the_man_pages_render_without_a_warning() {
 
 #[test]
 fn no_page_is_written_for_what_is_no_command() {
-    for words in [&["nonsense"][..], &["round", "nonsense"], &["daemon", "run"]] {
+    for words in [
+        &["nonsense"][..],
+        &["round", "nonsense"],
+        &["daemon", "run"],
+    ] {
         let output = run_with_timeout(Command::new(Tine::program()).arg("man").args(words));
         assert_eq!(output.status.code(), Some(2), "{words:?}");
         assert_eq!(output.text(), "");

@@ -25,11 +25,16 @@ fn a_newcomer_sees_what_the_pages_say() {
     require_program!("setpriv");
     require_root!("make a new user");
     let pages = ["README.md", "docs/tutorial.md", "docs/install.md"];
-    let has_commands =
-        |page: &&str| fs::read_to_string(file(page)).is_ok_and(|text| text.contains("```console\n"));
+    let has_commands = |page: &&str| {
+        fs::read_to_string(file(page)).is_ok_and(|text| text.contains("```console\n"))
+    };
     let pages: Vec<&str> = pages.into_iter().filter(has_commands).collect();
     let walked = walk(&file(""), &pages).expect_success("scripts/newcomer");
-    assert!(walked.text().contains("docs/install.md: "), "{}", walked.text());
+    assert!(
+        walked.text().contains("docs/install.md: "),
+        "{}",
+        walked.text()
+    );
 }
 
 #[test]
@@ -38,7 +43,10 @@ fn a_page_that_says_something_else_is_told() {
     require_program!("setpriv");
     require_root!("make a new user");
     let repo = TestRepo::new();
-    repo.write("scripts/newcomer", fs::read(file("scripts/newcomer")).unwrap());
+    repo.write(
+        "scripts/newcomer",
+        fs::read(file("scripts/newcomer")).unwrap(),
+    );
     fs::set_permissions(
         repo.dir().join("scripts/newcomer"),
         fs::Permissions::from_mode(0o755),

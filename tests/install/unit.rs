@@ -6,8 +6,8 @@ use std::process::Command;
 
 use crate::file;
 use crate::support::{
-    OutputExt, TestRepo, Tine, has_program, mounts_beneath, require_fuse, run_with_timeout, skip_optional,
-    test_name,
+    OutputExt, TestRepo, Tine, has_program, mounts_beneath, require_fuse, run_with_timeout,
+    skip_optional, test_name,
 };
 
 const INSTALLED: &str = "/usr/bin/tine";

@@ -9,20 +9,23 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::support::command::run_with_timeout_of;
-use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, soaking, wait_until};
+use crate::support::{
+    OutputExt, TestRepo, Tine, require_fuse, run_with_timeout, soaking, wait_until,
+};
 use crate::{figure, most_resident, resident, scaled, tell};
 
 /// For what takes O(entries).
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The most that the daemon may take for each new file, in bytes: node, name, what the kernel remembers of it, and the
-/// room that tables keep for growing.
+/// The most that the daemon may take for each new file, in bytes: node, name, what the kernel
+/// remembers of it, and the room that tables keep for growing.
 const MAX_BYTES_PER_FILE: u64 = 450;
 
 /// What the daemon keeps of memory that it no longer needs.
 const KEPT_BYTES: u64 = 16 << 20;
 
-/// Makes the empty files with these numbers, `per_dir` in a directory; how long each took on average.
+/// Makes the empty files with these numbers, `per_dir` in a directory; how long each took on
+/// average.
 fn make_files(root: &Path, numbers: Range<u64>, per_dir: u64) -> Duration {
     let start = Instant::now();
     let count = numbers.end - numbers.start;
@@ -38,7 +41,8 @@ fn make_files(root: &Path, numbers: Range<u64>, per_dir: u64) -> Duration {
 
 fn files_in(root: &Path) -> u64 {
     let dirs = fs::read_dir(root).unwrap().map(|dir| dir.unwrap().path());
-    dirs.map(|dir| fs::read_dir(dir).unwrap().count() as u64).sum()
+    dirs.map(|dir| fs::read_dir(dir).unwrap().count() as u64)
+        .sum()
 }
 
 #[track_caller]
@@ -136,14 +140,21 @@ fn what_the_kernel_forgets_the_daemon_forgets() {
     large_base(&repo, count);
     let tine = Tine::new(&repo);
     let fork = tine.new_fork("many");
-    assert_eq!(fs::read_dir(fork.join("large")).unwrap().count() as u64, count);
+    assert_eq!(
+        fs::read_dir(fork.join("large")).unwrap().count() as u64,
+        count
+    );
     assert!(figure(&tine, "/remembered_nodes") >= count);
-    // A mount that ends takes its nodes along; what the kernel drops for want of memory goes the same way.
+    // A mount that ends takes its nodes along; what the kernel drops for want of memory goes the
+    // same way.
     tine.ok(&["unmount", "many"]);
     assert_eq!(figure(&tine, "/remembered_nodes"), 0);
     if soaking() {
         tine.ok(&["mount", "many"]);
-        assert_eq!(fs::read_dir(fork.join("large")).unwrap().count() as u64, count);
+        assert_eq!(
+            fs::read_dir(fork.join("large")).unwrap().count() as u64,
+            count
+        );
         let before = resident(&tine);
         fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
         wait_until("the kernel forgets", PATIENCE, || {
@@ -194,7 +205,12 @@ fn a_large_directory_of_the_base() {
     let listed = start.elapsed();
     let start = Instant::now();
     for i in (0..count).step_by(count as usize / 1000) {
-        assert_eq!(fs::metadata(dir.join(format!("file-{i:07}"))).unwrap().len(), 8);
+        assert_eq!(
+            fs::metadata(dir.join(format!("file-{i:07}")))
+                .unwrap()
+                .len(),
+            8
+        );
     }
     tell(&format!(
         "{count} names in a base directory: listed in {listed:.2?}, 1000 looked at in {:.2?}, {} bytes resident",
@@ -277,7 +293,10 @@ fn many_hard_links_of_one_file() {
         .unwrap();
     last.write_all(b" and two").unwrap();
     let mut text = String::new();
-    File::open(&first).unwrap().read_to_string(&mut text).unwrap();
+    File::open(&first)
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
     assert_eq!(text, "one and two");
     drop(last);
     timed("status with hard links", &tine, &["status", "links"]);

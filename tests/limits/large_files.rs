@@ -55,7 +55,10 @@ fn a_sparse_file_of_ten_gibibytes() {
     file.write_all_at(&[1; 64 << 10], middle).unwrap();
     file.write_all_at(b"end", 10 * GIB - 3).unwrap();
     assert_eq!(seek(&file, 0, libc::SEEK_DATA) as u64, middle);
-    assert_eq!(seek(&file, middle as i64, libc::SEEK_HOLE) as u64, middle + block);
+    assert_eq!(
+        seek(&file, middle as i64, libc::SEEK_HOLE) as u64,
+        middle + block
+    );
     assert_eq!(
         seek(&file, (middle + block) as i64, libc::SEEK_DATA) as u64,
         10 * GIB - 4096

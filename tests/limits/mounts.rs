@@ -14,7 +14,9 @@ fn many_mounts_at_once_take_little_each_and_end_together() {
     let tine = Tine::new(&repo);
     let count = scaled(16, 200);
     let start = Instant::now();
-    let dirs: Vec<_> = (0..count).map(|i| tine.new_fork(&format!("fork-{i}"))).collect();
+    let dirs: Vec<_> = (0..count)
+        .map(|i| tine.new_fork(&format!("fork-{i}")))
+        .collect();
     let made = start.elapsed();
     for (i, dir) in dirs.iter().enumerate() {
         fs::write(dir.join("own.txt"), format!("{i}")).unwrap();
@@ -24,7 +26,10 @@ fn many_mounts_at_once_take_little_each_and_end_together() {
         );
     }
     for (i, dir) in dirs.iter().enumerate() {
-        assert_eq!(fs::read_to_string(dir.join("own.txt")).unwrap(), format!("{i}"));
+        assert_eq!(
+            fs::read_to_string(dir.join("own.txt")).unwrap(),
+            format!("{i}")
+        );
         assert_eq!(repo.status(dir), "?? own.txt");
     }
     assert_eq!(figure(&tine, "/mounts"), count);
@@ -72,7 +77,10 @@ fn a_daemon_without_descriptors_left_refuses_and_goes_on() {
             break output.error_text();
         }
         made.push(repo.root().join("repo.forks").join(name));
-        assert!(made.len() < 160, "160 descriptors are enough for everything");
+        assert!(
+            made.len() < 160,
+            "160 descriptors are enough for everything"
+        );
     };
     assert!(made.len() > 2, "{refusal}");
     assert!(refusal.contains("ulimit -Hn"), "{refusal}");
@@ -90,6 +98,10 @@ fn a_daemon_without_descriptors_left_refuses_and_goes_on() {
     // What is kept free is enough for taking all of them down.
     tine.ok(&["daemon", "stop"]);
     for dir in &made {
-        assert!(!dir.join("new.txt").exists(), "{} is mounted", dir.display());
+        assert!(
+            !dir.join("new.txt").exists(),
+            "{} is mounted",
+            dir.display()
+        );
     }
 }

@@ -40,7 +40,10 @@ impl Code for Errno {
 
 impl Code for io::Error {
     fn code(&self) -> Errno {
-        Errno::from_raw(self.raw_os_error().unwrap_or_else(|| panic!("no errno: {self}")))
+        Errno::from_raw(
+            self.raw_os_error()
+                .unwrap_or_else(|| panic!("no errno: {self}")),
+        )
     }
 }
 
@@ -94,11 +97,12 @@ impl Place {
     }
 }
 
-/// What is observed on a mount otherwise than on ext4: what it is, how it is on the mount, how on ext4.
+/// What is observed on a mount otherwise than on ext4: what it is, how it is on the mount, how on
+/// ext4.
 pub type Difference = (&'static str, &'static str, &'static str);
 
-/// Runs `check` in a fork's mount and in a checkout on the host's ext4. It must observe the same, except for
-/// `differences`, all of which must show.
+/// Runs `check` in a fork's mount and in a checkout on the host's ext4. It must observe the same,
+/// except for `differences`, all of which must show.
 #[track_caller]
 pub fn compare(test: &str, differences: &[Difference], check: impl Fn(&mut Place)) {
     compare_with(test, differences, |_, place| check(place));
@@ -106,7 +110,11 @@ pub fn compare(test: &str, differences: &[Difference], check: impl Fn(&mut Place
 
 /// As [`compare`]; the check is given the fork where it runs in one.
 #[track_caller]
-pub fn compare_with(test: &str, differences: &[Difference], check: impl Fn(Option<&TestFork>, &mut Place)) {
+pub fn compare_with(
+    test: &str,
+    differences: &[Difference],
+    check: impl Fn(Option<&TestFork>, &mut Place),
+) {
     if let Some(reason) = fuse_missing() {
         return skip(test, &reason);
     }
@@ -125,7 +133,11 @@ pub fn compare_with(test: &str, differences: &[Difference], check: impl Fn(Optio
     };
     let host = run(None, &repo.git_checkout_of("HEAD", "host"));
     let mount = run(Some(&fork), fork.path());
-    let names = |seen: &[(String, String)]| seen.iter().map(|(what, _)| what.clone()).collect::<Vec<_>>();
+    let names = |seen: &[(String, String)]| {
+        seen.iter()
+            .map(|(what, _)| what.clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(
         names(&mount),
         names(&host),
@@ -172,14 +184,16 @@ pub struct Child {
 impl Child {
     /// Runs `work` in a child process; what it answers is the exit code. A panic is exit code 101.
     pub fn start(work: impl FnOnce() -> i32) -> Child {
-        // SAFETY: glibc keeps its own locks usable in the child, and `work` takes none that a test's other threads hold.
+        // SAFETY: glibc keeps its own locks usable in the child, and `work` takes none that a
+        // test's other threads hold.
         match unsafe { nix::unistd::fork() }.expect("a process can be made") {
             ForkResult::Parent { child } => Child {
                 pid: child,
                 over: false,
             },
             ForkResult::Child => {
-                let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(101);
+                let code =
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(101);
                 // SAFETY: ends the process without running anything of the parent's.
                 unsafe { libc::_exit(code) }
             }

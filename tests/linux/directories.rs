@@ -27,12 +27,18 @@ impl Stream {
 
     /// The next name with its inode number; `None` at the end.
     fn next(&mut self) -> Option<(OsString, u64)> {
-        // SAFETY: the stream is open while `self` lives, and an entry is valid until the next call with it.
+        // SAFETY: the stream is open while `self` lives, and an entry is valid until the next call
+        // with it.
         unsafe {
             *libc::__errno_location() = 0;
             let entry = libc::readdir(self.0);
             if entry.is_null() {
-                assert_eq!(*libc::__errno_location(), 0, "{}", io::Error::last_os_error());
+                assert_eq!(
+                    *libc::__errno_location(),
+                    0,
+                    "{}",
+                    io::Error::last_os_error()
+                );
                 return None;
             }
             let name = CStr::from_ptr((*entry).d_name.as_ptr()).to_bytes().to_vec();
@@ -56,7 +62,9 @@ impl Stream {
     }
 
     fn rest(&mut self) -> Vec<OsString> {
-        std::iter::from_fn(|| self.next()).map(|(name, _)| name).collect()
+        std::iter::from_fn(|| self.next())
+            .map(|(name, _)| name)
+            .collect()
     }
 }
 
@@ -85,7 +93,9 @@ fn telldir_and_seekdir_lead_to_the_same_place() {
             let mut order = Vec::new();
             loop {
                 let position = stream.position();
-                let Some((entry, _)) = stream.next() else { break };
+                let Some((entry, _)) = stream.next() else {
+                    break;
+                };
                 positions.insert(entry.clone(), position);
                 order.push(entry);
             }
@@ -107,7 +117,10 @@ fn telldir_and_seekdir_lead_to_the_same_place() {
             let mut rest = stream.rest();
             let stays = |entry: &OsString| place.at(name).join(entry).exists();
             rest.retain(stays);
-            let expected: Vec<&OsString> = order[middle..].iter().filter(|entry| stays(entry)).collect();
+            let expected: Vec<&OsString> = order[middle..]
+                .iter()
+                .filter(|entry| stays(entry))
+                .collect();
             assert!(rest.iter().collect::<Vec<_>>() == expected);
             stream.rewind();
             place.note(format!("{name}: left"), stream.rest().len());
@@ -125,7 +138,9 @@ fn a_stream_that_is_rewound_sees_what_is_new() {
             for (entry, number) in &all {
                 if entry != ".." {
                     assert_eq!(
-                        fs::symlink_metadata(place.at(name).join(entry)).unwrap().ino(),
+                        fs::symlink_metadata(place.at(name).join(entry))
+                            .unwrap()
+                            .ino(),
                         *number
                     );
                 }
@@ -150,8 +165,8 @@ fn a_stream_that_is_rewound_sees_what_is_new() {
     });
 }
 
-/// A name that is there all the time is listed once, also where what it leads to is replaced behind and before the
-/// reader: as an editor saves.
+/// A name that is there all the time is listed once, also where what it leads to is replaced behind
+/// and before the reader: as an editor saves.
 #[test]
 fn a_name_that_is_replaced_is_listed_once() {
     compare(test_name!(), &[], |place| {
@@ -176,9 +191,23 @@ fn a_name_that_is_replaced_is_listed_once() {
                     // Onto an empty directory of the same name, and back.
                     let away = place.at("away");
                     fs::create_dir(&away).unwrap();
-                    renameat2(AT_FDCWD, &path, AT_FDCWD, &away, RenameFlags::RENAME_EXCHANGE).unwrap();
+                    renameat2(
+                        AT_FDCWD,
+                        &path,
+                        AT_FDCWD,
+                        &away,
+                        RenameFlags::RENAME_EXCHANGE,
+                    )
+                    .unwrap();
                     if round % 2 == 0 {
-                        renameat2(AT_FDCWD, &path, AT_FDCWD, &away, RenameFlags::RENAME_EXCHANGE).unwrap();
+                        renameat2(
+                            AT_FDCWD,
+                            &path,
+                            AT_FDCWD,
+                            &away,
+                            RenameFlags::RENAME_EXCHANGE,
+                        )
+                        .unwrap();
                         fs::remove_dir(&away).unwrap();
                     } else {
                         fs::rename(&away, place.at("data").join(entry)).unwrap();
@@ -240,7 +269,9 @@ fn every_entry_that_stays_is_seen_once_while_others_come_and_go() {
                 }
             }
             over.store(true, Ordering::Relaxed);
-            readers.into_iter().for_each(|reader| reader.join().unwrap());
+            readers
+                .into_iter()
+                .for_each(|reader| reader.join().unwrap());
         });
         place.note("at the end", fs::read_dir(&dir).unwrap().count());
         // As `rm -r` does: what is listed is removed at once.

@@ -24,7 +24,8 @@ fn files_have_the_figures_that_they_have_on_ext4() {
         ("a directory of the base", "(0, 0, 3)", "(4096, 8, 3)"),
         // Targets too long for an inode of ext4 take a block.
         ("a long symlink", "(300, 0, 1)", "(300, 8, 1)"),
-        // A round trip to the daemon is what costs: programs that take this for their buffer's size make fewer.
+        // A round trip to the daemon is what costs: programs that take this for their buffer's size
+        // make fewer.
         ("block size", "65536", "4096"),
     ];
     compare(test_name!(), &differences, |place| {
@@ -68,16 +69,24 @@ fn files_have_the_figures_that_they_have_on_ext4() {
             let seen = figures(place, name);
             place.note(what, seen);
         }
-        place.note("block size", fs::metadata(place.at("one")).unwrap().blksize());
-        let links =
-            |place: &Place| ["made", "src", "."].map(|name| fs::metadata(place.at(name)).unwrap().nlink());
+        place.note(
+            "block size",
+            fs::metadata(place.at("one")).unwrap().blksize(),
+        );
+        let links = |place: &Place| {
+            ["made", "src", "."].map(|name| fs::metadata(place.at(name)).unwrap().nlink())
+        };
         let before = links(place);
         fs::create_dir(place.at("made/sub")).unwrap();
         fs::create_dir(place.at("src/sub")).unwrap();
         let after = links(place);
         place.note(
             "links of directories",
-            [after[0] - before[0], after[1] - before[1], after[2] - before[2]],
+            [
+                after[0] - before[0],
+                after[1] - before[1],
+                after[2] - before[2],
+            ],
         );
         fs::rename(place.at("src/sub"), place.at("made/sub2")).unwrap();
         fs::remove_dir(place.at("made/sub")).unwrap();
@@ -99,9 +108,12 @@ fn special_files_are_what_they_were_made_as() {
             ("a regular file", SFlag::S_IFREG, 0),
             ("a directory", SFlag::S_IFDIR, 0),
         ] {
-            place.result(format!("make {what}"), mknod(&place.at(what), kind, mode, device));
-            let seen =
-                fs::symlink_metadata(place.at(what)).map(|meta| (meta.mode(), meta.rdev(), meta.len()));
+            place.result(
+                format!("make {what}"),
+                mknod(&place.at(what), kind, mode, device),
+            );
+            let seen = fs::symlink_metadata(place.at(what))
+                .map(|meta| (meta.mode(), meta.rdev(), meta.len()));
             place.result(what, seen);
         }
         let kind = fs::symlink_metadata(place.at("fifo")).unwrap().file_type();
@@ -185,13 +197,19 @@ fn statx_knows_all_but_the_birth() {
                 seen.stx_mask & libc::STATX_BASIC_STATS == libc::STATX_BASIC_STATS,
             );
             if flags != libc::AT_STATX_DONT_SYNC {
-                place.note(format!("birth{what}"), seen.stx_mask & libc::STATX_BTIME != 0);
+                place.note(
+                    format!("birth{what}"),
+                    seen.stx_mask & libc::STATX_BTIME != 0,
+                );
             }
             place.note(
                 format!("size{what}"),
                 (seen.stx_size, seen.stx_nlink, seen.stx_mode),
             );
-            place.note(format!("a mount{what}"), seen.stx_mask & libc::STATX_MNT_ID != 0);
+            place.note(
+                format!("a mount{what}"),
+                seen.stx_mask & libc::STATX_MNT_ID != 0,
+            );
         }
         let attributes = statx(&path, 0).unwrap().stx_attributes;
         place.note(
@@ -208,11 +226,16 @@ fn statx_knows_all_but_the_birth() {
 
 #[test]
 fn what_is_no_affair_of_a_mount_is_refused_cleanly() {
-    // The kernel passes none of these on to FUSE, or has nothing to answer with: a fork has no device, blocks or journal
-    // of its own. An ordinary user is told of the missing privilege first.
+    // The kernel passes none of these on to FUSE, or has nothing to answer with: a fork has no
+    // device, blocks or journal of its own. An ordinary user is told of the missing privilege
+    // first.
     let mut differences = vec![
         ("FIEMAP", "EOPNOTSUPP", "0"),
-        ("FITRIM", "ENOTTY", if is_root() { "EINVAL" } else { "EPERM" }),
+        (
+            "FITRIM",
+            "ENOTTY",
+            if is_root() { "EINVAL" } else { "EPERM" },
+        ),
         ("FS_IOC_GETVERSION", "ENOTTY", "0"),
     ];
     if is_root() {
@@ -248,13 +271,25 @@ fn what_is_no_affair_of_a_mount_is_refused_cleanly() {
         let mut range = [0u64, 0, 0];
         place.result("FITRIM", ioctl(0xC018_5879, range.as_mut_ptr().cast()));
         let mut version = 0i64;
-        place.result("FS_IOC_GETVERSION", ioctl(0x8008_7601, (&raw mut version).cast()));
+        place.result(
+            "FS_IOC_GETVERSION",
+            ioctl(0x8008_7601, (&raw mut version).cast()),
+        );
         place.result("TCGETS", ioctl(libc::TCGETS, extents.as_mut_ptr().cast()));
         place.result("an unknown one", ioctl(0x7777, at));
-        place.result("BLKGETSIZE64", ioctl(0x8008_1272, extents.as_mut_ptr().cast()));
+        place.result(
+            "BLKGETSIZE64",
+            ioctl(0x8008_1272, extents.as_mut_ptr().cast()),
+        );
         // SAFETY: the descriptor is open, the buffer large enough for any answer.
         let quota = checked(unsafe {
-            libc::syscall(libc::SYS_quotactl_fd, fd, 0x8000_0700u32, 0, extents.as_mut_ptr())
+            libc::syscall(
+                libc::SYS_quotactl_fd,
+                fd,
+                0x8000_0700u32,
+                0,
+                extents.as_mut_ptr(),
+            )
         });
         place.note("quotas are refused", quota.is_err());
         if fork.is_some() {

@@ -49,11 +49,17 @@ fn the_flags_of_one_read_or_write_are_heeded() {
         place.result("at the file's offset", write_with(&file, -1, 0));
         place.result("synchronous", write_with(&file, 100, libc::RWF_SYNC));
         place.result("data synchronous", write_with(&file, 200, libc::RWF_DSYNC));
-        place.result("write without waiting", write_with(&file, 0, libc::RWF_NOWAIT));
+        place.result(
+            "write without waiting",
+            write_with(&file, 0, libc::RWF_NOWAIT),
+        );
         place.result("atomic", write_with(&file, 0, 0x40));
         place.result("unknown", write_with(&file, 0, 0x4000_0000));
         place.note("size", file.metadata().unwrap().len());
-        let appender = OpenOptions::new().append(true).open(place.at("file")).unwrap();
+        let appender = OpenOptions::new()
+            .append(true)
+            .open(place.at("file"))
+            .unwrap();
         place.result("not appending", write_with(&appender, 0, 0x20));
         place.note("size at last", file.metadata().unwrap().len());
     });
@@ -166,8 +172,13 @@ fn nothing_is_lost_or_torn_when_many_processes_append() {
             }
             // Each process's own lines are in order.
             for process in 0..PROCESSES {
-                let own = lines.iter().filter(|line| line.starts_with(&process.to_string()));
-                assert!(own.map(|line| line[2..5].parse::<usize>().unwrap()).eq(0..LINES));
+                let own = lines
+                    .iter()
+                    .filter(|line| line.starts_with(&process.to_string()));
+                assert!(
+                    own.map(|line| line[2..5].parse::<usize>().unwrap())
+                        .eq(0..LINES)
+                );
             }
             lines.sort();
             lines.dedup();
@@ -198,16 +209,22 @@ fn files_are_opened_in_every_way() {
         let open = |name: &str, flags: libc::c_int| {
             let path = c_path(root.join(name));
             // SAFETY: the path is NUL-terminated.
-            checked(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) }).map(|fd| {
-                // SAFETY: it was just opened and nobody else has it.
-                unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd as i32) }
-            })
+            checked(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) }).map(
+                |fd| {
+                    // SAFETY: it was just opened and nobody else has it.
+                    unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd as i32) }
+                },
+            )
         };
         for (what, name, flags) in [
             ("nofollow", "link", libc::O_NOFOLLOW),
             ("a symlink itself", "link", libc::O_PATH | libc::O_NOFOLLOW),
             ("a directory for writing", "src", libc::O_WRONLY),
-            ("a directory by creating", "src", libc::O_CREAT | libc::O_RDWR),
+            (
+                "a directory by creating",
+                "src",
+                libc::O_CREAT | libc::O_RDWR,
+            ),
             ("a file as a directory", "run.sh", libc::O_DIRECTORY),
             (
                 "exclusively what is there",
@@ -275,7 +292,13 @@ fn files_are_opened_in_every_way() {
         place.result("link by descriptor", linked);
         place.result(
             "link an empty path",
-            linkat(&named, "", AT_FDCWD, &place.at("third"), AtFlags::AT_EMPTY_PATH),
+            linkat(
+                &named,
+                "",
+                AT_FDCWD,
+                &place.at("third"),
+                AtFlags::AT_EMPTY_PATH,
+            ),
         );
         place.note("links", named.metadata().unwrap().nlink());
 
@@ -294,7 +317,10 @@ fn files_are_opened_in_every_way() {
             "no symlinks",
             open_beneath(&dir, "up/main.rs", ResolveFlag::RESOLVE_NO_SYMLINKS),
         );
-        place.outcome("symlinks", open_beneath(&dir, "up/main.rs", ResolveFlag::empty()));
+        place.outcome(
+            "symlinks",
+            open_beneath(&dir, "up/main.rs", ResolveFlag::empty()),
+        );
         place.outcome(
             "as a root",
             open_beneath(&dir, "/guide.md", ResolveFlag::RESOLVE_IN_ROOT),
@@ -323,14 +349,21 @@ fn advice_is_taken_and_offsets_are_checked() {
         let ahead = unsafe { libc::readahead(file.as_raw_fd(), 0, 100_000) };
         place.result("readahead", checked(ahead as i64));
         // SAFETY: the descriptor is open.
-        let range = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+        let range =
+            unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
         place.result("sync_file_range", checked(range));
         // SAFETY: the descriptor is open.
         place.result("syncfs", checked(unsafe { libc::syncfs(file.as_raw_fd()) }));
         let mut bytes = [0; 10];
         place.result("read past the end", file.read_at(&mut bytes, 400_000));
-        place.result("seek before the beginning", lseek64(&file, -1, Whence::SeekSet));
-        place.result("seek past the end", lseek64(&file, 400_000, Whence::SeekSet));
+        place.result(
+            "seek before the beginning",
+            lseek64(&file, -1, Whence::SeekSet),
+        );
+        place.result(
+            "seek past the end",
+            lseek64(&file, 400_000, Whence::SeekSet),
+        );
         place.result("truncate to less than nothing", ftruncate(&file, -1));
         let large = place.open("too-large");
         for (what, size) in [
@@ -339,10 +372,19 @@ fn advice_is_taken_and_offsets_are_checked() {
             ("all there is", i64::MAX),
         ] {
             place.result(format!("grow to {what}"), ftruncate(&large, size));
-            place.result(format!("write at {what}"), large.write_at(b"x", size as u64 - 1));
-            place.note(format!("size after {what}"), large.metadata().unwrap().len());
+            place.result(
+                format!("write at {what}"),
+                large.write_at(b"x", size as u64 - 1),
+            );
+            place.note(
+                format!("size after {what}"),
+                large.metadata().unwrap().len(),
+            );
         }
-        place.result("write at the last offset", file.write_at(b"xx", i64::MAX as u64));
+        place.result(
+            "write at the last offset",
+            file.write_at(b"xx", i64::MAX as u64),
+        );
         let dir = File::open(place.dir()).unwrap();
         place.outcome("read a directory", (&dir).read(&mut bytes));
         place.outcome("write a directory", (&dir).write(&bytes));
@@ -360,7 +402,8 @@ fn advice_is_taken_and_offsets_are_checked() {
     });
 }
 
-/// The kernel's own asynchronous requests (`io_submit`), several at once; fio does the same by the million.
+/// The kernel's own asynchronous requests (`io_submit`), several at once; fio does the same by the
+/// million.
 #[test]
 fn asynchronous_requests_are_carried_out() {
     /// `struct iocb`.
@@ -388,9 +431,13 @@ fn asynchronous_requests_are_carried_out() {
         let mut context = 0usize;
         // `struct io_event`: data, request, result, second result.
         let mut events = vec![[0i64; 4]; requests.len()];
-        let mut pointers: Vec<*mut Request> = requests.iter_mut().map(|request| request as *mut _).collect();
+        let mut pointers: Vec<*mut Request> = requests
+            .iter_mut()
+            .map(|request| request as *mut _)
+            .collect();
         let count = pointers.len();
-        // SAFETY: the requests, their buffers and the room for events live until all of them are over.
+        // SAFETY: the requests, their buffers and the room for events live until all of them are
+        // over.
         unsafe {
             checked(libc::syscall(libc::SYS_io_setup, count, &raw mut context))?;
             checked(libc::syscall(
@@ -442,7 +489,10 @@ fn asynchronous_requests_are_carried_out() {
             place.result(format!("{what}: read"), submit(&mut reads));
             place.note(
                 format!("{what}: seen"),
-                buffers.iter().map(|buffer| buffer.0[4095]).collect::<Vec<_>>(),
+                buffers
+                    .iter()
+                    .map(|buffer| buffer.0[4095])
+                    .collect::<Vec<_>>(),
             );
         }
     });

@@ -66,7 +66,11 @@ fn lock(file: &File, kind: Kind, mode: Mode, wait: bool) -> Result<(), Errno> {
 }
 
 fn open(path: &Path) -> File {
-    OpenOptions::new().read(true).write(true).open(path).unwrap()
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap()
 }
 
 /// What another process that opens the file gets.
@@ -90,9 +94,12 @@ fn locks_of_every_kind_exclude_those_they_should() {
                     place.result(what, from_elsewhere(&path, theirs, wanted));
                 }
                 // From shared to exclusive and back, and away.
-                let again =
-                    [Mode::Exclusive, Mode::Shared, Mode::None].map(|mode| lock(&file, ours, mode, false));
-                place.note(format!("converted {ours:?} {mode:?}, beside {theirs:?}"), again);
+                let again = [Mode::Exclusive, Mode::Shared, Mode::None]
+                    .map(|mode| lock(&file, ours, mode, false));
+                place.note(
+                    format!("converted {ours:?} {mode:?}, beside {theirs:?}"),
+                    again,
+                );
                 place.result(
                     format!("freed {ours:?} {mode:?}: {theirs:?}"),
                     from_elsewhere(&path, theirs, Mode::Exclusive),
@@ -123,7 +130,8 @@ fn ranges_are_locked_apart_and_who_holds_them_is_told() {
         ] {
             for mode in [Mode::Shared, Mode::Exclusive] {
                 let wanted = range(mode, start, len);
-                let set = errno_in_child(|| fcntl(open(&path), FcntlArg::F_SETLK(&wanted)).map(drop));
+                let set =
+                    errno_in_child(|| fcntl(open(&path), FcntlArg::F_SETLK(&wanted)).map(drop));
                 place.result(format!("{start} {len} {mode:?}"), set);
             }
         }
@@ -223,8 +231,11 @@ fn who_waits_for_a_lock_gets_it_or_is_interrupted() {
             lock(&holder, kind, Mode::Exclusive, false).unwrap();
             let wait = || {
                 Child::start(|| {
-                    let action =
-                        SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
+                    let action = SigAction::new(
+                        SigHandler::Handler(nothing),
+                        SaFlags::empty(),
+                        SigSet::empty(),
+                    );
                     // SAFETY: the handler does nothing.
                     unsafe { sigaction(Signal::SIGUSR1, &action) }.unwrap();
                     lock(&open(&path), kind, Mode::Exclusive, true)
@@ -256,8 +267,9 @@ fn two_who_wait_for_each_other_are_told() {
     compare(test_name!(), &[], |place| {
         let path = place.at("README.md");
         let file = open(&path);
-        let lock =
-            |file: &File, start: i64| fcntl(file, FcntlArg::F_SETLKW(&range(Mode::Exclusive, start, 1)));
+        let lock = |file: &File, start: i64| {
+            fcntl(file, FcntlArg::F_SETLKW(&range(Mode::Exclusive, start, 1)))
+        };
         lock(&file, 0).unwrap();
         let other = Child::start(|| {
             let file = open(&path);
@@ -279,7 +291,8 @@ fn lease(file: &File, kind: libc::c_int) -> Result<i64, Errno> {
 #[test]
 fn a_lease_is_broken_by_who_opens_the_file() {
     compare(test_name!(), &[], |place| {
-        // In a process of its own: a descriptor that another test's child inherited would be in the way.
+        // In a process of its own: a descriptor that another test's child inherited would be in the
+        // way.
         let seen = place.at("seen");
         let end = in_child(|| {
             // The signal that tells the holder is for nobody here.

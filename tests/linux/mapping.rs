@@ -10,7 +10,9 @@ use std::ptr::NonNull;
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
-use nix::sys::mman::{MapFlags, MmapAdvise, MsFlags, ProtFlags, madvise, mlock, mmap, msync, munmap};
+use nix::sys::mman::{
+    MapFlags, MmapAdvise, MsFlags, ProtFlags, madvise, mlock, mmap, msync, munmap,
+};
 use nix::unistd::ftruncate;
 
 use crate::compare::{Code, PATIENCE, Place, compare, in_child, open_with, runs};
@@ -38,7 +40,8 @@ impl Mapping {
         let size = NonZeroUsize::new(len).expect("a mapping has bytes");
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: the kernel chooses the place; only Drop unmaps it.
-        let start = unsafe { mmap(None, size, access, flags, file, 0) }.expect("a file can be mapped");
+        let start =
+            unsafe { mmap(None, size, access, flags, file, 0) }.expect("a file can be mapped");
         Mapping {
             start: start.cast(),
             len,
@@ -46,7 +49,8 @@ impl Mapping {
     }
 
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is readable, writable and `len` bytes long while `self` lives, and borrowed by it.
+        // SAFETY: the mapping is readable, writable and `len` bytes long while `self` lives, and
+        // borrowed by it.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
@@ -114,7 +118,11 @@ fn processes_share_a_mapping() {
         mapping.bytes()[0] = 1;
         let child = in_child(|| {
             // Opened by itself, as by any other program.
-            let own = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+            let own = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&path)
+                .unwrap();
             let mut theirs = Mapping::shared(&own, 2 * PAGE);
             let mut seen = [0; 1];
             own.read_exact_at(&mut seen, 0).unwrap();
@@ -172,16 +180,21 @@ fn a_mapping_ends_where_the_file_does() {
             50,
         )
         .unwrap();
-        place.note("punched beneath it", (mapping.bytes()[49], mapping.bytes()[50]));
+        place.note(
+            "punched beneath it",
+            (mapping.bytes()[49], mapping.bytes()[50]),
+        );
         place.note("at last", runs(&place.at("short")));
     });
 }
 
-/// What a program stores behind the end, in the last page, is no part of the file, also when that grows.
+/// What a program stores behind the end, in the last page, is no part of the file, also when that
+/// grows.
 #[test]
 fn what_is_stored_behind_the_end_is_no_part_of_the_file() {
     let differences = [
-        // The kernel clears the rest of the last page when it writes it back, but not when a FUSE file grows.
+        // The kernel clears the rest of the last page when it writes it back, but not when a FUSE
+        // file grows.
         (
             "ftruncate false",
             "[(120, 1000), (33, 1000), (0, 1000)]",
@@ -210,7 +223,8 @@ fn what_is_stored_behind_the_end_is_no_part_of_the_file() {
         ];
         for (what, grow) in ways {
             for synced in [false, true] {
-                // The kernel may write the page back by itself at any moment, which is as if the program had asked for it.
+                // The kernel may write the page back by itself at any moment, which is as if the
+                // program had asked for it.
                 let attempts = if synced { 1 } else { 5 };
                 let shown = (0..attempts).map(|attempt| {
                     let name = format!("{what} {synced} {attempt}");
@@ -240,7 +254,9 @@ fn access_to_a_mapping_is_as_the_file_was_opened() {
         let map = |file: &File, access, flags| {
             let size = NonZeroUsize::new(PAGE).unwrap();
             // SAFETY: the kernel chooses the place; nothing else knows of the mapping.
-            unsafe { mmap(None, size, access, flags, file, 0).and_then(|start| munmap(start, PAGE)) }
+            unsafe {
+                mmap(None, size, access, flags, file, 0).and_then(|start| munmap(start, PAGE))
+            }
         };
         let both = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let (reader, writer) = (
@@ -250,8 +266,14 @@ fn access_to_a_mapping_is_as_the_file_was_opened() {
                 .open(place.at("README.md"))
                 .unwrap(),
         );
-        place.result("a reader's, shared", map(&reader, both, MapFlags::MAP_SHARED));
-        place.result("a reader's, private", map(&reader, both, MapFlags::MAP_PRIVATE));
+        place.result(
+            "a reader's, shared",
+            map(&reader, both, MapFlags::MAP_SHARED),
+        );
+        place.result(
+            "a reader's, private",
+            map(&reader, both, MapFlags::MAP_PRIVATE),
+        );
         place.result(
             "a writer's",
             map(&writer, ProtFlags::PROT_READ, MapFlags::MAP_SHARED),
@@ -311,12 +333,14 @@ fn copy_program(place: &Place, program: &str, name: &str) -> std::path::PathBuf 
     path
 }
 
-/// Starts a program that ends with its input. Another test's child may hold it open for writing for a moment, between
-/// fork and exec.
+/// Starts a program that ends with its input. Another test's child may hold it open for writing for
+/// a moment, between fork and exec.
 fn start(path: &Path) -> std::process::Child {
     let mut started = None;
-    wait_until("the program is not busy", PATIENCE, || {
-        match Command::new(path)
+    wait_until(
+        "the program is not busy",
+        PATIENCE,
+        || match Command::new(path)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
@@ -326,8 +350,8 @@ fn start(path: &Path) -> std::process::Child {
                 started = Some(result.expect("a program can be started"));
                 true
             }
-        }
-    });
+        },
+    );
     started.expect("it was waited for")
 }
 
@@ -339,7 +363,10 @@ fn a_program_is_not_written_while_it_runs() {
         place.outcome("run while it is being written", Command::new(&path).spawn());
         drop(writer);
         let mut running = start(&path);
-        place.outcome("write while it runs", OpenOptions::new().write(true).open(&path));
+        place.outcome(
+            "write while it runs",
+            OpenOptions::new().write(true).open(&path),
+        );
         place.outcome("truncate while it runs", nix::unistd::truncate(&path, 0));
         place.outcome(
             "append while it runs",
@@ -360,7 +387,10 @@ fn a_program_is_not_written_while_it_runs() {
         let mut running = start(&path);
         drop(running.stdin.take());
         running.wait().unwrap();
-        place.outcome("write after it ran", OpenOptions::new().write(true).open(&path));
+        place.outcome(
+            "write after it ran",
+            OpenOptions::new().write(true).open(&path),
+        );
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         place.outcome("run what nobody may run", Command::new(&path).spawn());
         place.outcome("run a directory", Command::new(place.at("src")).spawn());

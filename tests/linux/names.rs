@@ -14,7 +14,9 @@ use nix::sys::stat::{Mode, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, unlinkat};
 
 use crate::compare::{Code, Place, compare};
-use crate::support::{OutputExt, TestFork, TestRepo, require_fuse, run_with_timeout, soaking, test_name};
+use crate::support::{
+    OutputExt, TestFork, TestRepo, require_fuse, run_with_timeout, soaking, test_name,
+};
 
 fn name(bytes: &[u8]) -> &OsStr {
     OsStr::from_bytes(bytes)
@@ -94,7 +96,10 @@ fn names_and_paths_that_are_too_long_are_refused_everywhere() {
         for len in [255, 256, 1024, 1025, 4000] {
             let path = long(len);
             let existing = root.join("README.md");
-            let (also, dir) = (root.join(format!("also-{len}")), root.join(format!("dir-{len}")));
+            let (also, dir) = (
+                root.join(format!("also-{len}")),
+                root.join(format!("dir-{len}")),
+            );
             place.outcome(format!("{len}: stat"), fs::metadata(&path));
             place.outcome(format!("{len}: open"), File::open(&path));
             place.outcome(format!("{len}: create"), File::create(&path));
@@ -110,7 +115,10 @@ fn names_and_paths_that_are_too_long_are_refused_everywhere() {
             place.outcome(format!("{len}: beneath"), fs::metadata(path.join("x")));
         }
         // Not by characters: 128 of them with two bytes each are one byte too many.
-        place.outcome("two bytes each", fs::write(root.join("\u{e4}".repeat(128)), ""));
+        place.outcome(
+            "two bytes each",
+            fs::write(root.join("\u{e4}".repeat(128)), ""),
+        );
         // PATH_MAX counts the NUL at the end.
         for len in [4094, 4095, 4096, 5000] {
             let mut path = root.as_os_str().as_bytes().to_vec();
@@ -149,7 +157,10 @@ fn symlinks_hold_any_target_and_lead_on_forty_times() {
             fs::remove_file(&path).unwrap();
         }
         place.outcome("nowhere", symlink("", place.at("empty-target")));
-        place.outcome("at a name that is taken", symlink("x", place.at("README.md")));
+        place.outcome(
+            "at a name that is taken",
+            symlink("x", place.at("README.md")),
+        );
         symlink("README.md", place.at("chain-0")).unwrap();
         for number in 1..=45 {
             symlink(
@@ -203,7 +214,13 @@ fn directories_are_made_and_removed_past_the_longest_path() {
     let levels = if soaking() { 10_000 } else { 2_500 };
     compare(test_name!(), &[], |place| {
         let bottom = go_down(place, levels);
-        let file = openat(&bottom, "file", OFlag::O_CREAT | OFlag::O_RDWR, Mode::S_IRWXU).unwrap();
+        let file = openat(
+            &bottom,
+            "file",
+            OFlag::O_CREAT | OFlag::O_RDWR,
+            Mode::S_IRWXU,
+        )
+        .unwrap();
         nix::unistd::write(&file, b"deep").unwrap();
         let mut way = "d/".repeat(1000);
         place.note(
@@ -239,7 +256,12 @@ fn directories_are_made_and_removed_past_the_longest_path() {
         place.note("gone", (place.at("d").exists(), place.at("lower").exists()));
         place.outcome(
             "at the removed bottom",
-            openat(&bottom, "new", OFlag::O_CREAT | OFlag::O_RDWR, Mode::S_IRWXU),
+            openat(
+                &bottom,
+                "new",
+                OFlag::O_CREAT | OFlag::O_RDWR,
+                Mode::S_IRWXU,
+            ),
         );
         place.outcome(
             "the removed file",
@@ -267,7 +289,10 @@ fn a_deep_base_is_read_changed_and_removed() {
         .components()
         .chain(way.components().skip(2))
         .collect();
-    assert_eq!(fs::read(at(&moved.join("more/leaf"))).unwrap(), b"changed\n");
+    assert_eq!(
+        fs::read(at(&moved.join("more/leaf"))).unwrap(),
+        b"changed\n"
+    );
     let into = fs::rename(at(Path::new("moved")), at(&moved.join("in")));
     assert_eq!(into.unwrap_err().code(), Errno::EINVAL);
     assert!(!fork.changes().changes.is_empty());
@@ -277,7 +302,11 @@ fn a_deep_base_is_read_changed_and_removed() {
             .current_dir(fork.path()),
     );
     removed.expect_success("rm -rf");
-    assert_eq!(fs::read_dir(fork.path()).unwrap().count(), 1, "only .git is left");
+    assert_eq!(
+        fs::read_dir(fork.path()).unwrap().count(),
+        1,
+        "only .git is left"
+    );
 }
 
 #[test]

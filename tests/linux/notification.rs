@@ -27,7 +27,9 @@ use crate::support::{TestFork, TestRepo, require_fuse, require_root, test_name};
 fn inotify(watched: &[&Path]) -> Inotify {
     let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).unwrap();
     for path in watched {
-        inotify.add_watch(*path, AddWatchFlags::IN_ALL_EVENTS).unwrap();
+        inotify
+            .add_watch(*path, AddWatchFlags::IN_ALL_EVENTS)
+            .unwrap();
     }
     inotify
 }
@@ -144,7 +146,8 @@ fn inotify_tells_of_what_is_copied_and_mapped() {
     });
 }
 
-/// What tine itself changes under a mount shows at once, and raises the events that a program's calls would.
+/// What tine itself changes under a mount shows at once, and raises the events that a program's
+/// calls would.
 #[test]
 fn a_change_of_tines_own_is_seen_and_told() {
     require_fuse!();
@@ -177,7 +180,10 @@ fn a_change_of_tines_own_is_seen_and_told() {
         "WatchDescriptor { wd: 1 } AddWatchFlags(IN_DELETE) \"empty\"",
     ];
     assert_eq!(of_files, expected);
-    assert_eq!(fs::read(fork.path().join("docs/guide.md")).unwrap(), b"changed");
+    assert_eq!(
+        fs::read(fork.path().join("docs/guide.md")).unwrap(),
+        b"changed"
+    );
     assert_eq!(fs::read(fork.path().join("docs/new")).unwrap(), b"new");
     assert!(!fork.path().join("docs/empty").exists());
     // A commit changes nothing that is seen, and what is watched stays watched.
@@ -223,8 +229,18 @@ fn fanotify_tells_of_what_other_processes_do() {
         let path = place.at("docs/guide.md");
         for (what, mark, mask, at) in [
             ("a file", MarkFlags::empty(), all, path.clone()),
-            ("a directory", MarkFlags::empty(), children, place.at("docs")),
-            ("a mount", MarkFlags::FAN_MARK_MOUNT, all, place.dir().to_owned()),
+            (
+                "a directory",
+                MarkFlags::empty(),
+                children,
+                place.at("docs"),
+            ),
+            (
+                "a mount",
+                MarkFlags::FAN_MARK_MOUNT,
+                all,
+                place.dir().to_owned(),
+            ),
             (
                 "a file system",
                 MarkFlags::FAN_MARK_FILESYSTEM,
@@ -251,7 +267,8 @@ fn fanotify_tells_of_what_other_processes_do() {
     });
 }
 
-/// With file handles in place of descriptors, as `fsnotifywait` and watchman-like programs ask for it.
+/// With file handles in place of descriptors, as `fsnotifywait` and watchman-like programs ask for
+/// it.
 #[test]
 fn fanotify_reports_names_where_a_directory_is_marked() {
     require_root!("watch a whole mount");
@@ -262,8 +279,10 @@ fn fanotify_reports_names_where_a_directory_is_marked() {
     ];
     compare(test_name!(), &differences, |place| {
         let init = FanInit::FAN_CLASS_NOTIF | FanInit::from_bits_retain(libc::FAN_REPORT_DFID_NAME);
-        let mask =
-            MaskFlags::FAN_CREATE | MaskFlags::FAN_DELETE | MaskFlags::FAN_MOVED_FROM | MaskFlags::FAN_MODIFY;
+        let mask = MaskFlags::FAN_CREATE
+            | MaskFlags::FAN_DELETE
+            | MaskFlags::FAN_MOVED_FROM
+            | MaskFlags::FAN_MODIFY;
         for (what, mark, mask) in [
             (
                 "a directory",
@@ -321,45 +340,68 @@ fn fanotify_may_refuse_an_open() {
 #[test]
 fn a_file_is_always_ready() {
     // The kernel has a poll operation for every FUSE file, so that epoll takes them.
-    compare(test_name!(), &[("epoll", "()", "EPERM")], |place: &mut Place| {
-        let file = place.open("README.md");
-        let mut polled = [PollFd::new(
-            file.as_fd(),
-            PollFlags::POLLIN | PollFlags::POLLOUT | PollFlags::POLLPRI,
-        )];
-        place.result("poll", poll(&mut polled, PollTimeout::NONE));
-        place.note("ready", polled[0].revents());
-        let mut readable = FdSet::new();
-        readable.insert(file.as_fd());
-        let mut failed = readable;
-        let ready = select(None, &mut readable, None, &mut failed, &mut TimeVal::seconds(5));
-        place.result("select", ready);
-        place.note(
-            "readable",
-            (readable.contains(file.as_fd()), failed.contains(file.as_fd())),
-        );
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
-        place.result("epoll", epoll.add(&file, EpollEvent::new(EpollFlags::EPOLLIN, 1)));
-        let dir = File::open(place.dir()).unwrap();
-        place.result(
-            "epoll a directory",
-            epoll.add(&dir, EpollEvent::new(EpollFlags::EPOLLIN, 2)),
-        );
-        let fifo = place.at("fifo");
-        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let (reader, mut writer) = (
-            OpenOptions::new().read(true).write(true).open(&fifo).unwrap(),
-            File::create(&fifo).unwrap(),
-        );
-        epoll
-            .add(&reader, EpollEvent::new(EpollFlags::EPOLLIN, 3))
-            .unwrap();
-        writer.write_all(b"through").unwrap();
-        let mut polled = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
-        place.result("poll a fifo", poll(&mut polled, PollTimeout::NONE));
-        let mut seen = [0; 7];
-        (&reader).read_exact(&mut seen).unwrap();
-        place.note("through a fifo", seen);
-        place.note("nothing moves its offset", file.read_at(&mut [0; 4], 0).unwrap());
-    });
+    compare(
+        test_name!(),
+        &[("epoll", "()", "EPERM")],
+        |place: &mut Place| {
+            let file = place.open("README.md");
+            let mut polled = [PollFd::new(
+                file.as_fd(),
+                PollFlags::POLLIN | PollFlags::POLLOUT | PollFlags::POLLPRI,
+            )];
+            place.result("poll", poll(&mut polled, PollTimeout::NONE));
+            place.note("ready", polled[0].revents());
+            let mut readable = FdSet::new();
+            readable.insert(file.as_fd());
+            let mut failed = readable;
+            let ready = select(
+                None,
+                &mut readable,
+                None,
+                &mut failed,
+                &mut TimeVal::seconds(5),
+            );
+            place.result("select", ready);
+            place.note(
+                "readable",
+                (
+                    readable.contains(file.as_fd()),
+                    failed.contains(file.as_fd()),
+                ),
+            );
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+            place.result(
+                "epoll",
+                epoll.add(&file, EpollEvent::new(EpollFlags::EPOLLIN, 1)),
+            );
+            let dir = File::open(place.dir()).unwrap();
+            place.result(
+                "epoll a directory",
+                epoll.add(&dir, EpollEvent::new(EpollFlags::EPOLLIN, 2)),
+            );
+            let fifo = place.at("fifo");
+            nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+            let (reader, mut writer) = (
+                OpenOptions::new()
+                    .read(true)
+                    .write(true)
+                    .open(&fifo)
+                    .unwrap(),
+                File::create(&fifo).unwrap(),
+            );
+            epoll
+                .add(&reader, EpollEvent::new(EpollFlags::EPOLLIN, 3))
+                .unwrap();
+            writer.write_all(b"through").unwrap();
+            let mut polled = [PollFd::new(reader.as_fd(), PollFlags::POLLIN)];
+            place.result("poll a fifo", poll(&mut polled, PollTimeout::NONE));
+            let mut seen = [0; 7];
+            (&reader).read_exact(&mut seen).unwrap();
+            place.note("through a fifo", seen);
+            place.note(
+                "nothing moves its offset",
+                file.read_at(&mut [0; 4], 0).unwrap(),
+            );
+        },
+    );
 }

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{
-    FallocateFlags, SpliceFFlags, copy_file_range, fallocate, posix_fallocate, splice, tee, vmsplice,
+    FallocateFlags, SpliceFFlags, copy_file_range, fallocate, posix_fallocate, splice, tee,
+    vmsplice,
 };
 use nix::sys::sendfile::sendfile;
 use nix::unistd::{Whence, ftruncate, lseek64};
@@ -67,7 +68,12 @@ fn fallocate_does_what_its_modes_say() {
             ("zero", zero, 4096, 8192),
             ("zero a few bytes", zero, 4097, 3),
             ("zero over the end", zero, 299_000, 5000),
-            ("zero over the end, keep the size", zero | KEEP, 299_000, 5000),
+            (
+                "zero over the end, keep the size",
+                zero | KEEP,
+                299_000,
+                5000,
+            ),
             ("collapse 65536", collapse, 65536, 65536),
             ("insert 65536", insert, 65536, 65536),
             ("collapse 10", collapse, 10, 10),
@@ -97,10 +103,16 @@ fn fallocate_does_what_its_modes_say() {
         let base = place.open("README.md");
         fallocate(&base, zero, 3, 2).unwrap();
         posix_fallocate(&base, 30, 100).unwrap();
-        place.note("a file of the base", fs::read(place.at("README.md")).unwrap());
+        place.note(
+            "a file of the base",
+            fs::read(place.at("README.md")).unwrap(),
+        );
         place.result("posix_fallocate of nothing", posix_fallocate(&base, 0, 0));
         let reader = File::open(place.at("README.md")).unwrap();
-        place.result("of what is open for reading", fallocate(&reader, flags(0), 0, 10));
+        place.result(
+            "of what is open for reading",
+            fallocate(&reader, flags(0), 0, 10),
+        );
         place.result(
             "of a directory",
             fallocate(File::open(place.dir()).unwrap(), flags(0), 0, 10),
@@ -141,13 +153,30 @@ fn holes_are_where_they_were_left() {
         let file = place.open("sparse");
         ftruncate(&file, 8 * MIB).unwrap();
         place.note("only a hole", map(&file));
-        for (offset, len) in [(0, 10), (MIB, 8192), (3 * MIB + 100, 4096), (8 * MIB - 10, 10)] {
+        for (offset, len) in [
+            (0, 10),
+            (MIB, 8192),
+            (3 * MIB + 100, 4096),
+            (8 * MIB - 10, 10),
+        ] {
             file.write_all_at(&vec![1; len], offset as u64).unwrap();
         }
         file.sync_all().unwrap();
         place.note("data here and there", map(&file));
-        fallocate(&file, FallocateFlags::FALLOC_FL_PUNCH_HOLE | KEEP, MIB, 4096).unwrap();
-        fallocate(&file, FallocateFlags::FALLOC_FL_PUNCH_HOLE | KEEP, 3 * MIB, MIB).unwrap();
+        fallocate(
+            &file,
+            FallocateFlags::FALLOC_FL_PUNCH_HOLE | KEEP,
+            MIB,
+            4096,
+        )
+        .unwrap();
+        fallocate(
+            &file,
+            FallocateFlags::FALLOC_FL_PUNCH_HOLE | KEEP,
+            3 * MIB,
+            MIB,
+        )
+        .unwrap();
         file.sync_all().unwrap();
         place.note("after punching", map(&file));
         ftruncate(&file, 5 * MIB).unwrap();
@@ -159,8 +188,14 @@ fn holes_are_where_they_were_left() {
             ("past the end", 7 * MIB),
             ("before the beginning", -1),
         ] {
-            place.result(format!("data {what}"), lseek64(&file, offset, Whence::SeekData));
-            place.result(format!("a hole {what}"), lseek64(&file, offset, Whence::SeekHole));
+            place.result(
+                format!("data {what}"),
+                lseek64(&file, offset, Whence::SeekData),
+            );
+            place.result(
+                format!("a hole {what}"),
+                lseek64(&file, offset, Whence::SeekHole),
+            );
         }
         let small = place.open("small");
         small.write_all_at(&[1; 10], 59_990).unwrap();
@@ -190,7 +225,10 @@ fn ranges_are_copied_within_a_file_and_between_files() {
         };
         place.result("all", copy(&source, 0, &target, 0, 200_000));
         place.note("all of it", fs::read(&to).unwrap() == content);
-        place.result("a part to a hole", copy(&source, 5000, &target, 500_000, 3000));
+        place.result(
+            "a part to a hole",
+            copy(&source, 5000, &target, 500_000, 3000),
+        );
         place.note("with a hole", runs(&to).len());
         place.result("over the end", copy(&source, 199_000, &target, 0, 5000));
         place.result("past the end", copy(&source, 300_000, &target, 0, 5000));
@@ -203,7 +241,10 @@ fn ranges_are_copied_within_a_file_and_between_files() {
         place.result("overlapping", copy(&source, 0, &source, 10, 100));
         place.result("onto its end", copy(&source, 0, &source, 200_000, 100));
         let reader = File::open(&from).unwrap();
-        place.result("to what is open for reading", copy(&source, 0, &reader, 0, 10));
+        place.result(
+            "to what is open for reading",
+            copy(&source, 0, &reader, 0, 10),
+        );
         let appender = OpenOptions::new().append(true).open(&to).unwrap();
         place.result(
             "to what is open for appending",
@@ -265,7 +306,8 @@ fn a_range_is_copied_from_one_fork_to_another() {
         done += copy_file_range(&source, None, &target, None, 300_000 - done).unwrap();
     }
     assert!(
-        fs::read(two.path().join("copy")).unwrap() == fs::read(repo.dir().join("data/large.bin")).unwrap()
+        fs::read(two.path().join("copy")).unwrap()
+            == fs::read(repo.dir().join("data/large.bin")).unwrap()
     );
     assert_eq!(clone_from(&source, &target), Err(Errno::EXDEV));
 }
@@ -281,7 +323,10 @@ fn pipes_take_and_give_pages() {
         let mut done = 0;
         while done < content.len() {
             let len = splice(&source, None, &write, None, 65536, SpliceFFlags::empty()).unwrap();
-            assert_eq!(tee(&read, &second_write, len, SpliceFFlags::empty()), Ok(len));
+            assert_eq!(
+                tee(&read, &second_write, len, SpliceFFlags::empty()),
+                Ok(len)
+            );
             let mut taught = vec![0; len];
             File::from(second_read.try_clone().unwrap())
                 .read_exact(&mut taught)
@@ -289,14 +334,34 @@ fn pipes_take_and_give_pages() {
             assert!(taught == content[done..done + len]);
             let mut left = len;
             while left > 0 {
-                left -= splice(&read, None, &target, None, left, SpliceFFlags::SPLICE_F_MOVE).unwrap();
+                left -= splice(
+                    &read,
+                    None,
+                    &target,
+                    None,
+                    left,
+                    SpliceFFlags::SPLICE_F_MOVE,
+                )
+                .unwrap();
             }
             done += len;
         }
         place.note("spliced", fs::read(place.at("spliced")).unwrap() == content);
         let gift = vec![b'v'; 8192];
-        vmsplice(&write, &[std::io::IoSlice::new(&gift)], SpliceFFlags::empty()).unwrap();
-        let spliced = splice(&read, None, &target, Some(&mut 100), 8192, SpliceFFlags::empty());
+        vmsplice(
+            &write,
+            &[std::io::IoSlice::new(&gift)],
+            SpliceFFlags::empty(),
+        )
+        .unwrap();
+        let spliced = splice(
+            &read,
+            None,
+            &target,
+            Some(&mut 100),
+            8192,
+            SpliceFFlags::empty(),
+        );
         place.result("from memory", spliced);
         place.note(
             "what was in memory",
@@ -305,12 +370,21 @@ fn pipes_take_and_give_pages() {
         let sent = place.open("sent");
         let mut done = 0;
         while done < content.len() {
-            done += sendfile(&sent, &source, Some(&mut (done as i64)), content.len() - done).unwrap();
+            done += sendfile(
+                &sent,
+                &source,
+                Some(&mut (done as i64)),
+                content.len() - done,
+            )
+            .unwrap();
         }
         place.note("sent", fs::read(place.at("sent")).unwrap() == content);
         let sent_over: Result<usize, Errno> = sendfile(&write, &source, Some(&mut 299_990), 100);
         place.result("sent over the end", sent_over);
-        let appender = OpenOptions::new().append(true).open(place.at("sent")).unwrap();
+        let appender = OpenOptions::new()
+            .append(true)
+            .open(place.at("sent"))
+            .unwrap();
         place.result(
             "splice to append",
             splice(&read, None, &appender, None, 10, SpliceFFlags::empty()),

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, AtFlags, FallocateFlags, RenameFlags, copy_file_range, fallocate, renameat2};
+use nix::fcntl::{
+    AT_FDCWD, AtFlags, FallocateFlags, RenameFlags, copy_file_range, fallocate, renameat2,
+};
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::{ftruncate, linkat};
 
@@ -120,7 +122,10 @@ fn directories_of_the_base_are_moved_and_exchanged() {
         seen.retain(|line| !line.starts_with(".git:"));
         place.note("results", results);
         place.note("tree", seen);
-        place.note("links of the root", fs::metadata(place.dir()).unwrap().nlink());
+        place.note(
+            "links of the root",
+            fs::metadata(place.dir()).unwrap().nlink(),
+        );
     });
 }
 
@@ -195,13 +200,17 @@ fn an_exchange_leaves_no_name_without_a_file() {
             over.store(true, Ordering::Relaxed);
             looker.join().unwrap();
         });
-        place.note("exchanged", fs::read_to_string(one.join("main.rs")).unwrap());
+        place.note(
+            "exchanged",
+            fs::read_to_string(one.join("main.rs")).unwrap(),
+        );
     });
 }
 
 /// Notes everything that can be done with a file that has no name.
 fn use_nameless(place: &mut Place, label: &str, file: &File, mut mapping: Mapping) {
-    let note = |place: &mut Place, what: &str, seen: String| place.note(format!("{label}: {what}"), seen);
+    let note =
+        |place: &mut Place, what: &str, seen: String| place.note(format!("{label}: {what}"), seen);
     note(place, "links", file.metadata().unwrap().nlink().to_string());
     note(
         place,
@@ -213,14 +222,22 @@ fn use_nameless(place: &mut Place, label: &str, file: &File, mut mapping: Mappin
     file.write_all_at(b"written", 3).unwrap();
     let mut seen = [0; 10];
     file.read_exact_at(&mut seen, 0).unwrap();
-    note(place, "written", String::from_utf8_lossy(&seen).into_owned());
+    note(
+        place,
+        "written",
+        String::from_utf8_lossy(&seen).into_owned(),
+    );
     file.write_all_at(&[7; 200_000], 100_000).unwrap();
     ftruncate(file, 150_000).unwrap();
     fallocate(file, FallocateFlags::empty(), 150_000, 1000).unwrap();
     note(place, "size", file.metadata().unwrap().len().to_string());
     fchmod(file, Mode::S_IRUSR).unwrap();
     file.sync_all().unwrap();
-    note(place, "mode", format!("{:o}", file.metadata().unwrap().mode()));
+    note(
+        place,
+        "mode",
+        format!("{:o}", file.metadata().unwrap().mode()),
+    );
     let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
     let mut again = [0; 4];
     File::open(&by_descriptor)
@@ -242,7 +259,10 @@ fn use_nameless(place: &mut Place, label: &str, file: &File, mut mapping: Mappin
     note(
         place,
         "copied",
-        format!("{:?}", copy_file_range(file, Some(&mut 0), &copy, None, 100)),
+        format!(
+            "{:?}",
+            copy_file_range(file, Some(&mut 0), &copy, None, 100)
+        ),
     );
     drop(mapping);
 }
@@ -275,7 +295,10 @@ fn a_file_without_a_name_lives_for_who_holds_it() {
             let new = place.file("incoming", "incoming");
             fs::rename(&new, place.at(name)).unwrap();
             use_nameless(place, &format!("replaced {name}"), &file, mapping);
-            place.note(format!("{name} replaced"), fs::read(place.at(name)).unwrap());
+            place.note(
+                format!("{name} replaced"),
+                fs::read(place.at(name)).unwrap(),
+            );
         }
     });
 }
@@ -375,13 +398,16 @@ fn where_a_process_stands_moves_with_its_directory() {
         let ((told, tell), (ready, stands)) = (pipe(), pipe());
         let child = Child::start(|| {
             nix::unistd::chdir(&root.join("src/deep/er")).unwrap();
-            File::from(stands.try_clone().unwrap()).write_all(b"x").unwrap();
+            File::from(stands.try_clone().unwrap())
+                .write_all(b"x")
+                .unwrap();
             File::from(told.try_clone().unwrap())
                 .read_exact(&mut [0])
                 .unwrap();
             let here = nix::unistd::getcwd().unwrap();
             fs::write("made-here", "").unwrap();
-            let is_right = here == root.join("docs/moved/deep/er") && fs::metadata("../../main.rs").is_ok();
+            let is_right =
+                here == root.join("docs/moved/deep/er") && fs::metadata("../../main.rs").is_ok();
             i32::from(!is_right)
         });
         File::from(ready).read_exact(&mut [0]).unwrap();
@@ -389,7 +415,10 @@ fn where_a_process_stands_moves_with_its_directory() {
         fs::rename(place.at("moved"), place.at("docs/moved")).unwrap();
         File::from(tell).write_all(b"x").unwrap();
         place.note("it stands there", child.end());
-        place.note("what it made", place.at("docs/moved/deep/er/made-here").exists());
+        place.note(
+            "what it made",
+            place.at("docs/moved/deep/er/made-here").exists(),
+        );
     });
 }
 

@@ -1,4 +1,5 @@
-//! A mount beneath others: loop devices, overlays, bind mounts, other roots; and handles of its files.
+//! A mount beneath others: loop devices, overlays, bind mounts, other roots; and handles of its
+//! files.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -26,8 +27,8 @@ fn may_mount() -> bool {
         .success()
 }
 
-/// Runs a script in the place, in a mount namespace of its own, which takes what it mounts away with it. Its output and
-/// exit code are noted.
+/// Runs a script in the place, in a mount namespace of its own, which takes what it mounts away
+/// with it. Its output and exit code are noted.
 fn in_namespace(place: &mut Place, what: &str, script: &str) {
     let mut command = Command::new("unshare");
     command
@@ -50,7 +51,10 @@ fn in_namespace(place: &mut Place, what: &str, script: &str) {
 #[test]
 fn a_file_carries_a_file_system_of_its_own() {
     if !may_mount() || !has_program("mkfs.ext4") || !Path::new("/dev/loop-control").exists() {
-        return skip(test_name!(), "loop devices and ext4 need root and mkfs.ext4");
+        return skip(
+            test_name!(),
+            "loop devices and ext4 need root and mkfs.ext4",
+        );
     }
     compare(test_name!(), &[], |place| {
         for direct in ["off", "on"] {
@@ -89,7 +93,8 @@ fn a_file_carries_a_file_system_of_its_own() {
     });
 }
 
-/// Changes of every kind through the overlay `over`, and what is then seen in it and in its upper directory.
+/// Changes of every kind through the overlay `over`, and what is then seen in it and in its upper
+/// directory.
 const OVERLAY_WORK: &str = "
     echo more >> over/guide.md
     mv over/guide.md over/moved.md
@@ -146,7 +151,8 @@ fn an_overlay_stands_on_a_mount() {
             );
             in_namespace(place, options, &script);
         }
-        // Beneath an overlay whose upper directory is elsewhere, and above one whose lower directories are.
+        // Beneath an overlay whose upper directory is elsewhere, and above one whose lower
+        // directories are.
         let elsewhere = place
             .dir()
             .with_file_name(format!("elsewhere-{}", place.dir().as_os_str().len()));
@@ -263,14 +269,20 @@ fn a_handle_leads_to_its_file_while_that_is_known() {
                 place.note(format!("{name}: content"), content);
             }
             fs::rename(place.at(name), place.at(format!("{name}-moved"))).unwrap();
-            place.outcome(format!("{name}: renamed"), open_by_handle(&root, &mut handle));
+            place.outcome(
+                format!("{name}: renamed"),
+                open_by_handle(&root, &mut handle),
+            );
             if name != "src" {
                 fs::remove_file(place.at(format!("{name}-moved"))).unwrap();
                 drop(held);
                 place.outcome(format!("{name}: gone"), open_by_handle(&root, &mut handle));
             }
             handle.handle[..8].fill(0xab);
-            place.outcome(format!("{name}: made up"), open_by_handle(&root, &mut handle));
+            place.outcome(
+                format!("{name}: made up"),
+                open_by_handle(&root, &mut handle),
+            );
         }
     });
 }
@@ -286,7 +298,10 @@ fn a_handle_outlives_a_remount() {
     let names = ["README.md", "made", "src/deep", "src/main.rs", "run.sh"];
     let mut handles = names.map(|name| {
         let path = fork.path().join(name);
-        (name_to_handle(&path).unwrap(), fs::metadata(path).unwrap().ino())
+        (
+            name_to_handle(&path).unwrap(),
+            fs::metadata(path).unwrap().ino(),
+        )
     });
     fs::rename(fork.path().join("src"), fork.path().join("moved")).unwrap();
     fs::remove_file(fork.path().join("run.sh")).unwrap();
@@ -312,7 +327,10 @@ fn a_handle_outlives_a_remount() {
 fn a_mount_is_a_file_system_of_its_own() {
     compare_with(test_name!(), &[], |fork, place| {
         let device = |path: &Path| fs::metadata(path).unwrap().dev();
-        place.note("one device", device(place.dir()) == device(&place.at("src/deep")));
+        place.note(
+            "one device",
+            device(place.dir()) == device(&place.at("src/deep")),
+        );
         let across = fs::rename(place.at("run.sh"), "/dev/shm/tine-run.sh");
         place.outcome("renamed to another", across);
         place.outcome(
@@ -321,8 +339,11 @@ fn a_mount_is_a_file_system_of_its_own() {
         );
         if let Some(fork) = fork {
             assert_ne!(device(place.dir()), device(fork.path().parent().unwrap()));
-            run_with_timeout(&mut shell(fork.path(), "mountpoint -q . && ! mountpoint -q src"))
-                .expect_success("mountpoint");
+            run_with_timeout(&mut shell(
+                fork.path(),
+                "mountpoint -q . && ! mountpoint -q src",
+            ))
+            .expect_success("mountpoint");
         }
     });
 }

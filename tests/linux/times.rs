@@ -27,8 +27,8 @@ fn times(path: &Path) -> Times {
     ]
 }
 
-/// Waits until a change would get another time than `path` has: the clock of file systems ticks every few
-/// milliseconds.
+/// Waits until a change would get another time than `path` has: the clock of file systems ticks
+/// every few milliseconds.
 fn wait_for_tick(path: &Path) {
     let (secs, nanos) = times(path)[2];
     let last = SystemTime::UNIX_EPOCH + Duration::new(secs as u64, nanos as u32);
@@ -74,9 +74,14 @@ fn a_change_of_a_file_moves_the_times_that_ext4_moves() {
             moves(place, &label("chown to the same owner"), &[path], || {
                 chown(path, Some(uid), None).unwrap();
             });
-            moves(place, &label("chown to nobody in particular"), &[path], || {
-                chown(path, None, None).unwrap();
-            });
+            moves(
+                place,
+                &label("chown to nobody in particular"),
+                &[path],
+                || {
+                    chown(path, None, None).unwrap();
+                },
+            );
             moves(place, &label("write"), &[path], || {
                 (&file).write_all(b"x").unwrap()
             });
@@ -109,20 +114,23 @@ fn a_change_of_a_file_moves_the_times_that_ext4_moves() {
                 fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 10_000).unwrap();
             });
             moves(place, &label("punch hole"), &[path], || {
-                let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+                let flags =
+                    FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
                 fallocate(&file, flags, 0, 10).unwrap();
             });
             let (name, value) = (c"user.name", b"value");
             moves(place, &label("setxattr"), &[path], || {
                 let file = file.as_raw_fd();
                 // SAFETY: the name is NUL-terminated and the value as long as is said.
-                let set =
-                    unsafe { libc::fsetxattr(file, name.as_ptr(), value.as_ptr().cast(), value.len(), 0) };
+                let set = unsafe {
+                    libc::fsetxattr(file, name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
+                };
                 checked(set).unwrap();
             });
             moves(place, &label("removexattr"), &[path], || {
                 // SAFETY: both strings are NUL-terminated.
-                checked(unsafe { libc::removexattr(c_path(path).as_ptr(), name.as_ptr()) }).unwrap();
+                checked(unsafe { libc::removexattr(c_path(path).as_ptr(), name.as_ptr()) })
+                    .unwrap();
             });
             let (twin, moved) = (
                 place.at(format!("{kind}-twin")),
@@ -246,7 +254,8 @@ fn a_change_of_an_entry_moves_the_times_of_its_directories() {
 fn times_are_kept_over_all_of_their_range() {
     const EXT4_LAST: i64 = (1 << 34) - (1 << 31) - 1;
     let differences = [
-        // ext4 has 34 bits for the seconds, from 1901 to 2446, and takes the nearest time that it knows.
+        // ext4 has 34 bits for the seconds, from 1901 to 2446, and takes the nearest time that it
+        // knows.
         (
             "one second after ext4's last",
             "((15032385536, 5), (15032385536, 5))",
@@ -304,7 +313,14 @@ fn times_are_kept_over_all_of_their_range() {
         // A symlink's own.
         let link = place.at("link");
         let time = TimeSpec::new(-77, 77);
-        utimensat(AT_FDCWD, &link, &time, &time, UtimensatFlags::NoFollowSymlink).unwrap();
+        utimensat(
+            AT_FDCWD,
+            &link,
+            &time,
+            &time,
+            UtimensatFlags::NoFollowSymlink,
+        )
+        .unwrap();
         place.note("of a symlink", times(&link)[1]);
     });
 }
@@ -324,7 +340,8 @@ fn the_time_of_a_change_is_the_current_time() {
     });
 }
 
-/// What is read through a cache that the daemon does not see cannot move atime, and `noatime` says so.
+/// What is read through a cache that the daemon does not see cannot move atime, and `noatime` says
+/// so.
 #[test]
 fn access_times_move_only_when_set() {
     compare_with(test_name!(), &[], |fork, place| {
@@ -336,7 +353,10 @@ fn access_times_move_only_when_set() {
             .lines()
             .find(|line| line.contains(&format!(" {} ", place.dir().display())));
         let options = ours.expect("it is mounted").split(' ').nth(3).unwrap();
-        assert!(options.split(',').any(|option| option == "noatime"), "{options}");
+        assert!(
+            options.split(',').any(|option| option == "noatime"),
+            "{options}"
+        );
         for name in ["README.md", "data/large.bin"] {
             let path = place.at(name);
             let before = times(&path);

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, ProgressNotificationParam,
-    Resource, ServerPeerInfo, ServerResult, Tool,
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest,
+    ProgressNotificationParam, Resource, ServerPeerInfo, ServerResult, Tool,
 };
 use rmcp::service::{
-    NotificationContext, Peer, PeerRequestOptions, RequestHandle, RoleClient, RunningService, ServiceError,
+    NotificationContext, Peer, PeerRequestOptions, RequestHandle, RoleClient, RunningService,
+    ServiceError,
 };
 use rmcp::transport::TokioChildProcess;
 use rmcp::{ClientHandler, ServiceExt};
@@ -28,7 +29,11 @@ pub struct Listener {
 }
 
 impl ClientHandler for Listener {
-    async fn on_progress(&self, said: ProgressNotificationParam, _context: NotificationContext<RoleClient>) {
+    async fn on_progress(
+        &self,
+        said: ProgressNotificationParam,
+        _context: NotificationContext<RoleClient>,
+    ) {
         self.progress.lock().push(said);
     }
 }
@@ -56,7 +61,8 @@ impl Agent {
         let listener = Listener::default();
         let heard = listener.clone();
         let service = runtime.block_on(async {
-            let server = TokioChildProcess::new(tokio::process::Command::from(command)).expect("tine starts");
+            let server = TokioChildProcess::new(tokio::process::Command::from(command))
+                .expect("tine starts");
             tokio::time::timeout(LIMIT, heard.serve(server))
                 .await
                 .expect("the server answers")
@@ -74,7 +80,10 @@ impl Agent {
     }
 
     /// Waits for an answer, with a time limit.
-    pub fn wait<T>(&self, answer: impl Future<Output = Result<T, ServiceError>>) -> Result<T, ServiceError> {
+    pub fn wait<T>(
+        &self,
+        answer: impl Future<Output = Result<T, ServiceError>>,
+    ) -> Result<T, ServiceError> {
         self.runtime.block_on(async {
             tokio::time::timeout(LIMIT, answer)
                 .await
@@ -88,7 +97,8 @@ impl Agent {
     }
 
     pub fn tools(&self) -> Vec<Tool> {
-        self.wait(self.peer().list_all_tools()).expect("tools are listed")
+        self.wait(self.peer().list_all_tools())
+            .expect("tools are listed")
     }
 
     pub fn resources(&self) -> Vec<Resource> {
@@ -149,7 +159,11 @@ impl Agent {
     #[track_caller]
     pub fn fails(&self, code: &str, tool: &str, arguments: Value) -> Value {
         let result = self.call(tool, arguments.clone());
-        assert_eq!(result.is_error, Some(true), "{tool} {arguments}: {result:?}");
+        assert_eq!(
+            result.is_error,
+            Some(true),
+            "{tool} {arguments}: {result:?}"
+        );
         let words = said(&result);
         let structured = result.structured_content.expect("failures are structured");
         let error = structured["error"].clone();

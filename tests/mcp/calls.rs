@@ -21,7 +21,8 @@ pub fn number_in(path: &Path) -> u32 {
     number.expect("it was waited for")
 }
 
-/// A command that writes its number to `leader` and that of a child to `child`, and ends when somebody ends it.
+/// A command that writes its number to `leader` and that of a child to `child`, and ends when
+/// somebody ends it.
 pub fn endless(dir: &Path) -> String {
     let dir = dir.display();
     format!("sleep 100000 & echo $! > {dir}/child; echo $$ > {dir}/leader; wait")
@@ -42,7 +43,10 @@ fn a_cancelled_call_ends_its_command_with_all_that_it_started() {
         !process::is_running(leader) && !process::is_running(child)
     });
     // The session goes on.
-    assert_eq!(agent.ok("run", json!({"command": "echo on"}))["stdout"], "on\n");
+    assert_eq!(
+        agent.ok("run", json!({"command": "echo on"}))["stdout"],
+        "on\n"
+    );
 }
 
 #[test]
@@ -96,7 +100,9 @@ fn long_files_outputs_and_differences_come_in_bounds() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let agent = Agent::start(&tine, &["--new"]);
-    let text: String = (1..=20_000).map(|number| format!("line {number}\n")).collect();
+    let text: String = (1..=20_000)
+        .map(|number| format!("line {number}\n"))
+        .collect();
     agent.ok("write_file", json!({"path": "long", "content": text}));
     let mut read = String::new();
     let mut next = json!(1);
@@ -186,7 +192,9 @@ fn a_fork_is_set_up_and_seen_at_the_main_checkout_where_the_user_wants_that() {
     let call = agent.begin("run", json!({"command": endless(repo.root())}));
     let leader = number_in(&repo.root().join("leader"));
     agent.cancel(call);
-    wait_until("the command is gone", LIMIT, || !process::is_running(leader));
+    wait_until("the command is gone", LIMIT, || {
+        !process::is_running(leader)
+    });
 
     repo.git(&["config", "tine.setup", "echo broken; exit 1"]);
     let made = agent.ok("fork", json!({"name": "two"}));

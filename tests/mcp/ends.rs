@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use super::agent::Agent;
 use super::calls::{endless, number_in};
-use crate::support::{OutputExt, TestRepo, Tine, process, require_fuse, run_with_timeout_of, wait_until};
+use crate::support::{
+    OutputExt, TestRepo, Tine, process, require_fuse, run_with_timeout_of, wait_until,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -56,7 +58,9 @@ fn what_was_asked_is_answered_when_the_client_has_said_all_and_its_fork_stays() 
     let lines: Vec<Value> = output
         .text()
         .lines()
-        .map(|line| serde_json::from_str(line).expect("nothing but the protocol is on standard output"))
+        .map(|line| {
+            serde_json::from_str(line).expect("nothing but the protocol is on standard output")
+        })
         .collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert_eq!(lines[0]["result"]["serverInfo"]["name"], "tine");
@@ -70,7 +74,8 @@ fn what_was_asked_is_answered_when_the_client_has_said_all_and_its_fork_stays() 
 fn a_client_that_says_nothing_or_nonsense_gets_a_clean_end() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
-    let silent = run_with_timeout_of(&mut tine.command(&["mcp"]), LIMIT, b"").expect_success("tine mcp");
+    let silent =
+        run_with_timeout_of(&mut tine.command(&["mcp"]), LIMIT, b"").expect_success("tine mcp");
     assert_eq!(
         (silent.text(), silent.error_text()),
         (String::new(), String::new())
@@ -78,7 +83,8 @@ fn a_client_that_says_nothing_or_nonsense_gets_a_clean_end() {
     let asked = format!("this is no JSON\n{{\"jsonrpc\":\"2.0\"}}\n\u{7f}\n{HELLO}");
     let output = run_with_timeout_of(&mut tine.command(&["mcp"]), LIMIT, asked.as_bytes());
     for line in output.text().lines() {
-        serde_json::from_str::<Value>(line).expect("nothing but the protocol is on standard output");
+        serde_json::from_str::<Value>(line)
+            .expect("nothing but the protocol is on standard output");
     }
     assert!(
         output.text().contains("serverInfo"),
@@ -99,7 +105,9 @@ fn a_signal_ends_the_server_and_the_commands_that_it_runs() {
         "{HELLO}{}",
         call(1, "run", &json!({"command": endless(repo.root())}))
     );
-    stdin.write_all(asked.as_bytes()).expect("the server listens");
+    stdin
+        .write_all(asked.as_bytes())
+        .expect("the server listens");
     let leader = number_in(&repo.root().join("leader"));
     let child = number_in(&repo.root().join("child"));
     let pid = Pid::from_raw(i32::try_from(server.id()).expect("a process has a number"));
@@ -132,10 +140,16 @@ fn the_fork_is_the_one_that_is_named_or_stood_in() {
     let agent = Agent::start(&tine, &["--fork", "second"]);
     assert_eq!(fork_of(&agent), "second");
     assert_eq!(tine.json(&["path", "second"])["mounted"], true);
-    assert_eq!(agent.ok("use_fork", json!({"name": "first"}))["mounted"], true);
+    assert_eq!(
+        agent.ok("use_fork", json!({"name": "first"}))["mounted"],
+        true
+    );
     assert_eq!(fork_of(&agent), "first");
     assert_eq!(agent.ok("fork", json!({}))["name"], "mcp-1");
-    assert_eq!(agent.ok("fork", json!({"from_fork": "second"}))["name"], "mcp-2");
+    assert_eq!(
+        agent.ok("fork", json!({"from_fork": "second"}))["name"],
+        "mcp-2"
+    );
     // The daemon goes and comes back; the session does not notice.
     tine.ok(&["daemon", "stop", "--force"]);
     assert_eq!(fork_of(&agent), "mcp-2");
@@ -163,9 +177,14 @@ fn a_new_fork_is_made_when_it_is_needed_and_once() {
     agent.tools();
     assert_eq!(agent.resources(), []);
     assert_eq!(agent.ok("list_forks", json!({}))["forks"], json!([]));
-    let calls: Vec<_> = (0..8).map(|_| agent.begin("list_directory", json!({}))).collect();
+    let calls: Vec<_> = (0..8)
+        .map(|_| agent.begin("list_directory", json!({})))
+        .collect();
     for call in calls {
-        assert_ne!(agent.finish(call).expect("a tool answers").is_error, Some(true));
+        assert_ne!(
+            agent.finish(call).expect("a tool answers").is_error,
+            Some(true)
+        );
     }
     let forks = agent.ok("list_forks", json!({}))["forks"].clone();
     assert_eq!(forks.as_array().map(Vec::len), Some(1), "{forks}");

@@ -34,7 +34,10 @@ fn without_a_fork_nothing_is_read_or_written() {
         ("handoff", json!({})),
     ] {
         let error = agent.fails("not-in-fork", tool, arguments);
-        assert!(error["hint"].as_str().unwrap().contains("`fork`"), "{error}");
+        assert!(
+            error["hint"].as_str().unwrap().contains("`fork`"),
+            "{error}"
+        );
     }
     assert_eq!(repo.status(repo.dir()), before);
 }
@@ -61,7 +64,10 @@ fn arguments_that_do_not_fit_are_errors_that_a_model_sees() {
         ("context", json!({"fork": "x"}), "unknown field `fork`"),
     ] {
         let error = agent.fails("usage", tool, arguments);
-        assert!(error["causes"][0].as_str().unwrap().contains(cause), "{error}");
+        assert!(
+            error["causes"][0].as_str().unwrap().contains(cause),
+            "{error}"
+        );
         assert!(error["hint"].is_string(), "{error}");
     }
     let unknown = agent.begin("rm_rf", json!({}));
@@ -85,7 +91,12 @@ fn failures_have_the_codes_of_the_command_line() {
         "write_file",
         json!({"path": ".git", "content": "x"}),
     );
-    for path in ["../x", "/etc/passwd", "src/../../x", "/proc/self/root/etc/passwd"] {
+    for path in [
+        "../x",
+        "/etc/passwd",
+        "src/../../x",
+        "/proc/self/root/etc/passwd",
+    ] {
         agent.fails("path-refused", "read_file", read(path));
         agent.fails(
             "path-refused",
@@ -106,7 +117,11 @@ fn failures_have_the_codes_of_the_command_line() {
     agent.fails("no-such-fork", "use_fork", json!({"name": "nobody"}));
     agent.fails("invalid-fork-name", "fork", json!({"name": "../x"}));
     agent.fails("fork-exists", "fork", json!({"name": "mcp-1"}));
-    agent.fails("usage", "fork", json!({"from": "HEAD", "from_active": true}));
+    agent.fails(
+        "usage",
+        "fork",
+        json!({"from": "HEAD", "from_active": true}),
+    );
     agent.fails(
         "usage",
         "read_file",
@@ -124,7 +139,11 @@ fn what_a_hook_says_reaches_the_model_and_not_the_protocol() {
     let tine = Tine::new(&repo);
     let hook = repo.git_dir().join("hooks/pre-commit");
     std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    std::fs::write(&hook, "#!/bin/sh\necho 'line 3 is too long'\ntest ! -e bad\n").unwrap();
+    std::fs::write(
+        &hook,
+        "#!/bin/sh\necho 'line 3 is too long'\ntest ! -e bad\n",
+    )
+    .unwrap();
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
     let agent = Agent::start(&tine, &["--new"]);
     agent.ok("write_file", json!({"path": "bad", "content": "x\n"}));
@@ -140,5 +159,8 @@ fn what_a_hook_says_reaches_the_model_and_not_the_protocol() {
     );
     assert_eq!(made["hooks_skipped"], false);
     let commit = made["commit"].as_str().unwrap();
-    assert_eq!(repo.git(&["log", "-1", "--format=%an %s", commit]), "Eve Add it");
+    assert_eq!(
+        repo.git(&["log", "-1", "--format=%an %s", commit]),
+        "Eve Add it"
+    );
 }

@@ -37,11 +37,15 @@ fn remove_event(path: &Path) -> String {
 
 #[track_caller]
 fn created(repo: &TestRepo, name: &str) -> PathBuf {
-    let output = hook(repo, "create", repo.root(), &create_event(repo, name)).expect_success("create");
+    let output =
+        hook(repo, "create", repo.root(), &create_event(repo, name)).expect_success("create");
     let path = output.text();
     assert_eq!(path.lines().count(), 1, "{name:?}: {path}");
     let path = PathBuf::from(path);
-    assert!(path.is_absolute() && path.join("README.md").is_file(), "{name:?}");
+    assert!(
+        path.is_absolute() && path.join("README.md").is_file(),
+        "{name:?}"
+    );
     path
 }
 
@@ -184,9 +188,14 @@ fn what_is_no_fork_is_never_removed() {
     let elsewhere = tempfile::tempdir().unwrap();
     let outside = json!({"cwd": path_text(elsewhere.path()), "name": "x"}).to_string();
     let output = hook(&repo, "create", elsewhere.path(), &outside);
-    assert_eq!((output.status.code(), output.text()), (Some(1), String::new()));
+    assert_eq!(
+        (output.status.code(), output.text()),
+        (Some(1), String::new())
+    );
     assert!(
-        output.error_text().contains("is not inside a git repository"),
+        output
+            .error_text()
+            .contains("is not inside a git repository"),
         "{}",
         output.error_text()
     );
@@ -205,13 +214,25 @@ fn a_fork_whose_work_cannot_be_handed_over_stays() {
     let head = repo.git_in(&path, &["rev-parse", "HEAD"]);
     let merging = repo.git_in(
         &path,
-        &["rev-parse", "--path-format=absolute", "--git-path", "MERGE_HEAD"],
+        &[
+            "rev-parse",
+            "--path-format=absolute",
+            "--git-path",
+            "MERGE_HEAD",
+        ],
     );
     std::fs::write(&merging, format!("{head}\n")).unwrap();
     let output = hook(&repo, "remove", repo.root(), &remove_event(&path));
     assert_eq!(output.status.code(), Some(1), "{}", output.error_text());
-    assert!(output.error_text().contains("merge"), "{}", output.error_text());
-    assert_eq!(std::fs::read_to_string(path.join("kept.txt")).unwrap(), "x\n");
+    assert!(
+        output.error_text().contains("merge"),
+        "{}",
+        output.error_text()
+    );
+    assert_eq!(
+        std::fs::read_to_string(path.join("kept.txt")).unwrap(),
+        "x\n"
+    );
     std::fs::remove_file(&merging).unwrap();
     hook(&repo, "remove", repo.root(), &remove_event(&path)).expect_success("remove");
     assert_eq!(forks(&tine), Vec::<Value>::new());
@@ -231,7 +252,9 @@ fn a_worktree_is_set_up_and_used_where_its_setup_fails() {
     let output = hook(&repo, "create", repo.dir(), &create_event(&repo, "two"));
     assert!(output.status.success(), "{}", output.error_text());
     assert!(
-        output.error_text().contains("the setup command of two failed"),
+        output
+            .error_text()
+            .contains("the setup command of two failed"),
         "{}",
         output.error_text()
     );

@@ -37,7 +37,10 @@ fn every_tool_explains_itself_and_its_arguments() {
         assert!(name.chars().all(is_plain), "{name}");
         let description = tool.description.as_deref().unwrap_or_default();
         assert!(description.len() > 30, "{name}: {description}");
-        assert!(!description.lines().any(|line| line.ends_with(' ')), "{name}");
+        assert!(
+            !description.lines().any(|line| line.ends_with(' ')),
+            "{name}"
+        );
         let hints = tool.annotations.as_ref().expect("hints");
         assert_eq!(hints.title, tool.title, "{name}");
         let told = [
@@ -55,7 +58,10 @@ fn every_tool_explains_itself_and_its_arguments() {
         assert_eq!(arguments["additionalProperties"], false, "{name}");
         for (argument, schema) in arguments["properties"].as_object().expect("properties") {
             assert!(schema["description"].is_string(), "{name}: {argument}");
-            assert!(schema["type"].is_string(), "{name}: {argument} has one type");
+            assert!(
+                schema["type"].is_string(),
+                "{name}: {argument} has one type"
+            );
         }
         let answer = Value::Object((**tool.output_schema.as_ref().expect("a schema")).clone());
         assert_plain(&answer, name);
@@ -137,7 +143,10 @@ fn changesets_and_files_are_resources() {
     std::fs::write(mount.join("a b#1.md"), "# One\n").unwrap();
     std::fs::write(mount.join("picture.png"), [0x89, b'P', 0xff]).unwrap();
     let listed = agent.resources();
-    let uris: Vec<&str> = listed.iter().map(|resource| resource.uri.as_str()).collect();
+    let uris: Vec<&str> = listed
+        .iter()
+        .map(|resource| resource.uri.as_str())
+        .collect();
     assert_eq!(
         uris,
         [
@@ -163,7 +172,10 @@ fn changesets_and_files_are_resources() {
     assert_eq!(other["changes"]["paths"], json!([]));
     let patch = agent.resource("tine://diff").unwrap();
     assert_eq!(patch["mimeType"], "text/x-diff");
-    assert!(patch["text"].as_str().unwrap().contains("+# One"), "{patch}");
+    assert!(
+        patch["text"].as_str().unwrap().contains("+# One"),
+        "{patch}"
+    );
 
     for (uri, code, error_code) in [
         ("tine://file/nowhere", -32002, "no-such-path"),

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{OutputExt, Tine, require_fuse, require_program, run_with_timeout_of, skip, test_name};
+use crate::support::{
+    OutputExt, Tine, require_fuse, require_program, run_with_timeout_of, skip, test_name,
+};
 
 #[test]
 fn the_python_sdk_does_a_whole_task() {
@@ -20,7 +22,8 @@ fn the_python_sdk_does_a_whole_task() {
     }
     let mut script = Command::new(root.join("scripts/examples/mcp-task"));
     script.env("TINE", Tine::program());
-    let output = run_with_timeout_of(&mut script, Duration::from_secs(120), b"").expect_success("mcp-task");
+    let output =
+        run_with_timeout_of(&mut script, Duration::from_secs(120), b"").expect_success("mcp-task");
     let said = output.text();
     for protocol in ["2026-07-28", "2025-11-25"] {
         assert!(said.contains(&format!("protocol {protocol}")), "{said}");

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use tine::git::{ObjectId, Repository, TreeChange};
 use tine::merge::{
-    Conflict, ConflictKind, Level, MarkerOptions, MergeInput, MergeOptions, MergeOutcome, MergeSide,
-    Resolution, Strategy, merge, text_of,
+    Conflict, ConflictKind, Level, MarkerOptions, MergeInput, MergeOptions, MergeOutcome,
+    MergeSide, Resolution, Strategy, merge, text_of,
 };
 
 use crate::listing::{
-    Listing, Staged, files, git, is_regular, merge_by_git, merge_one_way, output, real_path, versions,
+    Listing, Staged, files, git, is_regular, merge_by_git, merge_one_way, output, real_path,
+    versions,
 };
 use crate::support::{OutputExt, run_with_timeout};
 
@@ -33,8 +34,8 @@ pub struct Compared {
     pub differences: Vec<String>,
 }
 
-/// Merges; `None` where git dies of it or loses a version, both ways round, as it does in rare cases of renamed
-/// directories.
+/// Merges; `None` where git dies of it or loses a version, both ways round, as it does in rare
+/// cases of renamed directories.
 pub fn try_merge(
     repository: &Repository,
     input: &MergeInput,
@@ -63,7 +64,10 @@ impl Compared {
     fn count(&mut self, merged: &MergeOutcome) {
         self.conflicts += merged.conflicts.len();
         for conflict in &merged.conflicts {
-            *self.kinds.entry(format!("{:?}", conflict.kind)).or_default() += 1;
+            *self
+                .kinds
+                .entry(format!("{:?}", conflict.kind))
+                .or_default() += 1;
         }
     }
 }
@@ -86,7 +90,12 @@ pub fn options(level: Level, strategy: Strategy) -> MergeOptions {
 }
 
 /// As git merges: trees, unmerged entries, texts with markers.
-pub fn compare_texts(repository: &Repository, ours: ObjectId, theirs: ObjectId, compared: &mut Compared) {
+pub fn compare_texts(
+    repository: &Repository,
+    ours: ObjectId,
+    theirs: ObjectId,
+    compared: &mut Compared,
+) {
     let git_dir = repository.common_dir();
     let what = format!("{ours} {theirs}");
     let started = Instant::now();
@@ -95,8 +104,8 @@ pub fn compare_texts(repository: &Repository, ours: ObjectId, theirs: ObjectId, 
     };
     compared.own_time += started.elapsed();
     let started = Instant::now();
-    let by_git =
-        merge_by_git(git_dir, ours, theirs, &["--allow-unrelated-histories"]).expect("git could do it");
+    let by_git = merge_by_git(git_dir, ours, theirs, &["--allow-unrelated-histories"])
+        .expect("git could do it");
     compared.git_time += started.elapsed();
     let mut differences = check(&merged, git_dir);
     compared.merges += 1;
@@ -220,7 +229,8 @@ pub fn compare_paths(
     }
     for path in unmerged.iter().filter(|path| open(path).is_none()) {
         let entries = sides.each_ref().map(|files| files.get(path).copied());
-        // The executable bit and the content merge apart, and one file is not in the way of what was a directory.
+        // The executable bit and the content merge apart, and one file is not in the way of what
+        // was a directory.
         let is_apart = entries
             .iter()
             .all(|entry| entry.is_some_and(|(mode, _)| is_regular(mode)));
@@ -256,20 +266,27 @@ fn read_tree(git_dir: &Path, trees: [ObjectId; 3]) -> (Listing, BTreeSet<Vec<u8>
     let index = place.path().join("index");
     let trees = trees.map(|id| id.to_string());
     let mut command = git(git_dir, &["read-tree", "-i", "-m", "--aggressive"]);
-    run_with_timeout(command.args(&trees).env("GIT_INDEX_FILE", &index)).expect_success("git read-tree");
+    run_with_timeout(command.args(&trees).env("GIT_INDEX_FILE", &index))
+        .expect_success("git read-tree");
     let mut command = git(git_dir, &["ls-files", "-s", "-z"]);
     let printed = run_with_timeout(command.env("GIT_INDEX_FILE", &index))
         .expect_success("git ls-files")
         .stdout;
     let (mut settled, mut unmerged) = (Listing::new(), BTreeSet::new());
-    for line in printed.split(|&byte| byte == 0).filter(|line| !line.is_empty()) {
+    for line in printed
+        .split(|&byte| byte == 0)
+        .filter(|line| !line.is_empty())
+    {
         let tab = line.iter().position(|&byte| byte == b'\t').unwrap();
         let head = String::from_utf8(line[..tab].to_vec()).unwrap();
         let words: Vec<&str> = head.split(' ').collect();
         let path = line[tab + 1..].to_vec();
         if words[2] == "0" {
             let mode = u32::from_str_radix(words[0], 8).unwrap();
-            settled.insert(path, (mode, ObjectId::from_hex(words[1].as_bytes()).unwrap()));
+            settled.insert(
+                path,
+                (mode, ObjectId::from_hex(words[1].as_bytes()).unwrap()),
+            );
         } else {
             unmerged.insert(path);
         }
@@ -287,8 +304,11 @@ pub fn compare_strategies(
     let git_dir = repository.common_dir();
     for (strategy, option) in [(Strategy::Ours, "-Xours"), (Strategy::Theirs, "-Xtheirs")] {
         let what = format!("{option} {ours} {theirs}");
-        let Some(merged) = try_merge(repository, &input(ours, theirs), &options(Level::Text, strategy))
-        else {
+        let Some(merged) = try_merge(
+            repository,
+            &input(ours, theirs),
+            &options(Level::Text, strategy),
+        ) else {
             return;
         };
         if !merged.conflicts.is_empty() {
@@ -305,7 +325,10 @@ pub fn compare_strategies(
             continue;
         }
         compared.merges += 1;
-        let (found, expected) = (files(git_dir, merged.tree_id), files(git_dir, by_git.tree_id));
+        let (found, expected) = (
+            files(git_dir, merged.tree_id),
+            files(git_dir, by_git.tree_id),
+        );
         for path in unequal(&found, &expected) {
             compared.other_texts.push(format!("{what}: {path}"));
         }
@@ -328,8 +351,10 @@ fn check(merged: &MergeOutcome, git_dir: &Path) -> Vec<String> {
             }
         }
         let is_named = |path| conflict.paths.contains(path);
-        let versions =
-            || [MergeSide::Base, MergeSide::Ours, MergeSide::Theirs].map(|side| conflict.versions(side));
+        let versions = || {
+            [MergeSide::Base, MergeSide::Ours, MergeSide::Theirs]
+                .map(|side| conflict.versions(side))
+        };
         if !versions()
             .into_iter()
             .flatten()

@@ -36,7 +36,8 @@ pub struct Pair {
     pub base: Option<ObjectId>,
 }
 
-/// Writes `count` histories of two branches; every fourth is a criss-cross, whose branches have merged each other before.
+/// Writes `count` histories of two branches; every fourth is a criss-cross, whose branches have
+/// merged each other before.
 pub fn write(repo: &TestRepo, random: &mut Random, count: usize) -> Vec<Pair> {
     let mut stream = Stream::default();
     let mut marks = Vec::new();
@@ -51,7 +52,10 @@ pub fn write(repo: &TestRepo, random: &mut Random, count: usize) -> Vec<Pair> {
         let mut parents = [base, base];
         let is_crossed = number % 4 == 3;
         if is_crossed {
-            let first = [stream.commit(&ours, &[base]), stream.commit(&theirs, &[base])];
+            let first = [
+                stream.commit(&ours, &[base]),
+                stream.commit(&theirs, &[base]),
+            ];
             // Each settles it in its own way.
             parents = [
                 stream.commit(&ours, &first),
@@ -76,7 +80,8 @@ pub fn write(repo: &TestRepo, random: &mut Random, count: usize) -> Vec<Pair> {
         .collect()
 }
 
-/// Writes `count` histories of two branches of `length` commits each, of which now and then one is on both, or changes nothing.
+/// Writes `count` histories of two branches of `length` commits each, of which now and then one is
+/// on both, or changes nothing.
 pub fn write_lines(repo: &TestRepo, random: &mut Random, count: usize, length: usize) -> Vec<Pair> {
     let mut stream = Stream::default();
     let mut marks = Vec::new();
@@ -128,8 +133,9 @@ fn any_place(random: &mut Random) -> Vec<u8> {
 
 /// Puts a file where nothing can be in its way any more.
 fn put(files: &mut Files, place: Vec<u8>, content: (u32, Vec<u8>)) {
-    let is_beneath =
-        |inner: &[u8], outer: &[u8]| inner.starts_with(outer) && inner.get(outer.len()) == Some(&b'/');
+    let is_beneath = |inner: &[u8], outer: &[u8]| {
+        inner.starts_with(outer) && inner.get(outer.len()) == Some(&b'/')
+    };
     files.retain(|known, _| !is_beneath(known, &place) && !is_beneath(&place, known));
     files.insert(place, content);
 }
@@ -179,10 +185,18 @@ fn changed(random: &mut Random, files: &Files, changes: u64) -> Files {
             }
             14 => {
                 let (mode, _) = files.get_mut(&path).expect("it is one of them");
-                *mode = if *mode == 0o100644 { 0o100755 } else { 0o100644 };
+                *mode = if *mode == 0o100644 {
+                    0o100755
+                } else {
+                    0o100644
+                };
             }
             15 => put(&mut files, path, (0o120000, b"elsewhere".to_vec())),
-            16 => put(&mut files, [&path[..], b"/within"].concat(), new_content(random)),
+            16 => put(
+                &mut files,
+                [&path[..], b"/within"].concat(),
+                new_content(random),
+            ),
             17 => move_directory(random, &mut files, &path),
             _ => put(&mut files, any_place(random), new_content(random)),
         }

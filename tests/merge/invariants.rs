@@ -72,7 +72,12 @@ fn invariant_09_merging_touches_neither_refs_nor_the_checkout() {
                 allow_unrelated: false,
             };
             for level in [Level::Text, Level::Path] {
-                for strategy in [Strategy::Abort, Strategy::Ours, Strategy::Theirs, Strategy::Union] {
+                for strategy in [
+                    Strategy::Abort,
+                    Strategy::Ours,
+                    Strategy::Theirs,
+                    Strategy::Union,
+                ] {
                     let first = try_merge(repository, &input, &options(level, strategy));
                     let again = try_merge(repository, &input, &options(level, strategy));
                     assert_eq!(first, again, "the same input gives the same outcome");
@@ -120,7 +125,8 @@ fn invariant_10_swapped_sides_mirror_the_conflicts() {
                 let what = format!("{level:?} {pair:?}");
                 assert_eq!(outcome.tree_id, swapped.tree_id, "{what}");
                 let mirrored: Vec<Conflict> = swapped.conflicts.into_iter().map(mirrored).collect();
-                let outcome: Vec<Conflict> = outcome.conflicts.into_iter().map(without_markers).collect();
+                let outcome: Vec<Conflict> =
+                    outcome.conflicts.into_iter().map(without_markers).collect();
                 let mirrored: Vec<Conflict> = mirrored.into_iter().map(without_markers).collect();
                 assert_eq!(outcome, mirrored, "{what}");
             }
@@ -133,7 +139,8 @@ fn mirrored(mut conflict: Conflict) -> Conflict {
     conflict
 }
 
-/// Where one file got two names git has merged its texts already, and written markers: ours come first in them.
+/// Where one file got two names git has merged its texts already, and written markers: ours come
+/// first in them.
 fn without_markers(mut conflict: Conflict) -> Conflict {
     if conflict.kind == ConflictKind::RenameRename {
         for version in conflict.ours.iter_mut().chain(&mut conflict.theirs) {

@@ -39,7 +39,9 @@ pub fn files(git_dir: &Path, tree_id: ObjectId) -> Listing {
         git_dir,
         &["ls-tree", "-r", "-z", "--full-tree", &tree_id.to_string()],
     );
-    let lines = printed.split(|&byte| byte == 0).filter(|line| !line.is_empty());
+    let lines = printed
+        .split(|&byte| byte == 0)
+        .filter(|line| !line.is_empty());
     lines
         .map(|line| {
             let (head, path) = split(line, b'\t');
@@ -58,9 +60,14 @@ pub struct ByGit {
     pub stages: Vec<Staged>,
 }
 
-/// Merges two commits with the git program, whose labels are their ids. Where git loses a version or dies, the other way
-/// round; `None` where it does so then, too.
-pub fn merge_by_git(git_dir: &Path, ours: ObjectId, theirs: ObjectId, options: &[&str]) -> Option<ByGit> {
+/// Merges two commits with the git program, whose labels are their ids. Where git loses a version
+/// or dies, the other way round; `None` where it does so then, too.
+pub fn merge_by_git(
+    git_dir: &Path,
+    ours: ObjectId,
+    theirs: ObjectId,
+    options: &[&str],
+) -> Option<ByGit> {
     merge_one_way(git_dir, [ours, theirs], options).or_else(|| {
         let mut swapped = merge_one_way(git_dir, [theirs, ours], options)?;
         for (_, stage, ..) in &mut swapped.stages {
@@ -103,9 +110,13 @@ pub fn merge_one_way(git_dir: &Path, sides: [ObjectId; 2], options: &[&str]) -> 
 
 /// All versions of conflicts, sorted.
 pub fn versions(conflicts: &[Conflict]) -> BTreeSet<Staged> {
-    let sides = conflicts
-        .iter()
-        .flat_map(|conflict| [(1, &conflict.base), (2, &conflict.ours), (3, &conflict.theirs)]);
+    let sides = conflicts.iter().flat_map(|conflict| {
+        [
+            (1, &conflict.base),
+            (2, &conflict.ours),
+            (3, &conflict.theirs),
+        ]
+    });
     sides
         .flat_map(|(stage, versions)| versions.iter().map(move |version| (stage, version)))
         .map(|(stage, version)| {

@@ -102,7 +102,8 @@ fn strategies_leave_open_what_they_have_no_answer_for() {
         for pair in pairs {
             let input = input(pair.ours, pair.theirs);
             for level in [Level::Text, Level::Path] {
-                let Some(open) = try_merge(repository, &input, &options(level, Strategy::Abort)) else {
+                let Some(open) = try_merge(repository, &input, &options(level, Strategy::Abort))
+                else {
                     continue;
                 };
                 assert!(open.settled.is_empty());
@@ -130,7 +131,8 @@ fn every_conflict_can_be_resolved_to_every_side() {
                     level,
                     ..MergeOptions::default()
                 };
-                let Some(merged) = try_merge(repository, &input(pair.ours, pair.theirs), &options) else {
+                let Some(merged) = try_merge(repository, &input(pair.ours, pair.theirs), &options)
+                else {
                     continue;
                 };
                 for side in [MergeSide::Base, MergeSide::Ours, MergeSide::Theirs] {

@@ -7,8 +7,8 @@ use tine::git::{ObjectId, Repository};
 use crate::against_git::{Compared, compare_paths, compare_strategies, compare_texts};
 use crate::listing::{ParseId, output};
 
-/// Those of `TINE_MERGE_REPOSITORIES` (paths with colons between), at most `TINE_MERGE_LIMIT` of each, spread over the
-/// whole history.
+/// Those of `TINE_MERGE_REPOSITORIES` (paths with colons between), at most `TINE_MERGE_LIMIT` of
+/// each, spread over the whole history.
 #[test]
 #[ignore = "needs TINE_MERGE_REPOSITORIES, see scripts/merge-parity"]
 fn real_merges_come_out_as_git_merges_them() {
@@ -32,7 +32,11 @@ fn real_merges_come_out_as_git_merges_them() {
             }
         }
         println!("{dir}");
-        for (what, compared) in [("text", &texts), ("path", &paths), ("strategies", &strategies)] {
+        for (what, compared) in [
+            ("text", &texts),
+            ("path", &paths),
+            ("strategies", &strategies),
+        ] {
             println!(
                 "  {what}: {} merges, {} clean, {} conflicts, {} differences; {} texts compared, {} others",
                 compared.merges,
@@ -62,7 +66,13 @@ fn real_merges_come_out_as_git_merges_them() {
 fn merges(repository: &Repository, limit: usize) -> Vec<[ObjectId; 2]> {
     let printed = output(
         repository.common_dir(),
-        &["rev-list", "--all", "--merges", "--max-parents=2", "--parents"],
+        &[
+            "rev-list",
+            "--all",
+            "--merges",
+            "--max-parents=2",
+            "--parents",
+        ],
     );
     let printed = String::from_utf8(printed).unwrap();
     let all: Vec<[ObjectId; 2]> = printed

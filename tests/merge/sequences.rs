@@ -1,4 +1,5 @@
-//! Sequences of commits and patches on random histories, beside what git makes of the same, conflicts included.
+//! Sequences of commits and patches on random histories, beside what git makes of the same,
+//! conflicts included.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +14,9 @@ use tine::git::{GitError, ObjectId, Repository};
 use tine::workspace::Store;
 
 use crate::histories::{self, Pair};
-use crate::support::{OutputExt, Random, SayWhich, TestRepo, open_store, run_with_timeout, soaking};
+use crate::support::{
+    OutputExt, Random, SayWhich, TestRepo, open_store, run_with_timeout, soaking,
+};
 
 const SEED: &str = "TINE_SEQUENCE_SEED";
 
@@ -64,7 +67,10 @@ fn with_places(test: impl Fn(&Place, &Pair)) {
 
 impl Place {
     fn tip(&self, commit_id: ObjectId) -> Tip {
-        let info = self.repository.commit_info(commit_id).expect("it is a commit");
+        let info = self
+            .repository
+            .commit_info(commit_id)
+            .expect("it is a commit");
         Tip {
             commit_id: Some(commit_id),
             tree_id: info.tree_id,
@@ -87,7 +93,11 @@ impl Place {
                 ..
             }) => {
                 let versions = stopped.conflicts.iter().flat_map(|conflict| {
-                    let sides = conflict.base.iter().chain(&conflict.ours).chain(&conflict.theirs);
+                    let sides = conflict
+                        .base
+                        .iter()
+                        .chain(&conflict.ours)
+                        .chain(&conflict.theirs);
                     sides.map(|version| version.path.to_bytes())
                 });
                 let made = done.iter().filter(|done| done.commit_id.is_some()).count();
@@ -136,7 +146,10 @@ impl Place {
             .split(|&byte| byte == 0)
             .filter(|line| !line.is_empty())
             .map(|line| {
-                let path = line.splitn(2, |&byte| byte == b'\t').nth(1).unwrap_or_default();
+                let path = line
+                    .splitn(2, |&byte| byte == b'\t')
+                    .nth(1)
+                    .unwrap_or_default();
                 // Where two things want one place git moves one aside.
                 path.split(|&byte| byte == b'~')
                     .next()
@@ -160,13 +173,18 @@ impl Place {
         }
     }
 
-    /// Without those that are directories of others: which of the two is in the way of the other is a matter of view.
+    /// Without those that are directories of others: which of the two is in the way of the other is
+    /// a matter of view.
     fn files_only(paths: BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
         let is_above = |path: &[u8]| {
             let dir = [path, b"/"].concat();
             paths.iter().any(|other| other.starts_with(&dir))
         };
-        paths.iter().filter(|path| !is_above(path)).cloned().collect()
+        paths
+            .iter()
+            .filter(|path| !is_above(path))
+            .cloned()
+            .collect()
     }
 
     fn head(&self) -> String {
@@ -180,7 +198,10 @@ impl Place {
     }
 
     fn parent(&self, commit_id: ObjectId) -> Option<String> {
-        let info = self.repository.commit_info(commit_id).expect("it is a commit");
+        let info = self
+            .repository
+            .commit_info(commit_id)
+            .expect("it is a commit");
         info.parent_ids.first().map(ObjectId::to_string)
     }
 
@@ -232,9 +253,10 @@ fn commits_are_made_again_as_git_rebase_makes_them() {
         let git = match output {
             Some(Came::Commits(_)) => Some(Came::Commits(place.told(pair.theirs, &place.head()))),
             Some(Came::Conflicts(_, paths)) => {
-                let made = place
-                    .repo
-                    .git(&["rev-list", "--count", &format!("{onto}..{}", place.head())]);
+                let made =
+                    place
+                        .repo
+                        .git(&["rev-list", "--count", &format!("{onto}..{}", place.head())]);
                 Some(Came::Conflicts(made.parse().expect("a number"), paths))
             }
             other => other,
@@ -248,7 +270,11 @@ fn commits_are_made_again_as_git_rebase_makes_them() {
             &RunOptions::default(),
         ) {
             Ok(ran) if ran.stopped.is_none() => {
-                let tip = ran.tip.commit_id.expect("it stands on a commit").to_string();
+                let tip = ran
+                    .tip
+                    .commit_id
+                    .expect("it stands on a commit")
+                    .to_string();
                 Some(Came::Commits(place.told(pair.theirs, &tip)))
             }
             _ => place.run(&sequence, pair.ours, None),
@@ -273,8 +299,14 @@ fn mails_are_applied_as_git_am_applies_them() {
         .expect_success("git format-patch");
         fs::write(&mailbox, &patches.stdout).expect("it can be written");
         let file = mailbox.to_str().expect("test directories are UTF-8");
-        let items = of_mailbox(&place.store, &place.repository, &mailbox, Subjects::Cut, true)
-            .expect("they are mails");
+        let items = of_mailbox(
+            &place.store,
+            &place.repository,
+            &mailbox,
+            Subjects::Cut,
+            true,
+        )
+        .expect("they are mails");
         assert_eq!(items.len(), 3);
         let git = place.came_of_git(pair.ours, &["am", "-q", "--3way", "--empty=keep", file]);
         // Of a mode that is there already git makes a commit that changes nothing.
@@ -300,7 +332,10 @@ fn patches_are_applied_as_git_apply_applies_them() {
     with_places(|place, pair| {
         let base = pair.base.expect("there is one");
         let file = place.repo.root().join("patch");
-        let path = file.to_str().expect("test directories are UTF-8").to_owned();
+        let path = file
+            .to_str()
+            .expect("test directories are UTF-8")
+            .to_owned();
         for (from, to, on, reverse, three_way) in [
             (base, pair.theirs, pair.ours, false, false),
             (base, pair.theirs, base, false, false),

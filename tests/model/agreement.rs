@@ -11,8 +11,9 @@ use super::steps::joined;
 use crate::support::repo::path_text;
 use crate::support::{OutputExt, TestFork, TestRepo, run_with_timeout};
 
-/// Checks a mounted fork that `git status` and the changeset name the same paths in the same way, and that the
-/// changeset applied to HEAD's tree is the tree that `git add -A && git write-tree` gives.
+/// Checks a mounted fork that `git status` and the changeset name the same paths in the same way,
+/// and that the changeset applied to HEAD's tree is the tree that `git add -A && git write-tree`
+/// gives.
 pub fn check(repo: &TestRepo, fork: &TestFork, reference: &Reference) {
     if fifo_in_the_way(repo, fork, reference) {
         return;
@@ -90,8 +91,8 @@ pub fn check(repo: &TestRepo, fork: &TestFork, reference: &Reference) {
     fs::remove_file(&index).expect("git wrote it");
 }
 
-/// Whether there is nothing to agree with: `git add -A` refuses a checkout with a fifo where a tracked file was, and waits
-/// for ever for somebody to write to a fifo called `.gitignore`.
+/// Whether there is nothing to agree with: `git add -A` refuses a checkout with a fifo where a
+/// tracked file was, and waits for ever for somebody to write to a fifo called `.gitignore`.
 fn fifo_in_the_way(repo: &TestRepo, fork: &TestFork, reference: &Reference) -> bool {
     let fifos = reference.fifos();
     if fifos

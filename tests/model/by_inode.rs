@@ -1,5 +1,5 @@
-//! Carries out steps on a [`Workspace`], as the kernel would ask for them: by inode number, with lookups counted and
-//! given back.
+//! Carries out steps on a [`Workspace`], as the kernel would ask for them: by inode number, with
+//! lookups counted and given back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,9 @@ use std::sync::Arc;
 use tine::attr::{Attr, FileKind, Ino};
 use tine::layer::store::SeekWhence;
 use tine::path::RepoPath;
-use tine::workspace::{Caller, FallocateMode, FsError, RenameMode, SetAttr, SetTime, Workspace, XattrMode};
+use tine::workspace::{
+    Caller, FallocateMode, FsError, RenameMode, SetAttr, SetTime, Workspace, XattrMode,
+};
 
 use super::steps::{Fallocate, Outcome, Path, Seen, Sight, Step, Subject, joined};
 
@@ -40,7 +42,8 @@ impl ByInode {
         Ok(self.hold(attr))
     }
 
-    /// Follows no symlinks. The kernel refuses to look beneath what is no directory, so that is done here.
+    /// Follows no symlinks. The kernel refuses to look beneath what is no directory, so that is
+    /// done here.
     fn walk(&mut self, path: &[Vec<u8>]) -> Result<Attr, FsError> {
         let mut at = self.workspace.getattr(Ino::ROOT)?;
         for name in path {
@@ -77,7 +80,8 @@ impl ByInode {
         match step {
             Step::Create { path, perm } => {
                 let (dir, name) = self.parent(path)?;
-                let attr = workspace.mknod(caller, dir, name, libc::S_IFREG | u32::from(*perm), 0)?;
+                let attr =
+                    workspace.mknod(caller, dir, name, libc::S_IFREG | u32::from(*perm), 0)?;
                 self.hold(attr);
             }
             Step::Mkdir { path, perm } => {
@@ -126,7 +130,8 @@ impl ByInode {
                 let unlinked = workspace.getattr(file.ino)?;
                 assert_eq!(unlinked.nlink, file.nlink - 1, "links after unlinking");
                 workspace.write(file.ino, unlinked.size, data, None)?;
-                let content = workspace.read(file.ino, 0, unlinked.size as usize + data.len() + 1)?;
+                let content =
+                    workspace.read(file.ino, 0, unlinked.size as usize + data.len() + 1)?;
                 return Ok(Outcome::Data(content));
             }
             Step::Rename { from, to, mode } => {
@@ -138,7 +143,9 @@ impl ByInode {
                     (RenameMode::NoReplace, Ok(_)) => return Err(FsError::Exists),
                     (RenameMode::Exchange, Err(error)) => return Err(error),
                     // And it never asks to put something in the place of a directory above it.
-                    (RenameMode::Replace, Ok(_)) if from.len() > to.len() && from.starts_with(to) => {
+                    (RenameMode::Replace, Ok(_))
+                        if from.len() > to.len() && from.starts_with(to) =>
+                    {
                         return Err(FsError::NotEmpty);
                     }
                     _ => {}
@@ -209,7 +216,11 @@ impl ByInode {
             }
             Step::Read { path, offset, len } => {
                 let file = self.file(path)?;
-                return Ok(Outcome::Data(workspace.read(file.ino, *offset, *len as usize)?));
+                return Ok(Outcome::Data(workspace.read(
+                    file.ino,
+                    *offset,
+                    *len as usize,
+                )?));
             }
             Step::List { path } => {
                 let dir = self.walk(path)?;
@@ -218,7 +229,10 @@ impl ByInode {
                 }
                 let listed = self.list(dir.ino, path.is_empty())?;
                 return Ok(Outcome::Names(
-                    listed.into_iter().map(|(name, (kind, _))| (name, kind)).collect(),
+                    listed
+                        .into_iter()
+                        .map(|(name, (kind, _))| (name, kind))
+                        .collect(),
                 ));
             }
             Step::Commit | Step::Reopen => {}
@@ -226,8 +240,13 @@ impl ByInode {
         Ok(Outcome::Done)
     }
 
-    /// Lists three entries at a time, as a small buffer would, without `.`, `..` and the root's `.git`.
-    fn list(&mut self, dir: Ino, is_root: bool) -> Result<BTreeMap<Vec<u8>, (FileKind, Ino)>, FsError> {
+    /// Lists three entries at a time, as a small buffer would, without `.`, `..` and the root's
+    /// `.git`.
+    fn list(
+        &mut self,
+        dir: Ino,
+        is_root: bool,
+    ) -> Result<BTreeMap<Vec<u8>, (FileKind, Ino)>, FsError> {
         let mut found = BTreeMap::new();
         let mut cookie = 0;
         loop {
@@ -319,7 +338,10 @@ impl ByInode {
                 Err(error) => return Err(error),
             };
             let hole = &content[at as usize..data as usize];
-            assert!(hole.iter().all(|&b| b == 0), "the hole {at}..{data} holds data");
+            assert!(
+                hole.iter().all(|&b| b == 0),
+                "the hole {at}..{data} holds data"
+            );
             if data == size {
                 break;
             }

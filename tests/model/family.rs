@@ -11,8 +11,8 @@ use tine::change::commit::commit;
 use tine::change::{ChangeError, CommitOptions};
 use tine::git::Repository;
 use tine::workspace::{
-    Fork, ForkName, ForkOptions, MountSettings, ParentOptions, SnapshotOptions, SnapshotReason, Store,
-    UnmountPolicy,
+    Fork, ForkName, ForkOptions, MountSettings, ParentOptions, SnapshotOptions, SnapshotReason,
+    Store, UnmountPolicy,
 };
 
 use super::by_inode::ByInode;
@@ -149,7 +149,9 @@ impl Member {
             self.era = kept.era;
         }
         for opened in &mut self.opened {
-            let Holds::Node(node) = opened.held else { continue };
+            let Holds::Node(node) = opened.held else {
+                continue;
+            };
             let before = past.content(node);
             let (_, links) = self.subject.read_open(opened.ino);
             let had_names = past.has_name(node);
@@ -167,7 +169,9 @@ impl Member {
         let mut sight = self.sight();
         for (path, was) in &kept.sight {
             let now = sight.get_mut(path);
-            let now = now.unwrap_or_else(|| panic!("{what}: {:?} is missing", String::from_utf8_lossy(path)));
+            let now = now.unwrap_or_else(|| {
+                panic!("{what}: {:?} is missing", String::from_utf8_lossy(path))
+            });
             now.node = was.node;
         }
         if let Some((before, since)) = went {
@@ -185,8 +189,8 @@ impl Member {
         }
     }
 
-    /// The reference of another era numbers its nodes in another way: those that are the same still are known by where they
-    /// stand now.
+    /// The reference of another era numbers its nodes in another way: those that are the same still
+    /// are known by where they stand now.
     fn find_open_nodes(&mut self, what: &str) {
         let sight = self.subject.sight();
         for opened in &mut self.opened {
@@ -197,7 +201,8 @@ impl Member {
                     .unwrap_or_else(|| panic!("{what}: {:?} has no name", opened.ino));
                 let mut paths = self.reference.paths().into_iter();
                 let place = paths.find(|known| known.join(&b'/') == *path);
-                let place = place.unwrap_or_else(|| panic!("{what}: the reference has no such path"));
+                let place =
+                    place.unwrap_or_else(|| panic!("{what}: the reference has no such path"));
                 *node = self.reference.node_at(&place).expect("it was listed");
             }
         }
@@ -206,7 +211,9 @@ impl Member {
 
 fn differences(was: &Sight, is: &Sight) -> Vec<String> {
     let paths: BTreeSet<_> = was.keys().chain(is.keys()).collect();
-    let differ = paths.into_iter().filter(|path| was.get(*path) != is.get(*path));
+    let differ = paths
+        .into_iter()
+        .filter(|path| was.get(*path) != is.get(*path));
     let show = |sight: &Sight, path: &Vec<u8>| {
         sight.get(path).map(|seen| {
             format!(
@@ -312,7 +319,8 @@ impl<'r> Family<'r> {
             nodes: parent.nodes.clone(),
             era: parent.era,
         });
-        // Numbers are those of the parent, and what was given out elsewhere is no affair of the child's.
+        // Numbers are those of the parent, and what was given out elsewhere is no affair of the
+        // child's.
         let kept = Kept {
             nodes: Nodes::default(),
             ..kept
@@ -375,11 +383,15 @@ impl<'r> Family<'r> {
         std::fs::create_dir(&dir).expect("there is room");
         let script = format!(
             "git archive {} | tar -x -C {}",
-            self.repo.git(&["rev-parse", &format!("tine/{}", member.name)]),
+            self.repo
+                .git(&["rev-parse", &format!("tine/{}", member.name)]),
             dir.display()
         );
         self.repo.sh_in(self.repo.dir(), &script);
-        let record = self.store().record(&member.name).expect("the fork is there");
+        let record = self
+            .store()
+            .record(&member.name)
+            .expect("the fork is there");
         Reference::read(&dir, record.base_attrs.time)
     }
 
@@ -393,7 +405,9 @@ impl<'r> Family<'r> {
                 let index = on(fork);
                 let sight = self.members[index].sight();
                 let member = &self.members[index];
-                let taken = self.store().take_snapshot(&member.name, &member.fork, &options);
+                let taken = self
+                    .store()
+                    .take_snapshot(&member.name, &member.fork, &options);
                 let name = taken.expect("a snapshot is taken").name;
                 let member = &mut self.members[index];
                 assert!(
@@ -439,10 +453,15 @@ impl<'r> Family<'r> {
             FamilyOp::Delete(fork) => {
                 if count > 1 {
                     let Member {
-                        name, fork, subject, ..
+                        name,
+                        fork,
+                        subject,
+                        ..
                     } = self.members.remove(on(fork));
                     drop((subject, fork));
-                    self.store().remove_fork(&name).expect("nobody holds it open");
+                    self.store()
+                        .remove_fork(&name)
+                        .expect("nobody holds it open");
                 }
             }
             FamilyOp::Open(fork, path) => {
@@ -472,7 +491,9 @@ impl<'r> Family<'r> {
             }
             FamilyOp::Sync(fork) => {
                 let workspace = &self.members[on(fork)].fork.workspace;
-                workspace.sync().unwrap_or_else(|error| panic!("{what}: {error}"));
+                workspace
+                    .sync()
+                    .unwrap_or_else(|error| panic!("{what}: {error}"));
             }
             FamilyOp::Collect => drop(self.store().collect().expect("what is unreached is freed")),
             FamilyOp::GitGc => drop(self.repo.git(&["gc", "-q", "--prune=now"])),
@@ -515,8 +536,15 @@ impl<'r> Family<'r> {
         }
         let (before, since) = (self.before(index), Timestamp::now());
         let member = &self.members[index];
-        let restored = store.restore(&member.name, &member.fork, &record, SnapshotReason::BeforeRestore);
-        let name = restored.unwrap_or_else(|error| panic!("{what}: {error}")).name;
+        let restored = store.restore(
+            &member.name,
+            &member.fork,
+            &record,
+            SnapshotReason::BeforeRestore,
+        );
+        let name = restored
+            .unwrap_or_else(|error| panic!("{what}: {error}"))
+            .name;
         let member = &mut self.members[index];
         if of != index {
             self.eras += 1;
@@ -542,9 +570,9 @@ impl<'r> Family<'r> {
     fn reset(&mut self, what: &str, index: usize) {
         let (before, since) = (self.before(index), Timestamp::now());
         let member = &self.members[index];
-        let reset = self
-            .store()
-            .reset_fork(&member.name, &member.fork, SnapshotReason::BeforeReset);
+        let reset =
+            self.store()
+                .reset_fork(&member.name, &member.fork, SnapshotReason::BeforeReset);
         let name = reset
             .unwrap_or_else(|error| panic!("{what}: {error}"))
             .map(|taken| taken.name);
@@ -582,7 +610,14 @@ impl<'r> Family<'r> {
         let numbers = |dir: &HostPath| -> BTreeSet<u64> {
             std::fs::read_dir(dir)
                 .expect("the store has layers")
-                .filter_map(|entry| entry.expect("it can be read").file_name().to_str()?.parse().ok())
+                .filter_map(|entry| {
+                    entry
+                        .expect("it can be read")
+                        .file_name()
+                        .to_str()?
+                        .parse()
+                        .ok()
+                })
                 .collect()
         };
         let found = numbers(&store.dir().join("layers"));
@@ -599,7 +634,12 @@ impl<'r> Family<'r> {
             .flat_map(|m| m.snapshots.iter().map(move |kept| (m, kept)))
         {
             let found = store.snapshot(&member.name, &kept.name);
-            assert!(found.is_ok(), "{what}: {} of {} is gone", kept.name, member.name);
+            assert!(
+                found.is_ok(),
+                "{what}: {} of {} is gone",
+                kept.name,
+                member.name
+            );
         }
     }
 
@@ -608,7 +648,9 @@ impl<'r> Family<'r> {
         for member in &self.members {
             for kept in &member.snapshots {
                 let store = self.store();
-                let record = store.snapshot(&member.name, &kept.name).expect("it is there");
+                let record = store
+                    .snapshot(&member.name, &kept.name)
+                    .expect("it is there");
                 let fork = store
                     .open_snapshot(&member.name, &record)
                     .expect("it can be looked into");
@@ -675,11 +717,17 @@ pub fn case(ops: &[FamilyOp]) {
     family.check_snapshots("after opening again");
     let members = std::mem::take(&mut family.members);
     for Member {
-        name, fork, subject, ..
+        name,
+        fork,
+        subject,
+        ..
     } in members
     {
         drop((subject, fork));
-        family.store().remove_fork(&name).expect("nobody holds it open");
+        family
+            .store()
+            .remove_fork(&name)
+            .expect("nobody holds it open");
     }
     family.check_store("when all is gone", true);
     let refs = repo.git(&["for-each-ref", "--format=%(refname)", "refs/tine"]);

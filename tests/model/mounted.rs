@@ -1,5 +1,5 @@
-//! Snapshots and ways back of one fork through its mount: the kernel's caches show what was restored at once, and what
-//! programs have open stays theirs.
+//! Snapshots and ways back of one fork through its mount: the kernel's caches show what was
+//! restored at once, and what programs have open stays theirs.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -39,7 +39,8 @@ pub fn op() -> impl Strategy<Value = MountOp> {
     ]
 }
 
-/// A file that is open, and what it holds: a node of the reference, or bytes that the fork does not show.
+/// A file that is open, and what it holds: a node of the reference, or bytes that the fork does not
+/// show.
 struct Opened {
     file: File,
     held: Result<u64, Vec<u8>>,
@@ -91,7 +92,9 @@ pub fn case(repo: &TestRepo, ops: &[MountOp]) {
             MountOp::Snapshot => {
                 let sight = subject.sight();
                 let options = SnapshotOptions::because(SnapshotReason::Asked);
-                let taken = fork.store().take_snapshot(fork.name(), fork.fork(), &options);
+                let taken = fork
+                    .store()
+                    .take_snapshot(fork.name(), fork.fork(), &options);
                 let name = taken.expect("a snapshot is taken").name;
                 assert!(sight == subject.sight(), "{what}: nothing is seen of it");
                 kept.push(Kept {
@@ -139,13 +142,19 @@ pub fn case(repo: &TestRepo, ops: &[MountOp]) {
             }
             MountOp::Open(index) => {
                 let paths = reference.paths();
-                let Some(path) = usize::from(*index).checked_rem(paths.len()).map(|at| &paths[at]) else {
+                let Some(path) = usize::from(*index)
+                    .checked_rem(paths.len())
+                    .map(|at| &paths[at])
+                else {
                     continue;
                 };
                 let node = reference.node_at(path).expect("it is listed");
                 if reference.is_file(node) {
                     let mut options = OpenOptions::new();
-                    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+                    options
+                        .read(true)
+                        .write(true)
+                        .custom_flags(libc::O_NOFOLLOW);
                     let full = fork.path().join(OsStr::from_bytes(&joined(path)));
                     let file = options.open(full).expect("a file can be opened");
                     let held = Ok(node);
@@ -157,7 +166,13 @@ pub fn case(repo: &TestRepo, ops: &[MountOp]) {
                 let Some(index) = usize::from(*index).checked_rem(opened.len()) else {
                     continue;
                 };
-                write(&mut opened, index, u64::from(*offset), *seed, &mut reference);
+                write(
+                    &mut opened,
+                    index,
+                    u64::from(*offset),
+                    *seed,
+                    &mut reference,
+                );
             }
             MountOp::Close(index) => {
                 if let Some(index) = usize::from(*index).checked_rem(opened.len()) {
@@ -172,13 +187,25 @@ pub fn case(repo: &TestRepo, ops: &[MountOp]) {
             match &opened.held {
                 Ok(node) => assert!(found == reference.content(*node), "{what}: an open file"),
                 Err(bytes) => {
-                    assert_eq!(opened.links(), 0, "{what}: a file that the fork does not show");
-                    assert!(found == *bytes, "{what}: a file that the fork does not show");
+                    assert_eq!(
+                        opened.links(),
+                        0,
+                        "{what}: a file that the fork does not show"
+                    );
+                    assert!(
+                        found == *bytes,
+                        "{what}: a file that the fork does not show"
+                    );
                 }
             }
         }
     }
-    compare("at the end", &reference.sight(), subject.sight(), &mut nodes);
+    compare(
+        "at the end",
+        &reference.sight(),
+        subject.sight(),
+        &mut nodes,
+    );
     drop(opened);
     fork.reopen();
     compare(

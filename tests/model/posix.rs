@@ -11,7 +11,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
-use libc::{O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, c_int};
+use libc::{
+    O_CLOEXEC, O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, c_int,
+};
 use tine::attr::{FileKind, Timestamp};
 use tine::workspace::RenameMode;
 
@@ -67,9 +69,12 @@ impl Directory {
                     u32::from(*perm),
                 )?;
             }
-            Step::Write { path, offset, data } => self.open(path, O_WRONLY)?.write_all_at(data, *offset)?,
+            Step::Write { path, offset, data } => {
+                self.open(path, O_WRONLY)?.write_all_at(data, *offset)?
+            }
             Step::Append { path, data } => {
-                self.open(path, O_WRONLY | libc::O_APPEND)?.write_all(data)?;
+                self.open(path, O_WRONLY | libc::O_APPEND)?
+                    .write_all(data)?;
             }
             Step::Truncate { path, size } => self.open(path, O_WRONLY)?.set_len(*size)?,
             Step::Mkdir { path, perm } => {
@@ -141,7 +146,9 @@ impl Directory {
             Step::Chmod { path, perm } => {
                 let (dir, name) = self.parent(path)?;
                 // SAFETY: as for mkdirat.
-                check(unsafe { libc::fchmodat(dir.as_raw_fd(), name.as_ptr(), u32::from(*perm), 0) })?;
+                check(unsafe {
+                    libc::fchmodat(dir.as_raw_fd(), name.as_ptr(), u32::from(*perm), 0)
+                })?;
             }
             Step::Utimens { path, mtime } => {
                 let (dir, name) = self.parent(path)?;
@@ -197,10 +204,14 @@ impl Directory {
                     Fallocate::AllocateKeepingSize => libc::FALLOC_FL_KEEP_SIZE,
                     Fallocate::PunchHole => libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
                     Fallocate::ZeroRange => libc::FALLOC_FL_ZERO_RANGE,
-                    Fallocate::ZeroRangeKeepingSize => libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
+                    Fallocate::ZeroRangeKeepingSize => {
+                        libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE
+                    }
                 };
                 // SAFETY: fallocate(2) touches no memory.
-                check(unsafe { libc::fallocate(file.as_raw_fd(), mode, *offset as i64, *len as i64) })?;
+                check(unsafe {
+                    libc::fallocate(file.as_raw_fd(), mode, *offset as i64, *len as i64)
+                })?;
             }
             Step::CopyRange {
                 from,
@@ -289,7 +300,9 @@ impl Directory {
         };
         let has_size = matches!(kind, FileKind::Regular | FileKind::Symlink);
         let xattrs = match kind {
-            FileKind::Regular | FileKind::Directory => xattrs(&c_string(full.as_os_str().as_bytes()))?,
+            FileKind::Regular | FileKind::Directory => {
+                xattrs(&c_string(full.as_os_str().as_bytes()))?
+            }
             _ => BTreeMap::new(),
         };
         let seen = Seen {
@@ -345,7 +358,8 @@ fn check(result: c_int) -> io::Result<()> {
 }
 
 fn open_at(dir: c_int, name: &CString, flags: c_int, mode: u32) -> io::Result<OwnedFd> {
-    // SAFETY: `name` is NUL-terminated and outlives the call; the descriptor that comes back is nobody else's.
+    // SAFETY: `name` is NUL-terminated and outlives the call; the descriptor that comes back is
+    // nobody else's.
     unsafe {
         match libc::openat(dir, name.as_ptr(), flags | O_CLOEXEC, mode) {
             -1 => Err(io::Error::last_os_error()),
@@ -354,7 +368,13 @@ fn open_at(dir: c_int, name: &CString, flags: c_int, mode: u32) -> io::Result<Ow
     }
 }
 
-fn copy_range(from: &File, from_offset: u64, to: &File, to_offset: u64, len: u64) -> io::Result<()> {
+fn copy_range(
+    from: &File,
+    from_offset: u64,
+    to: &File,
+    to_offset: u64,
+    len: u64,
+) -> io::Result<()> {
     let (mut read, mut written) = (from_offset as i64, to_offset as i64);
     // A file that grows by being copied onto its own end is copied as it was.
     let end = (from_offset + len).min(from.metadata()?.len()) as i64;
@@ -385,12 +405,17 @@ fn check_holes(file: &File, content: &[u8]) -> io::Result<()> {
     while (at as usize) < content.len() {
         // SAFETY: lseek(2) touches no memory.
         let data = match unsafe { libc::lseek(file.as_raw_fd(), at, libc::SEEK_DATA) } {
-            -1 if io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => content.len() as i64,
+            -1 if io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => {
+                content.len() as i64
+            }
             -1 => return Err(io::Error::last_os_error()),
             data => data,
         };
         let hole = &content[at as usize..data as usize];
-        assert!(hole.iter().all(|&b| b == 0), "the hole {at}..{data} holds data");
+        assert!(
+            hole.iter().all(|&b| b == 0),
+            "the hole {at}..{data} holds data"
+        );
         if data as usize == content.len() {
             break;
         }
@@ -424,7 +449,10 @@ fn xattrs(path: &CString) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     }
     names.truncate(len as usize);
     let mut found = BTreeMap::new();
-    for name in names.split(|&b| b == 0).filter(|name| name.starts_with(b"user.")) {
+    for name in names
+        .split(|&b| b == 0)
+        .filter(|name| name.starts_with(b"user."))
+    {
         let mut value = vec![0_u8; 4096];
         let c_name = c_string(name);
         // SAFETY: the buffer is as long as is said, the strings are NUL-terminated.

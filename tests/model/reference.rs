@@ -1,11 +1,14 @@
-//! A file system in memory, as small and as obviously right as can be: what POSIX says, with Linux's choice of errno.
+//! A file system in memory, as small and as obviously right as can be: what POSIX says, with
+//! Linux's choice of errno.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 
-use libc::{EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENODATA, ENOENT, ENOTDIR, ENOTEMPTY, EPERM};
+use libc::{
+    EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENODATA, ENOENT, ENOTDIR, ENOTEMPTY, EPERM,
+};
 use tine::attr::{FileKind, Timestamp};
 use tine::workspace::RenameMode;
 
@@ -38,7 +41,8 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// What is in `dir` on the disk, without `.git`, with every time at `time` and modes as a checkout has them.
+    /// What is in `dir` on the disk, without `.git`, with every time at `time` and modes as a
+    /// checkout has them.
     pub fn read(dir: &std::path::Path, time: Timestamp) -> Reference {
         let mut reference = Reference { nodes: Vec::new() };
         reference.add(Body::Dir(BTreeMap::new()), 0o755, Some(time));
@@ -186,13 +190,17 @@ impl Reference {
     }
 
     pub fn is_dir(&self, path: &Path) -> bool {
-        self.body(path).is_some_and(|body| matches!(body, Body::Dir(_)))
+        self.body(path)
+            .is_some_and(|body| matches!(body, Body::Dir(_)))
     }
 
     /// The paths of fifos.
     pub fn fifos(&self) -> Vec<Path> {
         let mut paths = self.paths();
-        paths.retain(|path| self.body(path).is_some_and(|body| matches!(body, Body::Fifo)));
+        paths.retain(|path| {
+            self.body(path)
+                .is_some_and(|body| matches!(body, Body::Fifo))
+        });
         paths
     }
 
@@ -217,9 +225,9 @@ impl Reference {
             Step::Write { path, .. } | Step::Append { path, .. } | Step::Truncate { path, .. } => {
                 is(path, no_fifo)
             }
-            Step::Read { path, .. } | Step::UnlinkWhileOpen { path, .. } | Step::Fallocate { path, .. } => {
-                is(path, regular)
-            }
+            Step::Read { path, .. }
+            | Step::UnlinkWhileOpen { path, .. }
+            | Step::Fallocate { path, .. } => is(path, regular),
             // What a symlink's mode and user xattrs are, the kernel decides.
             Step::Chmod { path, .. } => is(path, |body| !matches!(body, Body::Symlink(_))),
             Step::SetXattr { path, .. } | Step::RemoveXattr { path, .. } => {
@@ -316,7 +324,8 @@ impl Reference {
         Ok(Outcome::Done)
     }
 
-    /// The content of the file at `path`, as opening it for writing would find it; its time is unknown from now on.
+    /// The content of the file at `path`, as opening it for writing would find it; its time is
+    /// unknown from now on.
     fn content_mut(&mut self, path: &Path) -> Result<&mut Vec<u8>, i32> {
         let id = self.walk(path)?;
         let node = &mut self.nodes[id as usize];
@@ -369,7 +378,11 @@ impl Reference {
                 self.content_mut(to)?;
                 let source = match self.body(from) {
                     Some(Body::File(content)) => content,
-                    _ => return Err(self.walk(from).expect_err("no step copies from anything else")),
+                    _ => {
+                        return Err(self
+                            .walk(from)
+                            .expect_err("no step copies from anything else"));
+                    }
                 };
                 let copied = slice(source, *from_offset, *len).to_vec();
                 if !copied.is_empty() {
@@ -430,7 +443,9 @@ impl Reference {
             }
             Step::SetXattr { path, name, value } => {
                 let id = self.walk(path)?;
-                self.nodes[id as usize].xattrs.insert(name.clone(), value.clone());
+                self.nodes[id as usize]
+                    .xattrs
+                    .insert(name.clone(), value.clone());
                 Ok(Outcome::Done)
             }
             Step::RemoveXattr { path, name } => {
@@ -439,7 +454,9 @@ impl Reference {
                 removed.map(|_| Outcome::Done).ok_or(ENODATA)
             }
             Step::Read { path, offset, len } => match self.body(path) {
-                Some(Body::File(content)) => Ok(Outcome::Data(slice(content, *offset, *len).to_vec())),
+                Some(Body::File(content)) => {
+                    Ok(Outcome::Data(slice(content, *offset, *len).to_vec()))
+                }
                 _ => Err(self.walk(path).expect_err("no step reads anything else")),
             },
             Step::List { path } => {
@@ -490,7 +507,9 @@ impl Reference {
                 &self.nodes[moved as usize].body,
                 &self.nodes[target as usize].body,
             ) {
-                (Body::Dir(_), Body::Dir(children)) if !children.is_empty() => return Err(ENOTEMPTY),
+                (Body::Dir(_), Body::Dir(children)) if !children.is_empty() => {
+                    return Err(ENOTEMPTY);
+                }
                 (Body::Dir(_), Body::Dir(_)) => {}
                 (Body::Dir(_), _) => return Err(ENOTDIR),
                 (_, Body::Dir(_)) => return Err(EISDIR),
@@ -547,7 +566,8 @@ impl Subject for Reference {
             let id = self.walk(path).expect("it is listed");
             match &self.nodes[id as usize].body {
                 Body::Dir(children) => {
-                    let is_dir = |id: &&NodeId| matches!(self.nodes[**id as usize].body, Body::Dir(_));
+                    let is_dir =
+                        |id: &&NodeId| matches!(self.nodes[**id as usize].body, Body::Dir(_));
                     let subdirs = children.values().filter(is_dir).count();
                     links.insert(id, 2 + subdirs as u32);
                 }

@@ -8,7 +8,8 @@ use tine::workspace::RenameMode;
 
 use super::reference::Reference;
 
-/// Names that operations use: few, so that they meet; some of the base, some not, some that are awkward.
+/// Names that operations use: few, so that they meet; some of the base, some not, some that are
+/// awkward.
 pub fn name_of(index: u8) -> Vec<u8> {
     match index % NAMES {
         0 => b"README.md".to_vec(),
@@ -31,7 +32,8 @@ const NAMES: u8 = 12;
 /// What the umask that tests run with leaves of a new node's mode.
 const UNMASKED: u16 = 0o755;
 
-/// How an operation finds its path: by what exists when it runs, so that most operations hit something.
+/// How an operation finds its path: by what exists when it runs, so that most operations hit
+/// something.
 #[derive(Debug, Clone)]
 pub enum Pick {
     /// One of the existing paths, counted round.
@@ -239,8 +241,8 @@ pub trait Subject {
 }
 
 impl Op {
-    /// What the operation is at this point; `None` where it would mean nothing: reading a fifo, mode and xattrs of a
-    /// symlink, and the like.
+    /// What the operation is at this point; `None` where it would mean nothing: reading a fifo,
+    /// mode and xattrs of a symlink, and the like.
     pub fn step(&self, reference: &Reference) -> Option<Step> {
         let path = |pick: &Pick| pick.path(reference);
         let step = match self {
@@ -296,7 +298,11 @@ impl Op {
             Op::Fifo(pick) => Step::Fifo { path: path(pick) },
             Op::Chmod(pick, perm) => {
                 let path = path(pick);
-                let all = if reference.is_dir(&path) { 0o700 } else { 0o600 };
+                let all = if reference.is_dir(&path) {
+                    0o700
+                } else {
+                    0o600
+                };
                 Step::Chmod {
                     path,
                     perm: perm_of(*perm) | all,
@@ -350,7 +356,8 @@ impl Op {
     }
 }
 
-/// Modes that programs use; the owner's bits are added by the caller, so that tests run as any user.
+/// Modes that programs use; the owner's bits are added by the caller, so that tests run as any
+/// user.
 fn perm_of(index: u8) -> u16 {
     [0o644, 0o755, 0o600, 0o700, 0o444, 0o640, 0o751, 0o666][usize::from(index % 8)]
 }

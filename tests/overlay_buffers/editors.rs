@@ -88,7 +88,10 @@ fn a_buffer_is_shown_while_it_is_unsaved() {
 
     tine.fails(3, &["commit", "one", "-m", "nothing"]);
     assert_eq!(
-        tine.json(&["status", "one"])["changes"].as_array().unwrap().len(),
+        tine.json(&["status", "one"])["changes"]
+            .as_array()
+            .unwrap()
+            .len(),
         0
     );
     tine.ok(&["snapshot", "one", "kept"]);
@@ -101,7 +104,10 @@ fn a_buffer_is_shown_while_it_is_unsaved() {
     });
     assert_eq!(cat(&repo, &one), read("typed and saved\n"));
     tine.ok(&["commit", "one", "-m", "saved"]);
-    assert_eq!(repo.git_in(&one, &["show", "HEAD:notes.txt"]), "typed and saved");
+    assert_eq!(
+        repo.git_in(&one, &["show", "HEAD:notes.txt"]),
+        "typed and saved"
+    );
 
     editor.change(&one, TYPED);
     tine.ok(&["restore", "one", "kept"]);
@@ -140,7 +146,11 @@ fn nothing_is_shown_when_the_editor_or_the_daemon_is_gone() {
     let mut editor = Editor::new(&repo);
     editor.open(&dir);
     editor.change(&dir, TYPED);
-    assert_eq!(cat(&repo, &dir), read(TYPED), "the mount is again as it was");
+    assert_eq!(
+        cat(&repo, &dir),
+        read(TYPED),
+        "the mount is again as it was"
+    );
 }
 
 #[test]
@@ -155,7 +165,9 @@ fn the_wish_is_remembered_until_it_is_taken_back() {
         tine.ok(&["unmount", "one", "--keep"]);
         tine.ok(&[&["mount", "one"], flags].concat());
         let list = tine.json(&["list"]);
-        list["forks"][0]["overlay_buffers"].as_bool().expect("it is told")
+        list["forks"][0]["overlay_buffers"]
+            .as_bool()
+            .expect("it is told")
     };
     assert!(remount(&["--overlay-buffers"]));
     let mut editor = Editor::new(&repo);

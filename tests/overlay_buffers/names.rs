@@ -95,7 +95,10 @@ fn a_text_waits_for_its_file() {
     let at = |name: &str| fork.path().join(name);
     assert!(!at("new/file.txt").exists());
     type_text(&fork, "new/file.txt", TYPED);
-    assert!(!at("new/file.txt").exists(), "what was never saved is nowhere");
+    assert!(
+        !at("new/file.txt").exists(),
+        "what was never saved is nowhere"
+    );
     fs::create_dir(at("new")).unwrap();
     assert!(!at("new/file.txt").exists());
     fs::write(at("new/file.txt"), SAVED).unwrap();

@@ -41,7 +41,12 @@ fn mappings_show_the_text() {
         "mmap.MAP_PRIVATE, mmap.PROT_READ",
         "mmap.MAP_SHARED, mmap.PROT_READ",
     ] {
-        let mapped = || output_of(&fork, &["python3", "-c", &MAP.replace("MODE", mode), "notes.txt"]);
+        let mapped = || {
+            output_of(
+                &fork,
+                &["python3", "-c", &MAP.replace("MODE", mode), "notes.txt"],
+            )
+        };
         assert_eq!(mapped(), SAVED.as_bytes());
         for text in [TYPED, &large, "short\n"] {
             type_text(&fork, "notes.txt", text);
@@ -92,14 +97,17 @@ fn a_compiler_and_an_interpreter_take_what_was_typed() {
     assert_eq!((built(), imported()), (1, b"1\n".to_vec()));
 }
 
-/// A build tool compares times: what was made of one text is older than the next, and older than the file when the text is
-/// given up.
+/// A build tool compares times: what was made of one text is older than the next, and older than
+/// the file when the text is given up.
 #[test]
 fn make_makes_again_what_was_made_of_another_text() {
     require_fuse!();
     require_program!("make");
     let repo = repo();
-    repo.commit_files(&[("Makefile", b"copy: notes.txt\n\tcp notes.txt copy\n")], "rule");
+    repo.commit_files(
+        &[("Makefile", b"copy: notes.txt\n\tcp notes.txt copy\n")],
+        "rule",
+    );
     let fork = overlaid(&repo, "one");
     let made = || {
         output_of(&fork, &["make", "-s", "copy"]);
@@ -141,7 +149,11 @@ fn the_time_moves_with_each_text_and_is_the_files_own_when_that_is_set() {
     type_text(&fork, "notes.txt", TYPED);
     assert!(time() > last);
     fs::write(&file, TYPED).unwrap();
-    let written = fork.workspace().resolve(&super::path("notes.txt")).unwrap().mtime;
+    let written = fork
+        .workspace()
+        .resolve(&super::path("notes.txt"))
+        .unwrap()
+        .mtime;
     end(&fork, "notes.txt");
     assert_eq!(
         time(),
@@ -186,16 +198,31 @@ fn programs_that_copy_ask_for_holes_and_for_attributes_are_answered() {
     let repo = repo();
     let fork = overlaid(&repo, "one");
     type_text(&fork, "notes.txt", TYPED);
-    output_of(&fork, &["cp", "-a", "--sparse=always", "notes.txt", "copy.txt"]);
-    assert_eq!(fs::read_to_string(fork.path().join("copy.txt")).unwrap(), TYPED);
+    output_of(
+        &fork,
+        &["cp", "-a", "--sparse=always", "notes.txt", "copy.txt"],
+    );
+    assert_eq!(
+        fs::read_to_string(fork.path().join("copy.txt")).unwrap(),
+        TYPED
+    );
     let listed = String::from_utf8(output_of(&fork, &["ls", "-la"])).unwrap();
-    let line = listed.lines().find(|line| line.ends_with("notes.txt")).unwrap();
+    let line = listed
+        .lines()
+        .find(|line| line.ends_with("notes.txt"))
+        .unwrap();
     assert!(line.contains(&format!(" {} ", TYPED.len())), "{line}");
     output_of(&fork, &["chmod", "600", "notes.txt"]);
     let meta = fork.path().join("notes.txt").metadata().unwrap();
-    assert_eq!((meta.mode() & 0o777, meta.len()), (0o600, TYPED.len() as u64));
     assert_eq!(
-        fork.workspace().resolve(&super::path("notes.txt")).unwrap().perm,
+        (meta.mode() & 0o777, meta.len()),
+        (0o600, TYPED.len() as u64)
+    );
+    assert_eq!(
+        fork.workspace()
+            .resolve(&super::path("notes.txt"))
+            .unwrap()
+            .perm,
         0o600
     );
 }
@@ -212,7 +239,10 @@ fn number_of(text: &str) -> u64 {
         .expect("it is not empty")
         .parse()
         .expect("a number");
-    assert!(text == numbered(number), "a mixture of texts, or a part of one");
+    assert!(
+        text == numbered(number),
+        "a mixture of texts, or a part of one"
+    );
     number
 }
 
@@ -243,7 +273,10 @@ fn readers_never_see_a_mixture_nor_an_older_text_and_git_never_any() {
                     assert_eq!(text.len() as u64, size);
                     let number = number_of(&text);
                     let most = begun.load(Ordering::SeqCst);
-                    assert!((least..=most).contains(&number), "{number} of {least} to {most}");
+                    assert!(
+                        (least..=most).contains(&number),
+                        "{number} of {least} to {most}"
+                    );
                 }
             });
         }

@@ -44,9 +44,15 @@ fn git_sees_the_size_and_the_bytes_of_what_is_saved_however_large() {
     fs::write(fork.path().join("notes.txt"), &large).unwrap();
     for text in ["", "short", &"typed\n".repeat(300_000)] {
         type_text(&fork, "notes.txt", text);
-        assert_eq!(fs::read_to_string(fork.path().join("notes.txt")).unwrap(), text);
+        assert_eq!(
+            fs::read_to_string(fork.path().join("notes.txt")).unwrap(),
+            text
+        );
         git(&["add", "notes.txt"]);
-        assert_eq!(git(&["cat-file", "-s", ":notes.txt"]), large.len().to_string());
+        assert_eq!(
+            git(&["cat-file", "-s", ":notes.txt"]),
+            large.len().to_string()
+        );
         assert_eq!(git(&["show", ":notes.txt"]), large.trim_end());
         assert_eq!(git(&["diff-files"]), "");
     }

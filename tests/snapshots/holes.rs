@@ -32,7 +32,11 @@ fn a_child_outlives_its_parent() {
     tine.ok(&["delete", "--force", "parent"]);
     repo.git(&["reflog", "expire", "--expire=now", "--all"]);
     for branch in repo
-        .git(&["for-each-ref", "--format=%(refname)", "refs/heads/tine/parent"])
+        .git(&[
+            "for-each-ref",
+            "--format=%(refname)",
+            "refs/heads/tine/parent",
+        ])
         .lines()
     {
         repo.git(&["update-ref", "-d", branch]);
@@ -72,7 +76,10 @@ fn check_layers(repo: &TestRepo, tine: &Tine<'_>) {
     let aside = fs::read_dir(store.join("damaged")).into_iter().flatten();
     let aside = aside.map(|entry| entry.unwrap().path().join("forks"));
     let all: Vec<PathBuf> = std::iter::once(store.join("forks")).chain(aside).collect();
-    for entry in all.iter().flat_map(|dir| fs::read_dir(dir).into_iter().flatten()) {
+    for entry in all
+        .iter()
+        .flat_map(|dir| fs::read_dir(dir).into_iter().flatten())
+    {
         let dir = entry.unwrap().path();
         // Those that were moved aside with their record are elsewhere.
         let is_aside = !dir.starts_with(store.join("forks"));
@@ -87,7 +94,10 @@ fn check_layers(repo: &TestRepo, tine: &Tine<'_>) {
             };
             let snapshots = value["snapshots"].as_array().cloned().unwrap_or_default();
             for record in snapshots.iter().chain([&value]) {
-                let frozen = record["frozen_layers"].as_array().cloned().unwrap_or_default();
+                let frozen = record["frozen_layers"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
                 let ids = frozen.iter().chain([&record["open_layer"]]);
                 let ids = ids.filter_map(serde_json::Value::as_u64);
                 named.extend(ids.filter(|id| !is_aside || !moved.join(id.to_string()).exists()));
@@ -230,7 +240,10 @@ fn unmounting_while_snapshots_are_taken() {
     let taken = thread::scope(|scope| {
         let taking = scope.spawn(|| {
             let take = |_| tine.run(&["snapshot", "demo"]);
-            (0..12).map(take).filter(|output| output.status.success()).count()
+            (0..12)
+                .map(take)
+                .filter(|output| output.status.success())
+                .count()
         });
         for round in 1..5 {
             tine.ok(&["unmount", "demo", "--keep"]);

@@ -21,17 +21,22 @@ fn record(writer: usize, file: usize, number: u64) -> Vec<u8> {
     record
 }
 
-/// The kernel may ask for the two sides of a page's end one after the other, for one call of a program's.
+/// The kernel may ask for the two sides of a page's end one after the other, for one call of a
+/// program's.
 const PAGE: usize = 4096;
 
-/// How many whole records the file has, which must be the first ones, and whether the beginning of another follows.
+/// How many whole records the file has, which must be the first ones, and whether the beginning of
+/// another follows.
 fn records_in(path: &Path, writer: usize, file: usize) -> (u64, bool) {
     let bytes = fs::read(path).unwrap_or_default();
     let (mut at, mut count) = (0, 0);
     while at < bytes.len() {
         let expected = record(writer, file, count);
         let found = &bytes[at..bytes.len().min(at + expected.len())];
-        if bytes.len().is_multiple_of(PAGE) && found.len() < expected.len() && expected.starts_with(found) {
+        if bytes.len().is_multiple_of(PAGE)
+            && found.len() < expected.len()
+            && expected.starts_with(found)
+        {
             return (count, true);
         }
         assert!(
@@ -81,8 +86,8 @@ impl Writer {
         }
     }
 
-    /// How much a fork has of it: all that was acknowledged `from` and no more than was begun `to`, as of one moment. What
-    /// was under way at that moment may be there in part.
+    /// How much a fork has of it: all that was acknowledged `from` and no more than was begun `to`,
+    /// as of one moment. What was under way at that moment may be there in part.
     fn check(&self, root: &Path, from: u64, to: u64) -> u64 {
         let (counts, torn): (Vec<u64>, Vec<bool>) = (0..FILES)
             .map(|file| records_in(&self.path(root, file), self.number, file))
@@ -170,7 +175,12 @@ fn under_load(profile: &[&str]) {
     }
     for taken in &snapshots {
         let child = format!("of-{}", taken.name);
-        tine.ok(&["new", &child, "--from-fork", &format!("demo@{}", taken.name)]);
+        tine.ok(&[
+            "new",
+            &child,
+            "--from-fork",
+            &format!("demo@{}", taken.name),
+        ]);
         check(&writers, &at(&child), &taken.bounds);
     }
     // Children did not change meanwhile, nor by a crash; and they go on from there.

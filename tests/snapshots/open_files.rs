@@ -11,7 +11,9 @@ use crate::support::{TestFork, TestRepo, is_root, require_fuse, require_root, ru
 
 fn snapshot(fork: &TestFork) -> SnapshotRecord {
     let options = SnapshotOptions::because(SnapshotReason::Asked);
-    let taken = fork.store().take_snapshot(fork.name(), fork.fork(), &options);
+    let taken = fork
+        .store()
+        .take_snapshot(fork.name(), fork.fork(), &options);
     taken.expect("a snapshot is taken")
 }
 
@@ -36,7 +38,9 @@ fn bytes_of(file: &File) -> Vec<u8> {
 fn names_in(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).expect("it can be listed");
     let names = entries.map(|entry| entry.expect("it can be listed").file_name());
-    let mut names: Vec<_> = names.map(|name| name.into_string().expect("UTF-8")).collect();
+    let mut names: Vec<_> = names
+        .map(|name| name.into_string().expect("UTF-8"))
+        .collect();
     names.sort();
     names
 }
@@ -124,7 +128,8 @@ fn names_lead_to_what_was_at_once() {
         // Whoever builds must see that it came back, and that names came or went in a directory.
         assert!(now > mtime, "{name}");
     }
-    // Only by it git can tell a file that came back from one of the same size that it saw meanwhile.
+    // Only by it git can tell a file that came back from one of the same size that it saw
+    // meanwhile.
     for (name, before) in looked_at.into_iter().zip(ctimes) {
         assert!(ctime(name) > before, "{name} came back by a change");
     }
@@ -214,7 +219,9 @@ fn open_files_keep_what_they_had() {
 
     let undone = restore(&fork, &point);
     // Nothing names the layer any more.
-    fork.store().remove_snapshot(fork.name(), &undone.name).unwrap();
+    fork.store()
+        .remove_snapshot(fork.name(), &undone.name)
+        .unwrap();
     let check_view = |what: &str| {
         for name in names {
             let expected = match name {
@@ -226,7 +233,10 @@ fn open_files_keep_what_they_had() {
         }
         assert_eq!(fs::read(at("other")).unwrap(), b"before", "{what}");
         assert_eq!(fs::metadata(at("other")).unwrap().nlink(), 2, "{what}");
-        assert!(!at("created").exists() && !at("created-large").exists(), "{what}");
+        assert!(
+            !at("created").exists() && !at("created-large").exists(),
+            "{what}"
+        );
     };
     check_view("restored");
     assert_eq!(bytes_of(&early), b"EARLY!");
@@ -288,7 +298,10 @@ fn open_files_that_did_not_change_go_on() {
     for (name, file) in &files {
         assert_eq!(file.metadata().unwrap().nlink(), 1, "{name}");
         file.write_all_at(b"written", 0).unwrap();
-        assert!(fs::read(at(name)).unwrap().starts_with(b"written"), "{name}");
+        assert!(
+            fs::read(at(name)).unwrap().starts_with(b"written"),
+            "{name}"
+        );
     }
 }
 

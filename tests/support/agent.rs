@@ -65,7 +65,12 @@ impl Agent {
         })
     }
 
-    pub fn edit(&mut self, path: impl AsRef<[u8]>, old: &str, new: &str) -> Result<ToolAnswer, Failure> {
+    pub fn edit(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        old: &str,
+        new: &str,
+    ) -> Result<ToolAnswer, Failure> {
         self.call(ToolOperation::EditFile {
             path: text(path),
             edits: vec![TextEdit {
@@ -87,7 +92,11 @@ impl Agent {
         self.call(ToolOperation::DeleteFile { path: text(path) })
     }
 
-    pub fn rename(&mut self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<ToolAnswer, Failure> {
+    pub fn rename(
+        &mut self,
+        from: impl AsRef<[u8]>,
+        to: impl AsRef<[u8]>,
+    ) -> Result<ToolAnswer, Failure> {
         self.call(ToolOperation::MoveFile {
             from: text(from),
             to: text(to),
@@ -99,15 +108,20 @@ impl Agent {
             path: text(path),
             deep,
         })? {
-            ToolAnswer::Entries { entries, .. } => {
-                Ok(entries.into_iter().map(|node| node.path.to_bytes()).collect())
-            }
+            ToolAnswer::Entries { entries, .. } => Ok(entries
+                .into_iter()
+                .map(|node| node.path.to_bytes())
+                .collect()),
             other => panic!("no directory: {other:?}"),
         }
     }
 
     /// Paths and line numbers.
-    pub fn search(&mut self, pattern: &str, path: Option<&[u8]>) -> Result<Vec<(Vec<u8>, u64)>, Failure> {
+    pub fn search(
+        &mut self,
+        pattern: &str,
+        path: Option<&[u8]>,
+    ) -> Result<Vec<(Vec<u8>, u64)>, Failure> {
         let request = SearchRequest {
             pattern: pattern.to_owned(),
             path: path.map(text),
@@ -119,7 +133,9 @@ impl Agent {
         match self.call(ToolOperation::Search(request))? {
             ToolAnswer::Found { lines, .. } => {
                 let lines = lines.into_iter();
-                Ok(lines.map(|line| (line.path.to_bytes(), line.line)).collect())
+                Ok(lines
+                    .map(|line| (line.path.to_bytes(), line.line))
+                    .collect())
             }
             other => panic!("no search: {other:?}"),
         }

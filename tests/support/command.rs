@@ -18,8 +18,9 @@ pub fn run_with_timeout(command: &mut Command) -> Output {
     run_with_timeout_of(command, DEFAULT_LIMIT, b"")
 }
 
-/// Runs `command` to its end with `input`. When it takes longer than `limit` its whole process group is killed and the
-/// test panics; should a hung mount keep even that from ending, it is left to the mount's guard.
+/// Runs `command` to its end with `input`. When it takes longer than `limit` its whole process
+/// group is killed and the test panics; should a hung mount keep even that from ending, it is left
+/// to the mount's guard.
 #[track_caller]
 pub fn run_with_timeout_of(command: &mut Command, limit: Duration, input: &[u8]) -> Output {
     let mut child = command
@@ -43,7 +44,9 @@ pub fn run_with_timeout_of(command: &mut Command, limit: Duration, input: &[u8])
         let _ = done.send(output);
     });
     match finished.recv_timeout(limit) {
-        Ok(output) => output.unwrap_or_else(|error| panic!("{command:?} cannot be waited for: {error}")),
+        Ok(output) => {
+            output.unwrap_or_else(|error| panic!("{command:?} cannot be waited for: {error}"))
+        }
         Err(_) => {
             process::kill_group(group);
             panic!("{command:?} took longer than {limit:?}");
@@ -97,7 +100,10 @@ pub fn shell(dir: impl AsRef<OsStr>, script: &str) -> Command {
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;
     while !condition() {
-        assert!(Instant::now() < deadline, "waited {limit:?} in vain: {what}");
+        assert!(
+            Instant::now() < deadline,
+            "waited {limit:?} in vain: {what}"
+        );
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -19,7 +19,8 @@ use super::fuse::{Watchdog, transport};
 /// How long a test may use a mount before it is cut off.
 const MOUNT_LIMIT: Duration = Duration::from_secs(240);
 
-/// A fork of a [`TestRepo`] (which must outlive it), open in this process. Dropping it unmounts and closes the store.
+/// A fork of a [`TestRepo`] (which must outlive it), open in this process. Dropping it unmounts and
+/// closes the store.
 pub struct TestFork {
     // In the order in which they must go.
     mount: Option<Mount>,
@@ -48,7 +49,8 @@ impl TestFork {
     /// Makes a fork with other options.
     #[track_caller]
     pub fn with(repo: &TestRepo, name: &str, change: impl FnOnce(&mut ForkOptions)) -> TestFork {
-        TestFork::try_with(repo, name, change).unwrap_or_else(|error| panic!("no fork is made: {error}"))
+        TestFork::try_with(repo, name, change)
+            .unwrap_or_else(|error| panic!("no fork is made: {error}"))
     }
 
     /// Makes a fork that may be refused.
@@ -110,8 +112,8 @@ impl TestFork {
         self.mount = Some(mount.expect("the fork can be mounted"));
     }
 
-    /// Unmounts; a program that goes on using the mount makes it fail. What git leaves running behind itself
-    /// (`git maintenance run --detach`) gets its time.
+    /// Unmounts; a program that goes on using the mount makes it fail. What git leaves running
+    /// behind itself (`git maintenance run --detach`) gets its time.
     pub fn unmount(&mut self) {
         if let Some(mount) = self.mount.take() {
             let deadline = Instant::now() + Duration::from_secs(10);
@@ -124,8 +126,8 @@ impl TestFork {
         }
     }
 
-    /// Gives everything up without a sync, as a process that ends does, and opens the store again. Mounts again what
-    /// was mounted.
+    /// Gives everything up without a sync, as a process that ends does, and opens the store again.
+    /// Mounts again what was mounted.
     pub fn reopen(&mut self) {
         let mounted = self.mount.is_some();
         self.unmount();
@@ -193,8 +195,8 @@ impl TestFork {
     }
 }
 
-/// Opens the store, and waits for its lock: a program that another test starts at the same time holds it, too, from fork
-/// to exec.
+/// Opens the store, and waits for its lock: a program that another test starts at the same time
+/// holds it, too, from fork to exec.
 pub fn open_store(repository: &Repository) -> Result<Store, StoreError> {
     let mut opened = Store::open(repository);
     let deadline = Instant::now() + Duration::from_secs(5);

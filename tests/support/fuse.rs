@@ -38,7 +38,8 @@ pub fn transport_name() -> Option<String> {
 /// The same for mounts of the test's own.
 pub fn transport() -> TransportChoice {
     transport_name().map_or_else(TransportChoice::default, |name| {
-        name.parse().expect("TINE_TEST_TRANSPORT is auto, device or ring")
+        name.parse()
+            .expect("TINE_TEST_TRANSPORT is auto, device or ring")
     })
 }
 
@@ -55,15 +56,20 @@ fn may_mount() -> bool {
 
 /// Mount points at or beneath `dir`, deepest first, as this thread sees them. Touches none of them.
 pub fn mounts_beneath(dir: &Path) -> Vec<PathBuf> {
-    mounts(dir, |line| !line.windows(GUARD.len()).any(|part| part == GUARD))
+    mounts(dir, |line| {
+        !line.windows(GUARD.len()).any(|part| part == GUARD)
+    })
 }
 
-/// What stands in the mount table of a guard, which keeps a place read-only while its fork is not mounted.
+/// What stands in the mount table of a guard, which keeps a place read-only while its fork is not
+/// mounted.
 const GUARD: &[u8] = b" - tmpfs tine-guard ";
 
 /// Takes away the guards of places in `dir`, which would keep a disk busy.
 pub fn remove_guards_beneath(dir: &Path) {
-    for mount in mounts(dir, |line| line.windows(GUARD.len()).any(|part| part == GUARD)) {
+    for mount in mounts(dir, |line| {
+        line.windows(GUARD.len()).any(|part| part == GUARD)
+    }) {
         run_with_timeout(Command::new("umount").arg(&mount)).expect_success("umount");
     }
 }
@@ -105,7 +111,8 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// Detaches whatever is mounted at or beneath `dir`. Whoever waits for a hung mount there gets an error.
+/// Detaches whatever is mounted at or beneath `dir`. Whoever waits for a hung mount there gets an
+/// error.
 pub fn force_unmount_beneath(dir: &Path) {
     for mount in mounts(dir, |_| true) {
         let path = CString::new(mount.as_os_str().as_bytes()).expect("a mount point holds no NUL");
@@ -118,8 +125,8 @@ pub fn force_unmount_beneath(dir: &Path) {
     }
 }
 
-/// Detaches what is mounted beneath a directory when a test takes longer than its limit, so that the test fails with
-/// an error and does not hang.
+/// Detaches what is mounted beneath a directory when a test takes longer than its limit, so that
+/// the test fails with an error and does not hang.
 pub struct Watchdog {
     /// Dropped to call it off.
     _alive: mpsc::Sender<()>,
@@ -131,7 +138,10 @@ impl Watchdog {
         let (alive, gone) = mpsc::channel::<()>();
         std::thread::spawn(move || {
             if gone.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("the mounts beneath {} are cut off after {limit:?}", dir.display());
+                eprintln!(
+                    "the mounts beneath {} are cut off after {limit:?}",
+                    dir.display()
+                );
                 force_unmount_beneath(&dir);
             }
         });

@@ -1,5 +1,5 @@
-//! What the integration tests share: repositories made by the git program, forks with and without a mount, the built
-//! binary, and time limits, so that no hung mount can hang a test run.
+//! What the integration tests share: repositories made by the git program, forks with and without a
+//! mount, the built binary, and time limits, so that no hung mount can hang a test run.
 //!
 //! Each test binary takes it with `mod support;` and uses a part of it, hence:
 #![allow(dead_code, unused_imports, unused_macros)]
@@ -39,8 +39,8 @@ pub fn soaking() -> bool {
     std::env::var_os("TINE_SOAK").is_some_and(|value| value == "1")
 }
 
-/// Says that `test` cannot run here, past libtest's capture, so that `scripts/test` can count it. Where the environment
-/// demands that nothing is skipped (`REQUIRE_FUSE=1`) it panics.
+/// Says that `test` cannot run here, past libtest's capture, so that `scripts/test` can count it.
+/// Where the environment demands that nothing is skipped (`REQUIRE_FUSE=1`) it panics.
 pub fn skip(test: &str, reason: &str) {
     assert!(
         !skipping_is_failing(),
@@ -82,8 +82,8 @@ macro_rules! test_name {
     }};
 }
 
-/// Returns from the test with a `SKIP` line where FUSE file systems cannot be mounted here; fails where
-/// `REQUIRE_FUSE=1`.
+/// Returns from the test with a `SKIP` line where FUSE file systems cannot be mounted here; fails
+/// where `REQUIRE_FUSE=1`.
 macro_rules! require_fuse {
     () => {
         if let Some(reason) = $crate::support::fuse_missing() {
@@ -103,13 +103,17 @@ macro_rules! require_namespace {
             command.output().is_ok_and(|output| output.status.success())
         });
         if !tried {
-            $crate::support::skip($crate::support::test_name!(), "a mount namespace cannot be made");
+            $crate::support::skip(
+                $crate::support::test_name!(),
+                "a mount namespace cannot be made",
+            );
             return;
         }
     };
 }
 
-/// Returns from the test with a `SKIP` line where a program is missing; fails where `REQUIRE_FUSE=1`.
+/// Returns from the test with a `SKIP` line where a program is missing; fails where
+/// `REQUIRE_FUSE=1`.
 macro_rules! require_program {
     ($program:expr) => {
         if !$crate::support::has_program($program) {
@@ -122,8 +126,8 @@ macro_rules! require_program {
     };
 }
 
-/// Returns from the test with a `SKIP` line where it runs as an ordinary user; fails where `REQUIRE_FUSE=1`. The reason
-/// says what only root can do.
+/// Returns from the test with a `SKIP` line where it runs as an ordinary user; fails where
+/// `REQUIRE_FUSE=1`. The reason says what only root can do.
 macro_rules! require_root {
     ($reason:expr) => {
         if !$crate::support::is_root() {

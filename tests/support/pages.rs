@@ -1,4 +1,5 @@
-//! Pages of documentation that are run: the commands in their `console` blocks, beside the output that stands there.
+//! Pages of documentation that are run: the commands in their `console` blocks, beside the output
+//! that stands there.
 //!
 //! | in a block | meaning |
 //! |---|---|
@@ -7,9 +8,10 @@
 //! | `[..]` within a line | any text within that line |
 //! | `...` as a line | any number of lines |
 //!
-//! All commands of a page run in one bash, in an empty directory, with an empty home and `tine` in `PATH`. Spaces at the
-//! ends of lines and empty lines at the end of an output do not count. `TINE_UPDATE_DOCS=1` writes into the page what was
-//! printed; lines with `[..]` that still fit stay.
+//! All commands of a page run in one bash, in an empty directory, with an empty home and `tine` in
+//! `PATH`. Spaces at the ends of lines and empty lines at the end of an output do not count.
+//! `TINE_UPDATE_DOCS=1` writes into the page what was printed; lines with `[..]` that still fit
+//! stay.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -37,7 +39,8 @@ struct Step {
     expected: std::ops::Range<usize>,
 }
 
-/// Where a page was run. Dropping it ends what its commands have left running, and removes everything.
+/// Where a page was run. Dropping it ends what its commands have left running, and removes
+/// everything.
 pub struct Scratch {
     root: TempDir,
 }
@@ -73,13 +76,16 @@ impl Scratch {
             "exec 2>&1 </dev/null\n__mark() {{ local status=$?; printf '\\n%s%s\\n' '{MARK}' \"$1\"; return $status; }}\n"
         );
         for (number, step) in steps.iter().enumerate() {
-            writeln!(script, "__mark {number}\n{}", step.command).expect("a string takes everything");
+            writeln!(script, "__mark {number}\n{}", step.command)
+                .expect("a string takes everything");
         }
         script.push_str("__mark end\n");
         let file = self.root.path().join("script");
         fs::write(&file, script).expect("the script can be written");
 
-        let program = Tine::program().parent().expect("a program is in a directory");
+        let program = Tine::program()
+            .parent()
+            .expect("a program is in a directory");
         let others = std::env::var("PATH").expect("there is a PATH");
         let mut bash = Command::new("bash");
         bash.args(["--noprofile", "--norc"])
@@ -121,7 +127,10 @@ impl Drop for Scratch {
 
 /// Lines without spaces at their ends, and without empty ones at the end.
 fn lines(output: &str) -> Vec<String> {
-    let mut lines: Vec<String> = output.lines().map(|line| line.trim_end().to_owned()).collect();
+    let mut lines: Vec<String> = output
+        .lines()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
     while lines.last().is_some_and(String::is_empty) {
         lines.pop();
     }
@@ -149,7 +158,8 @@ fn steps(page: &[&str]) -> Vec<Step> {
             match text.strip_prefix('>') {
                 Some(more) if step.expected.is_empty() && step.expected.start == line => {
                     step.command.push('\n');
-                    step.command.push_str(more.strip_prefix(' ').unwrap_or(more));
+                    step.command
+                        .push_str(more.strip_prefix(' ').unwrap_or(more));
                     step.expected = line + 1..line + 1;
                 }
                 _ => step.expected.end = line + 1,
@@ -177,7 +187,11 @@ pub fn assert_holds(name: &str) -> Scratch {
         let Some(printed) = printed.get(number) else {
             differences.insert_str(
                 0,
-                &format!("{name}:{}: was not reached: {}\n", step.line + 1, step.command),
+                &format!(
+                    "{name}:{}: was not reached: {}\n",
+                    step.line + 1,
+                    step.command
+                ),
             );
             continue;
         };

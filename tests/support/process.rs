@@ -34,7 +34,8 @@ pub fn kill_and_wait(pid: u32) {
     });
 }
 
-/// Processes that run `program` (also one that was built anew since, ` (deleted)`) with the environment variable `name` set to `value`.
+/// Processes that run `program` (also one that was built anew since, ` (deleted)`) with the
+/// environment variable `name` set to `value`.
 pub fn find(program: &Path, name: &str, value: &OsStr) -> Vec<u32> {
     let mut wanted = name.as_bytes().to_vec();
     wanted.push(b'=');
@@ -62,7 +63,9 @@ pub struct Stopped(rustix::process::Pid);
 
 impl Stopped {
     pub fn new(pid: u32) -> Stopped {
-        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = i32::try_from(pid)
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
         let pid = pid.expect("it is a process");
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is ours");
         Stopped(pid)
@@ -76,8 +79,8 @@ impl Drop for Stopped {
     }
 }
 
-/// Threads of another process that are kept from running, as a debugger would. They are let go when this is dropped, in
-/// the thread that made it.
+/// Threads of another process that are kept from running, as a debugger would. They are let go when
+/// this is dropped, in the thread that made it.
 pub struct Halted(Vec<libc::pid_t>);
 
 impl Halted {
@@ -135,13 +138,16 @@ fn threads(pid: u32) -> Vec<(libc::pid_t, String)> {
         .collect()
 }
 
-/// Whether a thread of this name is in this state (`S`: it waits, `D`: it waits and takes no signal).
+/// Whether a thread of this name is in this state (`S`: it waits, `D`: it waits and takes no
+/// signal).
 pub fn has_thread_in(pid: u32, name: &str, state: char) -> bool {
     threads(pid).iter().any(|(thread, known)| {
         known == name
-            && std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).is_ok_and(|stat| {
-                stat.rsplit_once(") ")
-                    .is_some_and(|(_, rest)| rest.starts_with(state))
-            })
+            && std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).is_ok_and(
+                |stat| {
+                    stat.rsplit_once(") ")
+                        .is_some_and(|(_, rest)| rest.starts_with(state))
+                },
+            )
     })
 }

@@ -10,7 +10,8 @@ impl Random {
         Random { state: seed }
     }
 
-    /// Seeded by the environment variable `name`, else by the clock; the seed is given for printing.
+    /// Seeded by the environment variable `name`, else by the clock; the seed is given for
+    /// printing.
     pub fn from_environment(name: &str) -> (Random, u64) {
         let seed = std::env::var(name)
             .ok()

@@ -1,4 +1,5 @@
-//! Repositories made by the git program, each in a temporary directory of its own with a home of its own.
+//! Repositories made by the git program, each in a temporary directory of its own with a home of
+//! its own.
 //!
 //! ```text
 //! <root>/home         HOME of every program that is run
@@ -17,7 +18,8 @@ use tempfile::TempDir;
 use super::fuse::transport_name;
 use super::{OutputExt, force_unmount_beneath, run_with_timeout};
 
-/// A repository with everything around it. Dropping it detaches whatever is still mounted beneath and removes it all.
+/// A repository with everything around it. Dropping it detaches whatever is still mounted beneath
+/// and removes it all.
 pub struct TestRepo {
     root: Option<TempDir>,
     root_dir: PathBuf,
@@ -86,7 +88,8 @@ impl TestRepo {
         TestRepo::init_at("repo", options, |_| {})
     }
 
-    /// As [`TestRepo::new`], at `<root>/disk/repo`. `mount` gets the root and puts a disk at `<root>/disk` first.
+    /// As [`TestRepo::new`], at `<root>/disk/repo`. `mount` gets the root and puts a disk at
+    /// `<root>/disk` first.
     pub fn on_disk(mount: impl FnOnce(&Path)) -> TestRepo {
         let repo = TestRepo::init_at("disk/repo", &[], |root| {
             fs::create_dir(root.join("disk")).expect("the directory is new");
@@ -99,12 +102,16 @@ impl TestRepo {
 
     fn init_at(place: &str, options: &[&str], prepare: impl FnOnce(&Path)) -> TestRepo {
         isolate_this_process();
-        // Beneath target/, because a temporary directory may be on a file system without user xattrs.
+        // Beneath target/, because a temporary directory may be on a file system without user
+        // xattrs.
         let root = tempfile::Builder::new()
             .prefix("t-")
             .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
             .expect("a temporary directory can be made");
-        let root_dir = root.path().canonicalize().expect("the directory was just made");
+        let root_dir = root
+            .path()
+            .canonicalize()
+            .expect("the directory was just made");
         fs::create_dir(root_dir.join("home")).expect("the directory is new");
         let repo = TestRepo {
             root: Some(root),
@@ -127,10 +134,12 @@ impl TestRepo {
         }
     }
 
-    /// Clones this repository to `<root>/<place>` and goes on with the clone; the origin stays beside it.
+    /// Clones this repository to `<root>/<place>` and goes on with the clone; the origin stays
+    /// beside it.
     pub fn cloned(mut self, place: &str, options: &[&str]) -> TestRepo {
         let to = self.root_dir.join(place);
-        fs::create_dir_all(to.parent().expect("a place has a parent")).expect("the directory can be made");
+        fs::create_dir_all(to.parent().expect("a place has a parent"))
+            .expect("the directory can be made");
         let url = format!("file://{}", self.dir.display());
         // --shared asks for a path, the others would ignore --depth with one.
         let from = if options.contains(&"--shared") {
@@ -171,7 +180,8 @@ impl TestRepo {
         PathBuf::from(self.git(&["rev-parse", "--path-format=absolute", "--git-dir"]))
     }
 
-    /// `program` to be run in `dir` with this repository's home and none of the caller's git configuration.
+    /// `program` to be run in `dir` with this repository's home and none of the caller's git
+    /// configuration.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>, dir: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(dir);
@@ -190,15 +200,21 @@ impl TestRepo {
                 command.env(name, dir);
             }
         }
-        command.env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS");
+        command
+            .env_remove("CARGO_TARGET_DIR")
+            .env_remove("RUSTFLAGS");
         command
     }
 
-    /// Gives `command` this repository's home and an identity, and takes the caller's git away from it.
+    /// Gives `command` this repository's home and an identity, and takes the caller's git away from
+    /// it.
     pub fn isolate(&self, command: &mut Command) {
         for (name, _) in std::env::vars_os() {
             let name_text = name.to_string_lossy();
-            if ["GIT_", "TINE_", "XDG_"].iter().any(|p| name_text.starts_with(p)) {
+            if ["GIT_", "TINE_", "XDG_"]
+                .iter()
+                .any(|p| name_text.starts_with(p))
+            {
                 command.env_remove(name);
             }
         }
@@ -217,7 +233,8 @@ impl TestRepo {
             .env("GIT_COMMITTER_EMAIL", "carl@example.org");
     }
 
-    /// Runs git in the checkout; its standard output without the last newline. Panics when git fails.
+    /// Runs git in the checkout; its standard output without the last newline. Panics when git
+    /// fails.
     #[track_caller]
     pub fn git(&self, args: &[&str]) -> String {
         self.git_in(&self.dir, args)
@@ -245,7 +262,8 @@ impl TestRepo {
         run_with_timeout(self.command("git", dir).args(args))
     }
 
-    /// Runs a shell script in `dir`, which stops at the first failing step; its standard output. Panics when it fails.
+    /// Runs a shell script in `dir`, which stops at the first failing step; its standard output.
+    /// Panics when it fails.
     #[track_caller]
     pub fn sh_in(&self, dir: &Path, script: &str) -> String {
         self.try_sh_in(dir, script)
@@ -276,12 +294,13 @@ impl TestRepo {
     /// Writes a file of the checkout, with the directories above it.
     pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.dir.join(path);
-        fs::create_dir_all(path.parent().expect("a file has a parent")).expect("the directory can be made");
+        fs::create_dir_all(path.parent().expect("a file has a parent"))
+            .expect("the directory can be made");
         fs::write(path, content).expect("the file can be written");
     }
 
-    /// The files that [`TestRepo::new`] commits: text, an executable, symlinks, nested directories, an empty file,
-    /// ignore rules, and a file of 300,000 bytes.
+    /// The files that [`TestRepo::new`] commits: text, an executable, symlinks, nested directories,
+    /// an empty file, ignore rules, and a file of 300,000 bytes.
     pub fn write_base_files(&self) {
         self.write("README.md", "# A test\n\nWith two paragraphs.\n");
         self.write(".gitignore", "target/\n*.log\n");
@@ -338,10 +357,18 @@ impl TestRepo {
         assert_eq!(self.sh_in(found, listing), self.sh_in(expected, listing));
     }
 
-    /// Checks out the commit `revision` with git itself, beside the repository, for comparing; its directory.
+    /// Checks out the commit `revision` with git itself, beside the repository, for comparing; its
+    /// directory.
     pub fn git_checkout_of(&self, revision: &str, name: &str) -> PathBuf {
         let dir = self.root_dir.join(name);
-        self.git(&["worktree", "add", "-q", "--detach", path_text(&dir), revision]);
+        self.git(&[
+            "worktree",
+            "add",
+            "-q",
+            "--detach",
+            path_text(&dir),
+            revision,
+        ]);
         dir
     }
 }
@@ -368,7 +395,11 @@ impl Drop for TestRepo {
 
 /// Where rustup keeps what `name` says, if it is not set.
 fn toolchain_home(name: &str) -> Option<PathBuf> {
-    let folder = if name == "CARGO_HOME" { ".cargo" } else { ".rustup" };
+    let folder = if name == "CARGO_HOME" {
+        ".cargo"
+    } else {
+        ".rustup"
+    };
     Some(PathBuf::from(std::env::var_os("HOME")?).join(folder)).filter(|dir| dir.is_dir())
 }
 
@@ -396,7 +427,8 @@ fn isolate_this_process() {
             ("GIT_COMMITTER_NAME", "Carl Committer"),
             ("GIT_COMMITTER_EMAIL", "carl@example.org"),
         ] {
-            // SAFETY: everything in this process reads the environment through std, which holds its own lock.
+            // SAFETY: everything in this process reads the environment through std, which holds its
+            // own lock.
             unsafe { std::env::set_var(name, value) };
         }
         for name in [

@@ -91,7 +91,9 @@ impl Terminal {
 
     /// Types.
     pub fn send(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).expect("somebody reads");
+        self.keyboard
+            .write_all(keys.as_bytes())
+            .expect("somebody reads");
     }
 
     /// Waits until the program has ended; all that it showed, and how it ended.
@@ -130,7 +132,8 @@ fn read(master: OwnedFd, shown: &Mutex<Vec<u8>>) {
     }
 }
 
-/// Runs `command` to its end on a terminal with so many columns; what it showed, with plain newlines.
+/// Runs `command` to its end on a terminal with so many columns; what it showed, with plain
+/// newlines.
 #[track_caller]
 pub fn shown_on_terminal(command: &mut Command, columns: u16) -> String {
     let (shown, status) = Terminal::start(command, columns).end();

@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use super::{OutputExt, TestRepo, force_unmount_beneath, process, run_with_timeout, run_with_timeout_of};
+use super::{
+    OutputExt, TestRepo, force_unmount_beneath, process, run_with_timeout, run_with_timeout_of,
+};
 
 /// How long stopping a daemon may take.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
-/// Runs `tine` on a [`TestRepo`] with that repository's home. Dropping it, also by a panic, stops the daemon, kills
-/// what is left of it, and detaches its mounts.
+/// Runs `tine` on a [`TestRepo`] with that repository's home. Dropping it, also by a panic, stops
+/// the daemon, kills what is left of it, and detaches its mounts.
 pub struct Tine<'r> {
     repo: &'r TestRepo,
 }
@@ -49,10 +51,13 @@ impl<'r> Tine<'r> {
         run_with_timeout(&mut self.command_in(dir, args))
     }
 
-    /// Runs `tine` in the checkout; its standard output without the last newline. Panics when it fails.
+    /// Runs `tine` in the checkout; its standard output without the last newline. Panics when it
+    /// fails.
     #[track_caller]
     pub fn ok(&self, args: &[&str]) -> String {
-        self.run(args).expect_success(&format!("tine {args:?}")).text()
+        self.run(args)
+            .expect_success(&format!("tine {args:?}"))
+            .text()
     }
 
     /// As [`Tine::ok`], in `dir`.
@@ -82,7 +87,8 @@ impl<'r> Tine<'r> {
     pub fn json(&self, args: &[&str]) -> serde_json::Value {
         let args = [args, &["--json"]].concat();
         let text = self.ok(&args);
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("tine {args:?}: {error} in {text:?}"))
+        serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("tine {args:?}: {error} in {text:?}"))
     }
 
     /// Makes the fork `name` from HEAD, mounted; the directory.
@@ -91,7 +97,8 @@ impl<'r> Tine<'r> {
         PathBuf::from(self.ok(&["new", name]))
     }
 
-    /// What the file at `path` is in what the entry `id` of `tine recover` keeps, without bringing it back.
+    /// What the file at `path` is in what the entry `id` of `tine recover` keeps, without bringing
+    /// it back.
     #[track_caller]
     pub fn recoverable_file(&self, repo: &TestRepo, id: u64, path: &str) -> String {
         let entry = self.json(&["recover", "show", &id.to_string()]);
@@ -100,7 +107,10 @@ impl<'r> Tine<'r> {
         let commit = commit.unwrap_or_else(|| panic!("no commit: {entry}"));
         let reference = format!("refs/tine/+recover/{id}");
         let raw = repo.git(&["cat-file", "blob", &format!("{reference}:commits/{commit}")]);
-        let tree = raw.lines().next().and_then(|line| line.strip_prefix("tree "));
+        let tree = raw
+            .lines()
+            .next()
+            .and_then(|line| line.strip_prefix("tree "));
         let tree = tree.unwrap_or_else(|| panic!("no tree: {raw}"));
         repo.git(&["show", &format!("{reference}:trees/{tree}/{path}")])
     }
@@ -110,7 +120,8 @@ impl<'r> Tine<'r> {
         self.processes().first().copied()
     }
 
-    /// Kills the daemon as a crash would (SIGKILL) and waits until it is gone. Its mounts stay behind, dead.
+    /// Kills the daemon as a crash would (SIGKILL) and waits until it is gone. Its mounts stay
+    /// behind, dead.
     pub fn kill_daemon(&self) {
         for pid in self.processes() {
             process::kill_and_wait(pid);

@@ -1,4 +1,5 @@
-//! The page in headless Chromium, driven by chromedriver with plain WebDriver requests: what a person sees and clicks.
+//! The page in headless Chromium, driven by chromedriver with plain WebDriver requests: what a
+//! person sees and clicks.
 //!
 //! With `TINE_UI_SCREENSHOTS=1` the pictures of `docs/ui.md` are taken.
 
@@ -13,7 +14,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::http::Sent;
-use crate::support::{TestRepo, Tine, path_text, process, require_fuse, require_program, wait_until};
+use crate::support::{
+    TestRepo, Tine, path_text, process, require_fuse, require_program, wait_until,
+};
 use crate::{HOSTILE_CONTENT, HOSTILE_NAME, Ui, fork_with_changes, repo, review};
 
 /// How long the page may take for anything.
@@ -77,7 +80,9 @@ impl Browser {
         }}});
         let session = browser.send("POST", "/session", Some(&wish));
         let id = session["sessionId"].as_str();
-        browser.session = id.unwrap_or_else(|| panic!("no browser: {session}")).to_owned();
+        browser.session = id
+            .unwrap_or_else(|| panic!("no browser: {session}"))
+            .to_owned();
         browser
     }
 
@@ -127,15 +132,23 @@ impl Browser {
         wait_until(&format!("{css} is clicked"), LIMIT, || {
             let element = self.find(css);
             // It may have been drawn anew between.
-            self.ask("POST", &format!("element/{element}/click"), Some(&json!({})))
-                .is_null()
+            self.ask(
+                "POST",
+                &format!("element/{element}/click"),
+                Some(&json!({})),
+            )
+            .is_null()
         });
     }
 
     #[track_caller]
     fn type_into(&self, css: &str, text: &str) {
         let element = self.find(css);
-        self.ask("POST", &format!("element/{element}/clear"), Some(&json!({})));
+        self.ask(
+            "POST",
+            &format!("element/{element}/clear"),
+            Some(&json!({})),
+        );
         let typed = self.ask(
             "POST",
             &format!("element/{element}/value"),
@@ -181,7 +194,9 @@ impl Browser {
 
     #[track_caller]
     fn wait_for_no_trouble(&self) {
-        wait_until("no trouble is told", LIMIT, || self.text("#trouble").is_empty());
+        wait_until("no trouble is told", LIMIT, || {
+            self.text("#trouble").is_empty()
+        });
     }
 
     /// What the browser complained about.
@@ -203,8 +218,14 @@ impl Browser {
         let bytes = STANDARD
             .decode(taken.as_str().expect("a picture"))
             .expect("base64");
-        assert!(bytes.len() < PICTURE_MAX, "{name} takes {} bytes", bytes.len());
-        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ui").join(name);
+        assert!(
+            bytes.len() < PICTURE_MAX,
+            "{name} takes {} bytes",
+            bytes.len()
+        );
+        let place = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("docs/ui")
+            .join(name);
         std::fs::create_dir_all(place.parent().expect("a folder")).expect("docs can be written");
         std::fs::write(place, bytes).expect("docs can be written");
     }
@@ -235,7 +256,10 @@ impl Browser {
     #[track_caller]
     fn assert_no_objects(&self) {
         let shown = self.script("return document.body.innerText");
-        assert!(!shown.as_str().expect("text").contains("[object"), "{shown}");
+        assert!(
+            !shown.as_str().expect("text").contains("[object"),
+            "{shown}"
+        );
     }
 }
 
@@ -304,11 +328,15 @@ fn forks_are_seen_and_followed_and_hostile_files_are_text() {
     browser.wait_for(".graph", "lexer");
     browser.wait_for_no_trouble();
 
-    // Of complaints only those are expected that come of the stopped daemon and of what was tried above.
+    // Of complaints only those are expected that come of the stopped daemon and of what was tried
+    // above.
     let complaints = browser.complaints();
     for complaint in complaints.as_array().expect("a list") {
         let text = complaint["message"].as_str().expect("text");
-        assert!(text.contains("500") || text.contains("TrustedHTML"), "{text}");
+        assert!(
+            text.contains("500") || text.contains("TrustedHTML"),
+            "{text}"
+        );
     }
 }
 
@@ -347,14 +375,20 @@ fn a_conflict_is_resolved_by_clicking_and_git_sees_the_merge() {
     browser.wait_for(".conflict h3", "notes.md");
     browser.click("#edit");
     browser.click("#save");
-    browser.wait_for("#trouble", "the markers of the conflict are still in the text");
+    browser.wait_for(
+        "#trouble",
+        "the markers of the conflict are still in the text",
+    );
     // What is told stays, and so does what is typed, whatever happens elsewhere meanwhile.
     let pulse = browser.script("return document.getElementById('live').dataset.pulse");
     tine.ok(&["new", "another"]);
     wait_until("the page has looked", LIMIT, || {
         browser.script("return document.getElementById('live').dataset.pulse") != pulse
     });
-    browser.wait_for("#trouble", "the markers of the conflict are still in the text");
+    browser.wait_for(
+        "#trouble",
+        "the markers of the conflict are still in the text",
+    );
     browser.find("#editor");
     browser.type_into("#editor", "notes of both\nwith <b>no</b> markup\n");
     browser.click("#save");
@@ -376,7 +410,10 @@ fn a_conflict_is_resolved_by_clicking_and_git_sees_the_merge() {
             .starts_with("1\ntwo of the parser\n3")
     );
     let parents = repo.git(&["show", "-s", "--format=%P", "main"]);
-    assert!(parents.starts_with(&before) && parents.contains(' '), "{parents}");
+    assert!(
+        parents.starts_with(&before) && parents.contains(' '),
+        "{parents}"
+    );
     assert!(
         repo.git(&["log", "-1", "--format=%B"])
             .contains("The parser counts from two.")
@@ -435,7 +472,11 @@ fn outdated_reviews_and_damaged_forks_are_told_in_words() {
     repo.sh_in(&dir, "echo other notes > notes.md");
     tine.ok(&["new", "broken", "--no-mount"]);
     tine.ok(&["daemon", "stop"]);
-    std::fs::write(repo.git_dir().join("tine/forks/broken/fork.json"), "no record").expect("a record");
+    std::fs::write(
+        repo.git_dir().join("tine/forks/broken/fork.json"),
+        "no record",
+    )
+    .expect("a record");
     let ui = Ui::start(&tine);
     let browser = Browser::start(&repo);
     browser.go(&ui.address);

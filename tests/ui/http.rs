@@ -68,8 +68,11 @@ impl Sent {
         }
         text.push_str("\r\n");
         text.push_str(&self.body);
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("somebody listens");
-        stream.set_read_timeout(Some(LIMIT)).expect("a limit can be set");
+        let mut stream =
+            TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("somebody listens");
+        stream
+            .set_read_timeout(Some(LIMIT))
+            .expect("a limit can be set");
         stream.write_all(text.as_bytes()).expect("it can be sent");
         let mut reply = Vec::new();
         let mut part = [0; 64 << 10];
@@ -78,7 +81,8 @@ impl Sent {
             match stream.read(&mut part) {
                 Ok(0) => break,
                 Ok(count) => reply.extend_from_slice(&part[..count]),
-                // A server that closes before it has read all of a body resets the connection; what it said has arrived.
+                // A server that closes before it has read all of a body resets the connection; what
+                // it said has arrived.
                 Err(error) => {
                     assert!(!reply.is_empty(), "{}: {error}", self.line);
                     break;
@@ -130,7 +134,8 @@ impl Reply {
 
     #[track_caller]
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {:?}", self.text()))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error} in {:?}", self.text()))
     }
 
     /// The only header of that name.

@@ -1,4 +1,5 @@
-//! The page's files: all there, and nothing in them that would let a content become markup or a script.
+//! The page's files: all there, and nothing in them that would let a content become markup or a
+//! script.
 
 use crate::support::{Tine, require_fuse};
 use crate::{Ui, repo};

@@ -1,4 +1,5 @@
-//! What the server refuses: whoever does not know the key, another host's name, other pages, and what cannot be understood.
+//! What the server refuses: whoever does not know the key, another host's name, other pages, and
+//! what cannot be understood.
 
 use serde_json::json;
 
@@ -66,7 +67,8 @@ fn who_does_not_know_the_key_is_told_nothing() {
     for path in &wrong {
         assert_refused(&Sent::new(ui.port, "GET", path).reply(), 403, path);
     }
-    let bearer = Sent::new(ui.port, "GET", "/api/forks").header("Authorization", &format!("Bearer {key}"));
+    let bearer =
+        Sent::new(ui.port, "GET", "/api/forks").header("Authorization", &format!("Bearer {key}"));
     assert_refused(&bearer.reply(), 403, "the key elsewhere");
     let begin = Sent::new(ui.port, "POST", "/api/start")
         .header("Content-Type", "application/json")
@@ -91,7 +93,11 @@ fn another_host_s_name_and_another_page_are_refused() {
         let sent = Sent::without_host(ui.port, "GET", &path).header("Host", host);
         assert_refused(&sent.reply(), 403, host);
     }
-    assert_refused(&Sent::without_host(ui.port, "GET", &path).reply(), 403, "no host");
+    assert_refused(
+        &Sent::without_host(ui.port, "GET", &path).reply(),
+        403,
+        "no host",
+    );
     let twice = Sent::new(ui.port, "GET", &path).header("Host", "evil.example");
     assert_refused(&twice.reply(), 403, "two hosts");
     let localhost =
@@ -144,7 +150,11 @@ fn only_what_is_there_can_be_asked_and_only_in_its_manner() {
         assert_headers(&reply, method);
     }
     assert_refused(&ui.send("GET", "api/start", None), 405, "GET");
-    assert_refused(&ui.send("POST", "", Some(&json!({}))), 405, "POST of the page");
+    assert_refused(
+        &ui.send("POST", "", Some(&json!({}))),
+        405,
+        "POST of the page",
+    );
     let path = format!("/{}/api/start", ui.root());
     for media_type in [
         "text/plain",
@@ -258,7 +268,8 @@ fn it_listens_on_the_loopback_alone_and_ctrl_c_ends_it() {
     let tine = Tine::new(&repo);
     let mut ui = Ui::start(&tine);
     let port = format!(":{:04X}", ui.port);
-    let table = |name: &str| std::fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default();
+    let table =
+        |name: &str| std::fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default();
     let listening: Vec<String> = [table("tcp"), table("tcp6")]
         .iter()
         .flat_map(|table| table.lines())

@@ -20,7 +20,9 @@ fn keys(value: &Value) -> BTreeSet<&str> {
 fn rows(compared: &Value) -> Vec<String> {
     let text = |pieces: &Value| -> String {
         let pieces = pieces.as_array().expect("pieces").iter();
-        pieces.map(|piece| piece[1].as_str().expect("text")).collect()
+        pieces
+            .map(|piece| piece[1].as_str().expect("text"))
+            .collect()
     };
     let mut rows = Vec::new();
     for hunk in compared["sides"]["hunks"].as_array().expect("hunks") {
@@ -29,8 +31,16 @@ fn rows(compared: &Value) -> Vec<String> {
                 rows.push(format!(" {}", text(&row["same"])));
                 continue;
             }
-            rows.extend(row["old"].is_array().then(|| format!("-{}", text(&row["old"]))));
-            rows.extend(row["new"].is_array().then(|| format!("+{}", text(&row["new"]))));
+            rows.extend(
+                row["old"]
+                    .is_array()
+                    .then(|| format!("-{}", text(&row["old"]))),
+            );
+            rows.extend(
+                row["new"]
+                    .is_array()
+                    .then(|| format!("+{}", text(&row["new"]))),
+            );
         }
     }
     rows
@@ -56,7 +66,10 @@ fn forks_and_what_they_changed_are_told() {
     let ui = Ui::start(&tine);
 
     let told = ui.ask("forks");
-    assert_eq!(keys(&told), BTreeSet::from(["damaged", "forks", "snapshots"]));
+    assert_eq!(
+        keys(&told),
+        BTreeSet::from(["damaged", "forks", "snapshots"])
+    );
     assert_eq!(told["forks"], tine.json(&["list"])["forks"]);
     assert_eq!(told["snapshots"]["parser"][0]["name"], "then");
     assert_eq!(
@@ -107,7 +120,10 @@ fn forks_and_what_they_changed_are_told() {
     let of = |path: &str, more: &str| {
         compared(
             &ui,
-            changes.iter().find(|change| change["path"] == path).unwrap(),
+            changes
+                .iter()
+                .find(|change| change["path"] == path)
+                .unwrap(),
             more,
         )
     };
@@ -115,9 +131,15 @@ fn forks_and_what_they_changed_are_told() {
         of("large.txt", "")["new"],
         json!({"form": "large", "bytes": 5_000_000})
     );
-    assert_eq!(of("blob.bin", "")["new"], json!({"form": "binary", "bytes": 3}));
+    assert_eq!(
+        of("blob.bin", "")["new"],
+        json!({"form": "binary", "bytes": 3})
+    );
     let cut = of("long.txt", "&rows=10");
-    assert_eq!((rows(&cut).len(), &cut["sides"]["rows"]), (10, &json!(1000)));
+    assert_eq!(
+        (rows(&cut).len(), &cut["sides"]["rows"]),
+        (10, &json!(1000))
+    );
     assert_eq!(rows(&of("long.txt", "&rows=1000")).len(), 1000);
 }
 
@@ -143,11 +165,15 @@ fn a_new_pulse_is_told_when_something_happens_and_not_before() {
         ("another of the same length", &|| {
             drop(repo.sh_in(&dir, "printf M | dd of=list.txt conv=notrunc status=none"))
         }),
-        ("a commit", &|| drop(tine.ok(&["commit", "parser", "-m", "more"]))),
+        ("a commit", &|| {
+            drop(tine.ok(&["commit", "parser", "-m", "more"]))
+        }),
         ("a snapshot's fork", &|| {
             drop(tine.ok(&["new", "other", "--from-fork", "parser"]))
         }),
-        ("a handoff", &|| drop(tine.ok(&["handoff", "create", "parser"]))),
+        ("a handoff", &|| {
+            drop(tine.ok(&["handoff", "create", "parser"]))
+        }),
     ];
     for (what, happen) in happenings {
         happen();
@@ -166,7 +192,10 @@ fn conflicts_are_shown_with_all_contents_resolved_and_committed() {
     review(&repo, &tine);
     let ui = Ui::start(&tine);
     let shown = ui.ask("review?review=1");
-    assert_eq!((&shown["open"], &shown["state"]), (&json!(2), &json!("open")));
+    assert_eq!(
+        (&shown["open"], &shown["state"]),
+        (&json!(2), &json!("open"))
+    );
     assert_eq!(ui.ask("reviews")["reviews"][0]["id"], 1);
     let list = ui.ask("conflict?review=1&conflict=0");
     assert_eq!(
@@ -228,7 +257,8 @@ fn conflicts_are_shown_with_all_contents_resolved_and_committed() {
         text.starts_with("1\ntwo of main\ntwo of the parser\n3\n"),
         "{text}"
     );
-    let written = json!({"review": 1, "path": "notes.md", "how": "content", "content": "by hand\r\n"});
+    let written =
+        json!({"review": 1, "path": "notes.md", "how": "content", "content": "by hand\r\n"});
     assert_eq!(ui.act("resolve", &written)["open"], 0);
 
     let done = ui.act("commit", &json!({"review": 1, "message": ""}));

@@ -12,8 +12,8 @@ use tine_git::{ObjectId, Repository, TreeEntryKind};
 use tine_path::{EntryName, RepoPath};
 use tine_workspace::{Fork, FsError, OperationError};
 
-/// Whether the change is one of a submodule, of which the view shows no more than a directory: which commit that stands on HEAD says,
-/// or its own repository.
+/// Whether the change is one of a submodule, of which the view shows no more than a directory:
+/// which commit that stands on HEAD says, or its own repository.
 pub(super) fn is_there_as_directory(fork: &Fork, change: &Change) -> bool {
     let is_gitlink = |side: &Side| side.kind == TreeEntryKind::Submodule;
     let is_directory = || {
@@ -39,7 +39,10 @@ pub(crate) fn staged(
 ///
 /// # Errors
 /// [`ChangeError::LocalChanges`] where something uncommitted would be overwritten.
-pub(super) fn not_followed(changes: &[Change], local: &[Change]) -> Result<Vec<Change>, ChangeError> {
+pub(super) fn not_followed(
+    changes: &[Change],
+    local: &[Change],
+) -> Result<Vec<Change>, ChangeError> {
     let (incoming, uncommitted) = (by_path(changes), by_path(local));
     let is_there = |change: &&Change| change.new.is_some();
     let mut in_the_way = BTreeSet::new();
@@ -79,11 +82,14 @@ pub(super) fn not_followed(changes: &[Change], local: &[Change]) -> Result<Vec<C
 }
 
 fn by_path(changes: &[Change]) -> BTreeMap<&RepoPath, &Change> {
-    changes.iter().map(|change| (&change.path, change)).collect()
+    changes
+        .iter()
+        .map(|change| (&change.path, change))
+        .collect()
 }
 
-/// Refuses where something comes to a place that something in no changeset has: an ignored file, a fifo, a repository. The view
-/// refuses it, too; this is for who must know before.
+/// Refuses where something comes to a place that something in no changeset has: an ignored file, a
+/// fifo, a repository. The view refuses it, too; this is for who must know before.
 pub(crate) fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), ChangeError> {
     let going: BTreeSet<&RepoPath> = open
         .iter()
@@ -123,7 +129,11 @@ fn has_dot_git(fork: &Fork, dir: &RepoPath) -> Result<bool, ChangeError> {
 }
 
 /// Whether nothing but directories is in the directory when all of `going` has gone.
-fn is_left_hollow(fork: &Fork, dir: &RepoPath, going: &BTreeSet<&RepoPath>) -> Result<bool, ChangeError> {
+fn is_left_hollow(
+    fork: &Fork,
+    dir: &RepoPath,
+    going: &BTreeSet<&RepoPath>,
+) -> Result<bool, ChangeError> {
     let mut rest = vec![dir.clone()];
     while let Some(dir) = rest.pop() {
         for (name, kind, _) in fork.workspace.list_path(&dir)? {

@@ -72,7 +72,8 @@ impl IndexState {
         let path = |text: &PathText| RepoPath::parse(text.to_bytes());
         let intents = content.intents.iter().map(path).collect::<Result<_, _>>();
         Ok(IndexState {
-            tree_id: ObjectId::from_hex(content.tree.as_bytes()).map_err(GitError::library("read an id"))?,
+            tree_id: ObjectId::from_hex(content.tree.as_bytes())
+                .map_err(GitError::library("read an id"))?,
             intents: intents.map_err(GitError::library("read a path"))?,
         })
     }
@@ -87,8 +88,8 @@ impl IndexStep {
         })
     }
 
-    /// The step between the trees of these commits that a process which died had begun; `None` where the index is neither as before
-    /// nor as after.
+    /// The step between the trees of these commits that a process which died had begun; `None`
+    /// where the index is neither as before nor as after.
     pub(super) fn begun(
         repository: &Repository,
         fork: &Fork,
@@ -121,10 +122,15 @@ impl IndexStep {
     ///
     /// # Errors
     /// [`ChangeError::StagedInTheWay`] where that is in the way.
-    pub fn back(repository: &Repository, fork: &Fork, done: &IndexStep) -> Result<IndexStep, ChangeError> {
+    pub fn back(
+        repository: &Repository,
+        fork: &Fork,
+        done: &IndexStep,
+    ) -> Result<IndexStep, ChangeError> {
         let now = IndexState::of(repository, fork)?;
         let trees = (done.from.tree_id, done.to.tree_id);
-        let tree_id = taken_back(repository, now.tree_id, trees)?.map_err(ChangeError::StagedInTheWay)?;
+        let tree_id =
+            taken_back(repository, now.tree_id, trees)?.map_err(ChangeError::StagedInTheWay)?;
         let intents: BTreeSet<&RepoPath> = now.intents.iter().chain(&done.from.intents).collect();
         let intents = intents.into_iter().cloned().collect();
         Ok(IndexStep {
@@ -133,12 +139,13 @@ impl IndexStep {
         })
     }
 
-    /// What the index comes to in a step from one tree to another by these changes. With the trees of the view before and after,
-    /// where what is uncommitted is merged along.
+    /// What the index comes to in a step from one tree to another by these changes. With the trees
+    /// of the view before and after, where what is uncommitted is merged along.
     ///
     /// # Errors
-    /// [`ChangeError::LocalChanges`] where something staged is in the way, with `view` [`ChangeError::StagedInTheWay`];
-    /// [`GitError::RefMoved`] where the index is neither as before nor as after a step that says what it is.
+    /// [`ChangeError::LocalChanges`] where something staged is in the way, with `view`
+    /// [`ChangeError::StagedInTheWay`]; [`GitError::RefMoved`] where the index is neither as before
+    /// nor as after a step that says what it is.
     pub(super) fn plan(
         repository: &Repository,
         fork: &Fork,
@@ -172,7 +179,11 @@ impl IndexStep {
     }
 
     /// Refuses where the index has become another one than the step begins with.
-    pub(super) fn refuse_moved(&self, repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
+    pub(super) fn refuse_moved(
+        &self,
+        repository: &Repository,
+        fork: &Fork,
+    ) -> Result<(), ChangeError> {
         let now = IndexState::of(repository, fork)?;
         match now == self.from || now.tree_id == self.to.tree_id {
             true => Ok(()),
@@ -186,7 +197,8 @@ fn moved() -> ChangeError {
     GitError::RefMoved { name }.into()
 }
 
-/// The tree of the index `index_tree`, in which these changes are `staged`, when what is uncommitted is merged along.
+/// The tree of the index `index_tree`, in which these changes are `staged`, when what is
+/// uncommitted is merged along.
 fn merged_along(
     repository: &Repository,
     (from_tree, to_tree): (ObjectId, ObjectId),
@@ -217,14 +229,17 @@ fn merged_along(
     let mut as_files = BTreeSet::new();
     for change in staged {
         let file = repository.tree_entry(view_from, &change.path)?;
-        if file.as_ref().and_then(entry_of) == change.new.as_ref().map(|side| (side.kind, side.id)) {
+        if file.as_ref().and_then(entry_of) == change.new.as_ref().map(|side| (side.kind, side.id))
+        {
             as_files.insert(&change.path);
         }
     }
     let mut in_the_way = BTreeSet::new();
     for conflict in &conflicts {
         let staged = staged.iter().map(|change| &change.path);
-        let mut own = staged.filter(|path| conflict.paths.contains(path)).peekable();
+        let mut own = staged
+            .filter(|path| conflict.paths.contains(path))
+            .peekable();
         match own.peek() {
             Some(_) => in_the_way.extend(own.filter(|path| !as_files.contains(path)).cloned()),
             None => {
@@ -233,7 +248,10 @@ fn merged_along(
         }
     }
     let mut edits = Vec::new();
-    let paths: BTreeSet<&RepoPath> = conflicts.iter().flat_map(|conflict| &conflict.paths).collect();
+    let paths: BTreeSet<&RepoPath> = conflicts
+        .iter()
+        .flat_map(|conflict| &conflict.paths)
+        .collect();
     for path in paths.union(&as_files) {
         let there = repository.tree_entry(merged_tree, path)?;
         let is_directory = |entry: &TreeEntry| entry.kind == TreeEntryKind::Directory;
@@ -265,7 +283,9 @@ fn merged_along(
     }
     match in_the_way.is_empty() {
         true => Ok(repository.edit_tree(merged_tree, &edits)?),
-        false => Err(ChangeError::StagedInTheWay(in_the_way.into_iter().collect())),
+        false => Err(ChangeError::StagedInTheWay(
+            in_the_way.into_iter().collect(),
+        )),
     }
 }
 

@@ -46,7 +46,10 @@ impl MemoryTrees {
                     id,
                 });
             } else {
-                children.entry(first).or_default().insert(rest, side.clone());
+                children
+                    .entry(first)
+                    .or_default()
+                    .insert(rest, side.clone());
             }
         }
         for (name, files) in children {
@@ -127,13 +130,18 @@ impl ViewTree {
             None => BTreeMap::new(),
         };
         let mut entries = BTreeMap::new();
-        for name in base.keys().filter(|name| !self.children.contains_key(**name)) {
+        for name in base
+            .keys()
+            .filter(|name| !self.children.contains_key(**name))
+        {
             entries.insert((*name).clone(), DeltaEntry::Absent);
         }
         for (name, child) in &self.children {
             let beneath = base.get(name);
             let entry = match child {
-                View::Untouched(side) if beneath.is_some_and(|e| e.id == side.id && e.kind == side.kind) => {
+                View::Untouched(side)
+                    if beneath.is_some_and(|e| e.id == side.id && e.kind == side.kind) =>
+                {
                     continue;
                 }
                 View::Untouched(side) => DeltaEntry::Node(node(Some(side))),
@@ -142,7 +150,9 @@ impl ViewTree {
                     let delta = dir.delta(trees);
                     let is_in_place = match (dir.base, beneath) {
                         (Some(id), Some(beneath)) => id == beneath.id,
-                        (None, Some(beneath)) => dir.is_submodule && beneath.kind == TreeEntryKind::Submodule,
+                        (None, Some(beneath)) => {
+                            dir.is_submodule && beneath.kind == TreeEntryKind::Submodule
+                        }
                         (_, None) => false,
                     };
                     if is_in_place && delta.entries.is_empty() {
@@ -219,7 +229,8 @@ fn naive(head: &Flat, view: &ViewTree) -> Said {
         if old.is_none() && rule(path) {
             said.ignored.insert(path.clone());
         } else {
-            said.changes.insert(path.clone(), (old.cloned(), new.cloned()));
+            said.changes
+                .insert(path.clone(), (old.cloned(), new.cloned()));
         }
     }
     said
@@ -250,7 +261,8 @@ fn flatten(head: &Flat, dir: &ViewTree, at: &RepoPath, flat: &mut Flat, said: &m
                     .any(|other| other != &path && other.starts_with(&path));
                 if let Some(side) = gitlink {
                     if is_repository {
-                        said.nested.insert(path.clone(), (Some(side.clone()), false));
+                        said.nested
+                            .insert(path.clone(), (Some(side.clone()), false));
                     }
                     flat.insert(path, side.clone());
                 } else if is_tracked || !is_repository {
@@ -276,7 +288,10 @@ fn said(comparison: Comparison<'_>) -> Said {
             }),
         };
         if old != new {
-            assert!(said.changes.insert(path, (old, new)).is_none(), "named twice");
+            assert!(
+                said.changes.insert(path, (old, new)).is_none(),
+                "named twice"
+            );
         }
     }
     for candidate in comparison.ignored {
@@ -315,7 +330,8 @@ fn file(number: u8) -> Side {
 
 /// Puts a file where no file is above it and no directory in its place.
 fn insert_if_possible(files: &mut Flat, path: RepoPath, side: Side) {
-    let clashes = |other: &RepoPath| other != &path && (other.starts_with(&path) || path.starts_with(other));
+    let clashes =
+        |other: &RepoPath| other != &path && (other.starts_with(&path) || path.starts_with(other));
     if !files.keys().any(clashes) {
         files.insert(path, side);
     }
@@ -523,7 +539,11 @@ fn without_file_mode_an_executable_bit_is_no_change() {
     for (file_mode, expected) in [(true, 1), (false, 0)] {
         let options = CompareOptions { file_mode };
         let found = compare(&trees, &delta, head, options, &mut |_, _| Ok(false)).unwrap();
-        assert_eq!(found.candidates.len(), expected, "core.fileMode={file_mode}");
+        assert_eq!(
+            found.candidates.len(),
+            expected,
+            "core.fileMode={file_mode}"
+        );
     }
     let options = CompareOptions { file_mode: false };
     assert_eq!(
@@ -569,7 +589,9 @@ fn a_very_deep_directory_is_compared() {
         .insert(name.clone(), DeltaEntry::Node(node(Some(&file(1)))));
     for _ in 0..400 {
         let mut above = empty();
-        above.entries.insert(name.clone(), DeltaEntry::Directory(dir));
+        above
+            .entries
+            .insert(name.clone(), DeltaEntry::Directory(dir));
         dir = above;
     }
     dir.base_tree_id = Some(base);

@@ -43,14 +43,17 @@ impl RecoverRules {
         }
         if let Some(word) = repository.config_string(SIZE_KEY) {
             rules.max_bytes = parse_size(&word).ok_or_else(|| {
-                format!("{SIZE_KEY} is {word:?}, which is neither a size (500m, 10g) nor `unlimited`")
+                format!(
+                    "{SIZE_KEY} is {word:?}, which is neither a size (500m, 10g) nor `unlimited`"
+                )
             })?;
         }
         Ok(rules)
     }
 
-    /// The numbers of the entries (number, time, bytes) that go at `now_secs`: those that are too old, and then the oldest, until the
-    /// rest is small enough. Size lets go of none that is younger than a day.
+    /// The numbers of the entries (number, time, bytes) that go at `now_secs`: those that are too
+    /// old, and then the oldest, until the rest is small enough. Size lets go of none that is
+    /// younger than a day.
     pub fn outdated(&self, entries: &[(u64, i64, u64)], now_secs: i64) -> Vec<u64> {
         let age_of = |kept_secs: i64| now_secs.saturating_sub(kept_secs);
         let is_too_old = |kept_secs| {
@@ -77,7 +80,8 @@ impl RecoverRules {
     }
 }
 
-/// A time in seconds: a number with `s`, `m`, `h`, `d` or `w`, alone of days; `None` within for `never`.
+/// A time in seconds: a number with `s`, `m`, `h`, `d` or `w`, alone of days; `None` within for
+/// `never`.
 pub fn parse_age(word: &str) -> Option<Option<u64>> {
     if word == "never" {
         return Some(None);
@@ -94,7 +98,8 @@ pub fn parse_age(word: &str) -> Option<Option<u64>> {
     Some(Some(digits.parse::<u64>().ok()?.checked_mul(factor)?))
 }
 
-/// A size in bytes, as git reads one: a number, alone or with `k`, `m` or `g`; `None` within for `unlimited`.
+/// A size in bytes, as git reads one: a number, alone or with `k`, `m` or `g`; `None` within for
+/// `unlimited`.
 fn parse_size(word: &str) -> Option<Option<u64>> {
     if word == "unlimited" {
         return Some(None);

@@ -15,8 +15,9 @@ use tine_workspace::{Fork, ForkName, SnapshotReason};
 /// The name of the snapshot.
 const NAME: &str = "staged";
 
-/// The fork's index as a snapshot in an entry, where something in it is in no file of the fork and not in HEAD; without the paths in
-/// conflict, whose sides are commits. Costs O(changes) and a git process.
+/// The fork's index as a snapshot in an entry, where something in it is in no file of the fork and
+/// not in HEAD; without the paths in conflict, whose sides are commits. Costs O(changes) and a git
+/// process.
 pub fn staged_only(
     repository: &Repository,
     name: &ForkName,
@@ -34,7 +35,8 @@ pub fn staged_only(
     if texts.peek().is_none() {
         return Ok(None);
     }
-    let Examined { changeset, .. } = examine(repository, fork, head, Blobs::Name, Scope::Everything)?;
+    let Examined { changeset, .. } =
+        examine(repository, fork, head, Blobs::Name, Scope::Everything)?;
     let files: HashMap<&RepoPath, &Change> = changeset
         .changes
         .iter()

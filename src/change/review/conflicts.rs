@@ -1,4 +1,5 @@
-//! Conflicts as reviews remember them: with paths and ids as text, and with what is to become of them.
+//! Conflicts as reviews remember them: with paths and ids as text, and with what is to become of
+//! them.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +23,8 @@ pub struct ConflictRecord {
     pub base: Vec<VersionRecord>,
     pub ours: Vec<VersionRecord>,
     pub theirs: Vec<VersionRecord>,
-    /// Of several commits that are made one after another: the one it is in, in hex, or a mail's subject. Of the target's
-    /// uncommitted work: that it is in it.
+    /// Of several commits that are made one after another: the one it is in, in hex, or a mail's
+    /// subject. Of the target's uncommitted work: that it is in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
     /// Of a patch that does not fit: why.
@@ -39,7 +40,8 @@ pub struct ConflictRecord {
 pub struct Rejected {
     /// In git's words.
     pub reason: String,
-    /// As git writes them to a `.rej` file; `None` where the file is not there to be patched, or should not be.
+    /// As git writes them to a `.rej` file; `None` where the file is not there to be patched, or
+    /// should not be.
     pub hunks: Option<Content>,
 }
 
@@ -108,11 +110,16 @@ mod mode_text {
 
     use tine_git::TreeEntryKind;
 
-    pub fn serialize<S: Serializer>(kind: &TreeEntryKind, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        kind: &TreeEntryKind,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&kind.mode_text())
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TreeEntryKind, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<TreeEntryKind, D::Error> {
         let text = String::deserialize(deserializer)?;
         TreeEntryKind::of_mode_text(text.as_bytes())
             .ok_or_else(|| D::Error::custom(format!("{text:?} is no mode of git's")))
@@ -146,7 +153,13 @@ pub(super) fn parse(path: &PathText) -> Result<RepoPath, ChangeError> {
 impl ConflictRecord {
     /// An open one.
     pub fn of(conflict: &Conflict) -> ConflictRecord {
-        let versions = |side| conflict.versions(side).iter().map(VersionRecord::from).collect();
+        let versions = |side| {
+            conflict
+                .versions(side)
+                .iter()
+                .map(VersionRecord::from)
+                .collect()
+        };
         ConflictRecord {
             kind: conflict.kind,
             path: (&conflict.path).into(),
@@ -198,7 +211,8 @@ impl ConflictRecord {
             && (&self.base, &self.ours, &self.theirs) == (&other.base, &other.ours, &other.theirs)
     }
 
-    /// The place and mode of a content that is given for it; `None` where all sides have submodules.
+    /// The place and mode of a content that is given for it; `None` where all sides have
+    /// submodules.
     ///
     /// # Errors
     /// Where the record is damaged.

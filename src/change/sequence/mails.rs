@@ -37,8 +37,8 @@ pub fn of_mailbox(
     Ok(items)
 }
 
-/// Gives mails the messages and authors of the commits that they were made of, where those are here: a mail cannot carry all that a
-/// message may hold.
+/// Gives mails the messages and authors of the commits that they were made of, where those are
+/// here: a mail cannot carry all that a message may hold.
 pub fn take_messages(repository: &Repository, items: &mut [Item]) -> Result<(), ChangeError> {
     let mut commit_ids = Vec::new();
     for item in &*items {
@@ -64,8 +64,14 @@ pub fn take_messages(repository: &Repository, items: &mut [Item]) -> Result<(), 
             continue;
         };
         let commit_id = parse_id(hex)?;
-        if let Some(content) = contents.iter().find(|content| content.commit_id == commit_id) {
-            let id = repository.write_blob(&mut content.message.as_slice(), content.message.len() as u64)?;
+        if let Some(content) = contents
+            .iter()
+            .find(|content| content.commit_id == commit_id)
+        {
+            let id = repository.write_blob(
+                &mut content.message.as_slice(),
+                content.message.len() as u64,
+            )?;
             *message = id.to_string();
             author.clone_from(&content.author);
         }

@@ -62,7 +62,8 @@ struct Runner<'a> {
     sequence: &'a Sequence,
     options: &'a RunOptions<'a>,
     ran: Ran,
-    /// Whether the review's changes beside the conflicts are in. The commit that they were for may be taken as it is, or left out.
+    /// Whether the review's changes beside the conflicts are in. The commit that they were for may
+    /// be taken as it is, or left out.
     is_amended: bool,
 }
 
@@ -121,8 +122,14 @@ impl Runner<'_> {
                 three_way,
             } => {
                 let view = self.ran.view.unwrap_or(self.ran.tip.tree_id);
-                let outcome =
-                    self.patched(item, view, parse_id(patch)?, (*strip, *reverse), *three_way, true)?;
+                let outcome = self.patched(
+                    item,
+                    view,
+                    parse_id(patch)?,
+                    (*strip, *reverse),
+                    *three_way,
+                    true,
+                )?;
                 if let Some(tree_id) = self.resolved(index, outcome)? {
                     self.ran.view = Some(tree_id);
                     self.done(index, DoneHow::Applied, None);
@@ -176,10 +183,19 @@ impl Runner<'_> {
     }
 
     fn done(&mut self, item: usize, how: DoneHow, commit_id: Option<ObjectId>) {
-        self.ran.done.push(Done { item, how, commit_id });
+        self.ran.done.push(Done {
+            item,
+            how,
+            commit_id,
+        });
     }
 
-    fn merged(&self, base: ObjectId, ours: ObjectId, theirs: ObjectId) -> Result<MergeOutcome, ChangeError> {
+    fn merged(
+        &self,
+        base: ObjectId,
+        ours: ObjectId,
+        theirs: ObjectId,
+    ) -> Result<MergeOutcome, ChangeError> {
         self.merged_with(base, ours, theirs, &self.options.merge)
     }
 
@@ -300,7 +316,13 @@ impl Runner<'_> {
                 (was_empty, _) => return Err(ChangeError::EmptyPick { what, was_empty }),
             }
         }
-        self.commit(index, tree_id, &[], Message::Verbatim(message), Some(author))
+        self.commit(
+            index,
+            tree_id,
+            &[],
+            Message::Verbatim(message),
+            Some(author),
+        )
     }
 
     fn commit(
@@ -331,7 +353,11 @@ impl Runner<'_> {
     }
 
     /// Puts in what the review says. Where conflicts stay open the sequence stops.
-    fn resolved(&mut self, index: usize, outcome: Outcome) -> Result<Option<ObjectId>, ChangeError> {
+    fn resolved(
+        &mut self,
+        index: usize,
+        outcome: Outcome,
+    ) -> Result<Option<ObjectId>, ChangeError> {
         let Outcome {
             mut tree_id,
             mut conflicts,
@@ -373,13 +399,15 @@ fn from_subject(mut message: &[u8]) -> &[u8] {
     message
 }
 
-/// The message, and where the commit is from: as `git cherry-pick -x` has it, which tidies it up then.
+/// The message, and where the commit is from: as `git cherry-pick -x` has it, which tidies it up
+/// then.
 fn with_origin(repository: &Repository, content: &CommitContent) -> Result<Vec<u8>, ChangeError> {
     let mut message = content.message.clone();
     if !message.ends_with(b"\n") {
         message.push(b'\n');
     }
-    // Where git would put a trailer tells whether the message ends with some, or with another such line.
+    // Where git would put a trailer tells whether the message ends with some, or with another such
+    // line.
     let mut ask = program::command(repository.common_dir());
     ask.args([
         "-c",
@@ -396,6 +424,8 @@ fn with_origin(repository: &Repository, content: &CommitContent) -> Result<Vec<u
     if !asked.starts_with(&message) || asked.get(message.len()) == Some(&b'\n') {
         message.push(b'\n');
     }
-    message.extend_from_slice(format!("(cherry picked from commit {})\n", content.commit_id).as_bytes());
+    message.extend_from_slice(
+        format!("(cherry picked from commit {})\n", content.commit_id).as_bytes(),
+    );
     Ok(clean_message(&message))
 }

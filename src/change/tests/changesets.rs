@@ -6,7 +6,10 @@ use super::*;
 fn a_fresh_fork_has_no_changes() {
     let fixture = Fixture::sample();
     assert!(fixture.status().is_empty());
-    assert!(matches!(fixture.commit("m"), Err(ChangeError::NothingToCommit)));
+    assert!(matches!(
+        fixture.commit("m"),
+        Err(ChangeError::NothingToCommit)
+    ));
 }
 
 #[test]
@@ -73,9 +76,12 @@ fn a_moved_base_directory_is_its_files_elsewhere() {
     assert_eq!(raw(&changes), fixture.checkout().staged(&changes.head_tree));
     let outcome = fixture.commit("move").unwrap();
     assert_eq!(
-        fixture
-            .repository
-            .git(&["ls-tree", "-r", "--name-only", &outcome.commit_id.to_string()]),
+        fixture.repository.git(&[
+            "ls-tree",
+            "-r",
+            "--name-only",
+            &outcome.commit_id.to_string()
+        ]),
         ".gitignore\na.txt\nelsewhere/b.txt\nelsewhere/sub/c.txt\nignored.log\nlink\nrun.sh"
     );
     assert!(fixture.status().is_empty());
@@ -92,9 +98,10 @@ fn a_file_and_a_directory_change_places() {
     let changes = fixture.changes();
     assert_eq!(raw(&changes), fixture.checkout().staged(&changes.head_tree));
     let outcome = fixture.commit("swap").unwrap();
-    let listed = fixture
-        .repository
-        .git(&["ls-tree", "-r", "--name-only", &outcome.tree_id.to_string()]);
+    let listed =
+        fixture
+            .repository
+            .git(&["ls-tree", "-r", "--name-only", &outcome.tree_id.to_string()]);
     assert_eq!(
         listed,
         ".gitignore\na.txt/dir/b.txt\na.txt/dir/sub/c.txt\na.txt/inner\ndir\nignored.log\nlink\nrun.sh"
@@ -122,7 +129,10 @@ fn ignore_rules_are_those_of_the_view() {
     assert_eq!(fixture.status(), ["A dir/y.tmp"]);
     fixture.write(".gitignore", "# nothing\n");
     fixture.write("dir/.gitignore", "*.tmp\n");
-    assert_eq!(fixture.status(), ["M .gitignore", "A dir/.gitignore", "A x.log"]);
+    assert_eq!(
+        fixture.status(),
+        ["M .gitignore", "A dir/.gitignore", "A x.log"]
+    );
     let exclude = fixture.git().common_dir().join("info/exclude");
     fs::create_dir_all(exclude.parent().unwrap()).unwrap();
     fs::write(exclude, "x.*\n").unwrap();
@@ -159,15 +169,20 @@ fn what_was_taken_out_of_the_index_is_deleted_if_it_is_ignored() {
     fixture.write("ignored.log", "changed\n");
     assert_eq!(fixture.status(), ["D ignored.log"]);
     let outcome = fixture.commit("let go").unwrap();
-    let listed = fixture
-        .repository
-        .git(&["ls-tree", "-r", "--name-only", &outcome.tree_id.to_string()]);
+    let listed =
+        fixture
+            .repository
+            .git(&["ls-tree", "-r", "--name-only", &outcome.tree_id.to_string()]);
     assert!(
         !listed.contains("ignored.log") && listed.contains("dir/b.txt"),
         "{listed}"
     );
     assert!(fixture.status().is_empty());
-    let kept = fixture.fork.workspace.read_path(&path("ignored.log")).unwrap();
+    let kept = fixture
+        .fork
+        .workspace
+        .read_path(&path("ignored.log"))
+        .unwrap();
     assert_eq!(kept, b"changed\n", "the file itself stays");
 }
 
@@ -189,9 +204,13 @@ fn submodules_stay_while_a_directory_stands_in_their_place() {
     fixture.write("three", "a file\n");
     assert_eq!(fixture.status(), ["D sub/two", "T three"]);
     let outcome = fixture.commit("less").unwrap();
-    let listed = fixture
-        .repository
-        .git(&["ls-tree", "-r", &outcome.tree_id.to_string(), "sub", "three"]);
+    let listed = fixture.repository.git(&[
+        "ls-tree",
+        "-r",
+        &outcome.tree_id.to_string(),
+        "sub",
+        "three",
+    ]);
     let kinds: Vec<&str> = listed.lines().map(|line| &line[..6]).collect();
     assert_eq!(kinds, ["160000", "100644"]);
     assert!(fixture.status().is_empty());
@@ -208,7 +227,10 @@ fn without_file_mode_executable_bits_are_no_change() {
     fixture.chmod("tool", 0o755).unwrap();
     let changes = fixture.changes();
     assert_eq!(changes.changes.len(), 1);
-    assert_eq!(changes.changes[0].new.as_ref().unwrap().kind, TreeEntryKind::File);
+    assert_eq!(
+        changes.changes[0].new.as_ref().unwrap().kind,
+        TreeEntryKind::File
+    );
 }
 
 #[test]
@@ -259,8 +281,13 @@ fn attributes_are_those_of_the_view() {
     let expected = fixture.checkout();
     expected.git(&["add", "-A"]);
     let outcome = fixture.commit("attributes").unwrap();
-    assert_eq!(outcome.tree_id.to_string(), expected.git(&["write-tree"]).trim());
-    let stored = fixture.repository.git_bytes(&["show", "tine/demo:a.txt"], b"");
+    assert_eq!(
+        outcome.tree_id.to_string(),
+        expected.git(&["write-tree"]).trim()
+    );
+    let stored = fixture
+        .repository
+        .git_bytes(&["show", "tine/demo:a.txt"], b"");
     assert_eq!(stored, b"one\ntwo\n");
     // HEAD has them now, and the fork's base never will.
     fixture.write("a.txt", "three\r\n");
@@ -277,21 +304,33 @@ fn status_follows_head_wherever_it_goes() {
     let first = fixture.head().unwrap();
     let second = fixture.commit("second").unwrap().commit_id;
     let git_dir = format!("--git-dir={}", fixture.fork.worktree.git_dir().display());
-    fixture
-        .repository
-        .git(&[&git_dir, "update-ref", "--no-deref", "HEAD", &first.to_string()]);
+    fixture.repository.git(&[
+        &git_dir,
+        "update-ref",
+        "--no-deref",
+        "HEAD",
+        &first.to_string(),
+    ]);
     assert_eq!(fixture.status(), ["M a.txt", "A new"], "a soft reset");
-    fixture
-        .repository
-        .git(&[&git_dir, "update-ref", "--no-deref", "HEAD", &second.to_string()]);
+    fixture.repository.git(&[
+        &git_dir,
+        "update-ref",
+        "--no-deref",
+        "HEAD",
+        &second.to_string(),
+    ]);
     assert!(fixture.status().is_empty());
     // HEAD goes where the view never was.
     fixture.repository.write("elsewhere", "y\n");
     fs::remove_file(fixture.repository.dir().join("dir/b.txt")).unwrap();
     let third = fixture.repository.commit("third");
-    fixture
-        .repository
-        .git(&[&git_dir, "update-ref", "--no-deref", "HEAD", &third.to_string()]);
+    fixture.repository.git(&[
+        &git_dir,
+        "update-ref",
+        "--no-deref",
+        "HEAD",
+        &third.to_string(),
+    ]);
     assert_eq!(
         fixture.status(),
         ["M a.txt", "A dir/b.txt", "D elsewhere", "A new"]
@@ -372,8 +411,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever was done, the changeset is what `git add -A` stages in a checkout with the same content, and the commit
-    /// has the tree that git would have written.
+    /// Whatever was done, the changeset is what `git add -A` stages in a checkout with the same
+    /// content, and the commit has the tree that git would have written.
     #[test]
     fn changes_are_what_git_add_would_take(steps in prop::collection::vec(any_step(), 1..20)) {
         let fixture = Fixture::sample();

@@ -86,11 +86,16 @@ fn the_index_after_a_commit_knows_the_files_as_they_are() {
     let git_dir = format!("--git-dir={}", fixture.fork.worktree.git_dir().display());
     for at in ["a.txt", "moved/b.txt", "run.sh"] {
         let attr = fixture.fork.workspace.resolve(&path(at)).unwrap();
-        let listed = fixture.repository.git(&[&git_dir, "ls-files", "--debug", at]);
+        let listed = fixture
+            .repository
+            .git(&[&git_dir, "ls-files", "--debug", at]);
         let expected = format!("mtime: {}:{}", attr.mtime.secs, attr.mtime.nanos);
         assert!(listed.contains(&expected), "{at}: {expected} in {listed}");
         let low = attr.ino.0 as u32;
-        assert!(listed.contains(&format!("ino: {low}")), "{at}: {low} in {listed}");
+        assert!(
+            listed.contains(&format!("ino: {low}")),
+            "{at}: {low} in {listed}"
+        );
     }
 }
 
@@ -108,8 +113,17 @@ fn committed_contents_leave_the_layer_unnoticed() {
     let workspace = &fixture.fork.workspace;
     assert_eq!(workspace.read_path(&path("big")).unwrap(), text.as_bytes());
     let after = workspace.resolve(&path("big")).unwrap();
-    assert_eq!(Attr { blocks: 0, ..after }, Attr { blocks: 0, ..before });
-    assert_eq!(workspace.read_path(&path("junk.log")).unwrap(), b"ignored\n");
+    assert_eq!(
+        Attr { blocks: 0, ..after },
+        Attr {
+            blocks: 0,
+            ..before
+        }
+    );
+    assert_eq!(
+        workspace.read_path(&path("junk.log")).unwrap(),
+        b"ignored\n"
+    );
 }
 
 #[test]
@@ -117,7 +131,10 @@ fn commits_are_refused_with_nothing_changed() {
     let fixture = Fixture::sample();
     fixture.write("a.txt", "other\n");
     let head = fixture.head();
-    assert!(matches!(fixture.commit(" \n"), Err(ChangeError::EmptyMessage)));
+    assert!(matches!(
+        fixture.commit(" \n"),
+        Err(ChangeError::EmptyMessage)
+    ));
     let merge_head = fixture.fork.worktree.git_dir().join("MERGE_HEAD");
     fs::write(&merge_head, format!("{}\n", head.unwrap())).unwrap();
     assert!(matches!(
@@ -233,7 +250,15 @@ fn what_a_layer_adopted_survives_a_reset_and_git_gc() {
 fn prune(fixture: &Fixture, id: ObjectId) {
     let hex = id.to_string();
     let (dir, file) = hex.split_at(2);
-    fs::remove_file(fixture.git().common_dir().join("objects").join(dir).join(file)).unwrap();
+    fs::remove_file(
+        fixture
+            .git()
+            .common_dir()
+            .join("objects")
+            .join(dir)
+            .join(file),
+    )
+    .unwrap();
 }
 
 #[test]
@@ -279,7 +304,8 @@ fn contents_stay_in_the_layer_and_objects_in_memory_until_a_gc_has_ended() {
 
 /// Keeps what is uncommitted as `tine delete --force` does; the number of the entry and the commit.
 fn keep_uncommitted(fixture: &Fixture) -> Option<(u64, ObjectId)> {
-    let kept = recovery::commit_uncommitted(fixture.git(), &demo(), &fixture.fork, None).unwrap()?;
+    let kept =
+        recovery::commit_uncommitted(fixture.git(), &demo(), &fixture.fork, None).unwrap()?;
     let entry = RecoverEntry {
         head: fixture.head().map(|id| id.to_string()),
         uncommitted: Some(kept.to_string()),
@@ -303,19 +329,29 @@ fn what_was_uncommitted_comes_back_as_the_same_commit_after_gc() {
     assert_eq!(fixture.head(), head, "HEAD stays");
     assert_eq!(git(&["log", "--all", "--format=%H %s"]), log_before);
     assert_eq!(
-        git(&["for-each-ref", "--format=%(objecttype)", "refs/tine/+recover"]),
+        git(&[
+            "for-each-ref",
+            "--format=%(objecttype)",
+            "refs/tine/+recover"
+        ]),
         "tree"
     );
 
     git(&["reflog", "expire", "--expire=all", "--all"]);
     git(&["gc", "-q", "--prune=now"]);
     let repository = Repository::discover(fixture.repository.dir()).unwrap();
-    assert!(!repository.has_object(commit_id), "it is kept as a blob alone");
+    assert!(
+        !repository.has_object(commit_id),
+        "it is kept as a blob alone"
+    );
     let found = recovery::find(&repository, id).unwrap();
     recovery::write_again(&repository, &found).unwrap();
     assert_eq!(git(&["show", &format!("{commit_id}:a.txt")]), "unfinished");
     assert_eq!(git(&["show", &format!("{commit_id}:new")]), "x");
-    assert_eq!(Some(fixture.repository.id_of(&format!("{commit_id}^"))), head);
+    assert_eq!(
+        Some(fixture.repository.id_of(&format!("{commit_id}^"))),
+        head
+    );
     git(&["fsck", "--strict"]);
 
     let (second, _) = keep_uncommitted(&fixture).unwrap();
@@ -364,7 +400,10 @@ fn an_entry_takes_in_what_it_stands_on_before_that_is_lost() {
 
     git(&["reset", "-q", "--hard", "HEAD^"]);
     recovery::tend(&fixture.store, fixture.git(), 0).unwrap();
-    assert_eq!(stands_on(id), [fixture.repository.id_of("HEAD").to_string()]);
+    assert_eq!(
+        stands_on(id),
+        [fixture.repository.id_of("HEAD").to_string()]
+    );
     git(&["reflog", "expire", "--expire=all", "--all"]);
     git(&["gc", "-q", "--prune=now"]);
     let repository = Repository::discover(fixture.repository.dir()).unwrap();
@@ -389,7 +428,9 @@ fn what_changes_while_it_is_read_is_never_committed_torn() {
                 workspace
                     .write_path(ME, &path("busy"), content.as_bytes())
                     .unwrap();
-                workspace.write_path(ME, &path("came"), b"and goes").unwrap();
+                workspace
+                    .write_path(ME, &path("came"), b"and goes")
+                    .unwrap();
                 workspace.remove_path(ME, &path("came")).unwrap();
             }
         });
@@ -413,7 +454,11 @@ fn what_changes_while_it_is_read_is_never_committed_torn() {
     {
         let content = fixture.repository.git(&["show", &format!("{commit}:busy")]);
         assert_eq!(content.len(), 50_000, "{commit}");
-        assert_eq!(content.trim_start_matches(&content[..1]), "", "{commit} is torn");
+        assert_eq!(
+            content.trim_start_matches(&content[..1]),
+            "",
+            "{commit} is torn"
+        );
     }
     assert!(fixture.status().is_empty());
     assert_eq!(

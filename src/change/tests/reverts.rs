@@ -6,7 +6,8 @@ use super::*;
 use crate::revert::{RevertOptions, RevertOutcome, RevertTo, revert};
 use crate::snapshots::snapshot_tree;
 use tine_workspace::{
-    By, Changed, Direction, OperationError, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord,
+    By, Changed, Direction, OperationError, OperationKind, SnapshotOptions, SnapshotReason,
+    SnapshotRecord,
 };
 
 const FORCE: RevertOptions = RevertOptions {
@@ -97,7 +98,9 @@ impl Fixture {
 
     fn snapshot(&self) -> SnapshotRecord {
         let options = SnapshotOptions::because(SnapshotReason::Asked);
-        self.store.take_snapshot(&demo(), &self.fork, &options).unwrap()
+        self.store
+            .take_snapshot(&demo(), &self.fork, &options)
+            .unwrap()
     }
 
     fn tree_of(&self, snapshot: &SnapshotRecord) -> ObjectId {
@@ -169,7 +172,14 @@ fn what_changed_goes_back_and_the_rest_stays() {
 #[test]
 fn base_files_come_back_under_their_numbers_with_the_time_of_now() {
     let fixture = Fixture::sample();
-    let numbers = ["a.txt", "dir", "dir/b.txt", "dir/sub", "dir/sub/c.txt", "link"];
+    let numbers = [
+        "a.txt",
+        "dir",
+        "dir/b.txt",
+        "dir/sub",
+        "dir/sub/c.txt",
+        "link",
+    ];
     let before: Vec<Ino> = numbers.iter().map(|at| fixture.ino(at)).collect();
     let base_time = fixture.fork.workspace.base_attrs().time;
     fixture.write("a.txt", "other\n");
@@ -181,7 +191,10 @@ fn base_files_come_back_under_their_numbers_with_the_time_of_now() {
     fixture.revert(&["."]);
     let after: Vec<Ino> = numbers.iter().map(|at| fixture.ino(at)).collect();
     assert_eq!(after[1..], before[1..]);
-    assert_ne!(after[0], before[0], "the one that was changed is in the attic");
+    assert_ne!(
+        after[0], before[0],
+        "the one that was changed is in the attic"
+    );
     for at in numbers {
         let attr = fixture.fork.workspace.resolve(&path(at)).unwrap();
         assert!(
@@ -210,7 +223,10 @@ fn who_has_a_file_open_keeps_what_he_has() {
     fixture.write("a.txt", "other\n");
     fixture.revert(&["a.txt"]);
     assert_ne!(fixture.ino("a.txt"), open);
-    assert_eq!(fixture.fork.workspace.read(open, 0, 100).unwrap(), b"other\n");
+    assert_eq!(
+        fixture.fork.workspace.read(open, 0, 100).unwrap(),
+        b"other\n"
+    );
     assert_eq!(fixture.read("a.txt"), "alpha\n");
     fixture.check_links();
 }
@@ -330,7 +346,9 @@ fn what_is_in_no_changeset_is_not_lost() {
     fixture.write("a.txt/hidden.log", "y\n");
     refused(&["."], "a.txt");
     assert!(fixture.is_there("a.txt/seen"));
-    fixture.revert_with(fixture.base_tree(), &["."], FORCE).unwrap();
+    fixture
+        .revert_with(fixture.base_tree(), &["."], FORCE)
+        .unwrap();
     assert_eq!(fixture.read("a.txt"), "alpha\n");
     fixture.check_links();
 
@@ -380,7 +398,9 @@ fn paths_that_are_nowhere_are_refused() {
     for at in ["nothing", "dir/nothing", "a.txt/beneath"] {
         let refused = fixture.revert_with(fixture.base_tree(), &["a.txt", at], FORCE);
         match refused {
-            Err(ChangeError::Operation(OperationError::NotFound(missing))) => assert_eq!(missing, path(at)),
+            Err(ChangeError::Operation(OperationError::NotFound(missing))) => {
+                assert_eq!(missing, path(at))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -399,7 +419,9 @@ fn a_dry_run_changes_nothing_and_says_the_same() {
         dry_run: true,
         ..RevertOptions::default()
     };
-    let planned = fixture.revert_with(fixture.base_tree(), &["."], options).unwrap();
+    let planned = fixture
+        .revert_with(fixture.base_tree(), &["."], options)
+        .unwrap();
     assert_eq!(fixture.view_tree(), before);
     assert_eq!(lines(&planned.changes), fixture.revert(&["."]));
 }
@@ -496,11 +518,19 @@ fn a_snapshots_tree_is_that_of_its_time_and_is_kept_with_it() {
         .revert_with(then, &["a.txt"], RevertOptions::default())
         .unwrap();
     assert_eq!(fixture.read("a.txt"), "then\n");
-    fixture.store.remove_snapshot(&demo(), &snapshot.name).unwrap();
+    fixture
+        .store
+        .remove_snapshot(&demo(), &snapshot.name)
+        .unwrap();
     fixture.repository.git(&["gc", "-q", "--prune=now"]);
     assert_eq!(fixture.read("a.txt"), "then\n", "the layer's own");
     assert_eq!(fixture.store.snapshots(&demo()).unwrap(), []);
-    assert!(!fixture.refs().keys().any(|label| label.starts_with("snapshot-")));
+    assert!(
+        !fixture
+            .refs()
+            .keys()
+            .any(|label| label.starts_with("snapshot-"))
+    );
 }
 
 #[derive(Debug, Clone)]
@@ -572,7 +602,9 @@ fn take(fixture: &Fixture, steps: &[Step]) {
                     .map(drop)
             }),
             Step::Rename(from, to) => fixture.rename(from, to),
-            Step::Chmod(at, executable) => fixture.chmod(at, if executable { 0o755 } else { 0o644 }),
+            Step::Chmod(at, executable) => {
+                fixture.chmod(at, if executable { 0o755 } else { 0o644 })
+            }
             Step::Forget => {
                 fixture.forget_all();
                 Ok(())
@@ -601,8 +633,8 @@ fn is_told(changed: &Changed, path: &RepoPath) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever was done, what a comparison with any point shows is what a revert to it changes, and then the view is as
-    /// it was at that point; and back again. git is told of all of it.
+    /// Whatever was done, what a comparison with any point shows is what a revert to it changes,
+    /// and then the view is as it was at that point; and back again. git is told of all of it.
     #[test]
     fn a_revert_of_everything_makes_the_view_what_the_point_is(
         first in any_steps(),

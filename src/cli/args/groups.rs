@@ -1,4 +1,5 @@
-//! The commands in `tine --help`, by what somebody wants to do: clap lists all of them under one heading.
+//! The commands in `tine --help`, by what somebody wants to do: clap lists all of them under one
+//! heading.
 
 use std::fmt::Write as _;
 
@@ -75,7 +76,10 @@ pub(super) fn help_template(command: &clap::Command) -> StyledStr {
         // Writing into a string cannot fail.
         let _ = writeln!(text, "{header}{heading}:{header:#}");
         for name in *names {
-            let about = match command.find_subcommand(name).and_then(clap::Command::get_about) {
+            let about = match command
+                .find_subcommand(name)
+                .and_then(clap::Command::get_about)
+            {
                 Some(about) => about.to_string(),
                 None => "Explain tine, or one command".to_owned(),
             };
@@ -83,6 +87,9 @@ pub(super) fn help_template(command: &clap::Command) -> StyledStr {
         }
         text.push('\n');
     }
-    let _ = write!(text, "{header}Options:{header:#}\n{{options}}{{after-help}}");
+    let _ = write!(
+        text,
+        "{header}Options:{header:#}\n{{options}}{{after-help}}"
+    );
     StyledStr::from(text)
 }

@@ -21,7 +21,10 @@ fn refused(line: &str) -> (String, String) {
     let failure = usage::explain(&error, &words(line));
     assert_eq!(failure.code, ErrorCode::Usage, "{line}");
     assert_eq!(failure.exit.code(), 2, "{line}");
-    (failure.message, failure.hint.expect("every refusal has a hint"))
+    (
+        failure.message,
+        failure.hint.expect("every refusal has a hint"),
+    )
 }
 
 /// Calls `check` with every command and its full name.
@@ -38,7 +41,9 @@ fn walk(command: &clap::Command, name: &str, check: &mut dyn FnMut(&clap::Comman
 
 #[test]
 fn every_command_stands_in_one_group_of_the_help() {
-    let grouped = groups::GROUPS.iter().flat_map(|(_, names)| names.iter().copied());
+    let grouped = groups::GROUPS
+        .iter()
+        .flat_map(|(_, names)| names.iter().copied());
     let mut grouped: Vec<&str> = grouped.filter(|name| *name != "help").collect();
     grouped.sort_unstable();
     let command = command();
@@ -70,7 +75,10 @@ fn every_command_has_an_imperative_first_line_and_an_example_that_parses() {
             .unwrap_or_else(|| panic!("{name} has no help"))
             .to_string();
         let first = about.split(' ').next().unwrap_or_default();
-        assert!(!about.ends_with('.') && !about.contains('\n'), "{name}: {about}");
+        assert!(
+            !about.ends_with('.') && !about.contains('\n'),
+            "{name}: {about}"
+        );
         assert!(
             first.starts_with(char::is_uppercase) && !first.ends_with('s'),
             "{name}: {about}"
@@ -88,7 +96,10 @@ fn every_command_has_an_imperative_first_line_and_an_example_that_parses() {
                 continue;
             };
             // What follows two spaces is a remark, what follows a pipe or an arrow is the shell's.
-            let line = example[start..].split(['|', '>', '<']).next().unwrap_or_default();
+            let line = example[start..]
+                .split(['|', '>', '<'])
+                .next()
+                .unwrap_or_default();
             let line = line.split("   ").next().unwrap_or_default();
             let line = line.split(")\"").next().unwrap_or_default();
             let words = shell_words(line);
@@ -138,7 +149,9 @@ fn every_command_takes_the_global_flags_after_its_name() {
         "log",
         "commit -m x",
     ] {
-        let cli = parsed(&format!("{line} --json -C /tmp --color=never -vv -q --no-pager"));
+        let cli = parsed(&format!(
+            "{line} --json -C /tmp --color=never -vv -q --no-pager"
+        ));
         assert!(cli.global.json, "{line}");
         assert!(cli.global.quiet && cli.global.no_pager, "{line}");
         assert_eq!(cli.global.dirs, [PathBuf::from("/tmp")], "{line}");
@@ -316,7 +329,10 @@ fn flags_of_new_need_new_on_exec() {
 #[test]
 fn colour_is_known_before_parsing() {
     assert_eq!(usage::color_of(&words("list --color=never")), Color::Never);
-    assert_eq!(usage::color_of(&words("--color always list")), Color::Always);
+    assert_eq!(
+        usage::color_of(&words("--color always list")),
+        Color::Always
+    );
     assert_eq!(
         usage::color_of(&words("exec x -- ls --color=always")),
         Color::Auto

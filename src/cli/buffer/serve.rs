@@ -1,8 +1,9 @@
 //! `tine buffer serve`: an editor's connection, as JSON lines on standard input and output.
 //!
-//! What comes in is asked over one connection, whose end closes the buffers; another one waits for what the editor is to be told.
-//! Where the daemon ends, the next thing that the editor says starts another one; one that somebody else started is found, too.
-//! Then the editor is told that it is attached anew, and opens its buffers again.
+//! What comes in is asked over one connection, whose end closes the buffers; another one waits for
+//! what the editor is to be told. Where the daemon ends, the next thing that the editor says starts
+//! another one; one that somebody else started is found, too. Then the editor is told that it is
+//! attached anew, and opens its buffers again.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -35,8 +36,14 @@ const MAX_LINE_BYTES: usize = 12 << 20;
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line<'a> {
-    Answer { id: &'a Value, ok: &'a BufferAnswer },
-    Failure { id: &'a Value, error: FailureBody<'a> },
+    Answer {
+        id: &'a Value,
+        ok: &'a BufferAnswer,
+    },
+    Failure {
+        id: &'a Value,
+        error: FailureBody<'a>,
+    },
     Event(&'a BufferEvent),
     Own(OwnEvent),
 }
@@ -87,7 +94,8 @@ pub fn run(context: &Context) -> Result<Exit, Failure> {
         .spawn(move || tell_events(&telling))
         .map_err(|error| Failure::io("start a thread for", Path::new("events"), &error))?;
     for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(|error| Failure::io("read", Path::new("standard input"), &error))?;
+        let line =
+            line.map_err(|error| Failure::io("read", Path::new("standard input"), &error))?;
         if line.trim().is_empty() {
             continue;
         }
@@ -162,8 +170,8 @@ enum Start {
 }
 
 impl State {
-    /// Lets a buffer that is opened again begin with a version that none of its earlier openings had: the editor may still have an
-    /// event of one to read, and would take it for one of this.
+    /// Lets a buffer that is opened again begin with a version that none of its earlier openings
+    /// had: the editor may still have an event of one to read, and would take it for one of this.
     fn number(&mut self, request: &mut BufferRequest) {
         let path = match request {
             BufferRequest::Open { path, after, .. } => {

@@ -8,8 +8,9 @@ use crate::ops::{AwaitHandoffs, DeleteHandoff, ListHandoffs, ShowHandoff};
 
 /// Hand finished work over as a file that outlives its fork
 ///
-/// The commits of a fork, from where it began to its HEAD, become a mailbox of patches with a number. It stays when the fork, its
-/// branch or the daemon go, until it is deleted. `git am --keep --empty=keep` takes the file anywhere, without tine.
+/// The commits of a fork, from where it began to its HEAD, become a mailbox of patches with a
+/// number. It stays when the fork, its branch or the daemon go, until it is deleted.
+/// `git am --keep --empty=keep` takes the file anywhere, without tine.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -40,8 +41,9 @@ pub enum Action {
 
 /// Apply a handoff to a fork or branch
 ///
-/// As `git am --3way` does, all or nothing: authors, dates and messages stay. Patches that are there already are left out. Conflicts
-/// change nothing: they are listed with the commit that they are in, and the exit code is 3.
+/// As `git am --3way` does, all or nothing: authors, dates and messages stay. Patches that are
+/// there already are left out. Conflicts change nothing: they are listed with the commit that they
+/// are in, and the exit code is 3.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -79,9 +81,10 @@ pub struct Apply {
 
 /// Hand over what a fork has committed
 ///
-/// The same commits are handed over once: asked again, the same handoff is told. One that failed is tried again. Where nothing
-/// was committed the handoff is skipped, and the exit code is 7; where it failed it is 1. Merges are left out, as `git
-/// format-patch` does: what they bring besides their parents is in no patch.
+/// The same commits are handed over once: asked again, the same handoff is told. One that failed is
+/// tried again. Where nothing was committed the handoff is skipped, and the exit code is 7; where
+/// it failed it is 1. Merges are left out, as `git format-patch` does: what they bring besides
+/// their parents is in no patch.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

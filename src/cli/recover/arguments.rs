@@ -6,15 +6,18 @@ use crate::ops::{ListRecover, Purge, ShowRecover};
 
 /// Bring back what was deleted or discarded
 ///
-/// Without an ID it lists everything that a command dropped: forks deleted with uncommitted changes or snapshots, branches,
-/// snapshots and handoffs that were deleted, seats of rounds; when, by which command, how large it is, and the command that
-/// brings it back. Below that stands what other commands bring back.
+/// Without an ID it lists everything that a command dropped: forks deleted with uncommitted changes
+/// or snapshots, branches, snapshots and handoffs that were deleted, seats of rounds; when, by
+/// which command, how large it is, and the command that brings it back. Below that stands what
+/// other commands bring back.
 ///
-/// With an ID it brings that back: a fork or snapshot as a fork (its path is printed), anything else as a branch. Commits come
-/// back under their own ids, and what was uncommitted is uncommitted again. The entry stays until it is purged or expires.
+/// With an ID it brings that back: a fork or snapshot as a fork (its path is printed), anything
+/// else as a branch. Commits come back under their own ids, and what was uncommitted is uncommitted
+/// again. The entry stays until it is purged or expires.
 ///
-/// An entry expires after 90 days (git's setting tine.recoverAge: 12h, 30d, never), and the oldest go when all take more than
-/// 10 GiB (tine.recoverSize: 500m, unlimited); size lets go of none that is younger than a day.
+/// An entry expires after 90 days (git's setting tine.recoverAge: 12h, 30d, never), and the oldest
+/// go when all take more than 10 GiB (tine.recoverSize: 500m, unlimited); size lets go of none that
+/// is younger than a day.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_long_help = "\

@@ -10,8 +10,9 @@ use crate::workspace::ForkName;
 
 /// Have several agents work in rounds, and keep the books
 ///
-/// In each round every agent gets a fresh fork, sees what the others have finished, and in the end one result is presented. All of it
-/// is plain forks and branches, whose names are random: nothing in them tells an agent, a round or a session (docs/rounds.md).
+/// In each round every agent gets a fresh fork, sees what the others have finished, and in the end
+/// one result is presented. All of it is plain forks and branches, whose names are random: nothing
+/// in them tells an agent, a round or a session (docs/rounds.md).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -26,8 +27,8 @@ pub struct Round {
     #[arg(long, global = true, value_name = "NAME", default_value = "default")]
     pub session: ForkName,
 
-    /// The session of a directory that is in no git repository: one of tine's own is made for it, and `finish` brings the
-    /// result back
+    /// The session of a directory that is in no git repository: one of tine's own is made for it,
+    /// and `finish` brings the result back
     #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub no_git: Option<PathBuf>,
 
@@ -51,8 +52,8 @@ pub enum Action {
 
 /// Show the books, or what one agent may know
 ///
-/// With --for: the agent's own branch, and what the others have finished last under their labels. Neither names of agents are in it
-/// nor the reader's own label.
+/// With --for: the agent's own branch, and what the others have finished last under their labels.
+/// Neither names of agents are in it nor the reader's own label.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -90,8 +91,8 @@ pub struct Diff {
 
 /// Merge the work of several agents, one after another
 ///
-/// As `tine merge` does it. With a resolver and --auto-commit it goes on with the next agent when the conflicts of one are resolved.
-/// Agents must have finished the round.
+/// As `tine merge` does it. With a resolver and --auto-commit it goes on with the next agent when
+/// the conflicts of one are resolved. Agents must have finished the round.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -28,7 +28,8 @@ pub fn merge(verb: &Merge, round: &Rounds<'_>) -> Result<Exit, Failure> {
     let mut connection = round.connect()?;
     let results = round.results(&mut connection, &verb.agents, true)?;
     let points: Vec<&str> = results.iter().map(|result| result.point.as_str()).collect();
-    // A review is of one source: with a resolver each is merged by itself, and the next one after it.
+    // A review is of one source: with a resolver each is merged by itself, and the next one after
+    // it.
     let steps: Vec<&[&str]> = match verb.resolving.resolver.is_some() {
         true => points.chunks(1).collect(),
         false => vec![&points],
@@ -58,7 +59,10 @@ pub fn merge(verb: &Merge, round: &Rounds<'_>) -> Result<Exit, Failure> {
             }
         }
     }
-    let left = results.iter().skip(done).map(|result| result.agent.to_string());
+    let left = results
+        .iter()
+        .skip(done)
+        .map(|result| result.agent.to_string());
     tell(context, &merges, left.collect())?;
     Ok(exit)
 }
@@ -86,11 +90,20 @@ fn resolved(
         output: HookOutput::Shown,
         no_verify: false,
     };
-    match client::review::commit(context, connection, review, None, false, verb.allow_revert, hooks)? {
+    match client::review::commit(
+        context,
+        connection,
+        review,
+        None,
+        false,
+        verb.allow_revert,
+        hooks,
+    )? {
         ReviewOutcome::Merge(merged) => Ok(Some(*merged)),
-        ReviewOutcome::Sequenced(_) => {
-            Err(Failure::new(ErrorCode::Internal, "a merge became something else"))
-        }
+        ReviewOutcome::Sequenced(_) => Err(Failure::new(
+            ErrorCode::Internal,
+            "a merge became something else",
+        )),
     }
 }
 

@@ -1,5 +1,6 @@
-//! The repository that tine keeps for a directory without git: where it is, and when it comes and goes. It lies beneath
-//! `$XDG_DATA_HOME/tine/directories/`, under a name made of the directory's path, and its forks beside it.
+//! The repository that tine keeps for a directory without git: where it is, and when it comes and
+//! goes. It lies beneath `$XDG_DATA_HOME/tine/directories/`, under a name made of the directory's
+//! path, and its forks beside it.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -70,19 +71,28 @@ fn home(directory: &Path) -> Result<PathBuf, Failure> {
         .filter(|dir| dir.is_absolute())
         .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".local/share")))
         .ok_or_else(|| {
-            Failure::new(ErrorCode::Usage, "no place for tine's own repositories is known")
-                .hint("set HOME or XDG_DATA_HOME")
+            Failure::new(
+                ErrorCode::Usage,
+                "no place for tine's own repositories is known",
+            )
+            .hint("set HOME or XDG_DATA_HOME")
         })?;
     let mut hash = program::command(Path::new("/"));
     let path = directory.as_os_str().as_bytes();
     let id = program::run(hash.args(["hash-object", "--stdin"]), path)?;
     let id = String::from_utf8_lossy(&id);
-    Ok(data.join("tine/directories").join(id.get(..16).unwrap_or("0")))
+    Ok(data
+        .join("tine/directories")
+        .join(id.get(..16).unwrap_or("0")))
 }
 
 impl Place {
     /// Takes the directory's files in where no session of that name works on them yet.
-    pub fn take_in_unless_begun(&self, connection: &mut Client, session: &ForkName) -> Result<(), Failure> {
+    pub fn take_in_unless_begun(
+        &self,
+        connection: &mut Client,
+        session: &ForkName,
+    ) -> Result<(), Failure> {
         let request = ops::ShowRound {
             session: session.clone(),
         };
@@ -96,7 +106,8 @@ impl Place {
         }
     }
 
-    /// Removes all of it where no session, fork, archive or entry of `tine recover` is left; whether that was done.
+    /// Removes all of it where no session, fork, archive or entry of `tine recover` is left;
+    /// whether that was done.
     pub fn remove_if_unused(&self, mut connection: Client) -> Result<bool, Failure> {
         let store = Store::dir_of(&self.repository);
         let rounds = round::session_dir(&store, &ForkName::parse("x")?);

@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::change::round::SeatState;
 use crate::cli::output::{Cell, Output, Tone};
 use crate::ops::protocol::{
-    AttemptCounted, ReaderShown, RoundCompared, RoundFinished, RoundsCleaned, SeatShown, SessionShown,
-    WorkShown,
+    AttemptCounted, ReaderShown, RoundCompared, RoundFinished, RoundsCleaned, SeatShown,
+    SessionShown, WorkShown,
 };
 use crate::path::shell::shell_word;
 use crate::render::text::{counted, one_line, quoted, short_id};
@@ -106,8 +106,14 @@ pub fn told_reader(shown: &ReaderShown, output: &Output) -> String {
         ]);
     }
     for other in &shown.others {
-        let name = other.branch.clone().unwrap_or_else(|| other.fork.to_string());
-        let archive = other.archive.as_ref().map(|path| path.display().to_string());
+        let name = other
+            .branch
+            .clone()
+            .unwrap_or_else(|| other.fork.to_string());
+        let archive = other
+            .archive
+            .as_ref()
+            .map(|path| path.display().to_string());
         rows.push(vec![
             Cell::new(other.label.as_str()).toned(output, Tone::Name),
             Cell::new(name),
@@ -135,7 +141,9 @@ pub fn told_prompt(shown: &ReaderShown) -> String {
         ));
     }
     if let Some(branch) = &shown.previous_branch {
-        text.push_str(&format!("What you did in the round before is on {branch}.\n"));
+        text.push_str(&format!(
+            "What you did in the round before is on {branch}.\n"
+        ));
     }
     text.push_str(&format!(
         "Notes and experiments go into {}/, which git does not see.\n",
@@ -231,7 +239,11 @@ pub fn told_comparison(compared: &RoundCompared, output: &Output) -> String {
     let mut rows = vec![heading(&["PAIR", "OVERLAP", "CONFLICTS", ""])];
     for pair in &compared.pairs {
         let conflicts = pair.conflicts.len();
-        let tone = if conflicts == 0 { Tone::Good } else { Tone::Bad };
+        let tone = if conflicts == 0 {
+            Tone::Good
+        } else {
+            Tone::Bad
+        };
         let paths: Vec<String> = pair.conflicts.iter().map(quoted).collect();
         rows.push(vec![
             Cell::new(format!("{} {}", pair.a, pair.b)).toned(output, Tone::Name),
@@ -263,7 +275,10 @@ pub fn told_cleaned(cleaned: &RoundsCleaned, place: Option<&Path>) -> String {
         let name = seat.branch.clone().unwrap_or_else(|| seat.fork.to_string());
         text.push_str(&format!("removed {name} of {}", seat.agent));
         if let (Some(commit), true) = (&seat.commit, seat.unmerged) {
-            text.push_str(&format!(", which was at {} and merged nowhere", short_id(commit)));
+            text.push_str(&format!(
+                ", which was at {} and merged nowhere",
+                short_id(commit)
+            ));
         }
         let ways: Vec<String> = seat
             .recover

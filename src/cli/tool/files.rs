@@ -21,8 +21,8 @@ use crate::tools::TextEdit;
 
 /// Print a file as an agent sees it
 ///
-/// Byte for byte; symlinks are followed within the fork. With --json the content is {"text": …} or, where it is not UTF-8,
-/// {"base64": …}.
+/// Byte for byte; symlinks are followed within the fork. With --json the content is {"text": …} or,
+/// where it is not UTF-8, {"base64": …}.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Example:
@@ -35,7 +35,8 @@ pub struct Read {
 
 /// Write a file: all of it, from standard input or --file
 ///
-/// Directories that are missing are made; a file that is there keeps its mode; a symlink is followed within the fork.
+/// Directories that are missing are made; a file that is there keeps its mode; a symlink is
+/// followed within the fork.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Example:
@@ -52,9 +53,10 @@ pub struct Write {
 
 /// Replace texts in a file: all of the edits, or none
 ///
-/// A text must be in the file exactly once, unless all of them are to be replaced. Edits are made one after another, each in
-/// what the one before it left. Where all lines of the file end in CR LF they go on to. A file of edits holds a JSON array:
-/// [{"old": "a", "new": "b", "replace_all": true}].
+/// A text must be in the file exactly once, unless all of them are to be replaced. Edits are made
+/// one after another, each in what the one before it left. Where all lines of the file end in CR LF
+/// they go on to. A file of edits holds a JSON array: [{"old": "a", "new": "b", "replace_all":
+/// true}].
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -77,7 +79,12 @@ pub struct Edit {
     pub old: Option<String>,
 
     /// What comes in its place
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, requires = "old")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        requires = "old"
+    )]
     pub new: Option<String>,
 
     /// Replace it wherever it is
@@ -104,8 +111,8 @@ pub struct Delete {
 
 /// Move or rename a file or directory; a symlink itself
 ///
-/// It goes into DST where that is a directory. Directories that are missing are made, nothing is replaced. A buffer that is
-/// open for it stays where it is.
+/// It goes into DST where that is a directory. Directories that are missing are made, nothing is
+/// replaced. A buffer that is open for it stays where it is.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Example:
@@ -193,7 +200,11 @@ pub fn write(verb: &Write, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
         return caller.passed_through(answer);
     };
     let done = if created { "made" } else { "wrote" };
-    let line = format!("{done} {} ({size} bytes){}\n", shown(&path), in_buffer(route));
+    let line = format!(
+        "{done} {} ({size} bytes){}\n",
+        shown(&path),
+        in_buffer(route)
+    );
     let told = Shown {
         route,
         path,
@@ -250,11 +261,14 @@ fn edits(verb: &Edit) -> Result<Vec<TextEdit>, Failure> {
             json = std::fs::read(file).map_err(|error| failures::named("read", file, &error))?;
         }
         _ => {
-            std::io::stdin().lock().read_to_end(&mut json).map_err(|error| {
-                Failure::new(ErrorCode::Io, "the edits could not be read")
-                    .cause(error.to_string())
-                    .hint("nothing was changed: try again")
-            })?;
+            std::io::stdin()
+                .lock()
+                .read_to_end(&mut json)
+                .map_err(|error| {
+                    Failure::new(ErrorCode::Io, "the edits could not be read")
+                        .cause(error.to_string())
+                        .hint("nothing was changed: try again")
+                })?;
         }
     }
     serde_json::from_slice(&json).map_err(|error| {

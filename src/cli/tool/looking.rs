@@ -18,7 +18,8 @@ use crate::render::text::{counted, one_line, quoted};
 
 /// List a directory, or with --deep all beneath it
 ///
-/// Sorted by path; a file is listed itself. Symlinks are followed within the fork, and the fork's own .git is left out.
+/// Sorted by path; a file is listed itself. Symlinks are followed within the fork, and the fork's
+/// own .git is left out.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Example:
@@ -35,8 +36,9 @@ pub struct List {
 
 /// Search text files for lines that match a regular expression
 ///
-/// The syntax is ripgrep's. What git ignores is left out unless it is tracked or --ignored is given, and so are binary files
-/// and those of more than 64 MiB, which are named. Where a buffer is open its text is searched.
+/// The syntax is ripgrep's. What git ignores is left out unless it is tracked or --ignored is
+/// given, and so are binary files and those of more than 64 MiB, which are named. Where a buffer is
+/// open its text is searched.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -114,7 +116,10 @@ pub fn search(verb: &Search, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     }
     let answer = caller.call(ToolOperation::Search(SearchRequest {
         pattern: verb.pattern.clone(),
-        path: verb.path.as_ref().map(|path| PathText::from(path.as_bytes())),
+        path: verb
+            .path
+            .as_ref()
+            .map(|path| PathText::from(path.as_bytes())),
         globs: verb.globs.clone(),
         ignore_case: verb.ignore_case,
         ignored: verb.ignored,
@@ -137,11 +142,16 @@ pub fn search(verb: &Search, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     let output = &caller.context.output;
     if !output.is_json() {
         for path in &told.too_large {
-            output.note(&format!("{} is too large, and was not searched", shown(path)));
+            output.note(&format!(
+                "{} is too large, and was not searched",
+                shown(path)
+            ));
         }
         if told.truncated {
             let lines = counted(told.lines.len(), "line");
-            output.note(&format!("there are more than {lines}: `--limit` shows more"));
+            output.note(&format!(
+                "there are more than {lines}: `--limit` shows more"
+            ));
         }
     }
     caller.print(&told, || {

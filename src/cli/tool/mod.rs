@@ -20,9 +20,10 @@ use crate::workspace::ForkName;
 
 /// Do what an agent's file tools do
 ///
-/// Each call goes to an open buffer of an editor at that path, else to the fork, else nowhere: then it says so, and ends with
-/// exit code 7, and whoever called does it alone (docs/tools.md). Paths are from the fork's root, or absolute in its mount or
-/// in the main checkout; none leads out of the fork. What is changed is an operation that `tine undo` takes back.
+/// Each call goes to an open buffer of an editor at that path, else to the fork, else nowhere: then
+/// it says so, and ends with exit code 7, and whoever called does it alone (docs/tools.md). Paths
+/// are from the fork's root, or absolute in its mount or in the main checkout; none leads out of
+/// the fork. What is changed is an operation that `tine undo` takes back.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,7 +40,8 @@ pub struct Tool {
     #[arg(long, global = true)]
     pub no_buffers: bool,
 
-    /// Whose call it is, where several agents call: what NAME read and wrote is remembered [default: one agent's]
+    /// Whose call it is, where several agents call: what NAME read and wrote is remembered
+    /// [default: one agent's]
     #[arg(
         long,
         global = true,
@@ -157,7 +159,11 @@ impl<'a> Caller<'a> {
     }
 
     /// Prints `value` as JSON, or `text`.
-    fn print(&self, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<Exit, Failure> {
+    fn print(
+        &self,
+        value: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<Exit, Failure> {
         match self.context.output.is_json() {
             true => self.context.output.json(value)?,
             false => self.context.output.text(&text())?,

@@ -19,9 +19,10 @@ const SIGNALLED: i32 = 128;
 
 /// Run a command where the agent works, within bounds
 ///
-/// It runs at the fork's root, which is mounted first if it is not, or in the main checkout where no fork is active, with
-/// nothing on standard input. What it prints is shown when it has ended, the beginning and the end of it where that is much. A
-/// command that takes longer than --timeout is ended with all that it started (exit code 8). Its exit code is tine's.
+/// It runs at the fork's root, which is mounted first if it is not, or in the main checkout where
+/// no fork is active, with nothing on standard input. What it prints is shown when it has ended,
+/// the beginning and the end of it where that is much. A command that takes longer than --timeout
+/// is ended with all that it started (exit code 8). Its exit code is tine's.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -138,15 +139,18 @@ pub fn run(verb: &Run, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     if outcome.end == RunEnd::TimedOut {
         return Err(Failure::new(
             ErrorCode::Timeout,
-            format!("the command took longer than {} s, and was ended", verb.timeout),
+            format!(
+                "the command took longer than {} s, and was ended",
+                verb.timeout
+            ),
         )
         .hint("`--timeout SECS` gives it more time"));
     }
     Ok(u8::try_from(exit).unwrap_or(u8::MAX))
 }
 
-/// What ends the command when this process is asked to end: the command has a process group of its own, to which a
-/// terminal sends nothing.
+/// What ends the command when this process is asked to end: the command has a process group of its
+/// own, to which a terminal sends nothing.
 fn cancelled_by_signals() -> Result<Cancel, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(ErrorCode::Io, "signals cannot be waited for")

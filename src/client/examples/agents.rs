@@ -1,4 +1,5 @@
-//! Runs one shell command in several forks at once, commits what it changed in each, and prints what came of it.
+//! Runs one shell command in several forks at once, commits what it changed in each, and prints
+//! what came of it.
 //!
 //! ```sh
 //! cargo run -p tine-client --example agents -- path/to/repository 'date > now.txt' one two three
@@ -32,7 +33,9 @@ fn work(repository: &Path, name: &str, command: &str) -> Result<String, Failure>
         ));
     }
     let wish = Commit::of(format!("Work of {name}"));
-    let made = commit::make(&place, &mut client, &fork, wish, HookOutput::Kept, &|| Ok(()))?;
+    let made = commit::make(&place, &mut client, &fork, wish, HookOutput::Kept, &|| {
+        Ok(())
+    })?;
     Ok(made.committed.commit)
 }
 

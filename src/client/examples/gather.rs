@@ -1,4 +1,5 @@
-//! Merges forks into a branch, one after another. What conflicts becomes a review, and the next fork is merged all the same.
+//! Merges forks into a branch, one after another. What conflicts becomes a review, and the next
+//! fork is merged all the same.
 //!
 //! ```sh
 //! cargo run -p tine-client --example gather -- path/to/repository main one two three

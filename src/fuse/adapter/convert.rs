@@ -94,8 +94,9 @@ pub(super) fn set_time(time: TimeOrNow) -> SetTime {
 
 /// The time that the kernel sent, before `fuser` made a `SystemTime` of it.
 ///
-/// Before 1970 the kernel's nanoseconds count forwards from a negative second; `fuser` 0.18 (`system_time_from_time`)
-/// subtracts them with the seconds. Undone here by taking both parts back as they were.
+/// Before 1970 the kernel's nanoseconds count forwards from a negative second; `fuser` 0.18
+/// (`system_time_from_time`) subtracts them with the seconds. Undone here by taking both parts back
+/// as they were.
 fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(after) => Timestamp {
@@ -133,7 +134,10 @@ mod tests {
             (-2, 800_000_000),
             (4_294_967_296, 1),
         ] {
-            assert_eq!(timestamp(fuser_time(secs, nanos)), Timestamp { secs, nanos });
+            assert_eq!(
+                timestamp(fuser_time(secs, nanos)),
+                Timestamp { secs, nanos }
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Unmounting, cutting off, and finding out what is dead; never what somebody else mounted at the same place.
+//! Unmounting, cutting off, and finding out what is dead; never what somebody else mounted at the
+//! same place.
 
 use std::fs;
 use std::io;
@@ -15,13 +16,14 @@ use crate::place::{self, FS_TYPE, MountedAt};
 use crate::users;
 use tine_sys::mount::{self as sys, UnmountHow};
 
-/// How long, and how often, a mount in use is tried again before it counts as busy: git's detached maintenance, which
-/// stands in the mount after a commit there, is over by then.
+/// How long, and how often, a mount in use is tried again before it counts as busy: git's detached
+/// maintenance, which stands in the mount after a commit there, is over by then.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a session may take to end once it is unmounted.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// How long programs that use a mount may finish what they are at before a forced unmount cuts them off.
+/// How long programs that use a mount may finish what they are at before a forced unmount cuts them
+/// off.
 const FORCE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a connection may take to end when its daemon was killed.
 const DEATH_PATIENCE: Duration = Duration::from_secs(1);
@@ -38,8 +40,8 @@ pub enum UnmountMode {
 }
 
 impl Mount {
-    /// Unmounts and waits until the session has ended. Does nothing if it has ended already. Never unmounts anything but
-    /// this mount: [`MountError::Busy`] if something else is mounted over it.
+    /// Unmounts and waits until the session has ended. Does nothing if it has ended already. Never
+    /// unmounts anything but this mount: [`MountError::Busy`] if something else is mounted over it.
     pub fn unmount(&self, mode: UnmountMode) -> Result<(), MountError> {
         if self.shared.wait_until_over(Duration::ZERO) {
             return Ok(());
@@ -80,7 +82,8 @@ impl Mount {
         if visibility(&self.place)? == Visibility::OnTop {
             write_back(self.dir());
         }
-        // Programs get a moment to finish what they are at, if they can be cut off once it is detached.
+        // Programs get a moment to finish what they are at, if they can be cut off once it is
+        // detached.
         let control = Control::of(&self.place);
         let how = match control {
             Some(_) => UnmountHow::Detach,
@@ -96,8 +99,8 @@ impl Mount {
         self.wait_until_ended()
     }
 
-    /// Most uses are short: a program that ends, a prompt that looks at the directory, a child between fork and exec.
-    /// There is no event for their end.
+    /// Most uses are short: a program that ends, a prompt that looks at the directory, a child
+    /// between fork and exec. There is no event for their end.
     fn take_down_when_unused(&self) -> Result<Visibility, MountError> {
         let deadline = Instant::now() + BUSY_PATIENCE;
         loop {
@@ -107,7 +110,9 @@ impl Mount {
                 false => self.take_down(UnmountHow::IfUnused),
             };
             match taken_down {
-                Err(MountError::Busy(_)) if Instant::now() < deadline => thread::sleep(BUSY_INTERVAL),
+                Err(MountError::Busy(_)) if Instant::now() < deadline => {
+                    thread::sleep(BUSY_INTERVAL)
+                }
                 result => return result,
             }
         }
@@ -158,13 +163,15 @@ enum Visibility {
 }
 
 fn visibility(ours: &MountedAt) -> Result<Visibility, MountError> {
-    let mounts = place::mounts_at(&ours.dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
+    let mounts =
+        place::mounts_at(&ours.dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
     Ok(visibility_among(ours, &mounts))
 }
 
 /// `mounts` are those at the directory, lowest first.
 fn visibility_among(ours: &MountedAt, mounts: &[MountedAt]) -> Visibility {
-    let is_ours = |mount: &MountedAt| mount.mount_id == ours.mount_id && mount.device == ours.device;
+    let is_ours =
+        |mount: &MountedAt| mount.mount_id == ours.mount_id && mount.device == ours.device;
     match mounts.iter().rposition(is_ours) {
         Some(position) if position + 1 == mounts.len() => Visibility::OnTop,
         Some(_) => Visibility::Covered,
@@ -189,7 +196,8 @@ pub(super) fn abort(mount: &MountedAt) -> Result<(), MountError> {
     abort_if(mount, || true)
 }
 
-/// As [`abort`], if `is_meant` says so, which is asked when nothing but this very connection can be hit any more.
+/// As [`abort`], if `is_meant` says so, which is asked when nothing but this very connection can be
+/// hit any more.
 fn abort_if(mount: &MountedAt, is_meant: impl FnOnce() -> bool) -> Result<(), MountError> {
     let control = Control::of(mount);
     if !is_meant() {
@@ -229,7 +237,8 @@ pub fn detach_stale(dir: &Path) -> Result<bool, MountError> {
     };
     let mut detached = false;
     loop {
-        let mounts = place::mounts_at(&dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
+        let mounts =
+            place::mounts_at(&dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
         let is_ours = mounts.last().is_some_and(|mount| mount.fs_type == FS_TYPE);
         if !is_ours || !is_dead(&dir) {
             return Ok(detached);
@@ -239,8 +248,9 @@ pub fn detach_stale(dir: &Path) -> Result<bool, MountError> {
     }
 }
 
-/// Ends the connection of tine's mount at `dir`, if there is one, whoever uses it. The mount stays, dead. `is_meant` has
-/// the last word: whether whatever is mounted there at that moment is what is to be cut off.
+/// Ends the connection of tine's mount at `dir`, if there is one, whoever uses it. The mount stays,
+/// dead. `is_meant` has the last word: whether whatever is mounted there at that moment is what is
+/// to be cut off.
 pub fn cut_off(dir: &Path, is_meant: impl FnOnce() -> bool) -> Result<(), MountError> {
     let Ok(dir) = place::resolve(dir) else {
         return Ok(());
@@ -252,7 +262,8 @@ pub fn cut_off(dir: &Path, is_meant: impl FnOnce() -> bool) -> Result<(), MountE
     }
 }
 
-/// Whether the mount at `dir` has lost its daemon. One that does not answer in time counts as alive.
+/// Whether the mount at `dir` has lost its daemon. One that does not answer in time counts as
+/// alive.
 fn is_dead(dir: &Path) -> bool {
     has_lost_daemon(|| {
         let dir = dir.to_owned();
@@ -263,10 +274,11 @@ fn is_dead(dir: &Path) -> bool {
     })
 }
 
-/// Whether `ask`, which asks a mount something that its daemon has to answer, finds the daemon gone.
+/// Whether `ask`, which asks a mount something that its daemon has to answer, finds the daemon
+/// gone.
 ///
-/// A request that a daemon had while it was killed ends with an error of another kind, before the connection does: then
-/// the next one tells.
+/// A request that a daemon had while it was killed ends with an error of another kind, before the
+/// connection does: then the next one tells.
 pub fn has_lost_daemon(ask: impl Fn() -> io::Result<()>) -> bool {
     let deadline = Instant::now() + DEATH_PATIENCE;
     loop {
@@ -309,7 +321,11 @@ mod tests {
         assert_eq!(asked(&[Some(libc::ENOENT), None]), (false, 1));
         assert_eq!(asked(&[Some(libc::ECONNABORTED), None]), (true, 1));
         assert_eq!(
-            asked(&[Some(libc::EFAULT), Some(libc::ECANCELED), Some(libc::ENOTCONN)]),
+            asked(&[
+                Some(libc::EFAULT),
+                Some(libc::ECANCELED),
+                Some(libc::ENOTCONN)
+            ]),
             (true, 0)
         );
         assert_eq!(asked(&[Some(libc::EIO), None]), (false, 0));

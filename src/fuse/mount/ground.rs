@@ -5,10 +5,11 @@
 //! as a user:  directory (not writable) ─► the fork
 //! ```
 //!
-//! Modes mean nothing to root, so root mounts a guard and leaves it there until the fork is unmounted on purpose: a dead
-//! mount is detached, and what comes to light is read-only. `fusermount3` mounts only over a directory that its user may
-//! write to, so a user's daemon opens it for the few milliseconds that this takes. What was put into it all the same is
-//! found through [`Ground::path`], which leads under all mounts.
+//! Modes mean nothing to root, so root mounts a guard and leaves it there until the fork is
+//! unmounted on purpose: a dead mount is detached, and what comes to light is read-only.
+//! `fusermount3` mounts only over a directory that its user may write to, so a user's daemon opens
+//! it for the few milliseconds that this takes. What was put into it all the same is found through
+//! [`Ground::path`], which leads under all mounts.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -42,13 +43,18 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Opens the directory at `dir`, which is made if it is missing. What is mounted there must be live or a guard.
+    /// Opens the directory at `dir`, which is made if it is missing. What is mounted there must be
+    /// live or a guard.
     pub(super) fn open(dir: &Path) -> Result<Ground, MountError> {
-        // Asked before anything else: what is mounted there may be dead, and must not be looked into.
+        // Asked before anything else: what is mounted there may be dead, and must not be looked
+        // into.
         if let Ok(unfollowed) = place::resolve(dir) {
             refuse_mounted(&unfollowed)?;
         }
-        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(dir);
         made.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
                 MountError::NotEmpty(dir.to_owned())
@@ -65,7 +71,8 @@ impl Ground {
         &self.dir
     }
 
-    /// A path to the directory that leads under what is mounted over it. Valid while this lives, in this process.
+    /// A path to the directory that leads under what is mounted over it. Valid while this lives, in
+    /// this process.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.handle.as_raw_fd()))
     }
@@ -84,7 +91,8 @@ impl Ground {
         self.change_mode(|mode| mode | 0o200);
     }
 
-    /// It is no obstacle where the mode cannot be changed: the directory may be another user's, or on a read-only disk.
+    /// It is no obstacle where the mode cannot be changed: the directory may be another user's, or
+    /// on a read-only disk.
     fn change_mode(&self, change: impl FnOnce(u32) -> u32) {
         let changed = self.handle.metadata().and_then(|meta| {
             let mode = meta.permissions().mode() & 0o7777;
@@ -98,7 +106,8 @@ impl Ground {
         }
     }
 
-    /// Mounts the guard, as root, unless it is there. Where there can be none the directory's mode has to do.
+    /// Mounts the guard, as root, unless it is there. Where there can be none the directory's mode
+    /// has to do.
     pub(super) fn guard(&self) {
         if effective_uid() != 0 || guard_at(&self.dir).is_some() {
             return;
@@ -135,7 +144,8 @@ fn guard_at(dir: &Path) -> Option<MountedAt> {
     place::mounts_at(dir).ok()?.pop().filter(is_guard)
 }
 
-/// Opens a directory under what is mounted at it: in a copy of the mount that its parent is on, which takes root.
+/// Opens a directory under what is mounted at it: in a copy of the mount that its parent is on,
+/// which takes root.
 fn open_under_mounts(dir: &Path) -> io::Result<File> {
     let open = |path: &Path| {
         OpenOptions::new()
@@ -162,8 +172,8 @@ fn open_under_mounts(dir: &Path) -> io::Result<File> {
     open(&PathBuf::from(format!("/proc/self/fd/{}", copy.as_raw_fd())).join(name))
 }
 
-/// Takes the guard at `dir` away, if there is one. For a fork that is no longer meant to be mounted there; the directory
-/// stays shut.
+/// Takes the guard at `dir` away, if there is one. For a fork that is no longer meant to be mounted
+/// there; the directory stays shut.
 pub fn remove_guard(dir: &Path) {
     let Ok(dir) = place::resolve(dir) else {
         return;
@@ -176,8 +186,8 @@ pub fn remove_guard(dir: &Path) {
     }
 }
 
-/// The names of what lies in the directory `dir`, where a fork would be mounted and nothing but a guard is; sorted, those of directories
-/// with a slash. None where something else is mounted there.
+/// The names of what lies in the directory `dir`, where a fork would be mounted and nothing but a
+/// guard is; sorted, those of directories with a slash. None where something else is mounted there.
 ///
 /// # Errors
 /// Where the directory is there and cannot be read.

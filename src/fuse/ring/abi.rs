@@ -1,5 +1,5 @@
-//! Requests and answers as they stand in the buffers of a ring (`include/uapi/linux/fuse.h`). Pure: bytes in, values
-//! out, and back. Whatever the bytes are, nothing here panics.
+//! Requests and answers as they stand in the buffers of a ring (`include/uapi/linux/fuse.h`). Pure:
+//! bytes in, values out, and back. Whatever the bytes are, nothing here panics.
 //!
 //! ```text
 //! header    in_out 128      fuse_in_header; in its place fuse_out_header
@@ -233,7 +233,8 @@ impl Header {
         }
     }
 
-    /// Writes the outcome into the header: what was written to the payload, and how much that is, or an errno.
+    /// Writes the outcome into the header: what was written to the payload, and how much that is,
+    /// or an errno.
     pub fn answer(&self, outcome: Answer<usize>, header: &mut [u8; HEADER_LEN]) {
         let (len, error) = match outcome {
             Ok(len) => (u32::try_from(len).unwrap_or(0), 0),
@@ -292,13 +293,17 @@ fn decode<'a>(opcode: u32, mut fields: Fields<'_>, mut rest: Rest<'a>) -> Option
     }))
 }
 
-fn named<'a>(rest: &mut Rest<'a>, request: impl FnOnce(&'a [u8]) -> Request<'a>) -> Option<Request<'a>> {
+fn named<'a>(
+    rest: &mut Rest<'a>,
+    request: impl FnOnce(&'a [u8]) -> Request<'a>,
+) -> Option<Request<'a>> {
     rest.name().map(request)
 }
 
 fn set_attr<'a>(fields: &mut Fields<'_>) -> Option<Request<'a>> {
     let valid = fields.u32()?;
-    let (_padding, _handle, size, _lock_owner) = (fields.u32()?, fields.u64()?, fields.u64()?, fields.u64()?);
+    let (_padding, _handle, size, _lock_owner) =
+        (fields.u32()?, fields.u64()?, fields.u64()?, fields.u64()?);
     let (atime, mtime, _ctime) = (fields.u64()?, fields.u64()?, fields.u64()?);
     let (atime_nanos, mtime_nanos, _ctime_nanos) = (fields.u32()?, fields.u32()?, fields.u32()?);
     let (mode, _unused, uid, gid) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
@@ -346,7 +351,11 @@ fn mkdir<'a>(fields: &mut Fields<'_>, rest: &mut Rest<'a>) -> Option<Request<'a>
     })
 }
 
-fn rename<'a>(fields: &mut Fields<'_>, rest: &mut Rest<'a>, has_flags: bool) -> Option<Request<'a>> {
+fn rename<'a>(
+    fields: &mut Fields<'_>,
+    rest: &mut Rest<'a>,
+    has_flags: bool,
+) -> Option<Request<'a>> {
     Some(Request::Rename {
         new_parent: Ino(fields.u64()?),
         flags: if has_flags { fields.u32()? } else { 0 },
@@ -363,13 +372,17 @@ fn link<'a>(fields: &mut Fields<'_>, rest: &mut Rest<'a>) -> Option<Request<'a>>
 }
 
 /// READ and the two of directories.
-fn read<'a>(fields: &mut Fields<'_>, request: impl FnOnce(u64, u32) -> Request<'a>) -> Option<Request<'a>> {
+fn read<'a>(
+    fields: &mut Fields<'_>,
+    request: impl FnOnce(u64, u32) -> Request<'a>,
+) -> Option<Request<'a>> {
     let (_handle, offset, size) = (fields.u64()?, fields.u64()?, fields.u32()?);
     Some(request(offset, size))
 }
 
 fn write<'a>(fields: &mut Fields<'_>, rest: &Rest<'a>) -> Option<Request<'a>> {
-    let (_handle, offset, size, flags) = (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
+    let (_handle, offset, size, flags) =
+        (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
     Some(Request::Write {
         offset,
         data: rest.data(size)?,
@@ -491,7 +504,9 @@ impl<'a> Payload<'a> {
             self.u32(time.nanos);
         }
         let mode = mode_bits(attr.kind) | u32::from(attr.perm);
-        for number in [mode, attr.nlink, attr.uid, attr.gid, attr.rdev, BLOCK_SIZE, 0] {
+        for number in [
+            mode, attr.nlink, attr.uid, attr.gid, attr.rdev, BLOCK_SIZE, 0,
+        ] {
             self.u32(number);
         }
     }
@@ -518,7 +533,8 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// `struct fuse_dirent`, after a `struct fuse_entry_out` where there are attributes. Whether it fitted.
+    /// `struct fuse_dirent`, after a `struct fuse_entry_out` where there are attributes. Whether it
+    /// fitted.
     pub fn dirent(&mut self, listed: &Listed<'_>, attr: Option<&Attr>) -> bool {
         let before = if attr.is_some() { ENTRY_OUT_LEN } else { 0 };
         let len = (before + DIRENT_LEN + listed.name.len()).next_multiple_of(8);
@@ -538,7 +554,8 @@ impl<'a> Payload<'a> {
         true
     }
 
-    /// `struct fuse_open_out` of a file whose cached bytes stay, which nothing is remembered of until it is closed.
+    /// `struct fuse_open_out` of a file whose cached bytes stay, which nothing is remembered of
+    /// until it is closed.
     pub fn open_out(&mut self) {
         self.u64(0);
         self.u32(KEEP_CACHE);

@@ -12,7 +12,8 @@ use tine_git::haste;
 use tine_sys::fuse_ring::{HEADER_LEN, Slot};
 use tine_workspace::Caller;
 
-/// Bytes: reading or writing more takes so long that other requests of the same CPU should not wait for it.
+/// Bytes: reading or writing more takes so long that other requests of the same CPU should not wait
+/// for it.
 pub const LARGE: usize = 256 * 1024;
 
 /// The request takes long. Nothing was done.
@@ -34,9 +35,10 @@ fn takes_long(request: &Request<'_>) -> bool {
     match request {
         Request::Read { size, .. } => *size as usize > LARGE,
         Request::Write { data, .. } => data.len() > LARGE,
-        Request::Fsync | Request::FsyncDir | Request::Fallocate { .. } | Request::CopyFileRange { .. } => {
-            true
-        }
+        Request::Fsync
+        | Request::FsyncDir
+        | Request::Fallocate { .. }
+        | Request::CopyFileRange { .. } => true,
         _ => false,
     }
 }
@@ -67,13 +69,18 @@ fn carry_out(
         Request::GetAttr => attr(operations.getattr(caller, node), payload),
         Request::SetAttr(set) => attr(operations.setattr(caller, node, &set), payload),
         Request::ReadLink => data(operations.readlink(node), payload),
-        Request::Symlink { name, target } => entry(operations.symlink(caller, node, name, target), payload),
+        Request::Symlink { name, target } => {
+            entry(operations.symlink(caller, node, name, target), payload)
+        }
         Request::MkNod {
             name,
             mode,
             rdev,
             umask,
-        } => entry(operations.mknod(maker(umask), node, name, mode, rdev), payload),
+        } => entry(
+            operations.mknod(maker(umask), node, name, mode, rdev),
+            payload,
+        ),
         Request::MkDir { name, mode, umask } => {
             entry(operations.mkdir(maker(umask), node, name, mode), payload)
         }
@@ -85,7 +92,9 @@ fn carry_out(
             new_name,
             flags,
         } => empty(operations.rename(caller, node, name, new_parent, new_name, flags)),
-        Request::Link { ino, new_name } => entry(operations.link(caller, ino, node, new_name), payload),
+        Request::Link { ino, new_name } => {
+            entry(operations.link(caller, ino, node, new_name), payload)
+        }
         Request::Open { to_write } => {
             let _opening = operations.open(caller, node, to_write)?;
             encoded(payload, |out| out.open_out())
@@ -120,8 +129,9 @@ fn carry_out(
         }
         Request::ReadDirPlus { cookie, size } => {
             let mut out = Payload::new(payload, size as usize);
-            let listed =
-                operations.readdirplus(node, cookie, &mut |listed, attr| out.dirent(&listed, Some(attr)));
+            let listed = operations.readdirplus(node, cookie, &mut |listed, attr| {
+                out.dirent(&listed, Some(attr))
+            });
             list(listed, out)
         }
         Request::StatFs => {
@@ -131,7 +141,9 @@ fn carry_out(
         Request::SetXattr { name, value, flags } => {
             empty(operations.setxattr(caller, node, name, value, flags))
         }
-        Request::GetXattr { name, size } => xattr(operations.getxattr(caller, node, name, size), payload),
+        Request::GetXattr { name, size } => {
+            xattr(operations.getxattr(caller, node, name, size), payload)
+        }
         Request::ListXattr { size } => xattr(operations.listxattr(caller, node, size), payload),
         Request::RemoveXattr { name } => empty(operations.removexattr(caller, node, name)),
         Request::Fallocate { offset, len, mode } => {

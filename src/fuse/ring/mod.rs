@@ -1,8 +1,9 @@
-//! FUSE over io_uring: the second transport, on where the kernel has it (Linux 6.14, `enable_uring` of the module).
+//! FUSE over io_uring: the second transport, on where the kernel has it (Linux 6.14, `enable_uring`
+//! of the module).
 //!
-//! The kernel keeps one queue for each CPU and puts a request into that of the CPU it was made on. A thread that runs
-//! there answers it: no other CPU is woken, and one system call gives an answer and takes the next request. INIT, FORGET
-//! and INTERRUPT go through `/dev/fuse` all the same.
+//! The kernel keeps one queue for each CPU and puts a request into that of the CPU it was made on.
+//! A thread that runs there answers it: no other CPU is woken, and one system call gives an answer
+//! and takes the next request. INIT, FORGET and INTERRUPT go through `/dev/fuse` all the same.
 //!
 //! ```text
 //! Prepared::new    before INIT is answered: threads with a ring each, so that all that can be missing is known
@@ -11,7 +12,8 @@
 //! Rings            serve until the connection ends, which gives all slots back
 //! ```
 //!
-//! What takes long goes to [`workers`]; its slot comes back to the ring's thread, which alone talks to the ring.
+//! What takes long goes to [`workers`]; its slot comes back to the ring's thread, which alone talks
+//! to the ring.
 
 mod abi;
 mod answer;
@@ -37,11 +39,13 @@ use tine_sys::fuse_ring::{Completion, FuseRing, Slot, Waker};
 
 /// Threads of one mount that serve rings, at most. Where there are more CPUs, each serves several.
 const MAX_THREADS: usize = 8;
-/// Requests that one queue can have under way: an idle CPU's needs one for the kernel to use the ring at all.
+/// Requests that one queue can have under way: an idle CPU's needs one for the kernel to use the
+/// ring at all.
 const SLOTS: usize = 8;
 const SLOTS_WHEN_OFFLINE: usize = 1;
 
-/// Called when a ring can no longer be served: the connection must end, or its programs would wait for ever.
+/// Called when a ring can no longer be served: the connection must end, or its programs would wait
+/// for ever.
 pub type Failed = Arc<dyn Fn() + Send + Sync>;
 
 /// Rings that no connection knows of yet. Dropping it ends their threads.
@@ -94,8 +98,8 @@ impl Mailbox {
 }
 
 impl Prepared {
-    /// Makes all that does not need the kernel's consent, for the connection of `device`. Fails where io_uring may not be
-    /// used, or memory or descriptors lack.
+    /// Makes all that does not need the kernel's consent, for the connection of `device`. Fails
+    /// where io_uring may not be used, or memory or descriptors lack.
     pub fn new(operations: &Arc<Operations>, device: OwnedFd) -> io::Result<Prepared> {
         let device = Arc::new(device);
         let possible = cpus("possible")?;
@@ -123,7 +127,8 @@ impl Prepared {
         Ok(Prepared { threads, workers })
     }
 
-    /// Offers the slots to the kernel, which has agreed to rings. Where it refuses one, it goes on with `/dev/fuse` alone.
+    /// Offers the slots to the kernel, which has agreed to rings. Where it refuses one, it goes on
+    /// with `/dev/fuse` alone.
     pub fn register(self, failed: &Failed) -> io::Result<Rings> {
         let (registered, outcomes) = channel();
         let mut threads = Vec::with_capacity(self.threads.len());
@@ -157,8 +162,8 @@ impl Prepared {
 }
 
 impl Rings {
-    /// Waits until the connection has given all slots back, which it does when it ends. Where it cannot be brought to an
-    /// end, closing the rings is part of that: `by_force`.
+    /// Waits until the connection has given all slots back, which it does when it ends. Where it
+    /// cannot be brought to an end, closing the rings is part of that: `by_force`.
     pub fn end(self, by_force: bool) {
         for serving in self.threads {
             if by_force {
@@ -186,15 +191,17 @@ fn start_thread(
 ) -> io::Result<Starting> {
     let (ready, made) = channel();
     let (start, started) = channel();
-    let thread = thread::Builder::new().name("tine-ring".into()).spawn(move || {
-        match RingThread::new(queues, &device, operations, workers) {
-            Ok((thread, slots)) => {
-                let _ = ready.send(Ok(thread.mailbox.clone()));
-                thread.run(slots, &started);
-            }
-            Err(error) => drop(ready.send(Err(error))),
-        }
-    })?;
+    let thread = thread::Builder::new()
+        .name("tine-ring".into())
+        .spawn(
+            move || match RingThread::new(queues, &device, operations, workers) {
+                Ok((thread, slots)) => {
+                    let _ = ready.send(Ok(thread.mailbox.clone()));
+                    thread.run(slots, &started);
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            },
+        )?;
     let mailbox = made
         .recv()
         .map_err(|_| io::Error::other("a ring's thread panicked"))??;
@@ -321,7 +328,8 @@ impl RingThread {
                 let (operations, mailbox) = (self.operations.clone(), self.mailbox.clone());
                 self.workers.run(Box::new(move || {
                     answer::answer(&operations, &mut slot);
-                    // Whoever waits for the end of the ring finds nobody with the file system any more.
+                    // Whoever waits for the end of the ring finds nobody with the file system any
+                    // more.
                     drop(operations);
                     mailbox.put(slot);
                 }));

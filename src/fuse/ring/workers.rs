@@ -1,5 +1,5 @@
-//! Threads for what takes long: started when there is work for which none is idle, ended when there was none for a
-//! while.
+//! Threads for what takes long: started when there is work for which none is idle, ended when there
+//! was none for a while.
 
 use std::collections::VecDeque;
 use std::io;
@@ -45,8 +45,8 @@ impl Workers {
         }))
     }
 
-    /// Has a thread do the job; the calling one where no other can be had. There are never more threads than jobs under
-    /// way at one time.
+    /// Has a thread do the job; the calling one where no other can be had. There are never more
+    /// threads than jobs under way at one time.
     pub fn run(self: &Arc<Workers>, job: Job) {
         let mut state = self.state.lock();
         state.jobs.push_back(job);

@@ -1,7 +1,9 @@
-//! Caches that all bases of a store share: directories, small blobs in memory, large ones in spool files.
+//! Caches that all bases of a store share: directories, small blobs in memory, large ones in spool
+//! files.
 //!
-//! Several threads that ask for one thing make one of them read it while the others wait for it; who asks for another
-//! thing is never held up, as no lock is held while something is read or decoded.
+//! Several threads that ask for one thing make one of them read it while the others wait for it;
+//! who asks for another thing is never held up, as no lock is held while something is read or
+//! decoded.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hash;
@@ -21,10 +23,12 @@ use crate::checksum::Checksum;
 use crate::{GitError, ObjectId, Repository, haste, program};
 use tine_path::RepoPath;
 
-/// Contents above this many bytes are spooled to a file instead of being held in memory; fewer where the cache is small.
+/// Contents above this many bytes are spooled to a file instead of being held in memory; fewer
+/// where the cache is small.
 pub const SPOOL_THRESHOLD: u64 = 4 << 20;
 
-/// Stored blobs above this many bytes are decoded by the git program, which streams them, instead of in memory.
+/// Stored blobs above this many bytes are decoded by the git program, which streams them, instead
+/// of in memory.
 pub(super) const STREAM_THRESHOLD: u64 = 32 << 20;
 
 /// Blobs of more than this many bytes are not read in haste.
@@ -117,7 +121,8 @@ struct DirKey {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum ContentKey {
     Stored(ObjectId),
-    /// As a checkout of `tree_id` converts the blob at `path` by the conversions of this fingerprint.
+    /// As a checkout of `tree_id` converts the blob at `path` by the conversions of this
+    /// fingerprint.
     Converted {
         blob_id: ObjectId,
         tree_id: ObjectId,
@@ -144,14 +149,15 @@ impl Weighter<ContentKey, BlobContent> for ByBytes {
     }
 }
 
-/// Caches that all bases of a store share: decoded directories, blobs, spooled large blobs. Internally synchronised.
+/// Caches that all bases of a store share: decoded directories, blobs, spooled large blobs.
+/// Internally synchronised.
 pub struct BaseCache {
     spool_dir: PathBuf,
     /// Names the next spool file.
     next_spool: AtomicU64,
     dirs: Cache<DirKey, Arc<BaseDir>, ByBytes>,
-    /// Directories that may be too large for `dirs`, by number: decoded anew for each piece of a listing, the time would
-    /// grow with the square of their size.
+    /// Directories that may be too large for `dirs`, by number: decoded anew for each piece of a
+    /// listing, the time would grow with the square of their size.
     large_dirs: Cache<DirKey, Arc<BaseDir>>,
     /// What counts as large.
     large_dir_bytes: u64,
@@ -261,7 +267,9 @@ impl BaseCache {
         if let Some(dir) = self.dir_uses.count(known) {
             return Ok(dir);
         }
-        let dir = self.dirs.get_or_insert_with(&key, || read().map(Arc::new))?;
+        let dir = self
+            .dirs
+            .get_or_insert_with(&key, || read().map(Arc::new))?;
         if ByBytes.weight(&key, &dir) > self.large_dir_bytes {
             self.large_dirs.insert(key, dir.clone());
         }
@@ -269,7 +277,11 @@ impl BaseCache {
     }
 
     /// The stored content of a blob.
-    pub(super) fn stored(&self, repository: &Repository, blob_id: ObjectId) -> Result<BlobContent, GitError> {
+    pub(super) fn stored(
+        &self,
+        repository: &Repository,
+        blob_id: ObjectId,
+    ) -> Result<BlobContent, GitError> {
         let key = ContentKey::Stored(blob_id);
         let known = self.small.get(&key).or_else(|| self.large.get(&key));
         if let Some(content) = self.blob_uses.count(known) {
@@ -323,7 +335,8 @@ impl BaseCache {
             sink.finish()
         })?;
         if let BlobContent::Spooled(..) = content {
-            // How large it becomes is known only now; it belongs where the number of files is bounded.
+            // How large it becomes is known only now; it belongs where the number of files is
+            // bounded.
             self.large.insert(key.clone(), content.clone());
             self.small.remove(&key);
         }
@@ -343,7 +356,9 @@ impl BaseCache {
     fn spool_file(&self) -> Result<File, GitError> {
         loop {
             let number = self.next_spool.fetch_add(1, Ordering::Relaxed);
-            let path = self.spool_dir.join(format!("{}-{number}", std::process::id()));
+            let path = self
+                .spool_dir
+                .join(format!("{}-{number}", std::process::id()));
             let opened = OpenOptions::new()
                 .read(true)
                 .write(true)
@@ -454,13 +469,18 @@ fn stream_blob(
     // Where copying broke off, the program's output has no reader any more, so it ends by itself.
     let status = child.wait().map_err(GitError::GitMissing)?;
     copied?;
-    let corrupt = |reason: String| GitError::CorruptObject { id: blob_id, reason };
+    let corrupt = |reason: String| GitError::CorruptObject {
+        id: blob_id,
+        reason,
+    };
     if !status.success() {
         return Err(corrupt(format!("git cat-file: {status}")));
     }
     // The hash says nothing of that: a header that lies is hashed as it is.
     if len != size {
-        return Err(corrupt(format!("it has {len} bytes and claims to have {size}")));
+        return Err(corrupt(format!(
+            "it has {len} bytes and claims to have {size}"
+        )));
     }
     let hash = checksum.finish()?;
     if hash != blob_id && !repository.is_replacement(blob_id, hash) {
@@ -469,7 +489,10 @@ fn stream_blob(
     Ok(())
 }
 
-fn copy(reader: &mut impl Read, mut take: impl FnMut(&[u8]) -> Result<(), GitError>) -> Result<(), GitError> {
+fn copy(
+    reader: &mut impl Read,
+    mut take: impl FnMut(&[u8]) -> Result<(), GitError>,
+) -> Result<(), GitError> {
     let mut buffer = vec![0; 1 << 17];
     loop {
         match reader.read(&mut buffer) {

@@ -7,8 +7,9 @@ use siphasher::sip::SipHasher13;
 use tine_attr::Ino;
 use tine_path::{EntryName, RepoPath};
 
-/// Gives base nodes their inode numbers: a keyed hash of the base path, the same in every fork of a store and after
-/// every remount. The key is the store's own, so that no repository can be made to collide on purpose.
+/// Gives base nodes their inode numbers: a keyed hash of the base path, the same in every fork of a
+/// store and after every remount. The key is the store's own, so that no repository can be made to
+/// collide on purpose.
 #[derive(Clone)]
 pub struct InoHasher {
     keyed: SipHasher13,
@@ -21,7 +22,8 @@ impl InoHasher {
         }
     }
 
-    /// The number of the node at `path`: [`Ino::ROOT`] for the root, else a hash with the top bit clear, above those that are reserved.
+    /// The number of the node at `path`: [`Ino::ROOT`] for the root, else a hash with the top bit
+    /// clear, above those that are reserved.
     pub fn ino(&self, path: &RepoPath) -> Ino {
         if path.is_root() {
             return Ino::ROOT;
@@ -31,7 +33,8 @@ impl InoHasher {
         to_ino(hasher.finish())
     }
 
-    /// The number of one version of a file at `path` outside the base. No base path has it: none holds a NUL byte.
+    /// The number of one version of a file at `path` outside the base. No base path has it: none
+    /// holds a NUL byte.
     pub fn version_ino(&self, path: &RepoPath, version: &[u64]) -> Ino {
         let mut hasher = self.keyed;
         hasher.write(path.as_bytes());
@@ -66,7 +69,8 @@ impl DirInos {
     }
 }
 
-/// Takes away what is reserved: the top bit (nodes made in forks), 0 (never used), the root's and the attic's.
+/// Takes away what is reserved: the top bit (nodes made in forks), 0 (never used), the root's and
+/// the attic's.
 fn to_ino(hash: u64) -> Ino {
     Ino((hash & !Ino::NEW_BIT).max(Ino::ATTIC.0 + 1))
 }

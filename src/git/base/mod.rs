@@ -1,8 +1,9 @@
-//! A base: the immutable tree that forks stand on, read from the object database through caches that all forks share.
+//! A base: the immutable tree that forks stand on, read from the object database through caches
+//! that all forks share.
 //!
-//! What is read here is what a checkout would hold: sizes and contents are those after end-of-line conversion and
-//! filters. Directories are decoded once and kept ([`BaseDir`]); small blobs stay in a byte-bounded cache, large ones
-//! are spooled to a file once for all forks ([`blobs`]).
+//! What is read here is what a checkout would hold: sizes and contents are those after end-of-line
+//! conversion and filters. Directories are decoded once and kept ([`BaseDir`]); small blobs stay in
+//! a byte-bounded cache, large ones are spooled to a file once for all forks ([`blobs`]).
 //!
 //! ```text
 //! Base ─► BaseCache ─► Repository          stored trees and blobs
@@ -40,7 +41,8 @@ pub struct BaseDir {
     pub path: RepoPath,
     pub tree_id: ObjectId,
     pub entries: Box<[BaseEntry]>,
-    /// The entries' sizes as stored, [`UNKNOWN`] until somebody asked; each written once, to the same value by all.
+    /// The entries' sizes as stored, [`UNKNOWN`] until somebody asked; each written once, to the
+    /// same value by all.
     sizes: Box<[AtomicU64]>,
 }
 
@@ -104,8 +106,9 @@ impl Base {
         Base::open_with(repository, tree_id, cache, hasher, settings)
     }
 
-    /// Opens the tree `tree_id`. Reads no directory yet. Which paths a checkout would convert is decided from `settings`,
-    /// the attributes outside the tree as they are now, and the tree's own `.gitattributes` files.
+    /// Opens the tree `tree_id`. Reads no directory yet. Which paths a checkout would convert is
+    /// decided from `settings`, the attributes outside the tree as they are now, and the tree's own
+    /// `.gitattributes` files.
     pub fn open_with(
         repository: &Repository,
         tree_id: ObjectId,
@@ -149,15 +152,16 @@ impl Base {
         self.dir(&RepoPath::root(), self.tree_id())
     }
 
-    /// The directory at `path`, whose tree is known to be `tree_id` (a submodule's directory is not asked for: it is
-    /// empty).
+    /// The directory at `path`, whose tree is known to be `tree_id` (a submodule's directory is not
+    /// asked for: it is empty).
     pub fn dir(&self, path: &RepoPath, tree_id: ObjectId) -> Result<Arc<BaseDir>, GitError> {
         self.cache.dir(path, tree_id, self.fingerprint(), || {
             BaseDir::read(&self.repository, path, tree_id, &self.hasher)
         })
     }
 
-    /// Finds `path` from the root: the directory that holds it and the entry's index there. `None` where nothing is.
+    /// Finds `path` from the root: the directory that holds it and the entry's index there. `None`
+    /// where nothing is.
     pub fn find(&self, path: &RepoPath) -> Result<Option<(Arc<BaseDir>, usize)>, GitError> {
         let mut dir = self.root()?;
         let mut components = path.components().peekable();
@@ -177,8 +181,9 @@ impl Base {
         Ok(None)
     }
 
-    /// Size in bytes of `dir.entries[index]` as a checkout would hold it: from the object's header, remembered; where
-    /// a conversion applies, from the converted content. Symlinks: the target's length. Directories: 0.
+    /// Size in bytes of `dir.entries[index]` as a checkout would hold it: from the object's header,
+    /// remembered; where a conversion applies, from the converted content. Symlinks: the target's
+    /// length. Directories: 0.
     pub fn size(&self, dir: &BaseDir, index: usize) -> Result<u64, GitError> {
         let entry = &dir.entries[index];
         match entry.kind {
@@ -191,7 +196,11 @@ impl Base {
         }
         let size = if entry.kind == TreeEntryKind::Symlink {
             self.stored_size(dir, entry.id)?
-        } else if self.conversions.of_entry(self, dir, &entry.name)?.to_worktree {
+        } else if self
+            .conversions
+            .of_entry(self, dir, &entry.name)?
+            .to_worktree
+        {
             self.converted(&dir.path.join(&entry.name), entry.id)?.len()
         } else {
             self.stored_size(dir, entry.id)?
@@ -200,8 +209,8 @@ impl Base {
         Ok(size)
     }
 
-    /// The size in the blob's header. What a partial clone lacks of the whole directory is fetched at once, as whoever
-    /// asks for one size there mostly asks for all.
+    /// The size in the blob's header. What a partial clone lacks of the whole directory is fetched
+    /// at once, as whoever asks for one size there mostly asks for all.
     fn stored_size(&self, dir: &BaseDir, blob_id: ObjectId) -> Result<u64, GitError> {
         if self.repository.promisor_remote().is_some() && !self.repository.has_object(blob_id) {
             let blobs: Vec<ObjectId> = dir
@@ -212,14 +221,18 @@ impl Base {
                 .collect();
             match self.repository.fetch_missing(&blobs) {
                 Err(GitError::TakesLong) => return Err(GitError::TakesLong),
-                Err(error) => log::warn!("the missing objects of {} cannot be fetched: {error}", dir.path),
+                Err(error) => log::warn!(
+                    "the missing objects of {} cannot be fetched: {error}",
+                    dir.path
+                ),
                 Ok(()) => {}
             }
         }
         self.repository.blob_size(blob_id)
     }
 
-    /// Size in bytes of the blob at base path `path`, as [`Base::size`], for nodes whose directory is not at hand.
+    /// Size in bytes of the blob at base path `path`, as [`Base::size`], for nodes whose directory
+    /// is not at hand.
     pub fn size_at(&self, path: &RepoPath, blob_id: ObjectId) -> Result<u64, GitError> {
         if let Some((dir, index)) = self.find(path)?
             && dir.entries[index].id == blob_id
@@ -233,8 +246,9 @@ impl Base {
         }
     }
 
-    /// The content of the blob at base path `path` as a checkout would hold it. In a partial clone a missing blob is
-    /// fetched through git first. For a symlink's target use [`Base::raw_content`].
+    /// The content of the blob at base path `path` as a checkout would hold it. In a partial clone
+    /// a missing blob is fetched through git first. For a symlink's target use
+    /// [`Base::raw_content`].
     pub fn content(&self, path: &RepoPath, blob_id: ObjectId) -> Result<BlobContent, GitError> {
         if self.conversions.of_path(self, path)?.to_worktree && !self.is_symlink(path, blob_id)? {
             self.converted(path, blob_id)
@@ -263,14 +277,15 @@ impl Base {
         })
     }
 
-    /// Whether the file at `path` is converted (end of line, `ident`, `filter`, encoding) on its way out of the
-    /// repository or into it, so that its bytes may differ from the blob's.
+    /// Whether the file at `path` is converted (end of line, `ident`, `filter`, encoding) on its
+    /// way out of the repository or into it, so that its bytes may differ from the blob's.
     pub fn is_converted(&self, path: &RepoPath) -> Result<bool, GitError> {
         let conversion = self.conversions.of_path(self, path)?;
         Ok(conversion.to_worktree || conversion.to_git)
     }
 
-    /// Turns file content back into what git would store for `path` (the "clean" direction), as `git add` does.
+    /// Turns file content back into what git would store for `path` (the "clean" direction), as
+    /// `git add` does.
     pub fn clean(&self, path: &RepoPath, content: Vec<u8>) -> Result<Vec<u8>, GitError> {
         if self.conversions.of_path(self, path)?.to_git {
             self.conversions.clean(self, path, content)

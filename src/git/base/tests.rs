@@ -34,7 +34,8 @@ fn path(path: &str) -> RepoPath {
     RepoPath::parse(path).unwrap()
 }
 
-/// Every file and symlink of the base with its content, after checking that each of its sizes is its length.
+/// Every file and symlink of the base with its content, after checking that each of its sizes is
+/// its length.
 fn all_contents(base: &Base) -> BTreeMap<RepoPath, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut pending = vec![base.root().unwrap()];
@@ -52,7 +53,11 @@ fn all_contents(base: &Base) -> BTreeMap<RepoPath, Vec<u8>> {
                     }
                     .unwrap();
                     let bytes = content.to_vec().unwrap();
-                    assert_eq!(base.size(&dir, index).unwrap(), bytes.len() as u64, "{path}");
+                    assert_eq!(
+                        base.size(&dir, index).unwrap(),
+                        bytes.len() as u64,
+                        "{path}"
+                    );
                     assert_eq!(
                         base.size_at(&path, entry.id).unwrap(),
                         bytes.len() as u64,
@@ -69,7 +74,14 @@ fn all_contents(base: &Base) -> BTreeMap<RepoPath, Vec<u8>> {
 /// Every file and symlink of a fresh worktree of HEAD, as git checks it out.
 fn checkout(repository: &TestRepository) -> BTreeMap<RepoPath, Vec<u8>> {
     let dir = repository.dir().join("../checkout");
-    repository.git(&["worktree", "add", "-q", "--detach", "-f", dir.to_str().unwrap()]);
+    repository.git(&[
+        "worktree",
+        "add",
+        "-q",
+        "--detach",
+        "-f",
+        dir.to_str().unwrap(),
+    ]);
     let mut found = BTreeMap::new();
     let mut pending = vec![dir.clone()];
     while let Some(next) = pending.pop() {
@@ -94,7 +106,8 @@ fn checkout(repository: &TestRepository) -> BTreeMap<RepoPath, Vec<u8>> {
     found
 }
 
-/// Compares the base of HEAD with a checkout of it, and gives the paths whose bytes differ from the blob's.
+/// Compares the base of HEAD with a checkout of it, and gives the paths whose bytes differ from the
+/// blob's.
 fn converted_as_checked_out(repository: &TestRepository) -> Vec<String> {
     let base = open(repository);
     let contents = all_contents(&base);
@@ -167,7 +180,11 @@ fn finds_and_lists_what_the_tree_holds() {
     assert_eq!((&dir.path, index), (&path("b/c"), 0));
     assert_eq!(base.size(&dir, index).unwrap(), 4);
     assert_eq!(base.size(&root, 1).unwrap(), 0, "a directory has no size");
-    assert_eq!(base.size(&root, 3).unwrap(), 6, "a symlink's is its target's");
+    assert_eq!(
+        base.size(&root, 3).unwrap(),
+        6,
+        "a symlink's is its target's"
+    );
     for missing in ["b/x", "a/b", "b/c/file/x", ""] {
         assert!(base.find(&path(missing)).unwrap().is_none(), "{missing}");
     }
@@ -200,7 +217,10 @@ fn a_repository_with_sha256_is_a_base_like_others() {
     }
     repository.write("large", vec![b'x'; 5 << 20]);
     repository.commit("first");
-    assert_eq!(converted_as_checked_out(&repository), ["a.crlf", "dir/b.id"]);
+    assert_eq!(
+        converted_as_checked_out(&repository),
+        ["a.crlf", "dir/b.id"]
+    );
     cleaned_as_added(
         &repository,
         &open(&repository),
@@ -272,7 +292,10 @@ fn a_cache_smaller_than_what_is_read_gives_the_same_bytes() {
 fn many_threads_read_the_same_and_each_other_s() {
     let repository = TestRepository::new();
     for n in 0..200 {
-        repository.write(&format!("dir{}/file{n}", n % 9), format!("content {n}").repeat(n));
+        repository.write(
+            &format!("dir{}/file{n}", n % 9),
+            format!("content {n}").repeat(n),
+        );
     }
     repository.write("large", vec![9; 5 << 20]);
     repository.commit("first");
@@ -303,11 +326,20 @@ fn line_ends_are_those_of_a_checkout_by_configuration() {
             repository.git(&["config", "core.eol", eol]);
         }
         let converted = converted_as_checked_out(&repository);
-        assert_eq!(!converted.is_empty(), converts, "{autocrlf} {eol}: {converted:?}");
+        assert_eq!(
+            !converted.is_empty(),
+            converts,
+            "{autocrlf} {eol}: {converted:?}"
+        );
         let base = open(&repository);
         for (n, text) in TEXTS.iter().enumerate() {
             cleaned_as_added(&repository, &base, "dir/new", text);
-            cleaned_as_added(&repository, &base, &format!("dir/file{n}"), b"edited\r\nline\r\n");
+            cleaned_as_added(
+                &repository,
+                &base,
+                &format!("dir/file{n}"),
+                b"edited\r\nline\r\n",
+            );
         }
     }
 }
@@ -360,7 +392,10 @@ fn attributes_rule_as_git_reads_them() {
             "file.utf16",
             "file4.id",
         ] {
-            assert!(converted.iter().any(|c| c == name), "{name} in {converted:?}");
+            assert!(
+                converted.iter().any(|c| c == name),
+                "{name} in {converted:?}"
+            );
         }
         assert!(!converted.iter().any(|c| c == "link.crlf"));
 
@@ -392,7 +427,8 @@ fn filter_drivers_convert_both_ways() {
     for name in ["a.up", "dir/b.up", "c.gone", "d.pass"] {
         repository.write(name, "Some secret Text\n");
     }
-    // Larger than a pipe, so that input and output must flow at the same time, and than what is held in memory.
+    // Larger than a pipe, so that input and output must flow at the same time, and than what is
+    // held in memory.
     repository.write("big.up", "Some secret Text\n".repeat(400_000));
     repository.commit("first");
     let converted = converted_as_checked_out(&repository);
@@ -400,7 +436,12 @@ fn filter_drivers_convert_both_ways() {
     let base = open(&repository);
     for name in ["new.up", "new.gone", "new.pass"] {
         cleaned_as_added(&repository, &base, name, b"Some secret TEXT\n");
-        cleaned_as_added(&repository, &base, name, &b"Some secret TEXT\n".repeat(20_000));
+        cleaned_as_added(
+            &repository,
+            &base,
+            name,
+            &b"Some secret TEXT\n".repeat(20_000),
+        );
     }
     let id = repository.id_of("HEAD:big.up");
     assert!(matches!(
@@ -440,7 +481,11 @@ fn a_required_filter_that_fails_is_an_error_and_the_next_file_is_read_all_the_sa
             "{error}"
         );
         assert_eq!(read("a.crlf").unwrap(), b"text\r\n");
-        assert_eq!(read("a.weak").unwrap(), b"text\n", "as git, which only complains");
+        assert_eq!(
+            read("a.weak").unwrap(),
+            b"text\n",
+            "as git, which only complains"
+        );
         let (root, index) = base.find(&path("a.bad")).unwrap().unwrap();
         assert!(base.size(&root, index).is_err());
     }
@@ -528,7 +573,10 @@ fn a_blob_swapped_for_another_is_an_error_where_it_is_converted_too() {
     std::fs::copy(loose("b.crlf"), loose("a.crlf")).unwrap();
     let base = open(&repository);
     let read = |name: &str| base.content(&path(name), repository.id_of(&format!("HEAD:{name}")));
-    assert!(matches!(read("a.crlf"), Err(GitError::CorruptObject { .. })));
+    assert!(matches!(
+        read("a.crlf"),
+        Err(GitError::CorruptObject { .. })
+    ));
     assert_eq!(read("b.crlf").unwrap().to_vec().unwrap(), b"two\r\n");
 }
 
@@ -545,7 +593,14 @@ fn a_partial_clone_is_filled_by_directory() {
         repository.git(&["config", "uploadpack.allowAnySHA1InWant", "true"]);
         let clone = repository.dir().join("../partial");
         let url = format!("file://{}", repository.dir().display());
-        repository.git(&["clone", "-q", "--bare", filter, &url, clone.to_str().unwrap()]);
+        repository.git(&[
+            "clone",
+            "-q",
+            "--bare",
+            filter,
+            &url,
+            clone.to_str().unwrap(),
+        ]);
         let opened = Repository::discover(&clone).unwrap();
         let spool = tempfile::tempdir().unwrap();
         let cache = BaseCache::new(spool.path(), 1 << 20).unwrap();
@@ -565,8 +620,9 @@ fn a_partial_clone_is_filled_by_directory() {
     }
 }
 
-/// Text of the pieces that conversions look at. No half keywords: at those the streaming filter of git's own checkout
-/// goes wrong (convert.c, `ident_filter_fn`: `$$Id$` is not expanded, of `$Id $Id$` the beginning is lost).
+/// Text of the pieces that conversions look at. No half keywords: at those the streaming filter of
+/// git's own checkout goes wrong (convert.c, `ident_filter_fn`: `$$Id$` is not expanded, of
+/// `$Id $Id$` the beginning is lost).
 fn text() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "a",

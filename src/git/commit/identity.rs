@@ -37,7 +37,8 @@ pub struct CommitTime {
 }
 
 impl Identity {
-    /// Parses `Name <email>`, as git's `--author` takes it. The name may not be empty, the email may.
+    /// Parses `Name <email>`, as git's `--author` takes it. The name may not be empty, the email
+    /// may.
     pub fn parse(text: &str) -> Option<Identity> {
         let (name, rest) = text.split_once('<')?;
         let (email, _) = rest.split_once('>')?;
@@ -90,7 +91,8 @@ pub enum Role {
 }
 
 impl Role {
-    /// The environment's variable for `what`, or what `git var` calls it: `NAME`, `EMAIL`, `DATE`, `IDENT`.
+    /// The environment's variable for `what`, or what `git var` calls it: `NAME`, `EMAIL`, `DATE`,
+    /// `IDENT`.
     pub fn variable(self, what: &str) -> String {
         match self {
             Role::Author => format!("GIT_AUTHOR_{what}"),
@@ -137,11 +139,13 @@ impl Repository {
                 });
             }
         }
-        // git knows further sources (the user's full name, the host's), and the reason where there is none.
+        // git knows further sources (the user's full name, the host's), and the reason where there
+        // is none.
         self.signature_from_git(role)
     }
 
-    /// The committer for reflogs: never an error, because git does not refuse to log for want of an identity.
+    /// The committer for reflogs: never an error, because git does not refuse to log for want of an
+    /// identity.
     pub(crate) fn reflog_signature(&self) -> Signature {
         let local = self.local();
         self.signature(&local, Role::Committer, None)
@@ -178,10 +182,12 @@ fn reason(stderr: &str) -> String {
     line.trim().to_owned()
 }
 
-/// Removes what git removes from names and addresses (`strbuf_addstr_without_crud`): control characters, spaces and
-/// punctuation at both ends, and within them the characters that end a field.
+/// Removes what git removes from names and addresses (`strbuf_addstr_without_crud`): control
+/// characters, spaces and punctuation at both ends, and within them the characters that end a
+/// field.
 pub(crate) fn strip_crud(text: &str) -> String {
-    let is_crud = |c: char| c <= ' ' || matches!(c, '.' | ',' | ':' | ';' | '<' | '>' | '"' | '\\' | '\'');
+    let is_crud =
+        |c: char| c <= ' ' || matches!(c, '.' | ',' | ':' | ';' | '<' | '>' | '"' | '\\' | '\'');
     text.trim_matches(is_crud)
         .chars()
         .filter(|c| !matches!(c, '<' | '>' | '\n' | '\0'))

@@ -30,8 +30,9 @@ impl From<&str> for Message {
     }
 }
 
-/// Cleans a message up as `git commit -m` does (`--cleanup=whitespace`): no white space at the ends of lines, no empty
-/// lines at either end, at most one between paragraphs, one newline at the end. Empty if nothing remains.
+/// Cleans a message up as `git commit -m` does (`--cleanup=whitespace`): no white space at the ends
+/// of lines, no empty lines at either end, at most one between paragraphs, one newline at the end.
+/// Empty if nothing remains.
 pub fn clean_message(message: &[u8]) -> Vec<u8> {
     let mut cleaned = Vec::with_capacity(message.len() + 1);
     let mut is_paragraph_due = false;

@@ -1,6 +1,8 @@
-//! Writing: blobs, trees edited along the changed paths, commits, and HEAD moved by compare-and-swap.
+//! Writing: blobs, trees edited along the changed paths, commits, and HEAD moved by
+//! compare-and-swap.
 //!
-//! The git library never syncs: objects written here are synced before the ref that names them moves.
+//! The git library never syncs: objects written here are synced before the ref that names them
+//! moves.
 
 mod identity;
 mod message;
@@ -48,13 +50,17 @@ pub struct CommitSpec {
 }
 
 impl Repository {
-    /// The tree `tree_id` with `changes` applied: only the trees along the changed paths are read and written.
-    /// Directories that become empty vanish. Removals come first, whatever their order, so that a file may take the
-    /// place of a directory and the reverse.
+    /// The tree `tree_id` with `changes` applied: only the trees along the changed paths are read
+    /// and written. Directories that become empty vanish. Removals come first, whatever their
+    /// order, so that a file may take the place of a directory and the reverse.
     ///
     /// # Errors
     /// [`GitError::HostilePath`] for a path that no checkout may have (`.git` in any disguise).
-    pub fn edit_tree(&self, tree_id: ObjectId, changes: &[TreeChange]) -> Result<ObjectId, GitError> {
+    pub fn edit_tree(
+        &self,
+        tree_id: ObjectId,
+        changes: &[TreeChange],
+    ) -> Result<ObjectId, GitError> {
         let failed = "edit a tree";
         let trees = TreeReader { repository: self };
         let mut buffer = Vec::new();
@@ -65,7 +71,8 @@ impl Repository {
         };
         let mut editor = gix::objs::tree::Editor::new(root, &trees, self.hash_kind());
 
-        // A directory's removal before those beneath it: the editor would keep a tree that it has already opened.
+        // A directory's removal before those beneath it: the editor would keep a tree that it has
+        // already opened.
         let mut removed: Vec<&RepoPath> = Vec::new();
         let mut set: Vec<(&RepoPath, EntryKind, ObjectId)> = Vec::new();
         for change in changes {
@@ -90,16 +97,18 @@ impl Repository {
         }
         editor.write(|tree| {
             let mut bytes = Vec::new();
-            tree.write_to(&mut bytes).map_err(GitError::library(failed))?;
+            tree.write_to(&mut bytes)
+                .map_err(GitError::library(failed))?;
             self.write_object(Kind::Tree, &bytes)
         })
     }
 
-    /// Writes a commit object (signed where `commit.gpgSign` asks for it, through git) and syncs it with every object
-    /// this process wrote since the last call. No ref moves.
+    /// Writes a commit object (signed where `commit.gpgSign` asks for it, through git) and syncs it
+    /// with every object this process wrote since the last call. No ref moves.
     ///
     /// # Errors
-    /// [`GitError::NoIdentity`] with git's reason where author or committer are neither given nor configured.
+    /// [`GitError::NoIdentity`] with git's reason where author or committer are neither given nor
+    /// configured.
     pub fn write_commit(&self, spec: &CommitSpec) -> Result<ObjectId, GitError> {
         let message = spec.message.bytes();
         if message.contains(&0) {
@@ -133,8 +142,8 @@ impl Repository {
         Ok(commit_id)
     }
 
-    /// Refuses while another git command holds the worktree's index, and where one keeps its HEAD, or the branch that is on, locked for a
-    /// while.
+    /// Refuses while another git command holds the worktree's index, and where one keeps its HEAD,
+    /// or the branch that is on, locked for a while.
     ///
     /// # Errors
     /// [`GitError::IndexLocked`], [`GitError::RefLocked`].
@@ -148,13 +157,13 @@ impl Repository {
         self.check_unlocked_for_a_while(&self.head_ref_path(worktree)?)
     }
 
-    /// Moves the HEAD of `worktree` (through the branch it is on) from `expected` to `commit_id`, with reflogs for
-    /// HEAD and branch as git writes them. `expected` is `None` for an unborn branch. When it returns, the move is on
-    /// disk.
+    /// Moves the HEAD of `worktree` (through the branch it is on) from `expected` to `commit_id`,
+    /// with reflogs for HEAD and branch as git writes them. `expected` is `None` for an unborn
+    /// branch. When it returns, the move is on disk.
     ///
     /// # Errors
-    /// [`GitError::RefMoved`] where HEAD or its branch is not at `expected`, [`GitError::RefLocked`] where git holds the
-    /// lock of either; nothing has changed then.
+    /// [`GitError::RefMoved`] where HEAD or its branch is not at `expected`,
+    /// [`GitError::RefLocked`] where git holds the lock of either; nothing has changed then.
     pub fn advance_head(
         &self,
         worktree: &LinkedWorktree,
@@ -167,7 +176,8 @@ impl Repository {
             Some(id) => PreviousValue::MustExistAndMatch(Target::Object(id)),
             None => PreviousValue::MustNotExist,
         };
-        let edit = RefEdit::update(head_name(), commit_id, expected, reflog_message(reflog)).with_deref(true);
+        let edit = RefEdit::update(head_name(), commit_id, expected, reflog_message(reflog))
+            .with_deref(true);
         let ref_path = self.head_ref_path(worktree)?;
         self.apply_ref_edit(&store, edit, &ref_path).map(drop)
     }
@@ -184,7 +194,8 @@ impl Repository {
             path: head_path.clone(),
             reason,
         };
-        let name = FullName::try_from(target.as_bstr()).map_err(|error| invalid(error.to_string()))?;
+        let name =
+            FullName::try_from(target.as_bstr()).map_err(|error| invalid(error.to_string()))?;
         let path = name
             .as_bstr()
             .to_path()
@@ -193,7 +204,11 @@ impl Repository {
     }
 
     /// Starts the HEAD log of a new worktree, as `git worktree add` does.
-    pub(super) fn log_first_head(&self, git_dir: &Path, commit_id: ObjectId) -> Result<(), GitError> {
+    pub(super) fn log_first_head(
+        &self,
+        git_dir: &Path,
+        commit_id: ObjectId,
+    ) -> Result<(), GitError> {
         let store = self.ref_store(Some(git_dir));
         if store.write_reflog == gix::refs::store::WriteReflog::Disable {
             return Ok(());
@@ -235,19 +250,25 @@ impl Repository {
                 .env(format!("GIT_{person}_DATE"), signature.time.to_string());
         }
         let output = program::run(&mut command, message)?;
-        let id = ObjectId::from_hex(output.trim_ascii()).map_err(GitError::library("sign the commit"))?;
+        let id = ObjectId::from_hex(output.trim_ascii())
+            .map_err(GitError::library("sign the commit"))?;
         self.note_unsynced(id);
         Ok(id)
     }
 }
 
-/// Reads trees for the editor with all that reading entails here: hashes checked, missing objects fetched.
+/// Reads trees for the editor with all that reading entails here: hashes checked, missing objects
+/// fetched.
 struct TreeReader<'a> {
     repository: &'a Repository,
 }
 
 impl Find for TreeReader<'_> {
-    fn try_find<'b>(&self, id: &oid, buffer: &'b mut Vec<u8>) -> Result<Option<Data<'b>>, gix::Error> {
+    fn try_find<'b>(
+        &self,
+        id: &oid,
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<Option<Data<'b>>, gix::Error> {
         buffer.clear();
         if !id.is_empty_tree() {
             *buffer = self
@@ -286,7 +307,8 @@ pub(super) fn check_path(path: &RepoPath, kind: TreeEntryKind) -> Result<(), Git
         protect_hfs: true,
         protect_ntfs: true,
     };
-    let mode = (kind == TreeEntryKind::Symlink).then_some(gix::validate::path::component::Mode::Symlink);
+    let mode =
+        (kind == TreeEntryKind::Symlink).then_some(gix::validate::path::component::Mode::Symlink);
     let mut names = components(path).peekable();
     while let Some(name) = names.next() {
         let mode = mode.filter(|_| names.peek().is_none());

@@ -20,15 +20,17 @@ pub(super) const MAX_BYTES_IN_MEMORY: u64 = 4 << 20;
 /// How often an object is written where its directory goes away.
 const WRITE_ATTEMPTS: usize = 8;
 
-/// Objects that this process wrote or found where it wanted to write, and has not synced, by object directory.
+/// Objects that this process wrote or found where it wanted to write, and has not synced, by object
+/// directory.
 static UNSYNCED: Mutex<BTreeMap<PathBuf, HashSet<ObjectId>>> = Mutex::new(BTreeMap::new());
 
-/// Held while syncing: whoever finds nothing left to sync must know that it is on disk, not on its way there.
-/// Taken before [`UNSYNCED`].
+/// Held while syncing: whoever finds nothing left to sync must know that it is on disk, not on its
+/// way there. Taken before [`UNSYNCED`].
 static SYNCING: Mutex<()> = Mutex::new(());
 
 impl Repository {
-    /// Writes a blob from a reader of exactly `len` bytes; where the object exists already nothing is written.
+    /// Writes a blob from a reader of exactly `len` bytes; where the object exists already nothing
+    /// is written.
     pub fn write_blob(&self, content: &mut dyn Read, len: u64) -> Result<ObjectId, GitError> {
         if len > MAX_BYTES_IN_MEMORY {
             return self.write_large_blob(content, len);
@@ -70,8 +72,14 @@ impl Repository {
     }
 
     /// Writes an object, whatever there is.
-    pub(super) fn write_loose(&self, kind: Kind, bytes: &[u8], id: ObjectId) -> Result<(), GitError> {
-        let write = || self.with_local(|local| local.objects.write_buf_with_known_id(kind, bytes, id));
+    pub(super) fn write_loose(
+        &self,
+        kind: Kind,
+        bytes: &[u8],
+        id: ObjectId,
+    ) -> Result<(), GitError> {
+        let write =
+            || self.with_local(|local| local.objects.write_buf_with_known_id(kind, bytes, id));
         let mut written = write();
         for _ in 1..WRITE_ATTEMPTS {
             match &written {
@@ -85,15 +93,16 @@ impl Repository {
             .map_err(|error| library_io_error("write an object", self.objects_dir(), &error))
     }
 
-    /// Whether the object is really in the object database (the empty tree need not be, to be readable).
+    /// Whether the object is really in the object database (the empty tree need not be, to be
+    /// readable).
     fn is_written(&self, id: ObjectId) -> bool {
-        // A new object is looked for in vain: a look at the disk for packs that came meanwhile would be made for each. One
-        // that is missed is written once more.
+        // A new object is looked for in vain: a look at the disk for packs that came meanwhile
+        // would be made for each. One that is missed is written once more.
         self.with_local(|local| local.objects.exists_without_refresh(&id))
     }
 
-    /// Whether the object's loose file holds something other than `bytes`. One that was not synced before the power failed
-    /// may be empty; writing the object again replaces it.
+    /// Whether the object's loose file holds something other than `bytes`. One that was not synced
+    /// before the power failed may be empty; writing the object again replaces it.
     fn is_loose_and_broken(&self, id: ObjectId, bytes: &[u8]) -> bool {
         let loose = gix::odb::loose::Store::at(self.objects_dir(), self.hash_kind());
         let mut found = Vec::new();
@@ -108,10 +117,15 @@ impl Repository {
         is_broken
     }
 
-    /// Remembers that `id` must be synced before a ref may name it. Objects that were there already count: another
-    /// thread, or git, may have written them a moment ago without syncing, and syncing again costs next to nothing.
+    /// Remembers that `id` must be synced before a ref may name it. Objects that were there already
+    /// count: another thread, or git, may have written them a moment ago without syncing, and
+    /// syncing again costs next to nothing.
     pub(crate) fn note_unsynced(&self, id: ObjectId) {
-        UNSYNCED.lock().entry(self.objects_dir()).or_default().insert(id);
+        UNSYNCED
+            .lock()
+            .entry(self.objects_dir())
+            .or_default()
+            .insert(id);
     }
 
     /// What the next sync will take care of.
@@ -132,14 +146,15 @@ impl Repository {
         self.sync_objects()
     }
 
-    /// Syncs the tree with all beneath it that the tree `known` has not, where git may have written that a moment ago.
+    /// Syncs the tree with all beneath it that the tree `known` has not, where git may have written
+    /// that a moment ago.
     pub fn sync_tree(&self, tree_id: ObjectId, known: ObjectId) -> Result<(), GitError> {
         self.note_tree(tree_id, [known])?;
         self.sync_objects()
     }
 
-    /// Remembers the tree, with all beneath it that none of the `known` trees has at the same place, as
-    /// [`Repository::note_unsynced`] does.
+    /// Remembers the tree, with all beneath it that none of the `known` trees has at the same
+    /// place, as [`Repository::note_unsynced`] does.
     pub(crate) fn note_tree<const N: usize>(
         &self,
         tree_id: ObjectId,
@@ -151,7 +166,8 @@ impl Repository {
         })
     }
 
-    /// Gives `visit` the tree, and all beneath it that none of the `known` trees has at the same place; each tree before it is read.
+    /// Gives `visit` the tree, and all beneath it that none of the `known` trees has at the same
+    /// place; each tree before it is read.
     pub(super) fn visit_new(
         &self,
         tree_id: ObjectId,
@@ -175,7 +191,10 @@ impl Repository {
             }
             for entry in self.read_tree(tree_id)? {
                 let key = (entry.name, entry.kind);
-                let same: Vec<_> = beside.iter().map(|entries| entries.get(&key).copied()).collect();
+                let same: Vec<_> = beside
+                    .iter()
+                    .map(|entries| entries.get(&key).copied())
+                    .collect();
                 match entry.kind {
                     TreeEntryKind::Directory => open.push((entry.id, same)),
                     TreeEntryKind::Submodule => {}
@@ -187,8 +206,9 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes what a merge by git left that went wrong: loose trees in `tree_id` with an entry at which nothing is, and
-    /// those above them. Nobody can read them, and `git fsck` would report them ever after.
+    /// Removes what a merge by git left that went wrong: loose trees in `tree_id` with an entry at
+    /// which nothing is, and those above them. Nobody can read them, and `git fsck` would report
+    /// them ever after.
     pub(crate) fn remove_faulty_trees(&self, tree_id: Option<ObjectId>) -> Result<(), GitError> {
         let objects_dir = self.objects_dir();
         let loose = gix::odb::loose::Store::at(&objects_dir, self.hash_kind());
@@ -218,13 +238,16 @@ impl Repository {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(GitError::io("remove", &file)(error));
                 }
-                _ => log::info!("removed the tree {id}, which git wrote with an entry at which nothing is"),
+                _ => log::info!(
+                    "removed the tree {id}, which git wrote with an entry at which nothing is"
+                ),
             }
         }
         Ok(())
     }
 
-    /// Syncs what was written to this repository since the last time, and the directories that name it.
+    /// Syncs what was written to this repository since the last time, and the directories that name
+    /// it.
     pub(crate) fn sync_objects(&self) -> Result<(), GitError> {
         let objects_dir = self.objects_dir();
         let _syncing = SYNCING.lock();
@@ -240,8 +263,8 @@ impl Repository {
         synced
     }
 
-    /// Streams a blob that is too large for memory: into a directory beside the objects, because its id is known only
-    /// at the end.
+    /// Streams a blob that is too large for memory: into a directory beside the objects, because
+    /// its id is known only at the end.
     fn write_large_blob(&self, content: &mut dyn Read, len: u64) -> Result<ObjectId, GitError> {
         let staging = StagingDir::create(&self.objects_dir())?;
         let store = gix::odb::loose::Store::at(&staging.path, self.hash_kind());
@@ -274,8 +297,8 @@ impl Repository {
     }
 }
 
-/// Syncs the loose files of `ids` and the directories that name them. An object that is not loose is in a pack, and git
-/// syncs its packs.
+/// Syncs the loose files of `ids` and the directories that name them. An object that is not loose
+/// is in a pack, and git syncs its packs.
 fn sync_all(objects_dir: &Path, ids: &[ObjectId]) -> Result<(), GitError> {
     let mut paths: BTreeSet<PathBuf> = BTreeSet::from([objects_dir.to_owned()]);
     for id in ids {
@@ -307,7 +330,8 @@ fn read_exactly(content: &mut dyn Read, len: u64) -> Result<Vec<u8>, GitError> {
     Ok(bytes)
 }
 
-/// Reads a content of known length; one that ends early is an error, so that no object contradicts its header.
+/// Reads a content of known length; one that ends early is an error, so that no object contradicts
+/// its header.
 struct ExactReader<'a> {
     content: &'a mut dyn Read,
     left: u64,
@@ -331,8 +355,8 @@ impl Read for ExactReader<'_> {
     }
 }
 
-/// A directory that goes when it is dropped. Its name begins with `tmp_obj`, so that `git gc` clears it away after a
-/// crash.
+/// A directory that goes when it is dropped. Its name begins with `tmp_obj`, so that `git gc`
+/// clears it away after a crash.
 struct StagingDir {
     path: PathBuf,
 }

@@ -1,8 +1,10 @@
-//! Objects that were written a moment ago, and are to outlive a `git gc --prune=now` that ran meanwhile.
+//! Objects that were written a moment ago, and are to outlive a `git gc --prune=now` that ran
+//! meanwhile.
 //!
-//! git removes what no ref reached when it began. An object is written before the ref that names it moves, so that a gc between the two,
-//! or one that goes on over both, takes it away. The bytes are held in memory until then: once the ref is in place, and the gc that
-//! began before that has ended, what is missing is written again. A gc that begins later finds the ref.
+//! git removes what no ref reached when it began. An object is written before the ref that names it
+//! moves, so that a gc between the two, or one that goes on over both, takes it away. The bytes are
+//! held in memory until then: once the ref is in place, and the gc that began before that has
+//! ended, what is missing is written again. A gc that begins later finds the ref.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs;
@@ -26,7 +28,8 @@ const MAX_RECENT_BYTES: usize = 32 << 20;
 /// What an object costs beside its bytes.
 const OVERHEAD: usize = 128;
 
-/// How long objects are held at least while there is room: no command takes longer from writing one to naming it.
+/// How long objects are held at least while there is room: no command takes longer from writing one
+/// to naming it.
 const RECENT: Duration = Duration::from_secs(600);
 
 /// How long commands that have moved refs wait for the end of a gc that began before, together.
@@ -54,7 +57,8 @@ struct Object {
     /// `None` for blobs that are too large.
     bytes: Option<Arc<[u8]>>,
     put: Instant,
-    /// Whether a ref reached it, with all that it needs, while no gc was at work. Later it is gone with that, if at all.
+    /// Whether a ref reached it, with all that it needs, while no gc was at work. Later it is gone
+    /// with that, if at all.
     was_named: bool,
 }
 
@@ -83,10 +87,14 @@ impl Recent {
 
     fn forget_old(&mut self) {
         while let Some((id, put)) = self.order.front().copied()
-            && (self.bytes > MAX_RECENT_BYTES || (put.elapsed() > RECENT && self.pending.is_empty()))
+            && (self.bytes > MAX_RECENT_BYTES
+                || (put.elapsed() > RECENT && self.pending.is_empty()))
         {
             self.order.pop_front();
-            if self.objects.get(&id).is_some_and(|object| object.put == put)
+            if self
+                .objects
+                .get(&id)
+                .is_some_and(|object| object.put == put)
                 && let Some(object) = self.objects.remove(&id)
             {
                 self.bytes -= object.cost();
@@ -131,7 +139,12 @@ impl Repository {
     }
 
     fn was_named(&self, id: ObjectId) -> bool {
-        self.with_recent(|recent| recent.objects.get(&id).is_some_and(|object| object.was_named))
+        self.with_recent(|recent| {
+            recent
+                .objects
+                .get(&id)
+                .is_some_and(|object| object.was_named)
+        })
     }
 
     fn recent(&self, id: ObjectId) -> Option<(Kind, Option<Arc<[u8]>>)> {
@@ -163,7 +176,12 @@ impl Repository {
         let collector = self.collector()?;
         let since = self.with_recent(|recent| match &recent.collector {
             Some((seen, since)) if *seen == collector => *since,
-            _ => recent.collector.insert((collector.clone(), Instant::now())).1,
+            _ => {
+                recent
+                    .collector
+                    .insert((collector.clone(), Instant::now()))
+                    .1
+            }
         });
         let deadline = since + GC_PATIENCE;
         while self.collector().as_ref() == Some(&collector) {
@@ -175,7 +193,8 @@ impl Repository {
         None
     }
 
-    /// A ref names `id` now. Writes again what a gc removed of the objects that were written for it.
+    /// A ref names `id` now. Writes again what a gc removed of the objects that were written for
+    /// it.
     pub(crate) fn confirm_named(&self, id: ObjectId) {
         if self.recent(id).is_none() {
             return;
@@ -187,8 +206,8 @@ impl Repository {
         self.confirm([id]);
     }
 
-    /// Writes again what a gc removed that has ended since, where a command did not wait for that; and gives up objects that no command
-    /// can be about to name any more.
+    /// Writes again what a gc removed that has ended since, where a command did not wait for that;
+    /// and gives up objects that no command can be about to name any more.
     pub fn confirm_pending(&self) {
         let collector = self.collector();
         let pending = self.with_recent(|recent| {
@@ -304,7 +323,8 @@ impl Repository {
         Ok(missing)
     }
 
-    /// Writes an object again that a gc removed between its writing and its reading; whether it was held.
+    /// Writes an object again that a gc removed between its writing and its reading; whether it was
+    /// held.
     pub(crate) fn write_recent_again(&self, id: ObjectId) -> Result<bool, GitError> {
         match self.recent(id) {
             Some((kind, Some(bytes))) => {

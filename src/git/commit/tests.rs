@@ -2,7 +2,8 @@ use std::fs;
 
 use crate::testing::TestRepository;
 use crate::{
-    CommitSpec, GitError, Head, Identity, LinkedWorktree, ObjectId, Repository, TreeChange, TreeEntryKind,
+    CommitSpec, GitError, Head, Identity, LinkedWorktree, ObjectId, Repository, TreeChange,
+    TreeEntryKind,
 };
 use tine_path::RepoPath;
 
@@ -71,16 +72,24 @@ fn blobs_are_what_git_hashes_and_written_once() {
             let len = content.len() as u64;
             let expected = test.git_with_input(&["hash-object", "--stdin"], content);
             assert_eq!(
-                repository.hash_blob(&mut &*content, len).unwrap().to_string(),
+                repository
+                    .hash_blob(&mut &*content, len)
+                    .unwrap()
+                    .to_string(),
                 expected
             );
             let id = repository.write_blob(&mut &*content, len).unwrap();
             assert_eq!(id.to_string(), expected);
-            assert_eq!(test.git_bytes(&["cat-file", "blob", &expected], b""), content);
+            assert_eq!(
+                test.git_bytes(&["cat-file", "blob", &expected], b""),
+                content
+            );
         }
         // "a" was packed already; the three others are loose, and no staging directory stays.
         assert_eq!(loose_objects(&test).len(), 3);
-        repository.write_blob(&mut &*large, large.len() as u64).unwrap();
+        repository
+            .write_blob(&mut &*large, large.len() as u64)
+            .unwrap();
         assert_eq!(loose_objects(&test).len(), 3);
         let names = fs::read_dir(test.dir().join(".git/objects")).unwrap();
         assert!(names.into_iter().all(|entry| {
@@ -103,7 +112,11 @@ fn regression_an_empty_object_is_written_again() {
                 .unwrap()
         };
         let hex = write().to_string();
-        let path = test.dir().join(".git/objects").join(&hex[..2]).join(&hex[2..]);
+        let path = test
+            .dir()
+            .join(".git/objects")
+            .join(&hex[..2])
+            .join(&hex[2..]);
         for broken in [&b""[..], b"noise"] {
             fs::remove_file(&path).unwrap();
             fs::write(&path, broken).unwrap();
@@ -136,7 +149,8 @@ fn edited_trees_are_those_that_git_makes() {
             .edit_tree(
                 tree_id,
                 &[
-                    // A file becomes a directory, a directory a file and a link, whatever the order.
+                    // A file becomes a directory, a directory a file and a link, whatever the
+                    // order.
                     set("a/b/c", TreeEntryKind::Executable, blob),
                     removed("a"),
                     set("d", TreeEntryKind::Symlink, link),
@@ -220,7 +234,10 @@ fn paths_that_git_refuses_are_refused() {
         let error = repository
             .edit_tree(tree_id, &[set(bad, TreeEntryKind::File, blob)])
             .unwrap_err();
-        assert!(matches!(error, GitError::HostilePath { .. }), "{bad}: {error}");
+        assert!(
+            matches!(error, GitError::HostilePath { .. }),
+            "{bad}: {error}"
+        );
     }
     let missing = ObjectId::from_hex(b"0123456789012345678901234567890123456789").unwrap();
     let error = repository.edit_tree(missing, &[removed("a")]).unwrap_err();
@@ -233,11 +250,15 @@ fn commits_are_those_that_git_writes() {
         let (test, repository, tree_id) = sample(&["--object-format", format]);
         let parent = test.id_of("HEAD");
         let mut commit = spec(tree_id, &[parent], "\n subject  \n\n\n\nbody \n\n");
-        commit.author = Identity::parse("Jür <gen>, <j@example.com>").or_else(|| Identity::parse("J <j@e>"));
+        commit.author =
+            Identity::parse("Jür <gen>, <j@example.com>").or_else(|| Identity::parse("J <j@e>"));
         let id = repository.write_commit(&commit).unwrap().to_string();
         let show = |format: &str| test.git(&["show", "-s", &format!("--format={format}"), &id]);
         assert_eq!(show("%B"), " subject\n\nbody");
-        assert_eq!(show("%cn <%ce>"), "Configured Name <configured@example.com>");
+        assert_eq!(
+            show("%cn <%ce>"),
+            "Configured Name <configured@example.com>"
+        );
         assert!(show("%an").starts_with('J'));
         assert_eq!(show("%P"), parent.to_string());
         assert_eq!(show("%T"), tree_id.to_string());
@@ -253,7 +274,9 @@ fn commits_are_those_that_git_writes() {
 fn an_identity_configured_later_is_used_and_a_missing_one_named() {
     let (test, repository, tree_id) = sample(&[]);
     test.git(&["config", "user.name", ""]);
-    let error = repository.write_commit(&spec(tree_id, &[], "m")).unwrap_err();
+    let error = repository
+        .write_commit(&spec(tree_id, &[], "m"))
+        .unwrap_err();
     let GitError::NoIdentity(reason) = &error else {
         panic!("{error}");
     };
@@ -286,7 +309,11 @@ fn signing_goes_through_git() {
         "#!/bin/sh\ncat >/dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho '-----BEGIN PGP SIGNATURE-----'\necho made up\necho '-----END PGP SIGNATURE-----'\n",
     )
     .unwrap();
-    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(
+        &program,
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
     test.git(&["config", "gpg.program", program.to_str().unwrap()]);
     test.git(&["config", "commit.gpgSign", "true"]);
     let id = repository
@@ -294,14 +321,19 @@ fn signing_goes_through_git() {
         .unwrap()
         .to_string();
     let raw = test.git(&["cat-file", "commit", &id]);
-    assert!(raw.contains("gpgsig -----BEGIN PGP SIGNATURE-----"), "{raw}");
+    assert!(
+        raw.contains("gpgsig -----BEGIN PGP SIGNATURE-----"),
+        "{raw}"
+    );
     assert!(raw.ends_with("signed ä"), "{raw}");
     assert!(
         raw.contains("author Configured Name <configured@example.com>"),
         "{raw}"
     );
     fs::write(&program, "#!/bin/sh\necho no key >&2\nexit 1\n").unwrap();
-    let error = repository.write_commit(&spec(tree_id, &[], "m")).unwrap_err();
+    let error = repository
+        .write_commit(&spec(tree_id, &[], "m"))
+        .unwrap_err();
     assert!(matches!(error, GitError::GitFailed { .. }), "{error}");
 }
 
@@ -314,7 +346,9 @@ fn a_branch_moves_to_the_last_of_many_merges() {
         let commit = spec(tree_id, &parents, &format!("merge {number}"));
         parents = [repository.write_commit(&commit).unwrap(), parents[0]];
     }
-    repository.create_branch("merged", parents[0], "made").unwrap();
+    repository
+        .create_branch("merged", parents[0], "made")
+        .unwrap();
     let count = test.git(&["rev-list", "--count", "merged"]);
     assert_eq!(count, "65");
     test.git(&["fsck", "--strict"]);
@@ -441,7 +475,8 @@ fn worktrees_commit_beside_each_other_without_harm() {
                     commit_id: first,
                 };
                 let dir = checkouts.join(&branch);
-                let worktree = LinkedWorktree::register(repository, "fork", &dir, &head, "x").unwrap();
+                let worktree =
+                    LinkedWorktree::register(repository, "fork", &dir, &head, "x").unwrap();
                 let (mut tree_id, mut parent) = (tree_id, first);
                 for number in 0..10 {
                     // The same contents and names in all forks: they find each other's objects.

@@ -1,4 +1,5 @@
-//! What git does not track stays: git itself takes ignored files for expendable where a merge brings others to their places.
+//! What git does not track stays: git itself takes ignored files for expendable where a merge
+//! brings others to their places.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,8 +10,8 @@ use crate::{GitError, ObjectId, TreeEntryKind};
 use tine_path::{EntryName, RepoPath};
 
 impl CheckoutMove<'_> {
-    /// Refuses where the move brings a file to a place at which, above which or below which is something that git does not track: an
-    /// ignored file, another repository, a pipe.
+    /// Refuses where the move brings a file to a place at which, above which or below which is
+    /// something that git does not track: an ignored file, another repository, a pipe.
     ///
     /// # Errors
     /// [`GitError::UntrackedInTheWay`].

@@ -71,7 +71,12 @@ impl Place {
             Ok(()) => Ok(()),
             // git takes a missing one for an empty one.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::PermissionDenied | ErrorKind::Unsupported
+                ) =>
+            {
                 copy_with_time(&index, &scratch).map_err(GitError::io("copy", &index))
             }
             Err(error) => Err(GitError::io("link", &index)(error)),
@@ -136,7 +141,9 @@ impl Place {
     pub(super) fn remove_kept(&self) -> Result<(), GitError> {
         let kept = self.kept();
         match fs::remove_dir_all(&kept) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(GitError::io("remove", &kept)(error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(GitError::io("remove", &kept)(error))
+            }
             _ => Ok(()),
         }
     }
@@ -174,8 +181,8 @@ impl Place {
         }
     }
 
-    /// The failing system call that git tells of. Of a file that it could not write to its end it does not say why: then the disk is
-    /// looked at, which that file still fills.
+    /// The failing system call that git tells of. Of a file that it could not write to its end it
+    /// does not say why: then the disk is looked at, which that file still fills.
     fn io_error(&self, said: &str) -> Option<io::Error> {
         let told = program::told_io_error(said);
         if told.is_some() || !could_not_write(said) {
@@ -197,7 +204,9 @@ fn could_not_write(said: &str) -> bool {
         "could not write ",
     ];
     said.lines().any(|line| {
-        let said = line.strip_prefix("error: ").or(line.strip_prefix("fatal: "));
+        let said = line
+            .strip_prefix("error: ")
+            .or(line.strip_prefix("fatal: "));
         said.is_some_and(|said| FAILURES.iter().any(|failure| said.starts_with(failure)))
     })
 }

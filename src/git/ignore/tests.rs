@@ -42,11 +42,12 @@ fn all_nodes(repository: &TestRepository) -> BTreeSet<String> {
     found
 }
 
-/// Compares the rules' answer for every node with `git check-ignore`, and for every file with what `git add -A` takes.
-/// On a difference: the node, our answer, git's.
+/// Compares the rules' answer for every node with `git check-ignore`, and for every file with what
+/// `git add -A` takes. On a difference: the node, our answer, git's.
 fn compare(repository: &TestRepository) -> Result<(), String> {
     let nodes = all_nodes(repository);
-    // git itself sees what is a directory; with a slash at the end it would look for rules inside it.
+    // git itself sees what is a directory; with a slash at the end it would look for rules inside
+    // it.
     let bare = |node: &str| node.trim_end_matches('/').to_owned();
     let list: Vec<u8> = nodes
         .iter()
@@ -62,7 +63,8 @@ fn compare(repository: &TestRepository) -> Result<(), String> {
             .collect()
     };
     let ignored_by_git = lines(&finished.stdout);
-    let added_by_git = lines(&repository.git_bytes(&["ls-files", "-o", "-z", "--exclude-standard"], b""));
+    let added_by_git =
+        lines(&repository.git_bytes(&["ls-files", "-o", "-z", "--exclude-standard"], b""));
     let mut rules = rules(repository);
     for node in &nodes {
         let path = RepoPath::parse(node).unwrap();
@@ -74,7 +76,9 @@ fn compare(repository: &TestRepository) -> Result<(), String> {
             ));
         }
         if !is_dir && ours == added_by_git.contains(node) {
-            return Err(format!("{node}: ignored here: {ours}, git add -A does otherwise"));
+            return Err(format!(
+                "{node}: ignored here: {ours}, git add -A does otherwise"
+            ));
         }
     }
     Ok(())
@@ -193,7 +197,9 @@ fn each_ignore_file_is_read_once_and_none_in_ignored_directories() {
     })
     .unwrap();
     for path in ["a/b/x", "a/b/y", "a/z", "gone/deep/er/x", "gone/y"] {
-        let ignored = rules.is_ignored(&RepoPath::parse(path).unwrap(), false).unwrap();
+        let ignored = rules
+            .is_ignored(&RepoPath::parse(path).unwrap(), false)
+            .unwrap();
         assert_eq!(ignored, path.starts_with("gone"), "{path}");
     }
     drop(rules);
@@ -203,9 +209,15 @@ fn each_ignore_file_is_read_once_and_none_in_ignored_directories() {
 #[test]
 fn an_error_of_the_reader_is_handed_on() {
     let repository = TestRepository::new();
-    let mut rules =
-        IgnoreRules::new(&repository.open(), |_| Err(GitError::UnknownRevision("x".into()))).unwrap();
-    assert!(rules.is_ignored(&RepoPath::parse("a").unwrap(), false).is_err());
+    let mut rules = IgnoreRules::new(&repository.open(), |_| {
+        Err(GitError::UnknownRevision("x".into()))
+    })
+    .unwrap();
+    assert!(
+        rules
+            .is_ignored(&RepoPath::parse("a").unwrap(), false)
+            .is_err()
+    );
 }
 
 /// One line of an ignore file over the few names that the tree below has.

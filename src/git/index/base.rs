@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat, index_size, index_time, replace_file};
+use super::writer::{
+    CachedTree, Encoder, EntryFlags, EntryStat, index_size, index_time, replace_file,
+};
 use super::{check_depth, on_deep_stack};
 use crate::{Base, BaseDir, GitError, ObjectId, TreeEntryKind};
 use tine_attr::Timestamp;
@@ -25,17 +27,33 @@ const MIN_FILES_TO_SHARE: usize = 4096;
 /// Past this many files it is found out how many there are in all, before all memory is taken.
 const MIN_FILES_TO_COUNT: usize = 100_000;
 
-/// Writes to `to` the index of a fresh checkout of `base`. Every path is checked to be one that a checkout may have.
+/// Writes to `to` the index of a fresh checkout of `base`. Every path is checked to be one that a
+/// checkout may have.
 ///
-/// `token` names the state of a fork's files in which they are as this index says, so that git looks at those only that
-/// changed since. Sizes come from the objects' headers. In a partial clone, what is missing is fetched first, in one go.
-pub fn write_base_index(base: &Base, stat: &BaseStat, token: &str, to: &Path) -> Result<(), GitError> {
-    on_deep_stack(to, || replace_file(to, &encode_base_index(base, stat, token)?))
+/// `token` names the state of a fork's files in which they are as this index says, so that git
+/// looks at those only that changed since. Sizes come from the objects' headers. In a partial
+/// clone, what is missing is fetched first, in one go.
+pub fn write_base_index(
+    base: &Base,
+    stat: &BaseStat,
+    token: &str,
+    to: &Path,
+) -> Result<(), GitError> {
+    on_deep_stack(to, || {
+        replace_file(to, &encode_base_index(base, stat, token)?)
+    })
 }
 
 fn encode_base_index(base: &Base, stat: &BaseStat, token: &str) -> Result<Vec<u8>, GitError> {
     let mut files = Vec::new();
-    let tree = collect(base, &RepoPath::root(), Vec::new(), base.tree_id(), 0, &mut files)?;
+    let tree = collect(
+        base,
+        &RepoPath::root(),
+        Vec::new(),
+        base.tree_id(),
+        0,
+        &mut files,
+    )?;
     if base.repository().promisor_remote().is_some() {
         let ids: Vec<ObjectId> = files
             .iter()
@@ -131,7 +149,8 @@ fn collect(
     })
 }
 
-/// The entries of `dir` in the order of the paths beneath them: a directory stands where its name with a slash would.
+/// The entries of `dir` in the order of the paths beneath them: a directory stands where its name
+/// with a slash would.
 fn in_git_order(dir: &BaseDir) -> Vec<usize> {
     let mut order: Vec<usize> = (0..dir.entries.len()).collect();
     order.sort_by(|&a, &b| {

@@ -1,9 +1,11 @@
-//! git's lock of a worktree's index, `index.lock`: whoever creates that name has it, and the new index is written there.
+//! git's lock of a worktree's index, `index.lock`: whoever creates that name has it, and the new
+//! index is written there.
 //!
-//! What a process that was killed leaves of it would keep everybody from the index for good. So ours is made as
-//! `index.tine` and then linked to the lock's name: as long as both names lead to one file, the lock is tine's own. The
-//! new index takes the old one's place by that first name, so that the lock goes on: it is then another name of the
-//! index itself. The old index waits as `index.tine-old` until the lock is given back.
+//! What a process that was killed leaves of it would keep everybody from the index for good. So
+//! ours is made as `index.tine` and then linked to the lock's name: as long as both names lead to
+//! one file, the lock is tine's own. The new index takes the old one's place by that first name, so
+//! that the lock goes on: it is then another name of the index itself. The old index waits as
+//! `index.tine-old` until the lock is given back.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -17,7 +19,8 @@ use crate::refs::{lock_of, remove_stale_lock};
 use crate::{GitError, LinkedWorktree, Repository};
 use tine_sys::pause;
 
-/// How long an index that git has locked is waited for: an editor's `git status` is over by then, a rebase is not.
+/// How long an index that git has locked is waited for: an editor's `git status` is over by then, a
+/// rebase is not.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long to wait between two tries.
@@ -41,7 +44,8 @@ pub struct UpdatedIndex {
     has_old: bool,
 }
 
-/// An index that is written and durable, but not in its place yet. Dropping it leaves the index as it is.
+/// An index that is written and durable, but not in its place yet. Dropping it leaves the index as
+/// it is.
 #[derive(Debug)]
 pub struct PreparedIndex {
     lock: IndexLock,
@@ -62,7 +66,8 @@ impl PreparedIndex {
 }
 
 impl UpdatedIndex {
-    /// Releases the lock once no git process in the worktree can put the old index back; blocks for two seconds at most.
+    /// Releases the lock once no git process in the worktree can put the old index back; blocks for
+    /// two seconds at most.
     pub fn finish(self, worktree: &LinkedWorktree) {
         // One whose checkout is not known has no processes in it.
         if let Ok(checkout_dir) = worktree.checkout_dir() {
@@ -70,8 +75,8 @@ impl UpdatedIndex {
         }
     }
 
-    /// Puts the old index back. Where it could not be kept (a file system without hard links, or no index before), the
-    /// new one stays.
+    /// Puts the old index back. Where it could not be kept (a file system without hard links, or no
+    /// index before), the new one stays.
     pub fn undo(self) {
         if let Err(error) = self.put_back() {
             let path = &self.lock.index_path;
@@ -106,7 +111,9 @@ impl IndexLock {
         let deadline = Instant::now() + patience;
         let taken = loop {
             match take(&mark_path, &lock_path) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists && Instant::now() < deadline => {
+                Err(error)
+                    if error.kind() == ErrorKind::AlreadyExists && Instant::now() < deadline =>
+                {
                     thread::sleep(PAUSE);
                 }
                 taken => break taken,
@@ -132,7 +139,8 @@ impl IndexLock {
         &self.file
     }
 
-    /// Waits for git processes in the checkout that may have read the index before it was replaced; blocks for two seconds at most.
+    /// Waits for git processes in the checkout that may have read the index before it was replaced;
+    /// blocks for two seconds at most.
     pub(crate) fn hold_off_readers(&self, checkout_dir: &Path) {
         // Without hard links the lock is gone already.
         if self.lock_path.exists() {
@@ -140,8 +148,8 @@ impl IndexLock {
         }
     }
 
-    /// Writes what is to take the index's place. It is on the disk before it gets there: git cannot read an index that a
-    /// power failure left empty.
+    /// Writes what is to take the index's place. It is on the disk before it gets there: git cannot
+    /// read an index that a power failure left empty.
     pub(super) fn write(mut self, content: &[u8]) -> Result<PreparedIndex, GitError> {
         self.file
             .write_all(content)
@@ -194,9 +202,13 @@ impl Drop for IndexLock {
     }
 }
 
-/// Gives back the index's lock where a process of tine's died with it, and those of HEAD and its branch, which are taken
-/// under that one only. A lock of git's is left alone. The caller knows that no process of tine's is at work there.
-pub fn release_stale_lock(repository: &Repository, worktree: &LinkedWorktree) -> Result<(), GitError> {
+/// Gives back the index's lock where a process of tine's died with it, and those of HEAD and its
+/// branch, which are taken under that one only. A lock of git's is left alone. The caller knows
+/// that no process of tine's is at work there.
+pub fn release_stale_lock(
+    repository: &Repository,
+    worktree: &LinkedWorktree,
+) -> Result<(), GitError> {
     let git_dir = worktree.git_dir();
     if is_ours(git_dir) {
         for held in [
@@ -224,8 +236,12 @@ pub(crate) fn release_stale_at(git_dir: &Path) -> Result<bool, GitError> {
 
 /// Whether the lock of the index is tine's: another name of the mark, or of the index itself.
 fn is_ours(git_dir: &Path) -> bool {
-    let identity = |path: PathBuf| fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
-    let marks = [identity(mark_path(git_dir)), identity(git_dir.join("index"))];
+    let identity =
+        |path: PathBuf| fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
+    let marks = [
+        identity(mark_path(git_dir)),
+        identity(git_dir.join("index")),
+    ];
     let lock = identity(lock_path(git_dir));
     lock.is_ok_and(|lock| marks.into_iter().flatten().any(|mark| mark == lock))
 }
@@ -252,13 +268,18 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).open(path)
 }
 
-/// Takes the lock with a marked file; without the mark where there are no hard links. A mark that is there already
-/// belongs to another thread of this process.
+/// Takes the lock with a marked file; without the mark where there are no hard links. A mark that
+/// is there already belongs to another thread of this process.
 fn take(mark_path: &Path, lock_path: &Path) -> io::Result<File> {
     let file = create(mark_path)?;
     let taken = match fs::hard_link(mark_path, lock_path) {
         Ok(()) => return Ok(file),
-        Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::Unsupported
+            ) =>
+        {
             create(lock_path)
         }
         Err(error) => Err(error),
@@ -272,7 +293,9 @@ fn take(mark_path: &Path, lock_path: &Path) -> io::Result<File> {
 
 pub(super) fn remove_if_there(path: &Path) -> Result<(), GitError> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(GitError::io("remove", path)(error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(GitError::io("remove", path)(error))
+        }
         _ => Ok(()),
     }
 }

@@ -1,8 +1,9 @@
 //! The index of a fork's worktree.
 //!
-//! Because inode numbers, times and owners of base nodes are the same in every fork, one index serves all forks of a
-//! base: it is built once, cached, and copied into each new worktree, and the first `git status` reads no file. Written
-//! in git's version 4 with a TREE extension; read through the git library.
+//! Because inode numbers, times and owners of base nodes are the same in every fork, one index
+//! serves all forks of a base: it is built once, cached, and copied into each new worktree, and the
+//! first `git status` reads no file. Written in git's version 4 with a TREE extension; read through
+//! the git library.
 
 mod base;
 mod lock;
@@ -43,11 +44,12 @@ use tine_path::RepoPath;
 /// git refuses trees that are deeper (`core.maxTreeDepth`'s default).
 const MAX_TREE_DEPTH: usize = 2048;
 
-/// Bytes of stack for walking trees of that depth, which the library's reader of the TREE extension and its kin here do
-/// by recursion. Only what is used is ever allocated.
+/// Bytes of stack for walking trees of that depth, which the library's reader of the TREE extension
+/// and its kin here do by recursion. Only what is used is ever allocated.
 const DEEP_STACK_LEN: usize = 64 << 20;
 
-/// Runs `work` on a stack that is deep enough for every tree that git takes. `path` is the index it is for.
+/// Runs `work` on a stack that is deep enough for every tree that git takes. `path` is the index it
+/// is for.
 fn on_deep_stack<T: Send>(
     path: &Path,
     work: impl FnOnce() -> Result<T, GitError> + Send,
@@ -80,7 +82,8 @@ pub enum Tracking {
     Untracked,
     /// A path in conflict counts, and one that is only intended to be added.
     Tracked,
-    /// Tracked, and not wanted in the checkout (`git sparse-checkout`): missing there it is no deletion.
+    /// Tracked, and not wanted in the checkout (`git sparse-checkout`): missing there it is no
+    /// deletion.
     Skipped,
 }
 
@@ -115,7 +118,8 @@ pub fn tracked_beneath(
         let index = read_index(repository, worktree)?;
         let mut found = BTreeSet::new();
         for path in paths {
-            // What sorts between a path and what is beneath it is passed over: `a-b` is between `a` and `a/b`.
+            // What sorts between a path and what is beneath it is passed over: `a-b` is between `a`
+            // and `a/b`.
             let beneath = [path.as_bytes(), b"/"].concat();
             for start in [path.as_bytes(), &beneath] {
                 let first = index
@@ -131,8 +135,12 @@ pub fn tracked_beneath(
     })
 }
 
-/// The paths that are intended to be added (`git add -N`), sorted: no tree that is made of the index has them.
-pub fn intents_to_add(repository: &Repository, worktree: &LinkedWorktree) -> Result<Vec<RepoPath>, GitError> {
+/// The paths that are intended to be added (`git add -N`), sorted: no tree that is made of the
+/// index has them.
+pub fn intents_to_add(
+    repository: &Repository,
+    worktree: &LinkedWorktree,
+) -> Result<Vec<RepoPath>, GitError> {
     on_deep_stack(&worktree.index_path(), || {
         let index = read_index(repository, worktree)?;
         let intents = index
@@ -168,8 +176,12 @@ fn find_entry<'a>(index: &'a gix::index::File, path: &[u8]) -> Option<&'a gix::i
     entries.get(at.ok()?)
 }
 
-/// Reads the worktree's index; a missing one is empty. Its hash is not checked, as git does not check it either.
-fn read_index(repository: &Repository, worktree: &LinkedWorktree) -> Result<gix::index::File, GitError> {
+/// Reads the worktree's index; a missing one is empty. Its hash is not checked, as git does not
+/// check it either.
+fn read_index(
+    repository: &Repository,
+    worktree: &LinkedWorktree,
+) -> Result<gix::index::File, GitError> {
     let path = worktree.index_path();
     // The library would wait at a pipe.
     tine_sys::file::check_regular(&path).map_err(GitError::io("read", &path))?;

@@ -1,9 +1,10 @@
 //! git processes that may put an old index back.
 //!
-//! `git commit`, `git merge` and some others read the index before they lock it, and write what they read. One that read before tine
-//! replaced the index, and locks after tine has released the lock, brings the old index back: the files that tine
-//! brought are then untracked, and the next commit removes them from the branch. So the lock is held until those processes have
-//! ended: they find the index locked and stop, as they do when two git commands meet.
+//! `git commit`, `git merge` and some others read the index before they lock it, and write what
+//! they read. One that read before tine replaced the index, and locks after tine has released the
+//! lock, brings the old index back: the files that tine brought are then untracked, and the next
+//! commit removes them from the branch. So the lock is held until those processes have ended: they
+//! find the index locked and stop, as they do when two git commands meet.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use tine_sys::process::{ProcessId, is_waiting_for_child};
 
-/// How long to hold the lock at most. Between reading and locking git only compares the files with the index.
+/// How long to hold the lock at most. Between reading and locking git only compares the files with
+/// the index.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 const INTERVAL: Duration = Duration::from_millis(2);
@@ -39,8 +41,9 @@ const LEAVE_THE_INDEX: [&[u8]; 18] = [
     b"upload-pack",
 ];
 
-/// Waits until the git processes in `checkout_dir` that began before now have ended, at most for two seconds. Those that wait for a
-/// child (an editor, a pager, a hook) have written their index already. The caller holds the lock of the index.
+/// Waits until the git processes in `checkout_dir` that began before now have ended, at most for
+/// two seconds. Those that wait for a child (an editor, a pager, a hook) have written their index
+/// already. The caller holds the lock of the index.
 pub(super) fn wait_for_readers(checkout_dir: &Path) {
     let deadline = Instant::now() + PATIENCE;
     let mut readers = readers(checkout_dir);
@@ -58,20 +61,26 @@ pub(super) fn wait_for_readers(checkout_dir: &Path) {
     }
 }
 
-/// Whether a git process in `checkout_dir`, whose index git has locked, may be putting HEAD on `branch` (short name): its arguments name
-/// that, or what was checked out before, or it ends on the branch where it began.
+/// Whether a git process in `checkout_dir`, whose index git has locked, may be putting HEAD on
+/// `branch` (short name): its arguments name that, or what was checked out before, or it ends on
+/// the branch where it began.
 pub(crate) fn has_switch_to(checkout_dir: &Path, branch: &str) -> bool {
     let ends_there: [&[u8]; 3] = [b"rebase", b"bisect", b"pull"];
     let is_switch = |line: &[u8]| names(line, branch) || has_word(line, &ends_there);
     !processes(checkout_dir, is_switch).is_empty()
 }
 
-/// The directories where a `git switch` or `checkout` that names `branch` (short name) or what was checked out before runs. Costs one look
-/// at each process of the machine.
+/// The directories where a `git switch` or `checkout` that names `branch` (short name) or what was
+/// checked out before runs. Costs one look at each process of the machine.
 pub(crate) fn switches_to(branch: &str) -> Vec<PathBuf> {
     let verbs: [&[u8]; 2] = [b"switch", b"checkout"];
-    let is_switch = |proc_dir: &Path| is_git(proc_dir, |line| has_word(line, &verbs) && names(line, branch));
-    let current_dir = |process: ProcessId| fs::read_link(format!("/proc/{}/cwd", process.pid())).ok();
+    let is_switch = |proc_dir: &Path| {
+        is_git(proc_dir, |line| {
+            has_word(line, &verbs) && names(line, branch)
+        })
+    };
+    let current_dir =
+        |process: ProcessId| fs::read_link(format!("/proc/{}/cwd", process.pid())).ok();
     ProcessId::all_where(is_switch)
         .into_iter()
         .filter_map(current_dir)
@@ -82,8 +91,10 @@ pub(crate) fn switches_to(branch: &str) -> Vec<PathBuf> {
 fn names(command_line: &[u8], branch: &str) -> bool {
     let full_name = format!("refs/heads/{branch}");
     let is_earlier = |word: &[u8]| word.starts_with(b"@{-");
-    has_word(command_line, &[branch.as_bytes(), full_name.as_bytes(), b"-"])
-        || words(command_line).any(is_earlier)
+    has_word(
+        command_line,
+        &[branch.as_bytes(), full_name.as_bytes(), b"-"],
+    ) || words(command_line).any(is_earlier)
 }
 
 fn has_word(command_line: &[u8], wanted: &[&[u8]]) -> bool {
@@ -99,11 +110,12 @@ fn readers(checkout_dir: &Path) -> Vec<ProcessId> {
     processes(checkout_dir, may_write_index)
 }
 
-/// The processes of git with their current directory in `checkout_dir` and such a command line. Only links in `/proc` are read: nothing
-/// in a mount is touched.
+/// The processes of git with their current directory in `checkout_dir` and such a command line.
+/// Only links in `/proc` are read: nothing in a mount is touched.
 fn processes(checkout_dir: &Path, has_line: impl Fn(&[u8]) -> bool) -> Vec<ProcessId> {
-    let is_in_there =
-        |proc_dir: &Path| fs::read_link(proc_dir.join("cwd")).is_ok_and(|cwd| is_within(&cwd, checkout_dir));
+    let is_in_there = |proc_dir: &Path| {
+        fs::read_link(proc_dir.join("cwd")).is_ok_and(|cwd| is_within(&cwd, checkout_dir))
+    };
     ProcessId::all_where(|proc_dir| is_git(proc_dir, &has_line) && is_in_there(proc_dir))
 }
 
@@ -115,10 +127,12 @@ fn is_git(proc_dir: &Path, has_line: impl Fn(&[u8]) -> bool) -> bool {
 
 /// Whether `dir`, the resolved current directory of a process, is in the checkout.
 pub(crate) fn is_within(dir: &Path, checkout_dir: &Path) -> bool {
-    dir.starts_with(checkout_dir) || resolved(checkout_dir).is_some_and(|root| dir.starts_with(root))
+    dir.starts_with(checkout_dir)
+        || resolved(checkout_dir).is_some_and(|root| dir.starts_with(root))
 }
 
-/// The directory with symbolic links above it resolved. The directory itself may be a mount, and is not looked at.
+/// The directory with symbolic links above it resolved. The directory itself may be a mount, and is
+/// not looked at.
 fn resolved(dir: &Path) -> Option<PathBuf> {
     let parent = dir.parent()?.canonicalize().ok()?;
     Some(parent.join(dir.file_name()?))

@@ -17,9 +17,10 @@ pub struct RemovedPath {
     pub id: ObjectId,
 }
 
-/// The files, symlinks and gitlinks of the tree `tree_id` that the worktree's index has no entry for, conflicts and
-/// intentions to add included: what `git rm --cached` took out of it. Directories that the index knows to be the tree's
-/// own are not read. A sparse index, which leaves out whole directories, has let go of nothing.
+/// The files, symlinks and gitlinks of the tree `tree_id` that the worktree's index has no entry
+/// for, conflicts and intentions to add included: what `git rm --cached` took out of it.
+/// Directories that the index knows to be the tree's own are not read. A sparse index, which leaves
+/// out whole directories, has let go of nothing.
 pub fn removed_paths(
     repository: &Repository,
     worktree: &LinkedWorktree,
@@ -33,7 +34,12 @@ pub fn removed_paths(
             removed: Vec::new(),
         };
         if !index.is_sparse() {
-            search.directory(&RepoPath::root(), tree_id, 0..index.entries().len(), index.tree())?;
+            search.directory(
+                &RepoPath::root(),
+                tree_id,
+                0..index.entries().len(),
+                index.tree(),
+            )?;
         }
         Ok(search.removed)
     })
@@ -77,7 +83,8 @@ impl Search<'_> {
         let prefix = [dir.as_bytes(), b"/"].concat();
         let entries = &self.index.entries()[range.clone()];
         let start = entries.partition_point(|entry| entry.path(self.index) < prefix);
-        let len = entries[start..].partition_point(|entry| entry.path(self.index).starts_with(&prefix));
+        let len =
+            entries[start..].partition_point(|entry| entry.path(self.index).starts_with(&prefix));
         range.start + start..range.start + start + len
     }
 

@@ -19,8 +19,8 @@ pub enum IndexTree {
 }
 
 impl Repository {
-    /// Writes the worktree's index as a tree. What is only intended to be added is no part of it. One caller at a time:
-    /// it holds the fork's turn.
+    /// Writes the worktree's index as a tree. What is only intended to be added is no part of it.
+    /// One caller at a time: it holds the fork's turn.
     pub fn index_tree(&self, worktree: &LinkedWorktree) -> Result<IndexTree, GitError> {
         let index = ReadIndex::of(worktree)?;
         let mut write = index.command(self, &["write-tree"]);
@@ -28,7 +28,10 @@ impl Repository {
         if finished.status.success() {
             return Ok(IndexTree::Whole(written(&finished.stdout)?));
         }
-        let listed = program::run(&mut index.command(self, &["ls-files", "--unmerged", "-z"]), b"")?;
+        let listed = program::run(
+            &mut index.command(self, &["ls-files", "--unmerged", "-z"]),
+            b"",
+        )?;
         // `<mode> <id> <stage>`, a tab, and the path; once for each stage.
         let paths = listed.split(|byte| *byte == 0).filter_map(|line| {
             let tab = line.iter().position(|byte| *byte == b'\t')?;
@@ -68,8 +71,9 @@ fn written(output: &[u8]) -> Result<ObjectId, GitError> {
     ObjectId::from_hex(output.trim_ascii()).map_err(GitError::library("write the index as a tree"))
 }
 
-/// Another name of the index, for a git command that only reads and would lock it nevertheless: killed together with the
-/// daemon, it would leave its lock for good. Dropping it removes the name and all that git made beside it.
+/// Another name of the index, for a git command that only reads and would lock it nevertheless:
+/// killed together with the daemon, it would leave its lock for good. Dropping it removes the name
+/// and all that git made beside it.
 struct ReadIndex<'a> {
     worktree: &'a LinkedWorktree,
     path: PathBuf,
@@ -85,7 +89,12 @@ impl ReadIndex<'_> {
         };
         let index_path = worktree.index_path();
         let made = match fs::hard_link(&index_path, &read.path) {
-            Err(error) if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::PermissionDenied | ErrorKind::Unsupported
+                ) =>
+            {
                 fs::copy(&index_path, &read.path).map(drop)
             }
             made => made,

@@ -1,7 +1,8 @@
 //! A base's cached index with the times of one fork.
 //!
-//! The cached index is the same for all forks of a base but for the times of its entries. Those fields have a fixed size, so the entries
-//! are walked once, patched in place, and the hash at the end is made again: linear in the index, with no object read.
+//! The cached index is the same for all forks of a base but for the times of its entries. Those
+//! fields have a fixed size, so the entries are walked once, patched in place, and the hash at the
+//! end is made again: linear in the index, with no object read.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -27,10 +28,11 @@ pub struct Stamp<'a> {
     pub latest: Timestamp,
 }
 
-/// Writes to `to` the index at `cached`, which [`write_base_index`](super::write_base_index) wrote, with the times of `stamp`.
+/// Writes to `to` the index at `cached`, which [`write_base_index`](super::write_base_index) wrote,
+/// with the times of `stamp`.
 ///
-/// The new file is dated into the second after the latest of its entries: git reads the content of a file that is not older than the
-/// index (`is_racy_timestamp` in its read-cache.c).
+/// The new file is dated into the second after the latest of its entries: git reads the content of
+/// a file that is not older than the index (`is_racy_timestamp` in its read-cache.c).
 ///
 /// # Errors
 /// [`GitError::Io`] where a file cannot be read or written, or `cached` is not such an index.
@@ -42,7 +44,8 @@ pub fn write_stamped_index(
 ) -> Result<(), GitError> {
     let mut index = tine_sys::file::read(cached).map_err(GitError::io("read", cached))?;
     stamp_entries(&mut index, hash_kind, stamp).ok_or_else(|| {
-        let damaged = std::io::Error::new(ErrorKind::InvalidData, "it is not an index of version 4");
+        let damaged =
+            std::io::Error::new(ErrorKind::InvalidData, "it is not an index of version 4");
         GitError::io("read", cached)(damaged)
     })?;
     let end = index.len().saturating_sub(hash_kind.len_in_bytes());
@@ -86,7 +89,9 @@ fn stamp_entries(index: &mut [u8], hash_kind: gix::hash::Kind, stamp: &Stamp<'_>
         if word(index, at + 24)? != TreeEntryKind::Submodule.mode() {
             let modified = index_time((stamp.modified)(&path));
             let times = [changed.0, changed.1, modified.0, modified.1].map(u32::to_be_bytes);
-            index.get_mut(at..at + 16)?.copy_from_slice(times.as_flattened());
+            index
+                .get_mut(at..at + 16)?
+                .copy_from_slice(times.as_flattened());
         }
         at = name_at + name_len + 1;
     }

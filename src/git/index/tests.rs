@@ -78,7 +78,8 @@ impl Fork {
         self.test.git(&[&["-C", dir], arguments].concat())
     }
 
-    /// Sets modification times of files and of all beneath directories an hour back, so that no entry is racy.
+    /// Sets modification times of files and of all beneath directories an hour back, so that no
+    /// entry is racy.
     fn age(&self, names: &[&str]) {
         for name in names {
             let status = Command::new("find")
@@ -109,7 +110,8 @@ impl Fork {
         self.git(&["rev-parse", "HEAD^{tree}"]).parse().unwrap()
     }
 
-    /// Commits `edits` of the checkout as tine does: tree, commit, HEAD, index. Stats come from the checkout.
+    /// Commits `edits` of the checkout as tine does: tree, commit, HEAD, index. Stats come from the
+    /// checkout.
     fn commit(&self, edits: &[(&str, Option<TreeEntryKind>)]) -> ObjectId {
         let mut tree_changes = Vec::new();
         let mut index_changes = Vec::new();
@@ -158,13 +160,25 @@ impl Fork {
         self.repository
             .advance_head(&self.worktree, head, commit_id, "commit: edit")
             .unwrap();
-        update_index(&self.repository, &self.worktree, tree_id, &index_changes, None).unwrap();
+        update_index(
+            &self.repository,
+            &self.worktree,
+            tree_id,
+            &index_changes,
+            None,
+        )
+        .unwrap();
         tree_id
     }
 
     /// Everything that git can say of an index that ought to be that of `tree_id`.
     fn check_index(&self, tree_id: ObjectId) {
-        check_index_file(&self.test, &self.repository, &self.worktree.index_path(), tree_id);
+        check_index_file(
+            &self.test,
+            &self.repository,
+            &self.worktree.index_path(),
+            tree_id,
+        );
         assert_eq!(self.git(&["write-tree"]), tree_id.to_string());
         assert!(!self.worktree.git_dir().join("index.lock").exists());
     }
@@ -175,9 +189,15 @@ fn os(bytes: &[u8]) -> &std::ffi::OsStr {
 }
 
 /// Checks hash, order, tree cache and entries against git and the git library.
-pub(super) fn check_index_file(test: &TestRepository, repository: &Repository, at: &Path, tree_id: ObjectId) {
+pub(super) fn check_index_file(
+    test: &TestRepository,
+    repository: &Repository,
+    at: &Path,
+    tree_id: ObjectId,
+) {
     on_deep_stack(at, || {
-        let index = gix::index::File::at(at, repository.hash_kind(), false, Default::default()).unwrap();
+        let index =
+            gix::index::File::at(at, repository.hash_kind(), false, Default::default()).unwrap();
         index.verify_integrity().unwrap();
         index.verify_entries().unwrap();
         let objects = repository.local().objects;
@@ -303,7 +323,12 @@ impl Hidden {
 }
 
 fn loose_or_unpacked(fork: &Fork, id: &str) -> Hidden {
-    let from = fork.test.dir().join(".git/objects").join(&id[..2]).join(&id[2..]);
+    let from = fork
+        .test
+        .dir()
+        .join(".git/objects")
+        .join(&id[..2])
+        .join(&id[2..]);
     let to = fork.test.dir().join(".git/hidden");
     fs::rename(&from, &to).unwrap();
     Hidden { from, to }
@@ -329,7 +354,10 @@ fn entries_of_untouched_files_keep_their_flags_and_others_lose_their_stat() {
     assert!(flags.contains("S a/x"), "{flags}");
     assert!(flags.contains("H b b"), "{flags}");
     assert_eq!(fork.stat_dirty(), "other/1\nother/22");
-    assert_eq!(fork.git(&["status", "--porcelain"]), " M other/1\n?? intended");
+    assert_eq!(
+        fork.git(&["status", "--porcelain"]),
+        " M other/1\n?? intended"
+    );
 }
 
 #[test]
@@ -360,7 +388,10 @@ fn a_file_changed_in_the_second_of_the_old_index_is_read_again() {
     fs::write(fork.dir.join("z"), "content of y\n").unwrap();
     fork.git(&["add", "z"]);
     let later = SystemTime::now() + Duration::from_secs(3600);
-    let z = fs::File::options().append(true).open(fork.dir.join("z")).unwrap();
+    let z = fs::File::options()
+        .append(true)
+        .open(fork.dir.join("z"))
+        .unwrap();
     z.set_modified(later).unwrap();
     fork.git(&["update-index", "--refresh"]);
     let tree_id: ObjectId = fork.git(&["write-tree"]).parse().unwrap();
@@ -430,7 +461,14 @@ fn an_index_locked_by_git_is_left_alone() {
     let lock = fork.worktree.git_dir().join("index.lock");
     fs::write(&lock, "").unwrap();
     let before = fs::read(fork.worktree.index_path()).unwrap();
-    let error = update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap_err();
+    let error = update_index(
+        &fork.repository,
+        &fork.worktree,
+        fork.head_tree(),
+        &[],
+        None,
+    )
+    .unwrap_err();
     let GitError::IndexLocked { lock: held } = &error else {
         panic!("{error}");
     };
@@ -453,7 +491,14 @@ fn an_index_locked_by_git_is_left_alone() {
     assert_eq!(fs::read(fork.worktree.index_path()).unwrap(), before);
 
     fs::remove_file(&lock).unwrap();
-    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap();
+    update_index(
+        &fork.repository,
+        &fork.worktree,
+        fork.head_tree(),
+        &[],
+        None,
+    )
+    .unwrap();
 }
 
 #[test]
@@ -463,12 +508,32 @@ fn a_lock_that_a_killed_process_left_is_given_back_and_one_of_gits_is_not() {
     // As a kill would: nothing of it is cleaned up.
     std::mem::forget(IndexLock::acquire(&fork.worktree).unwrap());
     assert!(lock_path.exists());
-    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap_err();
+    update_index(
+        &fork.repository,
+        &fork.worktree,
+        fork.head_tree(),
+        &[],
+        None,
+    )
+    .unwrap_err();
     release_stale_lock(&fork.repository, &fork.worktree).unwrap();
     assert!(!lock_path.exists());
-    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap();
+    update_index(
+        &fork.repository,
+        &fork.worktree,
+        fork.head_tree(),
+        &[],
+        None,
+    )
+    .unwrap();
 
-    let updated = update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None);
+    let updated = update_index(
+        &fork.repository,
+        &fork.worktree,
+        fork.head_tree(),
+        &[],
+        None,
+    );
     std::mem::forget(updated.unwrap());
     assert!(lock_path.exists());
     // With it, those that are taken under it.
@@ -483,16 +548,37 @@ fn a_lock_that_a_killed_process_left_is_given_back_and_one_of_gits_is_not() {
     }
     release_stale_lock(&fork.repository, &fork.worktree).unwrap();
     assert!(head_locks.iter().all(|lock| !lock.exists()));
-    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap();
+    update_index(
+        &fork.repository,
+        &fork.worktree,
+        fork.head_tree(),
+        &[],
+        None,
+    )
+    .unwrap();
     fork.check_index(fork.head_tree());
 
     // A move that failed puts the old index back, and is killed before it has given the lock back.
-    let updated = update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap();
+    let updated = update_index(
+        &fork.repository,
+        &fork.worktree,
+        fork.head_tree(),
+        &[],
+        None,
+    )
+    .unwrap();
     updated.put_back().unwrap();
     std::mem::forget(updated);
     assert!(lock_path.exists());
     release_stale_lock(&fork.repository, &fork.worktree).unwrap();
-    update_index(&fork.repository, &fork.worktree, fork.head_tree(), &[], None).unwrap();
+    update_index(
+        &fork.repository,
+        &fork.worktree,
+        fork.head_tree(),
+        &[],
+        None,
+    )
+    .unwrap();
 
     std::mem::forget(IndexLock::acquire(&fork.worktree).unwrap());
     fs::remove_file(&lock_path).unwrap();
@@ -508,13 +594,18 @@ fn tracked_paths_are_those_in_the_index() {
     let fork = Fork::new(&[]);
     fs::write(fork.dir.join("new"), "x").unwrap();
     fork.git(&["add", "-N", "new"]);
-    let paths: Vec<_> = ["a.c", "a", "a/x", "nothing", "zz", "new", "link", "dir/deep"]
-        .iter()
-        .map(|name| RepoPath::parse(name).unwrap())
-        .collect();
+    let paths: Vec<_> = [
+        "a.c", "a", "a/x", "nothing", "zz", "new", "link", "dir/deep",
+    ]
+    .iter()
+    .map(|name| RepoPath::parse(name).unwrap())
+    .collect();
     let tracked = tracked_paths(&fork.repository, &fork.worktree, &paths).unwrap();
     let is_tracked: Vec<_> = tracked.iter().map(|&is| is == Tracking::Tracked).collect();
-    assert_eq!(is_tracked, [true, false, true, false, false, true, true, false]);
+    assert_eq!(
+        is_tracked,
+        [true, false, true, false, false, true, true, false]
+    );
     let odd = RepoPath::parse(b"n\xffn").unwrap();
     assert_eq!(
         tracked_paths(&fork.repository, &fork.worktree, &[odd]).unwrap(),
@@ -669,7 +760,8 @@ proptest! {
                     changes.push((name.as_str(), Some(new.0)));
                 }
             }
-            // A file that was written anew with the same content has a new stat that nobody recorded.
+            // A file that was written anew with the same content has a new stat that nobody
+            // recorded.
             fork.git(&["update-index", "-q", "--refresh", "--ignore-missing"]);
             let tree_id = fork.commit(&changes);
             fork.check_index(tree_id);

@@ -1,5 +1,6 @@
-//! What an index of git's knows of a state of the files: which entries are as the files were (FSMN), and which untracked
-//! files each directory had (UNTR). The git library reads the second, but not the first, and writes neither.
+//! What an index of git's knows of a state of the files: which entries are as the files were
+//! (FSMN), and which untracked files each directory had (UNTR). The git library reads the second,
+//! but not the first, and writes neither.
 //!
 //! Format: `gitformat-index(5)`, and `write_untracked_extension` in git's `dir.c`.
 
@@ -15,7 +16,8 @@ const STAT: usize = 36;
 pub(super) struct KnownFiles {
     /// Names the state.
     pub token: String,
-    /// For each entry, whether git has to look at the file whatever it is told of changes; 64 to a word.
+    /// For each entry, whether git has to look at the file whatever it is told of changes; 64 to a
+    /// word.
     dirty: Vec<u64>,
     untracked: Untracked,
 }
@@ -42,7 +44,8 @@ struct Directory {
 }
 
 impl KnownFiles {
-    /// What the index in `bytes` knows; `None` where it has not both extensions, or is not understood.
+    /// What the index in `bytes` knows; `None` where it has not both extensions, or is not
+    /// understood.
     pub fn read(bytes: &[u8], hash_len: usize) -> Option<KnownFiles> {
         let content = bytes.get(..bytes.len().checked_sub(hash_len)?)?;
         let mut rest = Reader(content);
@@ -81,7 +84,8 @@ impl KnownFiles {
             .is_none_or(|word| word >> (entry % 64) & 1 == 1)
     }
 
-    /// Has git list the directory of `path` again, and those above: the path came into the index, or left it.
+    /// Has git list the directory of `path` again, and those above: the path came into the index,
+    /// or left it.
     pub fn invalidate(&mut self, path: &[u8]) {
         let mut at = 0;
         let mut components = path.split(|byte| *byte == b'/').peekable();
@@ -123,7 +127,11 @@ impl KnownFiles {
             }
             stats.extend_from_slice(dir.stat.as_deref().unwrap_or_default());
             ids.extend_from_slice(dir.exclude_id.as_deref().unwrap_or_default());
-            let set = [dir.stat.is_some(), dir.is_check_only, dir.exclude_id.is_some()];
+            let set = [
+                dir.stat.is_some(),
+                dir.is_check_only,
+                dir.exclude_id.is_some(),
+            ];
             for (words, is_set) in bits.iter_mut().zip(set) {
                 if let Some(word) = words.get_mut(number / 64) {
                     *word |= u64::from(is_set) << (number % 64);
@@ -306,7 +314,10 @@ impl<'a> Reader<'a> {
             if run > most - words.len() {
                 return None;
             }
-            words.resize(words.len() + run, if marker & 1 == 1 { u64::MAX } else { 0 });
+            words.resize(
+                words.len() + run,
+                if marker & 1 == 1 { u64::MAX } else { 0 },
+            );
             left = left.checked_sub(1)?.checked_sub(literals)?;
             for _ in 0..literals {
                 words.push(self.u64()?);

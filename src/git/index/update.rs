@@ -29,8 +29,8 @@ pub struct KnownState<'a> {
     pub token: &'a str,
     /// The change time of every file that is still as it was then, and of no other.
     pub changed: Timestamp,
-    /// Whether it can also be told what changed since the state that this token names. The old index goes on knowing
-    /// then what it knew of that state.
+    /// Whether it can also be told what changed since the state that this token names. The old
+    /// index goes on knowing then what it knew of that state.
     pub is_known: &'a (dyn Fn(&str) -> bool + Sync),
 }
 
@@ -39,21 +39,25 @@ pub struct KnownState<'a> {
 pub struct IndexTarget {
     pub tree_id: ObjectId,
     pub changes: Vec<IndexChange>,
-    /// Paths that are intended to be added; what the tree has, or cannot have beside its own paths, is passed over.
+    /// Paths that are intended to be added; what the tree has, or cannot have beside its own paths,
+    /// is passed over.
     pub intents: Vec<RepoPath>,
 }
 
-/// Prepares the worktree's index for a tree, as `git add -A && git commit` would leave it: entries of its changes are set
-/// with their stat, entries that differ from the tree otherwise are set without one (git reads those files again),
-/// all others keep theirs, with their flags. Conflicts are resolved, and of intentions to add those of the target stay. Takes git's own `index.lock`,
+/// Prepares the worktree's index for a tree, as `git add -A && git commit` would leave it: entries
+/// of its changes are set with their stat, entries that differ from the tree otherwise are set
+/// without one (git reads those files again), all others keep theirs, with their flags. Conflicts
+/// are resolved, and of intentions to add those of the target stay. Takes git's own `index.lock`,
 /// which is held as long as the answer, and what comes of that.
 ///
-/// With `known_state` git looks afterwards at those files only that changed since then. What git knew of untracked files
-/// is kept for directories in which no path came into the index or left it, if it can be told what changed since git knew
-/// it; else it is dropped, and git lists the directories once.
+/// With `known_state` git looks afterwards at those files only that changed since then. What git
+/// knew of untracked files is kept for directories in which no path came into the index or left it,
+/// if it can be told what changed since git knew it; else it is dropped, and git lists the
+/// directories once.
 ///
-/// Directories that the old index knows to be the tree's own are not read, so that it costs O(changes) tree reads. The
-/// target is asked for when the old index has been read, so that the tree may be written meanwhile.
+/// Directories that the old index knows to be the tree's own are not read, so that it costs
+/// O(changes) tree reads. The target is asked for when the old index has been read, so that the
+/// tree may be written meanwhile.
 ///
 /// # Errors
 /// [`GitError::IndexLocked`] where git holds the lock.
@@ -108,7 +112,8 @@ pub(super) fn update_index(
 struct Update<'a> {
     repository: &'a Repository,
     old: &'a gix::index::File,
-    /// Seconds since 1970. Files changed at this time or later may have changed after the old index saw them.
+    /// Seconds since 1970. Files changed at this time or later may have changed after the old index
+    /// saw them.
     old_index_secs: i64,
     changes: BTreeMap<&'a [u8], &'a IndexChange>,
     /// Paths that are intended to be added and not written yet, sorted.
@@ -146,7 +151,8 @@ impl<'a> Update<'a> {
     }
 
     fn run(mut self, tree_id: ObjectId) -> Result<Vec<u8>, GitError> {
-        // Entries of a sparse index stand for directories, which the cached trees then count as one entry.
+        // Entries of a sparse index stand for directories, which the cached trees then count as one
+        // entry.
         let cached = self.old.tree().filter(|_| !self.old.is_sparse());
         let all = 0..self.old.entries().len();
         let tree = self.directory(b"", Vec::new(), tree_id, all, cached)?;
@@ -164,11 +170,12 @@ impl<'a> Update<'a> {
             known.invalidate(entry.path(self.old));
         }
         let untracked = known.encode_untracked();
-        self.encoder.finish(&tree, Some(&known.token), Some(&untracked))
+        self.encoder
+            .finish(&tree, Some(&known.token), Some(&untracked))
     }
 
-    /// Writes the entries beneath a directory. `prefix` is its path with a slash, `range` the old entries beneath it,
-    /// `cached` what the old index says of its tree.
+    /// Writes the entries beneath a directory. `prefix` is its path with a slash, `range` the old
+    /// entries beneath it, `cached` what the old index says of its tree.
     fn directory(
         &mut self,
         prefix: &[u8],
@@ -184,7 +191,9 @@ impl<'a> Update<'a> {
             .intents
             .front()
             .is_some_and(|path| is_beneath(path.as_bytes()));
-        if !has_intents && let Some(kept) = self.keep_directory(prefix, tree_id, range.clone(), cached) {
+        if !has_intents
+            && let Some(kept) = self.keep_directory(prefix, tree_id, range.clone(), cached)
+        {
             return Ok(kept);
         }
         check_depth(prefix.iter().filter(|&&byte| byte == b'/').count(), tree_id)?;
@@ -198,7 +207,8 @@ impl<'a> Update<'a> {
                 let start = self.first_at_or_after(&path, next..range.end);
                 let end = self.end_of_prefix(&path, start..range.end);
                 let name = entry.name.as_bytes().to_vec();
-                let below = cached.and_then(|tree| tree.children.iter().find(|child| child.name[..] == name));
+                let below = cached
+                    .and_then(|tree| tree.children.iter().find(|child| child.name[..] == name));
                 children.push(self.directory(&path, name, entry.id, start..end, below)?);
                 next = end;
             } else {
@@ -217,7 +227,10 @@ impl<'a> Update<'a> {
 
     /// Writes the entries of intentions to add, as long as the next one `is_next`.
     fn push_intents(&mut self, is_next: impl Fn(&[u8]) -> bool) {
-        while self.intents.front().is_some_and(|path| is_next(path.as_bytes()))
+        while self
+            .intents
+            .front()
+            .is_some_and(|path| is_next(path.as_bytes()))
             && let Some(path) = self.intents.pop_front()
         {
             let path = path.as_bytes();
@@ -237,8 +250,8 @@ impl<'a> Update<'a> {
         }
     }
 
-    /// Where the old index knows the directory to be `tree_id` and nothing beneath it changes, writes its entries again
-    /// without reading the tree.
+    /// Where the old index knows the directory to be `tree_id` and nothing beneath it changes,
+    /// writes its entries again without reading the tree.
     fn keep_directory(
         &mut self,
         prefix: &[u8],
@@ -288,7 +301,10 @@ impl<'a> Update<'a> {
             .first()
             .filter(|entry| entry.path(self.old) == path);
         let is_same = is_there.is_some_and(|entry| {
-            changed.is_none() && is_plain(entry) && entry.id == id && kind_of(entry.mode) == Some(kind)
+            changed.is_none()
+                && is_plain(entry)
+                && entry.id == id
+                && kind_of(entry.mode) == Some(kind)
         });
         match (is_there, &mut self.known_files) {
             (Some(_), _) => self.is_kept[at] = true,
@@ -338,8 +354,8 @@ impl<'a> Update<'a> {
         }
     }
 
-    /// The flags of an entry that the old index has not: one that a directory of a sparse index stood for goes on being
-    /// left out of the checkout.
+    /// The flags of an entry that the old index has not: one that a directory of a sparse index
+    /// stood for goes on being left out of the checkout.
     fn flags_of_new(&self, path: &[u8]) -> EntryFlags {
         EntryFlags {
             is_skip_worktree: is_beneath_skipped_directory(self.old, path),
@@ -347,10 +363,11 @@ impl<'a> Update<'a> {
         }
     }
 
-    /// The stat of an entry that stays. One that may be stale, because the file could have changed within the second in
-    /// which the old index was written, gets size 0, so that git compares the content: with a younger index it could
-    /// not tell any more (`ce_smudge_racily_clean_entry` in git's read-cache.c). A change within that second has that change
-    /// time, so an earlier one tells of none.
+    /// The stat of an entry that stays. One that may be stale, because the file could have changed
+    /// within the second in which the old index was written, gets size 0, so that git compares the
+    /// content: with a younger index it could not tell any more (`ce_smudge_racily_clean_entry` in
+    /// git's read-cache.c). A change within that second has that change time, so an earlier one
+    /// tells of none.
     fn kept_stat(&self, entry: &gix::index::Entry) -> EntryStat {
         let stat = &entry.stat;
         let latest_secs = i64::from(stat.mtime.secs.min(stat.ctime.secs));
@@ -434,6 +451,10 @@ fn cached_tree(tree: &Tree) -> Option<CachedTree> {
         name: tree.name.to_vec(),
         id: tree.id,
         entry_count: Some(tree.num_entries?),
-        children: tree.children.iter().map(cached_tree).collect::<Option<_>>()?,
+        children: tree
+            .children
+            .iter()
+            .map(cached_tree)
+            .collect::<Option<_>>()?,
     })
 }

@@ -1,5 +1,5 @@
-//! Encoding an index: version 4 (paths compressed by their common prefix) with a TREE extension and, where somebody can
-//! tell what changed, an FSMN extension and perhaps an UNTR extension.
+//! Encoding an index: version 4 (paths compressed by their common prefix) with a TREE extension
+//! and, where somebody can tell what changed, an FSMN extension and perhaps an UNTR extension.
 //!
 //! The git library reads every index but writes neither version 4 nor extensions that fit. Format:
 //! `gitformat-index(5)`.
@@ -37,7 +37,8 @@ pub(super) struct EntryStat {
 }
 
 impl EntryStat {
-    /// What git would remember of a node with `attr`. The device is left out: git does not compare it unless built to.
+    /// What git would remember of a node with `attr`. The device is left out: git does not compare
+    /// it unless built to.
     pub fn of(attr: &Attr) -> EntryStat {
         EntryStat {
             ctime: index_time(attr.ctime),
@@ -56,8 +57,8 @@ pub(super) fn index_time(time: Timestamp) -> (u32, u32) {
     (time.secs as u32, time.nanos)
 }
 
-/// Sizes wrap at 4 GiB, but a file that is not empty never gets size 0, which would mean "look at the content"
-/// (`munge_st_size` in git's `statinfo.c`).
+/// Sizes wrap at 4 GiB, but a file that is not empty never gets size 0, which would mean "look at
+/// the content" (`munge_st_size` in git's `statinfo.c`).
 pub(super) fn index_size(size: u64) -> u32 {
     match size as u32 {
         0 if size > 0 => 0x8000_0000,
@@ -80,7 +81,8 @@ pub(super) struct CachedTree {
     /// The last component; empty for the root.
     pub name: Vec<u8>,
     pub id: ObjectId,
-    /// Entries beneath it, at any depth. `None` where some of them are no part of a tree: git then makes the tree anew.
+    /// Entries beneath it, at any depth. `None` where some of them are no part of a tree: git then
+    /// makes the tree anew.
     pub entry_count: Option<u32>,
     pub children: Vec<CachedTree>,
 }
@@ -91,14 +93,16 @@ pub(super) struct Encoder {
     encoded: Vec<u8>,
     count: u32,
     previous_path: Vec<u8>,
-    /// For each entry, whether git has to look at the file whatever it is told of changes; 64 to a word.
+    /// For each entry, whether git has to look at the file whatever it is told of changes; 64 to a
+    /// word.
     dirty: Vec<u64>,
 }
 
 impl Encoder {
     /// `expected_count` entries will come, more or less.
     pub fn new(hash_kind: gix::hash::Kind, expected_count: usize) -> Encoder {
-        let mut encoded = Vec::with_capacity(expected_count.saturating_mul(80 + hash_kind.len_in_bytes()));
+        let mut encoded =
+            Vec::with_capacity(expected_count.saturating_mul(80 + hash_kind.len_in_bytes()));
         encoded.extend_from_slice(b"DIRC\0\0\0\x04");
         // The number of entries, known at the end.
         encoded.extend_from_slice(&[0; 4]);
@@ -142,7 +146,8 @@ impl Encoder {
             self.encoded.extend_from_slice(&word.to_be_bytes());
         }
         self.encoded.extend_from_slice(id.as_slice());
-        let mut low_flags = u16::try_from(path.len()).map_or(PATH_LEN_MASK, |len| len.min(PATH_LEN_MASK));
+        let mut low_flags =
+            u16::try_from(path.len()).map_or(PATH_LEN_MASK, |len| len.min(PATH_LEN_MASK));
         low_flags |= u16::from(flags.is_assumed_valid) << 15;
         let mut high_flags = 0;
         if flags.is_skip_worktree {
@@ -179,9 +184,10 @@ impl Encoder {
         self.dirty[word] |= 1 << (last % 64);
     }
 
-    /// The whole index, with its TREE extension and the hash at its end; with `token` also an FSMN extension, which says
-    /// that the files of all entries that are not dirty are as their entries, as far as they did not change since then;
-    /// with `untracked` an UNTR extension, which must be of the same state.
+    /// The whole index, with its TREE extension and the hash at its end; with `token` also an FSMN
+    /// extension, which says that the files of all entries that are not dirty are as their entries,
+    /// as far as they did not change since then; with `untracked` an UNTR extension, which must be
+    /// of the same state.
     pub fn finish(
         mut self,
         tree: &CachedTree,
@@ -197,7 +203,8 @@ impl Encoder {
         }
         if let Some(token) = token {
             let bits = encode_bitmap(self.count, &self.dirty);
-            let bits_len = u32::try_from(bits.len()).map_err(GitError::library("write the index"))?;
+            let bits_len =
+                u32::try_from(bits.len()).map_err(GitError::library("write the index"))?;
             let mut extension = 2u32.to_be_bytes().to_vec();
             extension.extend_from_slice(token.as_bytes());
             extension.push(0);
@@ -207,7 +214,8 @@ impl Encoder {
         }
         let mut checksum = Checksum::new(self.hash_kind);
         checksum.update(&self.encoded);
-        self.encoded.extend_from_slice(checksum.finish()?.as_slice());
+        self.encoded
+            .extend_from_slice(checksum.finish()?.as_slice());
         Ok(self.encoded)
     }
 
@@ -220,9 +228,9 @@ impl Encoder {
     }
 }
 
-/// A bitmap of `bit_count` bits in EWAH form (`gitformat-bitmap(5)`, appendix A): how many bits and words, then markers,
-/// each with a number of words of zeroes and of words that follow as they are, then the place of the last marker. Bits
-/// that `words` has not are 0.
+/// A bitmap of `bit_count` bits in EWAH form (`gitformat-bitmap(5)`, appendix A): how many bits and
+/// words, then markers, each with a number of words of zeroes and of words that follow as they are,
+/// then the place of the last marker. Bits that `words` has not are 0.
 pub(super) fn encode_bitmap(bit_count: u32, words: &[u64]) -> Vec<u8> {
     const ZEROES_SHIFT: u32 = 1;
     const LITERALS_SHIFT: u32 = 33;
@@ -254,8 +262,8 @@ fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// git's variable-width integers: seven bits a byte, the highest first, each continuation standing for one more than its
-/// bits (`encode_varint` in `varint.c`).
+/// git's variable-width integers: seven bits a byte, the highest first, each continuation standing
+/// for one more than its bits (`encode_varint` in `varint.c`).
 pub(super) fn push_varint(to: &mut Vec<u8>, mut value: usize) {
     let mut bytes = [0; 10];
     let mut start = bytes.len() - 1;
@@ -279,7 +287,8 @@ fn encode_tree(tree: &CachedTree, to: &mut Vec<u8>) {
         }
         None => to.extend_from_slice(format!("\0-1 {}\n", tree.children.len()).as_bytes()),
     }
-    // git keeps children by length first (`subtree_name_cmp`), and reads them fastest in that order.
+    // git keeps children by length first (`subtree_name_cmp`), and reads them fastest in that
+    // order.
     let mut children: Vec<&CachedTree> = tree.children.iter().collect();
     children.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
     for child in children {

@@ -36,7 +36,8 @@ pub enum Subjects {
     Kept,
 }
 
-/// Takes the mailbox at `path` apart: a file for each mail, in their order, in the empty directory `dir`.
+/// Takes the mailbox at `path` apart: a file for each mail, in their order, in the empty directory
+/// `dir`.
 ///
 /// # Errors
 /// [`GitError::NotAMailbox`]
@@ -87,8 +88,8 @@ pub fn read_mail(file: &Path, subjects: Subjects) -> Result<Mail, GitError> {
     })
 }
 
-/// Reads the mails of the mailbox at `path`, each of them with a patch that git understands or with none. `scratch` is an empty
-/// directory.
+/// Reads the mails of the mailbox at `path`, each of them with a patch that git understands or with
+/// none. `scratch` is an empty directory.
 ///
 /// # Errors
 /// [`GitError::NotAMailbox`] where it is no mailbox, or has no patch at all.

@@ -22,7 +22,11 @@ fn sides(
     ours: &[(&str, &str)],
     theirs: &[(&str, &str)],
 ) -> (ObjectId, ObjectId) {
-    let write = |files: &[(&str, &str)]| files.iter().for_each(|(path, text)| repository.write(path, text));
+    let write = |files: &[(&str, &str)]| {
+        files
+            .iter()
+            .for_each(|(path, text)| repository.write(path, text))
+    };
     write(base);
     repository.commit("base");
     repository.git(&["switch", "-q", "-c", "theirs"]);
@@ -35,7 +39,10 @@ fn sides(
 }
 
 fn text_at(repository: &Repository, tree_id: ObjectId, path: &str) -> String {
-    let entry = repository.tree_entry(tree_id, &repo_path(path)).unwrap().unwrap();
+    let entry = repository
+        .tree_entry(tree_id, &repo_path(path))
+        .unwrap()
+        .unwrap();
     String::from_utf8(repository.read_blob(entry.id).unwrap()).unwrap()
 }
 
@@ -69,7 +76,8 @@ fn conflicts_leave_stages_and_messages() {
     );
     let merged = test.open().merge_tree(&spec(ours, theirs)).unwrap();
     assert!(!merged.is_clean);
-    let stages: Vec<(StageSide, &RepoPath)> = merged.stages.iter().map(|s| (s.stage, &s.path)).collect();
+    let stages: Vec<(StageSide, &RepoPath)> =
+        merged.stages.iter().map(|s| (s.stage, &s.path)).collect();
     let path = repo_path("dir/a");
     assert_eq!(
         stages,
@@ -167,7 +175,8 @@ fn all_merge_bases_are_found() {
     assert_eq!(repository.merge_bases(a, b).unwrap(), [root]);
 }
 
-/// `git merge` in a checkout of ours takes the attributes from there, not from wherever the main checkout is.
+/// `git merge` in a checkout of ours takes the attributes from there, not from wherever the main
+/// checkout is.
 #[test]
 fn attributes_are_those_of_ours() {
     for bare in [false, true] {
@@ -190,7 +199,11 @@ fn attributes_are_those_of_ours() {
                 ("made", "theirs\n"),
             ],
         );
-        test.git(&["config", "merge.own.driver", "cat %B >> %A; echo $PWD > cwd"]);
+        test.git(&[
+            "config",
+            "merge.own.driver",
+            "cat %B >> %A; echo $PWD > cwd",
+        ]);
         // The main checkout has other attributes.
         test.git(&["switch", "-q", "theirs"]);
         test.write(".gitattributes", "raw merge=union\nlog merge=binary\n");
@@ -205,9 +218,19 @@ fn attributes_are_those_of_ours() {
             (None, test.open())
         };
         let merged = repository.merge_tree(&spec(ours, theirs)).unwrap();
-        assert_eq!(text_at(&repository, merged.tree_id, "log"), "1\nours\ntheirs\n");
-        assert_eq!(text_at(&repository, merged.tree_id, "made"), "ours\ntheirs\n");
-        let unmerged: Vec<String> = merged.stages.iter().map(|stage| stage.path.to_string()).collect();
+        assert_eq!(
+            text_at(&repository, merged.tree_id, "log"),
+            "1\nours\ntheirs\n"
+        );
+        assert_eq!(
+            text_at(&repository, merged.tree_id, "made"),
+            "ours\ntheirs\n"
+        );
+        let unmerged: Vec<String> = merged
+            .stages
+            .iter()
+            .map(|stage| stage.path.to_string())
+            .collect();
         assert_eq!(unmerged, ["raw", "raw", "raw"]);
         assert!(
             merged
@@ -215,7 +238,10 @@ fn attributes_are_those_of_ours() {
                 .iter()
                 .any(|message| message.kind == "CONFLICT (binary)")
         );
-        assert!(!test.dir().join("cwd").exists(), "a driver ran in the checkout");
+        assert!(
+            !test.dir().join("cwd").exists(),
+            "a driver ran in the checkout"
+        );
         drop(place);
     }
 }
@@ -267,11 +293,23 @@ fn renames_are_followed_as_git_merge_follows_them() {
         test.git(&["config", setting, value]);
         let merged = test.open().merge_tree(&spec(ours, theirs)).unwrap();
         let by_git = test.try_git(&["merge", "-q", "--no-edit", "theirs"], b"");
-        assert_eq!(merged.is_clean, by_git.status.success(), "{setting}={value}");
+        assert_eq!(
+            merged.is_clean,
+            by_git.status.success(),
+            "{setting}={value}"
+        );
         let unmerged = test.git(&["ls-files", "-u"]);
-        assert_eq!(unmerged.lines().count(), merged.stages.len(), "{setting}={value}");
+        assert_eq!(
+            unmerged.lines().count(),
+            merged.stages.len(),
+            "{setting}={value}"
+        );
         if merged.is_clean {
-            assert_eq!(merged.tree_id, test.id_of("HEAD^{tree}"), "{setting}={value}");
+            assert_eq!(
+                merged.tree_id,
+                test.id_of("HEAD^{tree}"),
+                "{setting}={value}"
+            );
         }
     }
 }
@@ -348,7 +386,10 @@ fn what_git_wrote_is_synced_with_the_next_commit() {
         .unwrap()
         .id;
     assert!(unsynced.contains(&merged.tree_id) && unsynced.contains(&blob));
-    assert!(!unsynced.contains(&test.id_of("main:d")), "it was there before");
+    assert!(
+        !unsynced.contains(&test.id_of("main:d")),
+        "it was there before"
+    );
 }
 
 /// git 2.47 has an unmerged entry without an object here, and a gitlink to nothing in its tree.

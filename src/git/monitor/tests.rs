@@ -35,7 +35,11 @@ fn git_runs_the_command_whatever_its_place_is_called() {
         ),
     )
     .unwrap();
-    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(
+        &program,
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
     let command = monitor_command(&[program.as_os_str(), OsStr::new("it's")]).unwrap();
     assert!(worktree.set_monitor(&repository, &command).unwrap());
     test.git(&["-C", &dir, "status"]);
@@ -56,10 +60,21 @@ fn what_somebody_set_in_the_worktree_stays() {
     let set = || test.git(&["-C", &dir, "config", "--default", "none", "core.fsmonitor"]);
     worktree.update_monitor(&command("/never/set")).unwrap();
     assert_eq!(set(), "none");
-    worktree.set_monitor(&repository, &command("/old/tine")).unwrap();
+    worktree
+        .set_monitor(&repository, &command("/old/tine"))
+        .unwrap();
     worktree.update_monitor(&command("/new/tine")).unwrap();
     assert_eq!(set(), "exec '/new/tine' 2>/dev/null");
-    let remote = || test.git(&["-C", &dir, "config", "--default", "none", "fsmonitor.allowRemote"]);
+    let remote = || {
+        test.git(&[
+            "-C",
+            &dir,
+            "config",
+            "--default",
+            "none",
+            "fsmonitor.allowRemote",
+        ])
+    };
     assert_eq!(remote(), "true", "git takes FUSE for a remote file system");
     // One that an older tine made has no such key.
     test.git(&[
@@ -87,7 +102,14 @@ fn what_somebody_set_in_the_worktree_stays() {
         worktree.update_monitor(&command("/newer/tine")).unwrap();
         assert_eq!(set(), own);
     }
-    test.git(&["-C", &dir, "config", "--worktree", "--unset", "core.fsmonitor"]);
+    test.git(&[
+        "-C",
+        &dir,
+        "config",
+        "--worktree",
+        "--unset",
+        "core.fsmonitor",
+    ]);
     worktree.update_monitor(&command("/newer/tine")).unwrap();
     assert_eq!(set(), "none");
     let main = test.git(&["config", "--default", "none", "core.fsmonitor"]);
@@ -106,6 +128,12 @@ fn a_repository_whose_other_worktrees_would_notice_is_left_as_it_is() {
         assert_eq!(set("core.fsmonitor"), "none");
     };
     refuses(&|test| drop(test.git(&["config", "core.worktree", test.dir().to_str().unwrap()])));
-    refuses(&|test| fs::write(test.dir().join(".git/config.worktree"), "[user]\nname = x\n").unwrap());
+    refuses(&|test| {
+        fs::write(
+            test.dir().join(".git/config.worktree"),
+            "[user]\nname = x\n",
+        )
+        .unwrap()
+    });
     assert!(monitor_command(&[OsStr::new("line\nbreak")]).is_none());
 }

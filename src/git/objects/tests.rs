@@ -5,17 +5,24 @@ use crate::testing::TestRepository;
 fn commits_are_read_whatever_their_encoding() {
     let repository = TestRepository::new();
     let tree = repository.git(&["mktree"]);
-    let mut raw = format!("tree {tree}\nauthor J\u{fc}rgen <j@x> 100 +0200\ncommitter C <c@x> 200 +0000\n\n")
-        .replace('\u{fc}', "#")
-        .into_bytes();
-    raw.iter_mut().filter(|b| **b == b'#').for_each(|b| *b = 0xfc);
+    let mut raw =
+        format!("tree {tree}\nauthor J\u{fc}rgen <j@x> 100 +0200\ncommitter C <c@x> 200 +0000\n\n")
+            .replace('\u{fc}', "#")
+            .into_bytes();
+    raw.iter_mut()
+        .filter(|b| **b == b'#')
+        .for_each(|b| *b = 0xfc);
     raw.extend_from_slice(b"first \xff line\nsecond line\n\nbody\n");
     let id = repository.write_object("commit", &raw);
     let info = repository.open().commit_info(id).unwrap();
     assert_eq!(info.summary, "first \u{fffd} line second line");
     assert_eq!(info.author_name, "J\u{fffd}rgen");
     assert_eq!(
-        (info.author_email.as_str(), info.author_time_secs, info.time_secs),
+        (
+            info.author_email.as_str(),
+            info.author_time_secs,
+            info.time_secs
+        ),
         ("j@x", 100, 200)
     );
     assert_eq!(info.tree_id.to_string(), tree);
@@ -95,7 +102,10 @@ fn names_that_lead_out_of_a_checkout_are_refused() {
     for name in hostile {
         let tree = tree_with(&repository, "100644", name);
         let error = opened.read_tree(tree).unwrap_err();
-        assert!(matches!(error, GitError::HostileTree { .. }), "{name:?}: {error}");
+        assert!(
+            matches!(error, GitError::HostileTree { .. }),
+            "{name:?}: {error}"
+        );
     }
     let link = tree_with(&repository, "120000", b".gitmodules");
     assert!(matches!(
@@ -147,7 +157,12 @@ fn trees_with_a_name_twice_or_out_of_order_are_refused() {
     };
     for raw in [
         [entry("100644", "a"), entry("100644", "a")].concat(),
-        [entry("100644", "a"), entry("100644", "a.b"), entry("40000", "a")].concat(),
+        [
+            entry("100644", "a"),
+            entry("100644", "a.b"),
+            entry("40000", "a"),
+        ]
+        .concat(),
         [entry("100644", "b"), entry("100644", "a")].concat(),
         b"100644 torn".to_vec(),
     ] {
@@ -175,7 +190,9 @@ fn objects_are_found_after_gc_and_in_packs_and_alternates_that_come_later() {
     assert_eq!(opened.blob_size(second).unwrap(), 3);
 
     let missing = ObjectId::from_hex(&[b'1'; 40]).unwrap();
-    assert!(matches!(opened.read_blob(missing), Err(GitError::MissingObject { id }) if id == missing));
+    assert!(
+        matches!(opened.read_blob(missing), Err(GitError::MissingObject { id }) if id == missing)
+    );
     assert!(matches!(
         opened.blob_size(missing),
         Err(GitError::MissingObject { .. })
@@ -183,12 +200,18 @@ fn objects_are_found_after_gc_and_in_packs_and_alternates_that_come_later() {
     repository.write("file", "three");
     repository.commit("third");
     repository.git(&["repack", "-adq"]);
-    assert_eq!(opened.read_blob(repository.id_of("HEAD:file")).unwrap(), b"three");
+    assert_eq!(
+        opened.read_blob(repository.id_of("HEAD:file")).unwrap(),
+        b"three"
+    );
 
     let clone = repository.dir().join("../clone");
     repository.git(&["clone", "-q", "--shared", ".", clone.to_str().unwrap()]);
     assert_eq!(
-        Repository::discover(&clone).unwrap().read_blob(second).unwrap(),
+        Repository::discover(&clone)
+            .unwrap()
+            .read_blob(second)
+            .unwrap(),
         b"two"
     );
 }
@@ -203,7 +226,10 @@ fn packs_may_come_by_the_dozen_and_be_indexed_together() {
             let blob = repository.write_object("blob", format!("blob {n}").as_bytes());
             let name = repository.dir().join(".git/objects/pack/pack");
             let list = format!("{blob}\n");
-            repository.git_with_input(&["pack-objects", "-q", name.to_str().unwrap()], list.as_bytes());
+            repository.git_with_input(
+                &["pack-objects", "-q", name.to_str().unwrap()],
+                list.as_bytes(),
+            );
             repository.git(&["prune-packed", "-q"]);
             assert_eq!(
                 opened.blob_size(blob).unwrap(),

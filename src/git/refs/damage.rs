@@ -41,7 +41,8 @@ impl Repository {
         }
     }
 
-    /// As [`Repository::branch`], for who only looks at it: a damaged one is as one that is not there. `tine check` tells of it.
+    /// As [`Repository::branch`], for who only looks at it: a damaged one is as one that is not
+    /// there. `tine check` tells of it.
     pub fn readable_branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         match self.branch(name) {
             Err(GitError::DamagedRef { .. }) => Ok(None),
@@ -49,7 +50,8 @@ impl Repository {
         }
     }
 
-    /// The error that says that the ref `name` (full) names what the repository has not, where that is so.
+    /// The error that says that the ref `name` (full) names what the repository has not, where that
+    /// is so.
     pub(super) fn lost_by_ref(&self, name: &str) -> Option<GitError> {
         let id = self.target_of(name).ok()??;
         (!self.has_object(id)).then(|| GitError::DamagedRef {
@@ -80,7 +82,8 @@ impl Repository {
         Ok(damaged.collect())
     }
 
-    /// The refs beneath `refs/tine/` that are damaged: group and label. What cannot be read is left out.
+    /// The refs beneath `refs/tine/` that are damaged: group and label. What cannot be read is left
+    /// out.
     pub fn broken_kept(&self) -> Vec<(String, String)> {
         let groups = fs::read_dir(self.common_dir().join(KEEPING))
             .into_iter()
@@ -96,7 +99,8 @@ impl Repository {
         names.flatten().filter_map(split).collect()
     }
 
-    /// Refuses where a named pipe is in the place of a ref, or of the packed ones: git, and the library, would wait there for ever.
+    /// Refuses where a named pipe is in the place of a ref, or of the packed ones: git, and the
+    /// library, would wait there for ever.
     ///
     /// # Errors
     /// [`GitError::DamagedRef`].
@@ -107,7 +111,8 @@ impl Repository {
     pub(super) fn refuse_pipes_below(&self, prefix: &str) -> Result<(), GitError> {
         let mut dirs = vec![self.common_dir().join(prefix)];
         let packed = self.common_dir().join("packed-refs");
-        let is_pipe = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
+        let is_pipe =
+            |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
         let mut found = is_pipe(&packed).then_some(packed);
         while let (Some(dir), None) = (dirs.pop(), &found) {
             for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
@@ -141,7 +146,8 @@ impl Repository {
                     dirs.push(path);
                 } else if path.extension().is_none_or(|extension| extension != "lock")
                     && let Ok(name) = path.strip_prefix(self.common_dir())
-                    && damaged_ref(self.common_dir(), name.as_os_str().as_bytes().as_bstr()).is_some()
+                    && damaged_ref(self.common_dir(), name.as_os_str().as_bytes().as_bstr())
+                        .is_some()
                 {
                     broken.push(name.to_string_lossy().into_owned());
                 }

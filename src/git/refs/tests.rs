@@ -178,7 +178,15 @@ fn a_branch_checked_out_anywhere_is_found() {
     let rebased = add("rebased");
     let rebased_dir = rebased.to_str().unwrap();
     test.try_git(
-        &["-C", rebased_dir, "rebase", "-q", "--exec", "false", "HEAD~"],
+        &[
+            "-C",
+            rebased_dir,
+            "rebase",
+            "-q",
+            "--exec",
+            "false",
+            "HEAD~",
+        ],
         b"",
     );
     assert!(rebased.join(".git").is_file());
@@ -205,7 +213,9 @@ fn the_head_of_a_bare_repository_is_no_checkout() {
     let repository = Repository::discover(&bare).unwrap();
     assert_eq!(repository.checked_out_at("main").unwrap(), None);
     let id = test.id_of("HEAD");
-    repository.create_branch("side", id, "branch: Created").unwrap();
+    repository
+        .create_branch("side", id, "branch: Created")
+        .unwrap();
     assert!(
         !bare.join("logs/refs/heads/side").exists(),
         "a bare repository logs nothing"
@@ -264,7 +274,10 @@ fn a_ref_locked_by_git_is_left_alone() {
         };
         assert_eq!((name.as_str(), held), ("refs/tine/demo/base", &lock));
     }
-    assert_eq!(repository.kept("demo").unwrap(), [("base".to_owned(), first)]);
+    assert_eq!(
+        repository.kept("demo").unwrap(),
+        [("base".to_owned(), first)]
+    );
     fs::remove_file(lock).unwrap();
 
     test.git(&["pack-refs", "--all"]);
@@ -277,7 +290,10 @@ fn a_ref_locked_by_git_is_left_alone() {
     assert_eq!((name.as_str(), held), ("packed-refs", &lock));
     fs::remove_file(lock).unwrap();
     repository.keep("demo", "base", second).unwrap();
-    assert_eq!(repository.kept("demo").unwrap(), [("base".to_owned(), second)]);
+    assert_eq!(
+        repository.kept("demo").unwrap(),
+        [("base".to_owned(), second)]
+    );
 }
 
 #[test]
@@ -288,7 +304,10 @@ fn of_many_who_create_one_branch_one_succeeds() {
         let threads: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| repository.create_branch("tine/one", id, "branch: Created")))
             .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     });
     assert_eq!(
         results.iter().filter(|result| result.is_ok()).count(),
@@ -310,7 +329,10 @@ fn locks_that_a_dead_process_left_are_released() {
     let id = test.id_of("HEAD");
     repository.keep("demo", "head", id).unwrap();
     let refs = test.dir().join(".git/refs");
-    let locks = [refs.join("tine/demo/head.lock"), refs.join("tine/demo/base.lock")];
+    let locks = [
+        refs.join("tine/demo/head.lock"),
+        refs.join("tine/demo/base.lock"),
+    ];
     for lock in &locks {
         fs::write(lock, "").unwrap();
     }

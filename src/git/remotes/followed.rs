@@ -3,7 +3,8 @@
 use super::{Listener, converse, not_reached, progress};
 use crate::{GitError, Repository, program};
 
-/// A branch that follows one of a remote, or that one itself as it was last seen. All are full names.
+/// A branch that follows one of a remote, or that one itself as it was last seen. All are full
+/// names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
     pub branch: String,
@@ -20,8 +21,8 @@ const HEADS: &str = "refs/heads/";
 const REMOTES: &str = "refs/remotes/";
 
 impl Repository {
-    /// What the branch called `name` (`main`, `origin/main`, a full name) follows; `None` where it follows no branch of a
-    /// remote, or is not there.
+    /// What the branch called `name` (`main`, `origin/main`, a full name) follows; `None` where it
+    /// follows no branch of a remote, or is not there.
     pub fn followed_by(&self, name: &str) -> Result<Option<Followed>, GitError> {
         let candidates = match name.starts_with("refs/") {
             true => vec![name.to_owned()],
@@ -72,8 +73,8 @@ impl Repository {
         }))
     }
 
-    /// Fetches from the remote, as the user has set it up, and gives the full name of the newer one: of what is followed, or
-    /// of the branch where that is ahead.
+    /// Fetches from the remote, as the user has set it up, and gives the full name of the newer
+    /// one: of what is followed, or of the branch where that is ahead.
     ///
     /// # Errors
     /// [`GitError::RemoteUnreachable`], [`GitError::RemoteDenied`].

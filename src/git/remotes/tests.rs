@@ -29,7 +29,10 @@ fn what_git_says_of_a_push_is_understood() {
         "[remote rejected] (cannot lock ref 'refs/tine/forks/demo': is at 1 but expected 2)",
         "[remote rejected] (incorrect old value provided)",
     ] {
-        assert_eq!(outcome_of(1, &line("!", reason), "").unwrap(), Pushed::Stale);
+        assert_eq!(
+            outcome_of(1, &line("!", reason), "").unwrap(),
+            Pushed::Stale
+        );
     }
     let refused = outcome_of(
         1,
@@ -50,15 +53,22 @@ fn what_git_says_of_a_push_is_understood() {
 
 #[test]
 fn who_may_not_is_told_from_what_is_not_there() {
-    let denied = "git@host: Permission denied (publickey).\nfatal: Could not read from remote repository.\n";
+    let denied =
+        "git@host: Permission denied (publickey).\nfatal: Could not read from remote repository.\n";
     let denied = outcome_of(128, "", denied);
-    assert!(matches!(denied, Err(GitError::RemoteDenied { .. })), "{denied:?}");
+    assert!(
+        matches!(denied, Err(GitError::RemoteDenied { .. })),
+        "{denied:?}"
+    );
     let denied = outcome_of(
         1,
         "!\t1:refs/tine/forks/demo\t[remote rejected] (unpacker error)\n",
         "remote: error: insufficient permission for adding an object to repository database ./objects\n",
     );
-    assert!(matches!(denied, Err(GitError::RemoteDenied { .. })), "{denied:?}");
+    assert!(
+        matches!(denied, Err(GitError::RemoteDenied { .. })),
+        "{denied:?}"
+    );
     let away = outcome_of(128, "", "fatal: unable to access: Could not resolve host\n");
     assert!(
         matches!(away, Err(GitError::RemoteUnreachable { .. })),

@@ -56,7 +56,10 @@ fn a_separate_git_directory_and_a_submodule_have_their_checkouts() {
     repository.commit("first");
     let found = Repository::discover(repository.dir()).unwrap();
     assert_eq!(found.common_dir(), git_dir.canonicalize().unwrap());
-    assert_eq!(found.checkout_dir(), repository.dir().canonicalize().unwrap());
+    assert_eq!(
+        found.checkout_dir(),
+        repository.dir().canonicalize().unwrap()
+    );
 
     let outer = TestRepository::new();
     outer.git(&[
@@ -107,7 +110,9 @@ fn formats_that_cannot_be_read_faithfully_are_refused() {
     assert!(refused(repository.dir()).contains("fancy"));
     // git itself does not go into such a repository any more.
     let config = repository.dir().join(".git/config");
-    let text = std::fs::read_to_string(&config).unwrap().replace("= 1", "= 7");
+    let text = std::fs::read_to_string(&config)
+        .unwrap()
+        .replace("= 1", "= 7");
     std::fs::write(&config, text).unwrap();
     assert!(!refused(repository.dir()).is_empty());
 }
@@ -127,7 +132,13 @@ fn heads_of_main_and_linked_worktrees() {
 
     let first = repository.commit("first");
     let linked = repository.dir().join("../linked");
-    repository.git(&["worktree", "add", "-q", "--detach", linked.to_str().unwrap()]);
+    repository.git(&[
+        "worktree",
+        "add",
+        "-q",
+        "--detach",
+        linked.to_str().unwrap(),
+    ]);
     let second = repository.commit("second");
     let main = opened.head_of(opened.common_dir()).unwrap();
     assert_eq!(
@@ -161,7 +172,13 @@ fn revisions_are_those_of_the_worktree_they_are_asked_in() {
     let repository = TestRepository::new();
     let first = repository.commit("first");
     let linked = repository.dir().join("../linked");
-    repository.git(&["worktree", "add", "-q", "--detach", linked.to_str().unwrap()]);
+    repository.git(&[
+        "worktree",
+        "add",
+        "-q",
+        "--detach",
+        linked.to_str().unwrap(),
+    ]);
     let second = repository.commit("second");
     repository.git(&["tag", "-a", "-m", "a tag", "v1"]);
     let opened = repository.open();

@@ -39,7 +39,8 @@ fn git_sees_a_locked_worktree_and_leaves_it_alone() {
         let commit_id = test.id_of("HEAD");
         let dir = beside(&test, "de mo");
         let worktree =
-            LinkedWorktree::register(&repository, "demo", &dir, &head(&test), "mounted by tine").unwrap();
+            LinkedWorktree::register(&repository, "demo", &dir, &head(&test), "mounted by tine")
+                .unwrap();
         assert_eq!(worktree.id(), "demo");
         assert!(!dir.exists(), "nothing is written at the checkout");
         let listed = format!(
@@ -75,8 +76,14 @@ fn git_sees_a_locked_worktree_and_leaves_it_alone() {
 #[test]
 fn registration_is_what_git_worktree_add_writes() {
     let (test, repository) = sample(&[]);
-    let ours =
-        LinkedWorktree::register(&repository, "ours", &beside(&test, "ours"), &head(&test), "why").unwrap();
+    let ours = LinkedWorktree::register(
+        &repository,
+        "ours",
+        &beside(&test, "ours"),
+        &head(&test),
+        "why",
+    )
+    .unwrap();
     let theirs_dir = beside(&test, "theirs");
     let theirs_dir = theirs_dir.to_str().unwrap();
     test.git(&[
@@ -102,7 +109,10 @@ fn registration_is_what_git_worktree_add_writes() {
         fs::read(ours.git_dir().join("HEAD")).unwrap(),
         b"ref: refs/heads/tine/demo\n"
     );
-    assert_eq!(theirs.dot_git(), fs::read(beside(&test, "theirs/.git")).unwrap());
+    assert_eq!(
+        theirs.dot_git(),
+        fs::read(beside(&test, "theirs/.git")).unwrap()
+    );
     assert_eq!(theirs.checkout_dir().unwrap(), beside(&test, "theirs"));
     for id in ["none", "..", "", "ours/refs"] {
         assert!(LinkedWorktree::open(&repository, id).is_err(), "{id:?}");
@@ -136,7 +146,8 @@ fn an_unborn_branch_can_be_registered() {
     let head = Head::Unborn {
         name: "refs/heads/start".into(),
     };
-    let worktree = LinkedWorktree::register(&repository, "demo", &beside(&test, "demo"), &head, "x").unwrap();
+    let worktree =
+        LinkedWorktree::register(&repository, "demo", &beside(&test, "demo"), &head, "x").unwrap();
     assert_eq!(repository.head_of(worktree.git_dir()).unwrap(), head);
     assert!(
         test.git(&["worktree", "list", "--porcelain"])
@@ -154,12 +165,24 @@ fn an_unborn_branch_can_be_registered() {
 #[test]
 fn relocation_and_removal_are_seen_by_git() {
     let (test, repository) = sample(&[]);
-    let worktree =
-        LinkedWorktree::register(&repository, "demo", &beside(&test, "old"), &head(&test), "x").unwrap();
+    let worktree = LinkedWorktree::register(
+        &repository,
+        "demo",
+        &beside(&test, "old"),
+        &head(&test),
+        "x",
+    )
+    .unwrap();
     worktree.relocate(&beside(&test, "new")).unwrap();
     let list = test.git(&["worktree", "list", "--porcelain"]);
-    assert!(list.contains(beside(&test, "new").to_str().unwrap()), "{list}");
-    assert!(!list.contains(beside(&test, "old").to_str().unwrap()), "{list}");
+    assert!(
+        list.contains(beside(&test, "new").to_str().unwrap()),
+        "{list}"
+    );
+    assert!(
+        !list.contains(beside(&test, "old").to_str().unwrap()),
+        "{list}"
+    );
     worktree.clone().remove().unwrap();
     worktree.remove().unwrap();
     assert_eq!(test.git(&["worktree", "list"]).lines().count(), 1);
@@ -176,7 +199,8 @@ fn a_bare_repository_has_linked_worktrees_with_logs() {
     let head = Head::Detached {
         commit_id: test.id_of("HEAD"),
     };
-    let worktree = LinkedWorktree::register(&repository, "demo", &beside(&test, "demo"), &head, "x").unwrap();
+    let worktree =
+        LinkedWorktree::register(&repository, "demo", &beside(&test, "demo"), &head, "x").unwrap();
     let dir = make_checkout(&worktree);
     let dir = dir.to_str().unwrap();
     test.git(&["-C", dir, "reset", "-q", "--hard"]);
@@ -197,8 +221,14 @@ fn worktree_configuration_follows_without_place_and_sparseness() {
         test.dir().to_str().unwrap(),
     ]);
     let repository = test.open();
-    let worktree =
-        LinkedWorktree::register(&repository, "demo", &beside(&test, "demo"), &head(&test), "x").unwrap();
+    let worktree = LinkedWorktree::register(
+        &repository,
+        "demo",
+        &beside(&test, "demo"),
+        &head(&test),
+        "x",
+    )
+    .unwrap();
     let dir = make_checkout(&worktree);
     let dir = dir.to_str().unwrap();
     assert_eq!(test.git(&["-C", dir, "config", "user.name"]), "Own Name");
@@ -218,8 +248,14 @@ fn operations_under_way_are_told_by_name() {
     test.git(&["checkout", "-q", "main"]);
     test.write("f", "mine");
     test.commit("mine");
-    let worktree =
-        LinkedWorktree::register(&repository, "demo", &beside(&test, "demo"), &head(&test), "x").unwrap();
+    let worktree = LinkedWorktree::register(
+        &repository,
+        "demo",
+        &beside(&test, "demo"),
+        &head(&test),
+        "x",
+    )
+    .unwrap();
     let dir = make_checkout(&worktree);
     let dir = dir.to_str().unwrap();
     test.git(&["-C", dir, "reset", "-q", "--hard"]);
@@ -249,7 +285,10 @@ fn operations_under_way_are_told_by_name() {
         assert_eq!(worktree.operation_in_progress(), None, "after {name}");
     }
     // Between two picks there is no CHERRY_PICK_HEAD.
-    test.try_git(&["-C", dir, "cherry-pick", "other~", &more.to_string()], b"");
+    test.try_git(
+        &["-C", dir, "cherry-pick", "other~", &more.to_string()],
+        b"",
+    );
     test.git(&["-C", dir, "commit", "-q", "-a", "-m", "resolved"]);
     assert_eq!(worktree.operation_in_progress(), Some("cherry-pick"));
 }

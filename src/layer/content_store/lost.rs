@@ -1,7 +1,8 @@
 //! Contents that `data` has lost: it ends before they do.
 //!
-//! The next content that is written makes `data` longer, and then nothing would tell such a place from zeroes. So the node gets
-//! a content file that is not there, as if that had been lost: reading it fails, and a check finds it.
+//! The next content that is written makes `data` longer, and then nothing would tell such a place
+//! from zeroes. So the node gets a content file that is not there, as if that had been lost:
+//! reading it fails, and a check finds it.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -12,12 +13,16 @@ use crate::contents::ContentReader;
 use crate::fault;
 use crate::{Content, ContentRef, LayerError, LayerId, LayerIndex, Node, Op, Place};
 
-/// What to change in the layer `id` in `dir` so that contents that `data` lacks stay lost. What is left of one is copied to
-/// its file.
+/// What to change in the layer `id` in `dir` so that contents that `data` lacks stay lost. What is
+/// left of one is copied to its file.
 ///
 /// # Errors
 /// [`LayerError::Io`], and [`LayerError::Corrupt`] where `index` names a place that cannot be.
-pub(crate) fn lost_contents(dir: &Path, id: LayerId, index: &LayerIndex) -> Result<Vec<Op>, LayerError> {
+pub(crate) fn lost_contents(
+    dir: &Path,
+    id: LayerId,
+    index: &LayerIndex,
+) -> Result<Vec<Op>, LayerError> {
     let reader = ContentReader::open(dir, id, false)?;
     let (data, path) = (reader.data(), reader.data_path());
     let data_len = data.metadata().map_err(LayerError::io("stat", path))?.len();
@@ -41,7 +46,10 @@ pub(crate) fn lost_contents(dir: &Path, id: LayerId, index: &LayerIndex) -> Resu
     let files = reader.files();
     for entry in std::fs::read_dir(files.dir()).map_err(LayerError::io("list", files.dir()))? {
         let entry = entry.map_err(LayerError::io("list", files.dir()))?;
-        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
         last_number = last_number.max(number.unwrap_or(0));
     }
     let mut ops = Vec::new();

@@ -15,11 +15,12 @@ use crate::ranges::write_onto_itself;
 use crate::slots::{SLOT_MIN, runs};
 use crate::{LayerError, LayerIndex, Place};
 
-/// Content files that are synced one by one at most; past that, syncing the whole file system takes less time.
+/// Content files that are synced one by one at most; past that, syncing the whole file system takes
+/// less time.
 const SYNC_FILES_MAX: usize = 32;
 
-/// Contents that wait for the disk, and places to be freed after the log got there. Taken from the store with
-/// [`ContentStore::begin_sync`] and handed back with [`ContentStore::end_sync`].
+/// Contents that wait for the disk, and places to be freed after the log got there. Taken from the
+/// store with [`ContentStore::begin_sync`] and handed back with [`ContentStore::end_sync`].
 pub(crate) struct ContentSync {
     files: Arc<Descriptors>,
     data: Arc<File>,
@@ -27,8 +28,8 @@ pub(crate) struct ContentSync {
     is_data_dirty: bool,
     dirty_files: HashSet<u64>,
     is_dir_dirty: bool,
-    /// More than what is listed here waits for the disk: what another sync under way has taken, or what a process before
-    /// this one wrote.
+    /// More than what is listed here waits for the disk: what another sync under way has taken, or
+    /// what a process before this one wrote.
     is_all_dirty: bool,
     freed: Vec<Place>,
 }
@@ -65,7 +66,8 @@ impl ContentSync {
         Ok(())
     }
 
-    /// Gives the space of freed places back to the file system. Call only once the log is on the disk.
+    /// Gives the space of freed places back to the file system. Call only once the log is on the
+    /// disk.
     pub fn release(&self) {
         let mut slots = Vec::new();
         for place in &self.freed {
@@ -99,7 +101,8 @@ impl ContentStore {
         }
     }
 
-    /// Lets freed slots be used again, or, where syncing failed, remembers all of it for the next time.
+    /// Lets freed slots be used again, or, where syncing failed, remembers all of it for the next
+    /// time.
     pub fn end_sync(&mut self, job: ContentSync, is_synced: bool) {
         self.syncs_under_way = self.syncs_under_way.saturating_sub(1);
         if is_synced {
@@ -124,8 +127,8 @@ impl ContentStore {
         let _ = fault::step().and_then(|()| tine_sys::file::sync_fs(self.reader.data()));
     }
 
-    /// Writes all contents that `index` names onto themselves, so that the kernel takes them for unwritten. What cannot be
-    /// read is left alone.
+    /// Writes all contents that `index` names onto themselves, so that the kernel takes them for
+    /// unwritten. What cannot be read is left alone.
     pub fn write_again(&mut self, index: &LayerIndex) -> Result<(), LayerError> {
         self.is_all_dirty = true;
         for (content, _) in named_places(index, self.id) {
@@ -134,7 +137,9 @@ impl ContentStore {
                 Place::Slot { offset, capacity } => {
                     write_onto_itself(self.reader.data(), offset, offset + u64::from(capacity))
                 }
-                Place::File(number) => write_onto_itself(&*self.reader.files().open(number)?, 0, u64::MAX),
+                Place::File(number) => {
+                    write_onto_itself(&*self.reader.files().open(number)?, 0, u64::MAX)
+                }
             });
             match written {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -145,7 +150,8 @@ impl ContentStore {
     }
 }
 
-/// Makes all of a data file holes that `slots` (offset, capacity) do not cover. That it fails only costs space.
+/// Makes all of a data file holes that `slots` (offset, capacity) do not cover. That it fails only
+/// costs space.
 pub(crate) fn punch_all_but(data: &File, path: &Path, slots: &BTreeSet<(u64, u32)>) {
     let len = data.metadata().map_or(0, |meta| meta.len());
     let len = len.next_multiple_of(u64::from(SLOT_MIN));
@@ -166,7 +172,9 @@ pub(crate) fn punch_all_but(data: &File, path: &Path, slots: &BTreeSet<(u64, u32
 /// Makes ranges of the data file holes. That it fails only costs space.
 pub(super) fn punch(data: &File, path: &Path, ranges: Vec<(u64, u64)>) {
     for (offset, len) in ranges {
-        if let Err(error) = fault::step().and_then(|()| tine_sys::file::punch_hole(data, offset, len)) {
+        if let Err(error) =
+            fault::step().and_then(|()| tine_sys::file::punch_hole(data, offset, len))
+        {
             if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
                 log::warn!("punch a hole into {}: {error}", path.display());
             }

@@ -11,10 +11,12 @@ use crate::{FrozenLayer, LayerError, LayerId, Place};
 use tine_attr::Ino;
 
 impl Layer {
-    /// Brings everything to the disk: contents, then the log; then frees what waited for it, and compacts the log when
-    /// most of it is out of date. Not to be called between writing a content and committing its node.
+    /// Brings everything to the disk: contents, then the log; then frees what waited for it, and
+    /// compacts the log when most of it is out of date. Not to be called between writing a content
+    /// and committing its node.
     ///
-    /// An fsync of one file is this, too: what the log says to be complete must be so for every file.
+    /// An fsync of one file is this, too: what the log says to be complete must be so for every
+    /// file.
     pub fn sync(&mut self) -> Result<(), LayerError> {
         let mut job = self.begin_sync()?;
         let result = self.run_sync(&mut job);
@@ -28,10 +30,11 @@ impl Layer {
         job.sync_log()
     }
 
-    /// The first step of [`Layer::sync`], so that the layer can be used while the disk works: what is to be synced. Then
-    /// [`SyncJob::sync_contents`] without holding the layer, [`Layer::complete_sync`], [`SyncJob::sync_log`] without
-    /// holding it again, and in the end [`Layer::end_sync`]; that also where one of them failed. Several jobs may be under
-    /// way, but the second one syncs the whole file system.
+    /// The first step of [`Layer::sync`], so that the layer can be used while the disk works: what
+    /// is to be synced. Then [`SyncJob::sync_contents`] without holding the layer,
+    /// [`Layer::complete_sync`], [`SyncJob::sync_log`] without holding it again, and in the end
+    /// [`Layer::end_sync`]; that also where one of them failed. Several jobs may be under way, but
+    /// the second one syncs the whole file system.
     pub fn begin_sync(&mut self) -> Result<SyncJob, LayerError> {
         self.log.check()?;
         while let Some(layer) = self.beneath.last() {
@@ -55,26 +58,31 @@ impl Layer {
         })
     }
 
-    /// Lets syncs of this layer bring those of `beneath` to the disk first that may not be there yet.
+    /// Lets syncs of this layer bring those of `beneath` to the disk first that may not be there
+    /// yet.
     pub(crate) fn stand_above<'a>(&mut self, beneath: impl Iterator<Item = &'a Arc<FrozenLayer>>) {
-        self.beneath = beneath.filter(|layer| !layer.is_sealed()).cloned().collect();
+        self.beneath = beneath
+            .filter(|layer| !layer.is_sealed())
+            .cloned()
+            .collect();
     }
 
-    /// Whether the next sync begins with writing all contents again, which must not meet [`Layer::begin_writing`].
+    /// Whether the next sync begins with writing all contents again, which must not meet
+    /// [`Layer::begin_writing`].
     pub fn must_write_again(&self) -> bool {
         self.contents_are_doubted
     }
 
-    /// The contents of `job` are on the disk: says so in the log. Records that were written meanwhile name others, which
-    /// may not be: after a power failure they do not count.
+    /// The contents of `job` are on the disk: says so in the log. Records that were written
+    /// meanwhile name others, which may not be: after a power failure they do not count.
     pub fn complete_sync(&mut self, job: &mut SyncJob) -> Result<(), LayerError> {
         self.log.check()?;
         job.log = self.log.complete(job.log.len())?;
         Ok(())
     }
 
-    /// The last step of [`Layer::sync`]: takes note of what `job` did. If it failed, all of it is still to be done. Not to
-    /// be called between writing a content and committing its node.
+    /// The last step of [`Layer::sync`]: takes note of what `job` did. If it failed, all of it is
+    /// still to be done. Not to be called between writing a content and committing its node.
     pub fn end_sync(&mut self, job: SyncJob) {
         if self.take_note(job) {
             self.compact_if_due();
@@ -89,8 +97,8 @@ impl Layer {
         }
     }
 
-    /// Takes no more changes: the kernel tells once of what it could not write, and takes it for written. A second try
-    /// would succeed and prove nothing.
+    /// Takes no more changes: the kernel tells once of what it could not write, and takes it for
+    /// written. A second try would succeed and prove nothing.
     pub(super) fn give_up(&mut self) {
         self.log.poison();
         let failed = self.dir.join(FAILED_NAME);
@@ -153,8 +161,8 @@ impl Layer {
         !self.log.is_synced() || self.contents.is_dirty() || !self.shrunk.is_empty()
     }
 
-    /// Takes no more changes: what the layer says from now on is shared. It is sealed later ([`FrozenLayer::seal`]), so this
-    /// waits for no disk and costs O(1).
+    /// Takes no more changes: what the layer says from now on is shared. It is sealed later
+    /// ([`FrozenLayer::seal`]), so this waits for no disk and costs O(1).
     pub fn freeze(self) -> Arc<FrozenLayer> {
         let (dir, id, index) = (self.dir.clone(), self.log.id(), self.index.clone());
         let contents = self.contents.reader().clone();

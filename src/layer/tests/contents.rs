@@ -120,7 +120,12 @@ fn offsets_past_what_a_file_can_hold_are_refused() {
             }
             layer.zero_content(content, len, offset, u64::MAX).unwrap();
             let mut buffer = [0; 4];
-            assert_eq!(layer.read_content(content, len, offset, &mut buffer).unwrap(), 0);
+            assert_eq!(
+                layer
+                    .read_content(content, len, offset, &mut buffer)
+                    .unwrap(),
+                0
+            );
             assert_eq!(
                 layer
                     .seek_content(content, len, offset, SeekWhence::Data)
@@ -148,7 +153,9 @@ fn zeroing_and_reserving() {
             .unwrap();
         expected[len - 10..].fill(0);
         assert!(read_all(&layer, ino) == expected);
-        let moved = layer.reserve_content(content, len as u64, 0, 1 << 20).unwrap();
+        let moved = layer
+            .reserve_content(content, len as u64, 0, 1 << 20)
+            .unwrap();
         put_content(&mut layer, ino, content, moved, len as u64).unwrap();
         assert!(read_all(&layer, ino) == expected);
         let (content, size) = own(&layer, ino);
@@ -156,7 +163,8 @@ fn zeroing_and_reserving() {
     }
 }
 
-/// Invariant 4: name before content on removal; freed space is used again only after the log was synced.
+/// Invariant 4: name before content on removal; freed space is used again only after the log was
+/// synced.
 #[test]
 fn freed_contents_wait_for_the_log() {
     let (_temp, dir) = temp();
@@ -174,13 +182,22 @@ fn freed_contents_wait_for_the_log() {
     assert_ne!(content.place, small_content.place);
     assert_eq!(file_count(&dir), 1);
     let mut byte = [0];
-    layer.read_content(small_content, 4000, 0, &mut byte).unwrap();
-    assert_eq!(byte, [1], "the bytes are whole while the log may still name them");
+    layer
+        .read_content(small_content, 4000, 0, &mut byte)
+        .unwrap();
+    assert_eq!(
+        byte,
+        [1],
+        "the bytes are whole while the log may still name them"
+    );
     layer.sync().unwrap();
     assert_eq!(file_count(&dir), 0);
     let again = layer.new_content(4000).unwrap();
     assert_eq!(again.place, small_content.place);
-    assert_ne!(layer.new_content(100_000).unwrap().place, large_content.place);
+    assert_ne!(
+        layer.new_content(100_000).unwrap().place,
+        large_content.place
+    );
 }
 
 #[test]

@@ -6,8 +6,8 @@ use super::super::log::Log;
 use super::model::{State, Step, expect, run, state_of, step};
 use super::*;
 
-/// Whether a file may hold `found` while a write that turns `before` into `after` is under way: within the old length
-/// bytes are overwritten in place.
+/// Whether a file may hold `found` while a write that turns `before` into `after` is under way:
+/// within the old length bytes are overwritten in place.
 fn is_between(found: &State, before: &State, after: &State) -> bool {
     if found.names != before.names && found.names != after.names {
         return false;
@@ -32,7 +32,8 @@ fn is_between(found: &State, before: &State, after: &State) -> bool {
     })
 }
 
-/// Runs `steps` until the process dies at disk step `die_at`, and looks at what the next one finds. False if it lived.
+/// Runs `steps` until the process dies at disk step `die_at`, and looks at what the next one finds.
+/// False if it lived.
 fn run_and_die(steps: &[Step], die_at: u64, then_freeze: bool) -> bool {
     let (_temp, dir) = temp();
     let mut layer = Layer::create(&dir, ID).unwrap();
@@ -63,7 +64,10 @@ fn run_and_die(steps: &[Step], die_at: u64, then_freeze: bool) -> bool {
             assert!(!frozen);
             let found = state_of(&layer);
             if died {
-                assert!(is_between(&found, &before, &after), "step {die_at} of {steps:?}");
+                assert!(
+                    is_between(&found, &before, &after),
+                    "step {die_at} of {steps:?}"
+                );
             } else {
                 assert!(found == after, "step {die_at} of {steps:?}");
             }
@@ -96,12 +100,18 @@ fn full_life() -> Vec<Step> {
         write(0, 4000, 3000),
         Step::Sync,
         write(0, 50_000, 50_000),
-        Step::Resize { file: 1, len: 70_000 },
+        Step::Resize {
+            file: 1,
+            len: 70_000,
+        },
         Step::Drop { file: 0 },
         Step::Sync,
         put(2, 5000),
         Step::Compact,
-        Step::Resize { file: 1, len: 90_000 },
+        Step::Resize {
+            file: 1,
+            len: 90_000,
+        },
         put(1, 4096),
         Step::Name {
             name: 1,
@@ -218,7 +228,10 @@ fn regression_a_sync_for_room_keeps_what_is_being_written() {
     write(&mut layer, Ino(5), 10, b"appended").unwrap();
     assert!(fault::steps_taken() > 4, "no room was made");
     fault::disarm();
-    assert_eq!(read_all(&layer, Ino(5)), [&[1; 10][..], b"appended"].concat());
+    assert_eq!(
+        read_all(&layer, Ino(5)),
+        [&[1; 10][..], b"appended"].concat()
+    );
     assert!(layer.is_dirty(), "the file is still to be cut off");
     layer.sync().unwrap();
     let (content, size) = own(&layer, Ino(5));
@@ -240,10 +253,16 @@ fn a_sync_keeps_what_is_written_beside_it() {
     layer.end_sync(job);
     layer.end_writing(&file);
     put_content(&mut layer, Ino(5), content, content, 18).unwrap();
-    assert_eq!(read_all(&layer, Ino(5)), [&[1; 10][..], b"appended"].concat());
+    assert_eq!(
+        read_all(&layer, Ino(5)),
+        [&[1; 10][..], b"appended"].concat()
+    );
     assert!(layer.is_dirty(), "the file is still to be cut off");
     layer.sync().unwrap();
-    assert_eq!(read_all(&layer, Ino(5)), [&[1; 10][..], b"appended"].concat());
+    assert_eq!(
+        read_all(&layer, Ino(5)),
+        [&[1; 10][..], b"appended"].concat()
+    );
     assert!(layer.content_blocks(content, 18).unwrap() <= 8);
 }
 
@@ -323,7 +342,8 @@ fn a_layer_opens_on_a_full_disk() {
     }
 }
 
-/// Invariant 4: a record that is written while others are synced reaches the disk with them, and its content does not.
+/// Invariant 4: a record that is written while others are synced reaches the disk with them, and
+/// its content does not.
 #[test]
 fn regression_a_sync_does_not_vouch_for_what_was_written_meanwhile() {
     let (_temp, dir) = temp();
@@ -361,7 +381,8 @@ fn what_a_killed_process_left_is_on_the_disk_when_the_layer_is_open_again() {
     assert_eq!(index.node(Ino(5)).unwrap().size, 10);
 }
 
-/// … also where it says of its log that what that names is on the disk, and died before the log was.
+/// … also where it says of its log that what that names is on the disk, and died before the log
+/// was.
 #[test]
 fn a_log_is_not_taken_for_synced_because_it_says_that_contents_are() {
     let (_temp, dir) = temp();
@@ -381,7 +402,8 @@ fn a_log_is_not_taken_for_synced_because_it_says_that_contents_are() {
     assert!(is_synced());
 }
 
-/// What is unused is not given out again where nothing could say that the log which dropped it is on the disk.
+/// What is unused is not given out again where nothing could say that the log which dropped it is
+/// on the disk.
 #[test]
 fn a_full_disk_keeps_what_is_unused_until_the_next_sync() {
     let (_temp, dir) = temp();
@@ -413,7 +435,8 @@ fn a_disk_full_of_records_that_make_room_can_still_be_synced() {
     let mut layer = Layer::create(&dir, ID).unwrap();
     put_file(&mut layer, Ino(5), b"to be dropped");
     let mut number = 0;
-    // Until not even removing finds room: asking for more of the disk is what comes before appending.
+    // Until not even removing finds room: asking for more of the disk is what comes before
+    // appending.
     loop {
         fault::arm(0, Fault::DiskFull);
         let op = Op::PutDentry {
@@ -443,7 +466,8 @@ fn a_disk_full_of_records_that_make_room_can_still_be_synced() {
     assert!(log.len() <= reserved, "{} of {reserved}", log.len());
 }
 
-/// The kernel takes what it failed to write for written, so no later sync would bring it to the disk.
+/// The kernel takes what it failed to write for written, so no later sync would bring it to the
+/// disk.
 #[test]
 fn what_a_failed_sync_left_in_memory_is_written_again() {
     let (_temp, dir) = temp();
@@ -486,7 +510,10 @@ fn what_a_failed_sync_left_in_memory_is_written_again() {
     assert_ne!(log(), log_before);
     assert!(!dir.join("failed").exists());
     let (content, size) = own(&layer, Ino(6));
-    assert!(layer.content_blocks(content, size).unwrap() < 400, "holes stay");
+    assert!(
+        layer.content_blocks(content, size).unwrap() < 400,
+        "holes stay"
+    );
 }
 
 #[test]
@@ -495,7 +522,8 @@ fn layers_are_merged_whole_or_not_at_all() {
         let (temp, dir) = temp();
         let mut layers = Vec::new();
         for number in 1..=3u64 {
-            let mut layer = Layer::create(&temp.path().join(number.to_string()), LayerId(number)).unwrap();
+            let mut layer =
+                Layer::create(&temp.path().join(number.to_string()), LayerId(number)).unwrap();
             put_file(&mut layer, Ino(5), &[number as u8; 100_000]);
             put_file(&mut layer, Ino(10 + number), &[number as u8; 100]);
             let frozen = layer.freeze();
@@ -512,7 +540,9 @@ fn layers_are_merged_whole_or_not_at_all() {
             let node = stack.node(Ino(ino)).unwrap();
             let content = node.content.own().unwrap();
             let mut bytes = vec![0; node.size as usize];
-            stack.read_content(content, node.size, 0, &mut bytes).unwrap();
+            stack
+                .read_content(content, node.size, 0, &mut bytes)
+                .unwrap();
             bytes
         };
         let stack = |frozen| {

@@ -84,7 +84,12 @@ fn a_flipped_bit_is_refused_or_costs_the_tail() {
         for bit in 0..8 {
             let mut bytes = log.bytes.clone();
             bytes[at] ^= 1 << bit;
-            let record = ends.iter().rev().copied().find(|end| *end <= at).unwrap_or(0);
+            let record = ends
+                .iter()
+                .rev()
+                .copied()
+                .find(|end| *end <= at)
+                .unwrap_or(0);
             match read(&bytes, BOOT) {
                 Err(LayerError::NewerFormat { .. }) => assert!((8..12).contains(&at)),
                 result => {
@@ -92,7 +97,8 @@ fn a_flipped_bit_is_refused_or_costs_the_tail() {
                     assert!(found >= record && found <= at, "byte {at} bit {bit}");
                 }
             }
-            // After a power failure what was not synced may be lost: here all but what the log was made with.
+            // After a power failure what was not synced may be lost: here all but what the log was
+            // made with.
             match read(&bytes, OTHER_BOOT) {
                 Err(_) => assert!(at < start),
                 Ok((index, good)) => {
@@ -149,7 +155,8 @@ fn after_a_power_failure_a_log_is_read_as_far_as_it_is_complete() {
     let (index, good) = read(&log.bytes, OTHER_BOOT).unwrap();
     assert_eq!((records_in(&index), good), (5, complete_len));
 
-    // What it was then is said in the place of what is cut, and holds whether the rest is cut yet or not.
+    // What it was then is said in the place of what is cut, and holds whether the rest is cut yet
+    // or not.
     let mut said = Bytes::new(ID);
     said.bytes.clone_from(&log.bytes);
     said.bytes.truncate(complete_len);
@@ -172,7 +179,8 @@ fn after_a_power_failure_a_log_is_read_as_far_as_it_is_complete() {
     assert_eq!(corrupt_at(read(&hostile.bytes, BOOT)), end as u64);
 }
 
-/// A file system that failed and was mounted again has lost what a power failure takes, under the same run of the kernel.
+/// A file system that failed and was mounted again has lost what a power failure takes, under the
+/// same run of the kernel.
 #[test]
 fn what_is_torn_behind_what_is_complete_costs_only_what_was_not_synced() {
     let drop_node = |number| [Op::DropNode(Ino(number))];
@@ -217,10 +225,18 @@ fn a_flipped_bit_in_a_log_that_was_left_alone_is_refused_wherever_it_is() {
     for at in 24..synced_len {
         let mut bytes = log.bytes.clone();
         bytes[at] ^= 1;
-        let record = ends.iter().rev().copied().find(|end| *end <= at).unwrap_or(24);
+        let record = ends
+            .iter()
+            .rev()
+            .copied()
+            .find(|end| *end <= at)
+            .unwrap_or(24);
         for boot in [BOOT, OTHER_BOOT] {
             let found = corrupt_at(read(&bytes, boot)) as usize;
-            assert!(found >= record.min(start) && found <= at, "byte {at}: {found}");
+            assert!(
+                found >= record.min(start) && found <= at,
+                "byte {at}: {found}"
+            );
         }
     }
     // What says so may itself be torn.
@@ -327,7 +343,10 @@ fn a_log_that_names_impossible_places_is_refused() {
         assert!(matches!(Layer::open(&dir), Err(LayerError::Corrupt { .. })));
         log.push_seal();
         std::fs::write(dir.join("log"), &log.bytes).unwrap();
-        assert!(matches!(FrozenLayer::open(&dir), Err(LayerError::Corrupt { .. })));
+        assert!(matches!(
+            FrozenLayer::open(&dir),
+            Err(LayerError::Corrupt { .. })
+        ));
     }
 }
 
@@ -382,14 +401,18 @@ fn contents_that_data_has_lost_stay_lost() {
         assert_eq!(read_all(&layer, Ino(5)), [5; 3000]);
         for ino in [6, 7, 8] {
             let (content, size) = own(&layer, Ino(ino));
-            layer.read_content(content, size, 0, &mut [0; 3000]).unwrap_err();
+            layer
+                .read_content(content, size, 0, &mut [0; 3000])
+                .unwrap_err();
         }
         // What is left of a content can be had.
         let (content, size) = own(&layer, Ino(6));
         let mut rest = [0; 1000];
         layer.read_content(content, size, 0, &mut rest).unwrap();
         assert_eq!(rest, [6; 1000]);
-        layer.write_content(content, size, size, b"more").unwrap_err();
+        layer
+            .write_content(content, size, size, b"more")
+            .unwrap_err();
         put_file(&mut layer, Ino(10), &[10; 60_000]);
         layer.sync().unwrap();
         drop(layer);
@@ -421,15 +444,26 @@ fn what_a_content_file_has_lost_is_not_zeroes() {
     let file = std::fs::File::options().write(true).open(path).unwrap();
     file.set_len(100_000).unwrap();
     let mut bytes = [0; 1000];
-    layer.read_content(content, 200_000, 99_000, &mut bytes).unwrap();
+    layer
+        .read_content(content, 200_000, 99_000, &mut bytes)
+        .unwrap();
     assert_eq!(bytes, [5; 1000]);
-    let seek = |offset, whence| layer.seek_content(content, 200_000, offset, whence).unwrap();
+    let seek = |offset, whence| {
+        layer
+            .seek_content(content, 200_000, offset, whence)
+            .unwrap()
+    };
     assert_eq!(seek(0, SeekWhence::Hole), Some(200_000));
     assert_eq!(seek(150_000, SeekWhence::Hole), Some(200_000));
     assert_eq!(seek(0, SeekWhence::Data), Some(0));
     assert_eq!(seek(150_000, SeekWhence::Data), Some(150_000));
-    let lost = |result: Result<(), LayerError>| assert!(matches!(result, Err(LayerError::Corrupt { .. })));
-    lost(layer.read_content(content, 200_000, 99_001, &mut bytes).map(drop));
+    let lost =
+        |result: Result<(), LayerError>| assert!(matches!(result, Err(LayerError::Corrupt { .. })));
+    lost(
+        layer
+            .read_content(content, 200_000, 99_001, &mut bytes)
+            .map(drop),
+    );
     lost(write(&mut layer, Ino(5), 0, b"more"));
     lost(write_beside(&mut layer, Ino(5), 200_000, b"more"));
     lost(resize(&mut layer, Ino(5), 300_000));
@@ -454,7 +488,10 @@ fn what_is_left_of_a_content_file_can_be_kept() {
     file.set_len(100_000).unwrap();
     resize(&mut layer, Ino(5), 100_000).unwrap();
     write(&mut layer, Ino(5), 100_000, b"more").unwrap();
-    assert_eq!(read_all(&layer, Ino(5)), [&[5; 100_000][..], b"more"].concat());
+    assert_eq!(
+        read_all(&layer, Ino(5)),
+        [&[5; 100_000][..], b"more"].concat()
+    );
 }
 
 /// Invariant 4: the file has its former length again then, as far as the log knows.
@@ -512,7 +549,11 @@ fn a_torn_tail_is_cut_and_the_log_goes_on() {
         // The tail has gone; that the rest is on the disk has been said in its place.
         let log = std::fs::read(&path).unwrap();
         assert_eq!(log[..whole as usize], bytes[..whole as usize]);
-        assert!(log.len() < whole as usize + 64, "{} after {whole}", log.len());
+        assert!(
+            log.len() < whole as usize + 64,
+            "{} after {whole}",
+            log.len()
+        );
         assert!(layer.index().node(Ino(6)).is_none());
         put_file(&mut layer, Ino(7), b"third");
         drop(layer);

@@ -1,4 +1,5 @@
-//! The fuzzers' entries, driven by random bytes: a short run each time, ten million cases in a soak.
+//! The fuzzers' entries, driven by random bytes: a short run each time, ten million cases in a
+//! soak.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,8 +15,8 @@ const CASES: u64 = 3_000;
 const SOAK_CASES: u64 = 10_000_000;
 const SOAK_PATIENCE: Duration = Duration::from_secs(600);
 
-/// Calls `entry` with random bytes of random length, at most `max_len`. A failure prints the seed, which `TINE_FUZZ_SEED`
-/// uses again, and the bytes.
+/// Calls `entry` with random bytes of random length, at most `max_len`. A failure prints the seed,
+/// which `TINE_FUZZ_SEED` uses again, and the bytes.
 fn drive(max_len: usize, entry: impl Fn(&[u8])) {
     let soaking = std::env::var_os("TINE_SOAK").is_some_and(|value| value == "1");
     let given = std::env::var("TINE_FUZZ_SEED")
@@ -33,7 +34,11 @@ fn drive(max_len: usize, entry: impl Fn(&[u8])) {
     for number in 0..cases {
         let mut bytes = vec![0; random.next_u32() as usize % (max_len + 1)];
         random.fill_bytes(&mut bytes);
-        let failing = SayWhich { seed, number, bytes };
+        let failing = SayWhich {
+            seed,
+            number,
+            bytes,
+        };
         entry(&failing.bytes);
         if soaking && number % 1024 == 0 && Instant::now() > deadline {
             eprintln!("{number} cases in {SOAK_PATIENCE:?}");

@@ -20,7 +20,9 @@ pub(super) fn state_of(layer: &Layer) -> State {
     }
     for (parent, dir) in layer.index().dirs() {
         for (name, dentry) in dir.iter() {
-            state.names.insert((parent, name.as_bytes().to_vec()), dentry);
+            state
+                .names
+                .insert((parent, name.as_bytes().to_vec()), dentry);
         }
     }
     let stats = layer.stats();
@@ -187,9 +189,16 @@ pub(super) fn run(layer: &mut Layer, step: &Step) -> Result<(), LayerError> {
                 0 => write,
                 _ => write_beside,
             };
-            write(layer, ino(*file), u64::from(*offset), &vec![*fill; *len as usize])
+            write(
+                layer,
+                ino(*file),
+                u64::from(*offset),
+                &vec![*fill; *len as usize],
+            )
         }
-        Step::Resize { file, len } if has(layer, *file) => resize(layer, ino(*file), u64::from(*len)),
+        Step::Resize { file, len } if has(layer, *file) => {
+            resize(layer, ino(*file), u64::from(*len))
+        }
         Step::Zero { file, offset, len } if has(layer, *file) => {
             let (content, size) = own(layer, ino(*file));
             let (offset, len) = (u64::from(*offset), u64::from(*len));
@@ -258,7 +267,8 @@ proptest! {
         drop(layer);
         let layer = Layer::open(&dir).unwrap();
         prop_assert!(state_of(&layer) == expected);
-        // Not to the byte: the disk may come to need a little more or less for a file while it is written out.
+        // Not to the byte: the disk may come to need a little more or less for a file while it is
+        // written out.
         prop_assert!(layer.stats().content_bytes.abs_diff(content_bytes) <= 32 << 10);
         let frozen = layer.freeze();
         prop_assert_eq!(frozen.index().node_count(), expected.files.len() as u64);

@@ -37,7 +37,10 @@ fn what_stands_before_the_damage_is_kept_and_the_rest_is_counted() {
     let mut layer = Layer::open(&dir).unwrap();
     assert_eq!(names(&layer, Ino::ROOT), ["one"]);
     assert_eq!(read_all(&layer, one), b"one");
-    assert!(layer.allocate_ino().unwrap() > two, "no number is given twice");
+    assert!(
+        layer.allocate_ino().unwrap() > two,
+        "no number is given twice"
+    );
     drop(layer);
     // It is done again after a process died in the middle, or on what is whole.
     salvage(&dir, ID).unwrap();
@@ -95,7 +98,11 @@ fn no_file_shows_the_bytes_of_another_one_that_got_its_place() {
         } else {
             assert_eq!((salvaged.later_contents, salvaged.lost_contents), (0, 1));
             let content = kept.content.own().unwrap();
-            assert!(layer.read_content(content, kept.size, 0, &mut [0; 3]).is_err());
+            assert!(
+                layer
+                    .read_content(content, kept.size, 0, &mut [0; 3])
+                    .is_err()
+            );
         }
     }
 }

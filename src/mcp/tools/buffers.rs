@@ -15,8 +15,8 @@ use tine_tools::BufferConflict;
 
 /// Merge what you wrote to a file that is open in a person's editor into what the person has there.
 ///
-/// Clean merges are shown in the editor at once. Conflicts change nothing: you get all three texts, and settle them by editing the file
-/// so that it says what both mean.
+/// Clean merges are shown in the editor at once. Conflicts change nothing: you get all three texts,
+/// and settle them by editing the file so that it says what both mean.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MergeBuffer {
@@ -53,12 +53,18 @@ impl Tool for MergeBuffer {
         let operation = ToolOperation::MergeBuffer {
             path: text_path(&self.path),
         };
-        let ToolAnswer::Buffer(merged) = session.route(operation, command(Self::NAME, &self.path))? else {
+        let ToolAnswer::Buffer(merged) =
+            session.route(operation, command(Self::NAME, &self.path))?
+        else {
             return Err(unexpected());
         };
         let mut text = match merged.conflicts.len() {
             0 => format!("{} is merged in the editor", quoted(&merged.path)),
-            count => format!("{} in {}:", counted(count, "conflict"), quoted(&merged.path)),
+            count => format!(
+                "{} in {}:",
+                counted(count, "conflict"),
+                quoted(&merged.path)
+            ),
         };
         for conflict in &merged.conflicts {
             text.push_str(&format!(

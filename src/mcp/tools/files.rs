@@ -24,8 +24,15 @@ pub fn read_bytes(session: &Session, path: &str) -> Result<(Route, PathText, Vec
     };
     match session.route(operation, command(ReadFile::NAME, path))? {
         ToolAnswer::File {
-            route, path, content, ..
-        } => Ok((route, path, content.take(session.store_dir())?.into_bytes()?)),
+            route,
+            path,
+            content,
+            ..
+        } => Ok((
+            route,
+            path,
+            content.take(session.store_dir())?.into_bytes()?,
+        )),
         _ => Err(unexpected()),
     }
 }
@@ -39,8 +46,8 @@ pub fn outgoing(session: &Session, bytes: &[u8]) -> Result<Transfer, Failure> {
 
 /// Read a text file of the active fork, or a part of it.
 ///
-/// A long file comes in pages: `next_line` says where the next one begins. Of a file that is open in a person's editor you get
-/// what you wrote to it, else what the person has there, saved or not.
+/// A long file comes in pages: `next_line` says where the next one begins. Of a file that is open
+/// in a person's editor you get what you wrote to it, else what the person has there, saved or not.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReadFile {
@@ -157,8 +164,9 @@ fn page(text: &str, first_line: u64, lines: u64) -> Page {
         if number < first_line || page.next_line.is_some() {
             continue;
         }
-        let is_full =
-            number - first_line >= lines || page.line_cut || page.text.len() + line.len() > MAX_TEXT;
+        let is_full = number - first_line >= lines
+            || page.line_cut
+            || page.text.len() + line.len() > MAX_TEXT;
         if is_full && number > first_line {
             page.next_line = Some(number);
             continue;
@@ -185,7 +193,8 @@ pub struct WriteFile {
 #[derive(Serialize, JsonSchema)]
 pub struct FileWritten {
     path: PathText,
-    /// `fork`, or `buffer`: it is open in a person's editor, and this is your version until it is merged with theirs.
+    /// `fork`, or `buffer`: it is open in a person's editor, and this is your version until it is
+    /// merged with theirs.
     #[schemars(with = "String")]
     route: Route,
     /// Bytes.
@@ -244,9 +253,10 @@ fn open_in_editor(route: Route) -> &'static str {
 
 /// Change a text file of the active fork by replacing exact texts: all edits, or none.
 ///
-/// Each `old` must stand in the file exactly once, with its white space and line ends, unless `replace_all` is set; give enough of the
-/// lines around it. Each edit sees what the one before it left. An `old` that is not there, or that is there several times, is an
-/// error of its own, and nothing is changed.
+/// Each `old` must stand in the file exactly once, with its white space and line ends, unless
+/// `replace_all` is set; give enough of the lines around it. Each edit sees what the one before it
+/// left. An `old` that is not there, or that is there several times, is an error of its own, and
+/// nothing is changed.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditFile {
@@ -273,7 +283,8 @@ struct Edit {
 #[derive(Serialize, JsonSchema)]
 pub struct FileEdited {
     path: PathText,
-    /// `fork`, or `buffer`: it is open in a person's editor, and this is your version until it is merged with theirs.
+    /// `fork`, or `buffer`: it is open in a person's editor, and this is your version until it is
+    /// merged with theirs.
     #[schemars(with = "String")]
     route: Route,
     /// How many places were replaced.

@@ -14,9 +14,11 @@ use tine_path::text::PathText;
 use tine_render::text::quoted;
 use tine_workspace::ForkName;
 
-/// Tell where you stand: the active fork, its branch, its root directory, and which files a person has open in an editor.
+/// Tell where you stand: the active fork, its branch, its root directory, and which files a person
+/// has open in an editor.
 ///
-/// Call this first. Without an active fork the other tools have nothing to work on: `fork` makes one.
+/// Call this first. Without an active fork the other tools have nothing to work on: `fork` makes
+/// one.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Context {}
@@ -28,7 +30,8 @@ pub struct ContextShown {
     fork: Option<ForkShown>,
     /// Where `run` runs commands, absolute.
     working_dir: Option<PathText>,
-    /// Files of the fork that are open in a person's editor: writing to one makes your own version of it, merged with theirs.
+    /// Files of the fork that are open in a person's editor: writing to one makes your own version
+    /// of it, merged with theirs.
     buffers: Vec<PathText>,
 }
 
@@ -50,7 +53,8 @@ impl Tool for Context {
                 "no fork is active: `fork` makes one, `use_fork` chooses one that is there",
             ));
         };
-        let ToolAnswer::Context(context) = session.route(ToolOperation::Context, "mcp context".to_owned())?
+        let ToolAnswer::Context(context) =
+            session.route(ToolOperation::Context, "mcp context".to_owned())?
         else {
             return Err(unexpected());
         };
@@ -68,11 +72,12 @@ impl Tool for Context {
     }
 }
 
-/// Make a new fork and let it be the active one: your own workspace on a branch of its own, in milliseconds.
+/// Make a new fork and let it be the active one: your own workspace on a branch of its own, in
+/// milliseconds.
 ///
-/// It begins as the main checkout's HEAD, or as the active fork's where `from_active` is set (uncommitted changes and all: to try
-/// something in two ways), or as named by `from` or `from_fork`. The fork that was active before stays as it is; `use_fork` goes
-/// back to it.
+/// It begins as the main checkout's HEAD, or as the active fork's where `from_active` is set
+/// (uncommitted changes and all: to try something in two ways), or as named by `from` or
+/// `from_fork`. The fork that was active before stays as it is; `use_fork` goes back to it.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fork {
@@ -100,10 +105,16 @@ impl Tool for Fork {
     }
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<NewForkShown>, Failure> {
-        let begins = [self.from.is_some(), self.from_fork.is_some(), self.from_active];
+        let begins = [
+            self.from.is_some(),
+            self.from_fork.is_some(),
+            self.from_active,
+        ];
         if begins.iter().filter(|given| **given).count() > 1 {
-            return Err(Failure::new(ErrorCode::Usage, "a fork begins as one thing only")
-                .hint("give one of `from`, `from_fork` and `from_active`"));
+            return Err(
+                Failure::new(ErrorCode::Usage, "a fork begins as one thing only")
+                    .hint("give one of `from`, `from_fork` and `from_active`"),
+            );
         }
         let from_fork = match self.from_active {
             true => Some(session.fork()?.to_string()),

@@ -29,7 +29,10 @@ impl Tool for TakeSnapshot {
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<SnapshotInfo>, Failure> {
         let snapshot = session.call(self, String::new())?;
-        let text = format!("snapshot {}; `restore` to {0} comes back here", snapshot.name);
+        let text = format!(
+            "snapshot {}; `restore` to {0} comes back here",
+            snapshot.name
+        );
         Ok(Told::new(snapshot, text))
     }
 }
@@ -64,8 +67,8 @@ pub struct RestoredShown {
     to: Option<String>,
     /// The snapshot of what the fork was, if that was anything.
     before: Option<String>,
-    /// `exact`; `onto-head`: what the point had of its own is on HEAD, which has commits of others by now; `conflicts`: nothing was
-    /// changed.
+    /// `exact`; `onto-head`: what the point had of its own is on HEAD, which has commits of others
+    /// by now; `conflicts`: nothing was changed.
     how: String,
     /// The commits of others whose work the files lack now.
     left_out: Vec<String>,
@@ -128,7 +131,11 @@ impl Tool for Restore {
 }
 
 /// Conflicts of a restore, which are in a review.
-fn in_conflict(session: &Session, to: &str, done: Sequenced) -> Result<Told<RestoredShown>, Failure> {
+fn in_conflict(
+    session: &Session,
+    to: &str,
+    done: Sequenced,
+) -> Result<Told<RestoredShown>, Failure> {
     let conflicts = conflicts_shown(&session.place(), &done.conflicts)?;
     let text = format!(
         "HEAD has commits of others by now that {to} lacks, and {}:{}{}",
@@ -176,7 +183,13 @@ impl Tool for Undo {
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<TakenBackShown>, Failure> {
         let path = self.path.clone();
-        take_back(session, self, <Undo as Tool>::NAME, path.as_ref(), "took back")
+        take_back(
+            session,
+            self,
+            <Undo as Tool>::NAME,
+            path.as_ref(),
+            "took back",
+        )
     }
 }
 
@@ -188,7 +201,13 @@ impl Tool for Redo {
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<TakenBackShown>, Failure> {
         let path = self.path.clone();
-        take_back(session, self, <Redo as Tool>::NAME, path.as_ref(), "did again")
+        take_back(
+            session,
+            self,
+            <Redo as Tool>::NAME,
+            path.as_ref(),
+            "did again",
+        )
     }
 }
 
@@ -232,7 +251,8 @@ fn take_back(
     Ok(Told::new(shown, text))
 }
 
-/// Tell what was done in the active fork: its own commits, and operations on its files, the newest first.
+/// Tell what was done in the active fork: its own commits, and operations on its files, the newest
+/// first.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Log {

@@ -66,7 +66,8 @@ impl Tool for ListDirectory {
             path: text_path(path),
             deep: self.deep,
         };
-        let ToolAnswer::Entries { path, entries } = session.route(operation, command(Self::NAME, path))?
+        let ToolAnswer::Entries { path, entries } =
+            session.route(operation, command(Self::NAME, path))?
         else {
             return Err(unexpected());
         };
@@ -90,7 +91,8 @@ impl Tool for ListDirectory {
                     ""
                 };
                 let target = entry.target.as_ref();
-                let target = target.map_or(String::new(), |target| format!(" -> {}", quoted(target)));
+                let target =
+                    target.map_or(String::new(), |target| format!(" -> {}", quoted(target)));
                 format!(
                     "{} {}{slash}{target}\n",
                     kind_letter(entry.kind),
@@ -102,7 +104,11 @@ impl Tool for ListDirectory {
             0 => format!("{} in {}", entries_counted(total), shown_path(&path)),
             left => format!("and {left} more: list a directory beneath, or `search`"),
         });
-        let shown = DirectoryShown { path, entries, total };
+        let shown = DirectoryShown {
+            path,
+            entries,
+            total,
+        };
         Ok(Told::new(shown, text))
     }
 }
@@ -114,7 +120,8 @@ fn entries_counted(count: usize) -> String {
     }
 }
 
-/// Search the text files of the active fork for a regular expression, line by line, as ripgrep does.
+/// Search the text files of the active fork for a regular expression, line by line, as ripgrep
+/// does.
 ///
 /// What git ignores, and what is no text, is left out.
 #[derive(Deserialize, JsonSchema)]
@@ -124,7 +131,8 @@ pub struct Search {
     pattern: String,
     /// Only at or beneath this path. Default: everywhere.
     path: Option<String>,
-    /// Only files that match one of these, as in a .gitignore: `*.rs`, `src/**/*.py`, or with `!` in front those that do not.
+    /// Only files that match one of these, as in a .gitignore: `*.rs`, `src/**/*.py`, or with `!`
+    /// in front those that do not.
     #[serde(default)]
     globs: Vec<String>,
     /// Whatever the case.

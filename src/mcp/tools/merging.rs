@@ -57,17 +57,20 @@ impl Settle {
     }
 }
 
-/// Merge the active fork into the branch that it came from, or whatever `source` names into whatever `into` names.
+/// Merge the active fork into the branch that it came from, or whatever `source` names into
+/// whatever `into` names.
 ///
-/// What is uncommitted in a source fork is not merged into a branch: `commit` it first, with a message, or say `with_uncommitted`. Where
-/// the target is checked out its files follow. Conflicts change nothing: they come back with all sides' texts and the number of a review, in which
+/// What is uncommitted in a source fork is not merged into a branch: `commit` it first, with a
+/// message, or say `with_uncommitted`. Where the target is checked out its files follow. Conflicts
+/// change nothing: they come back with all sides' texts and the number of a review, in which
 /// `resolve_conflict` settles each, and `commit_review` makes the merge.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Merge {
     /// A fork, `FORK@SNAPSHOT`, branch or commit. Default: the active fork.
     source: Option<String>,
-    /// A fork or branch. Default: the branch that the active fork came from; where `source` is given, the active fork.
+    /// A fork or branch. Default: the branch that the active fork came from; where `source` is
+    /// given, the active fork.
     into: Option<String>,
     /// Of the merge commit, where one is made.
     message: Option<String>,
@@ -118,7 +121,8 @@ pub struct ConflictShown {
     what: String,
     /// All paths that it is about.
     paths: Vec<PathText>,
-    /// What both sides began as, what the target has, and what comes. Empty: there is nothing on that side.
+    /// What both sides began as, what the target has, and what comes. Empty: there is nothing on
+    /// that side.
     base: Vec<SideShown>,
     ours: Vec<SideShown>,
     theirs: Vec<SideShown>,
@@ -167,7 +171,10 @@ struct ResolutionShown {
 }
 
 /// Conflicts with their contents, as far as one answer holds them.
-pub fn conflicts_shown(place: &Place, conflicts: &[ConflictRecord]) -> Result<Vec<ConflictShown>, Failure> {
+pub fn conflicts_shown(
+    place: &Place,
+    conflicts: &[ConflictRecord],
+) -> Result<Vec<ConflictShown>, Failure> {
     let mut room = 2 * MAX_TEXT;
     let shown = conflicts.iter().take(MAX_CONFLICTS);
     shown
@@ -230,11 +237,14 @@ fn conflict_shown(
         theirs: side(&conflict.theirs)?,
         hunks: hunks_shown,
         of: conflict.of.clone(),
-        resolution: conflict.resolution.as_ref().map(|resolution| ResolutionShown {
-            how: resolution.how,
-            by: resolution.by.clone(),
-            reasoning: resolution.reasoning.clone(),
-        }),
+        resolution: conflict
+            .resolution
+            .as_ref()
+            .map(|resolution| ResolutionShown {
+                how: resolution.how,
+                by: resolution.by.clone(),
+                reasoning: resolution.reasoning.clone(),
+            }),
     })
 }
 
@@ -289,7 +299,11 @@ pub fn told(place: &Place, merged: Merged) -> Result<Told<MergeShown>, Failure> 
         MergeStatus::Merged => format!(
             "{sources} {would}merged into {target}, {} changed; {target} {} {}",
             counted(merged.changes.len(), "path"),
-            if merged.dry_run { "would be at" } else { "is at" },
+            if merged.dry_run {
+                "would be at"
+            } else {
+                "is at"
+            },
             short_id(merged.after.as_deref().unwrap_or_default())
         ),
         MergeStatus::NothingToMerge => format!("nothing to merge: {target} has all of {sources}"),
@@ -364,14 +378,16 @@ impl Tool for Merge {
     }
 }
 
-/// Bring the active fork up to date: what the branch that it came from has got since comes in, with all of the fork's work on top.
+/// Bring the active fork up to date: what the branch that it came from has got since comes in, with
+/// all of the fork's work on top.
 ///
-/// What is uncommitted stays uncommitted. Conflicts change nothing and become a review, as with `merge`; there `ours` is the fork's, and
-/// with `rebase` what comes.
+/// What is uncommitted stays uncommitted. Conflicts change nothing and become a review, as with
+/// `merge`; there `ours` is the fork's, and with `rebase` what comes.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Update {
-    /// What to bring it up to: a revision, or another fork's HEAD. Default: the branch that it came from.
+    /// What to bring it up to: a revision, or another fork's HEAD. Default: the branch that it came
+    /// from.
     from: Option<String>,
     /// Make the fork's commits again on top, instead of merging.
     #[serde(default)]
@@ -456,7 +472,8 @@ impl Tool for Update {
         };
         call.check()?;
         let command = command.trim().to_owned();
-        let done = session.with_named(command, |connection| connection.call_as(&request, &signers))?;
+        let done =
+            session.with_named(command, |connection| connection.call_as(&request, &signers))?;
         told_update(&place, done)
     }
 }

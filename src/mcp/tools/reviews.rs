@@ -8,7 +8,9 @@ use super::super::session::Session;
 use super::super::shown::ChangedPaths;
 use super::super::tool::{Hints, Told, Tool};
 use super::files::outgoing;
-use super::merging::{ConflictShown, MergeShown, conflicts_shown, conflicts_text, told, told_update};
+use super::merging::{
+    ConflictShown, MergeShown, conflicts_shown, conflicts_text, told, told_update,
+};
 use tine_change::review::ReviewState;
 use tine_client as client;
 use tine_client::hooks::HookOutput;
@@ -22,8 +24,8 @@ use tine_path::RepoPath;
 /// Who resolved, in the merge commit's trailers.
 const BY: &str = "mcp";
 
-/// Show a review: a merge with conflicts that is kept, each with all sides' texts and how it is resolved. Without a number: list those
-/// that are open.
+/// Show a review: a merge with conflicts that is kept, each with all sides' texts and how it is
+/// resolved. Without a number: list those that are open.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowReview {
@@ -77,8 +79,12 @@ impl ReviewLine {
             ReviewState::Committed => "committed".to_owned(),
             ReviewState::Aborted => "aborted".to_owned(),
             ReviewState::Open if self.target_gone => "its target is gone".to_owned(),
-            ReviewState::Open if self.outdated => "outdated: merge again, which plans it again".to_owned(),
-            ReviewState::Open if self.open == 0 => "resolved: `commit_review` makes the merge".to_owned(),
+            ReviewState::Open if self.outdated => {
+                "outdated: merge again, which plans it again".to_owned()
+            }
+            ReviewState::Open if self.open == 0 => {
+                "resolved: `commit_review` makes the merge".to_owned()
+            }
             ReviewState::Open => format!("{} of {} conflicts open", self.open, self.conflicts),
         };
         format!(
@@ -119,11 +125,16 @@ impl Tool for ShowReview {
             return ask(session, &ops::ShowReview { review });
         }
         let request = ops::ListReviews { all: false };
-        let reviews = session.with(|connection| connection.call(&request).map(|answer| answer.reviews))?;
+        let reviews =
+            session.with(|connection| connection.call(&request).map(|answer| answer.reviews))?;
         let lines: Vec<ReviewLine> = reviews.iter().map(ReviewLine::of).collect();
         let text = match lines.is_empty() {
             true => "no review is open".to_owned(),
-            false => lines.iter().map(ReviewLine::text).collect::<Vec<_>>().join("\n"),
+            false => lines
+                .iter()
+                .map(ReviewLine::text)
+                .collect::<Vec<_>>()
+                .join("\n"),
         };
         let answer = ReviewsShown {
             reviews: lines,
@@ -134,7 +145,8 @@ impl Tool for ShowReview {
     }
 }
 
-/// Say what is to become of one conflict of a review. It may be said again, differently, until the review is committed.
+/// Say what is to become of one conflict of a review. It may be said again, differently, until the
+/// review is committed.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResolveConflict {
@@ -225,8 +237,9 @@ impl Tool for ResolveConflict {
 
 /// Make the merge of a review whose conflicts are all resolved.
 ///
-/// Refused while one is open, and where a side has moved on since and conflicts otherwise (`review-outdated`): then merge again, which
-/// plans the same review again and keeps its resolutions.
+/// Refused while one is open, and where a side has moved on since and conflicts otherwise
+/// (`review-outdated`): then merge again, which plans the same review again and keeps its
+/// resolutions.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CommitReview {
@@ -291,6 +304,11 @@ impl Tool for AbortReview {
     type Answer = ReviewsShown;
 
     fn call(self, session: &Session, _call: &Call) -> Result<Told<ReviewsShown>, Failure> {
-        ask(session, &ops::AbortReview { review: self.review })
+        ask(
+            session,
+            &ops::AbortReview {
+                review: self.review,
+            },
+        )
     }
 }

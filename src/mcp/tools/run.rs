@@ -26,9 +26,11 @@ const DEFAULT_TIMEOUT_SECS: u64 = 600;
 
 /// Run a shell command at the root of the active fork: build, test, format, use git.
 ///
-/// It sees the same files as the other tools, and what it writes they see at once. It gets no input. When its time is over, or you cancel
-/// the call, it is ended with all that it started. Of long output the beginning and the end are kept. A command that fails is no error
-/// of the tool: look at `exit_code`. It can reach what lies outside the fork as any command can: keep to the fork.
+/// It sees the same files as the other tools, and what it writes they see at once. It gets no
+/// input. When its time is over, or you cancel the call, it is ended with all that it started. Of
+/// long output the beginning and the end are kept. A command that fails is no error of the tool:
+/// look at `exit_code`. It can reach what lies outside the fork as any command can: keep to the
+/// fork.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
@@ -74,7 +76,11 @@ impl Tool for Run {
         let info = session.mount(session.fork()?)?;
         let origin = origin::by_default(&session.place(), &info)?;
         let fork = info.name;
-        let asked = session.route_in(Some(fork.clone()), ToolOperation::Context, "mcp run".to_owned())?;
+        let asked = session.route_in(
+            Some(fork.clone()),
+            ToolOperation::Context,
+            "mcp run".to_owned(),
+        )?;
         let ToolAnswer::Context(context) = asked else {
             return Err(unexpected());
         };

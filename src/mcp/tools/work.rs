@@ -25,7 +25,8 @@ use tine_path::text::PathText;
 use tine_render::handoffs::told_line;
 use tine_render::text::{counted, one_line, short_id};
 
-/// Tell what is uncommitted in the active fork, as `git add -A` would take it: ignored files are left out.
+/// Tell what is uncommitted in the active fork, as `git add -A` would take it: ignored files are
+/// left out.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Status {}
@@ -69,11 +70,13 @@ impl Tool for Status {
     }
 }
 
-/// Show what differs between the active fork and its last commit, or another point, as git's patch. New files are in it.
+/// Show what differs between the active fork and its last commit, or another point, as git's patch.
+/// New files are in it.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Diff {
-    /// What to compare with: a snapshot, another fork, `pristine` (the fork point: its commits too), or a revision. Default: HEAD.
+    /// What to compare with: a snapshot, another fork, `pristine` (the fork point: its commits
+    /// too), or a revision. Default: HEAD.
     against: Option<String>,
     /// Only these paths, from the fork's root, and what is beneath them.
     #[serde(default)]
@@ -253,7 +256,8 @@ impl Tool for Commit {
     }
 }
 
-/// Hand the active fork's commits over as patches that outlive the fork, for somebody else to apply (`tine handoff apply`).
+/// Hand the active fork's commits over as patches that outlive the fork, for somebody else to apply
+/// (`tine handoff apply`).
 ///
 /// For work that you are not to merge yourself.
 #[derive(Deserialize, JsonSchema)]

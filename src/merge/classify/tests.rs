@@ -230,7 +230,10 @@ const CASES: [Case; 22] = [
         name: "each its own",
         stages: &["644 1 1 b", "644 3 3 b", "644 2 2 a/x", "644 3 3 a/x"],
         messages: &[("CONFLICT (modify/delete)", &["b"]), (CONTENTS, &["a/x"])],
-        expected: &["BothAdded a/x [a/x] |a/x=2|a/x=3", "ModifyDelete b [b] b=1||b=3"],
+        expected: &[
+            "BothAdded a/x [a/x] |a/x=2|a/x=3",
+            "ModifyDelete b [b] b=1||b=3",
+        ],
     },
 ];
 
@@ -249,7 +252,11 @@ fn the_order_of_what_git_says_does_not_matter() {
         let (mut stages, mut messages) = (stages(case.stages), messages(case.messages));
         stages.reverse();
         messages.reverse();
-        let found: Vec<String> = classify(&stages, &messages).conflicts.iter().map(told).collect();
+        let found: Vec<String> = classify(&stages, &messages)
+            .conflicts
+            .iter()
+            .map(told)
+            .collect();
         assert_eq!(found, case.expected, "{}", case.name);
     }
 }
@@ -263,6 +270,9 @@ fn the_tree_is_left_what_is_in_no_conflict() {
             ("CONFLICT (rename/delete)", &["new", "old"]),
         ]),
     );
-    assert_eq!(classified.left_out, BTreeSet::from([path("a~0123"), path("new")]));
+    assert_eq!(
+        classified.left_out,
+        BTreeSet::from([path("a~0123"), path("new")])
+    );
     assert_eq!(classified.named_only, BTreeSet::from([path("old")]));
 }

@@ -69,8 +69,9 @@ impl TextMerge {
         })
     }
 
-    /// The merged text, its conflicts settled: as `git merge-file -p --ours`, `--theirs` or `--union` prints it. With
-    /// [`Favor::Base`] both sides' conflicting changes are left out, and the others stay.
+    /// The merged text, its conflicts settled: as `git merge-file -p --ours`, `--theirs` or
+    /// `--union` prints it. With [`Favor::Base`] both sides' conflicting changes are left out, and
+    /// the others stay.
     pub fn settle(&self, favor: Favor) -> Vec<u8> {
         let style = match favor {
             // Only a whole conflict has lines of the base.
@@ -85,8 +86,8 @@ impl TextMerge {
         })
     }
 
-    /// The merged text with both sides of each conflict. Other than with [`Favor::Union`] a line that both sides have is
-    /// never there twice, however few stand between two conflicts.
+    /// The merged text with both sides of each conflict. Other than with [`Favor::Union`] a line
+    /// that both sides have is never there twice, however few stand between two conflicts.
     pub fn keep_both(&self) -> Vec<u8> {
         self.write(Style::Merge, 0, |piece, text| self.write_both(piece, text))
     }
@@ -131,7 +132,9 @@ impl TextMerge {
                 (Outcome::Ours | Outcome::Same, _) => pieces.push(whole(Taken::Ours)),
                 (Outcome::Theirs, _) => pieces.push(whole(Taken::Theirs)),
                 (Outcome::Conflict(_), Style::Diff3) => pieces.push(whole(Taken::Conflict)),
-                (Outcome::Conflict(_), Style::Zdiff3) => pieces.push(self.trimmed(whole(Taken::Conflict))),
+                (Outcome::Conflict(_), Style::Zdiff3) => {
+                    pieces.push(self.trimmed(whole(Taken::Conflict)))
+                }
                 (Outcome::Conflict(differences), Style::Merge) => {
                     for difference in differences {
                         join(
@@ -153,11 +156,17 @@ impl TextMerge {
     /// Without the lines that both sides begin or end with.
     fn trimmed(&self, mut piece: Piece) -> Piece {
         let same = |(a, b): &(_, _)| a == b;
-        let (ours, theirs) = (self.ours.tokens(&piece.ours), self.theirs.tokens(&piece.theirs));
+        let (ours, theirs) = (
+            self.ours.tokens(&piece.ours),
+            self.theirs.tokens(&piece.theirs),
+        );
         let first = ours.iter().zip(theirs).take_while(same).count();
         piece.ours.start += first;
         piece.theirs.start += first;
-        let (ours, theirs) = (self.ours.tokens(&piece.ours), self.theirs.tokens(&piece.theirs));
+        let (ours, theirs) = (
+            self.ours.tokens(&piece.ours),
+            self.theirs.tokens(&piece.theirs),
+        );
         let last = ours
             .iter()
             .rev()
@@ -218,7 +227,8 @@ fn join(pieces: &mut Vec<Piece>, max_joined_lines: usize, piece: Piece) {
     }
 }
 
-/// Whether a line ends in CRLF; if it is the last and has no end, the one before. `None` if there is none.
+/// Whether a line ends in CRLF; if it is the last and has no end, the one before. `None` if there
+/// is none.
 fn ends_in_crlf(lines: &Lines, line: usize) -> Option<bool> {
     let bytes = |line: usize| lines.bytes(&(line..line + 1));
     let whole = match bytes(line) {

@@ -6,8 +6,9 @@ use gix::diff::blob::{Interner, Token};
 
 use super::{Lines, differences};
 
-/// Whether `new`, which was made of `now`, takes back a change that led from `before` to `now`: the lines that were there before are
-/// there again, or lines that were added are gone, as a whole. What was changed to something else is not taken back.
+/// Whether `new`, which was made of `now`, takes back a change that led from `before` to `now`: the
+/// lines that were there before are there again, or lines that were added are gone, as a whole.
+/// What was changed to something else is not taken back.
 pub fn takes_back(before: &[u8], now: &[u8], new: &[u8]) -> bool {
     let mut interner = Interner::new(0);
     let [before, now, new] = [before, now, new].map(|content| Lines::new(content, &mut interner));

@@ -45,7 +45,8 @@ fn options(style: Style) -> MarkerOptions {
     }
 }
 
-/// Where git shows a conflict whose two sides are the same (only where it shows the base), there is none here.
+/// Where git shows a conflict whose two sides are the same (only where it shows the base), there is
+/// none here.
 fn without_equal_sides(text: &[u8]) -> Vec<u8> {
     let mut kept = Vec::new();
     let mut conflict: Option<[Vec<u8>; 4]> = None;
@@ -113,8 +114,14 @@ fn any_texts() -> impl Strategy<Value = Texts> {
     (2_u8..40).prop_flat_map(|distinct| {
         let base = prop::collection::vec(0..distinct, 0..30);
         let ends = prop::collection::vec((prop::bool::weighted(0.2), prop::bool::weighted(0.9)), 3);
-        (base, any_side(distinct), any_side(distinct), ends, any::<bool>()).prop_map(
-            |(base, ours, theirs, ends, all_crlf)| {
+        (
+            base,
+            any_side(distinct),
+            any_side(distinct),
+            ends,
+            any::<bool>(),
+        )
+            .prop_map(|(base, ours, theirs, ends, all_crlf)| {
                 let edited = |edits: Vec<(prop::sample::Index, usize, Vec<u8>)>| {
                     let mut lines = base.clone();
                     for (at, removed, added) in edits {
@@ -134,8 +141,7 @@ fn any_texts() -> impl Strategy<Value = Texts> {
                     theirs: written(&edited(theirs), 2),
                     base: written(&base, 0),
                 }
-            },
-        )
+            })
     })
 }
 
@@ -176,7 +182,8 @@ fn git_differences(git: &GitMergeFile, before: &[u8], after: &[u8]) -> Vec<Diffe
         .collect()
 }
 
-/// Whether git and the library see the same differences between these texts, wherever merging looks.
+/// Whether git and the library see the same differences between these texts, wherever merging
+/// looks.
 fn is_seen_alike(git: &GitMergeFile, texts: &Texts, merge: &TextMerge) -> bool {
     let tokens = [&merge.base, &merge.ours, &merge.theirs]
         .into_iter()
@@ -189,7 +196,10 @@ fn is_seen_alike(git: &GitMergeFile, texts: &Texts, merge: &TextMerge) -> bool {
             let Outcome::Conflict(found) = &region.outcome else {
                 return true;
             };
-            let (ours, theirs) = (merge.ours.bytes(&region.ours), merge.theirs.bytes(&region.theirs));
+            let (ours, theirs) = (
+                merge.ours.bytes(&region.ours),
+                merge.theirs.bytes(&region.theirs),
+            );
             let shifted = git_differences(git, ours, theirs)
                 .into_iter()
                 .map(|difference| Difference {
@@ -209,7 +219,8 @@ fn differences_from_git(git: &GitMergeFile, texts: &Texts) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut compare = |what: &str, own: Vec<u8>, by_git: Vec<u8>| {
         if own != by_git {
-            let [own, by_git] = [own, by_git].map(|text| String::from_utf8_lossy(&text).into_owned());
+            let [own, by_git] =
+                [own, by_git].map(|text| String::from_utf8_lossy(&text).into_owned());
             wrong.push(format!("{what}: {own:?}, by git: {by_git:?}"));
         }
     };
@@ -248,8 +259,9 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// The one class that differs: lines that occur several times can be matched in several ways, and the histogram diff
-    /// of the library is not git's there. It is asserted to be that and nothing else.
+    /// The one class that differs: lines that occur several times can be matched in several ways,
+    /// and the histogram diff of the library is not git's there. It is asserted to be that and
+    /// nothing else.
     #[test]
     fn any_texts_merge_as_git_merges_them(texts in any_texts()) {
         let git = GitMergeFile::new();
@@ -368,7 +380,15 @@ fn markers_are_as_long_as_asked_for_and_need_no_labels() {
         size: 12,
         ..options(Style::Merge)
     };
-    let arguments = ["-L", "ours", "-L", "base", "-L", "theirs", "--marker-size=12"];
+    let arguments = [
+        "-L",
+        "ours",
+        "-L",
+        "base",
+        "-L",
+        "theirs",
+        "--marker-size=12",
+    ];
     assert_eq!(
         merge.render(&sized),
         git.run([b"1\n", b"2\n", b"3\n"], &arguments).0

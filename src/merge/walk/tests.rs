@@ -196,7 +196,8 @@ fn each_kind_of_change_is_merged() {
     for (base, ours, theirs, expected, conflicts) in cases {
         let (tree, found) = merged(&files(base), &files(ours), &files(theirs));
         assert_eq!(tree, files(expected), "{base} | {ours} | {theirs}");
-        let found: Vec<(ConflictKind, String)> = found.iter().map(|c| (c.kind, c.path.to_string())).collect();
+        let found: Vec<(ConflictKind, String)> =
+            found.iter().map(|c| (c.kind, c.path.to_string())).collect();
         let conflicts: Vec<(ConflictKind, String)> =
             conflicts.iter().map(|(k, p)| (*k, p.to_string())).collect();
         assert_eq!(found, conflicts, "{base} | {ours} | {theirs}");
@@ -246,8 +247,16 @@ fn costs_grow_with_the_changes() {
 }
 
 /// What merging each path by itself gives, and then looking which are in each other's way.
-fn reference(base: &Files, ours: &Files, theirs: &Files) -> (Files, BTreeMap<RepoPath, ConflictKind>) {
-    let mut names: Vec<&RepoPath> = base.keys().chain(ours.keys()).chain(theirs.keys()).collect();
+fn reference(
+    base: &Files,
+    ours: &Files,
+    theirs: &Files,
+) -> (Files, BTreeMap<RepoPath, ConflictKind>) {
+    let mut names: Vec<&RepoPath> = base
+        .keys()
+        .chain(ours.keys())
+        .chain(theirs.keys())
+        .collect();
     names.sort();
     names.dedup();
     let mut tree = Files::new();
@@ -288,7 +297,10 @@ fn reference(base: &Files, ours: &Files, theirs: &Files) -> (Files, BTreeMap<Rep
     }
     let there: Vec<RepoPath> = tree.keys().chain(conflicts.keys()).cloned().collect();
     for name in &there {
-        if there.iter().any(|below| below != name && below.starts_with(name)) {
+        if there
+            .iter()
+            .any(|below| below != name && below.starts_with(name))
+        {
             tree.remove(name);
             conflicts.insert(name.clone(), ConflictKind::DirectoryFile);
         }
@@ -300,7 +312,10 @@ fn any_files() -> impl Strategy<Value = Files> {
     let name = prop::sample::select(vec![
         "a", "b", "a/b", "a/c", "a/b/c", "a/b/d", "a.b", "c/d/e", "c/d", "c",
     ]);
-    let content = (1_u32..4, prop::sample::select(vec!["", "", "", "x", "l", "s"]));
+    let content = (
+        1_u32..4,
+        prop::sample::select(vec!["", "", "", "x", "l", "s"]),
+    );
     prop::collection::vec((name, content), 0..6).prop_map(|all| {
         let mut tree = Files::new();
         for (name, (number, kind)) in all {

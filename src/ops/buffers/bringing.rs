@@ -1,7 +1,8 @@
 //! Bringing what agents wrote to open buffers into the files, before a command takes these.
 //!
-//! Only what agents did is brought, merged with what is saved: never a person's text that is not. The buffers stay open, and their
-//! editors are told. Where the command fails after all, the files are again what they were.
+//! Only what agents did is brought, merged with what is saved: never a person's text that is not.
+//! The buffers stay open, and their editors are told. Where the command fails after all, the files
+//! are again what they were.
 
 use super::keeping::{COMMAND, Files, InFork, There, put_beside};
 use crate::failure::{ErrorCode, Failure};
@@ -23,7 +24,8 @@ enum Rest {
     Beside,
 }
 
-/// Runs `act` when what agents wrote to the fork's open buffers is in the files; what it gave, and which files these are.
+/// Runs `act` when what agents wrote to the fork's open buffers is in the files; what it gave, and
+/// which files these are.
 pub fn with_agent_texts<T>(
     turn: &Turn<'_>,
     act: impl FnOnce() -> Result<T, Failure>,
@@ -77,9 +79,10 @@ fn with_brought<T>(
         put: Vec::new(),
     };
     // An unmounted fork is open once at a time: not while `act` runs.
-    let brought = turn
-        .open_existing()
-        .and_then(|fork| keys.iter().try_for_each(|key| bringing.bring(&fork, key, rest)));
+    let brought = turn.open_existing().and_then(|fork| {
+        keys.iter()
+            .try_for_each(|key| bringing.bring(&fork, key, rest))
+    });
     let done = brought.and_then(|()| act());
     match done {
         Ok(done) => Ok((done, bringing.texts)),
@@ -149,9 +152,10 @@ impl Bringing<'_> {
             fork.workspace.sync()?;
             // An editor whose buffer is about to end hears of that.
             let is_told = rest == Rest::LeftOut;
-            let filed = daemon
-                .buffers
-                .filed(&daemon.store, key, &record, &outcome.fits, is_told)?;
+            let filed =
+                daemon
+                    .buffers
+                    .filed(&daemon.store, key, &record, &outcome.fits, is_told)?;
             let Some(filed) = filed else {
                 continue;
             };
@@ -169,7 +173,8 @@ impl Bringing<'_> {
         Ok(())
     }
 
-    /// Lets files and buffers be what they were. Where that fails, the agent's text is in the file, where it is not lost.
+    /// Lets files and buffers be what they were. Where that fails, the agent's text is in the file,
+    /// where it is not lost.
     fn take_back(self) {
         let turn = self.turn;
         if let Err(failure) = self.try_take_back() {
@@ -179,7 +184,8 @@ impl Bringing<'_> {
     }
 
     fn try_take_back(self) -> Result<(), Failure> {
-        // First the records in the store: what is in neither, a daemon that is killed between the two does not find.
+        // First the records in the store: what is in neither, a daemon that is killed between the
+        // two does not find.
         let daemon = self.turn.daemon;
         for (key, filed) in self.filed.into_iter().rev() {
             daemon.buffers.unfiled_again(&daemon.store, &key, filed)?;

@@ -1,7 +1,9 @@
-//! What becomes of an agent's text when its buffer ends before the person saved it: it is merged into the file, or written beside
-//! it where it does not fit. Nothing that is there is replaced by it.
+//! What becomes of an agent's text when its buffer ends before the person saved it: it is merged
+//! into the file, or written beside it where it does not fit. Nothing that is there is replaced by
+//! it.
 //!
-//! In a fork these are operations, which can be taken back. The record in the store goes when the text is on the disk.
+//! In a fork these are operations, which can be taken back. The record in the store goes when the
+//! text is on the disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -46,7 +48,8 @@ pub(super) fn close(daemon: &Arc<Daemon>, session: u64, key: &BufferKey) -> Resu
     })
 }
 
-/// An editor has gone away. What cannot be brought into its file now stays in the store, for the next daemon.
+/// An editor has gone away. What cannot be brought into its file now stays in the store, for the
+/// next daemon.
 pub(super) fn leave(daemon: &Arc<Daemon>, session: u64) {
     for key in daemon.buffers.of_session(session) {
         if let Err(failure) = close(daemon, session, &key) {
@@ -104,7 +107,8 @@ fn note(daemon: &Daemon, key: &BufferKey, failure: Failure) {
     }
 }
 
-/// Runs `act` in the fork's turn: who looks for the agent's text in the file meanwhile waits until it is there.
+/// Runs `act` in the fork's turn: who looks for the agent's text in the file meanwhile waits until
+/// it is there.
 fn with_turn(
     daemon: &Arc<Daemon>,
     key: &BufferKey,
@@ -122,7 +126,10 @@ fn with_turn(
 
 /// Brings what the record of that number says into its file; then the record goes.
 fn bring(daemon: &Daemon, turn: Option<&Turn<'_>>, id: u64) -> Result<(), Failure> {
-    let Some(record) = daemon.store.read_document::<AgentRecord>(Shelf::Buffers, id)? else {
+    let Some(record) = daemon
+        .store
+        .read_document::<AgentRecord>(Shelf::Buffers, id)?
+    else {
         return Ok(());
     };
     match turn {
@@ -178,7 +185,8 @@ fn bring_into(files: &impl Files, record: &AgentRecord) -> Result<(), Failure> {
         .try_for_each(|text: &String| put_beside(files, &record.path, text).map(drop))
 }
 
-/// Writes a text beside the file under the first name that is free; the file that was made. One that is there already is left.
+/// Writes a text beside the file under the first name that is free; the file that was made. One
+/// that is there already is left.
 pub(super) fn put_beside(
     files: &impl Files,
     path: &RepoPath,
@@ -193,16 +201,19 @@ pub(super) fn put_beside(
             There::File(_) | There::Other => {}
             There::Nothing => {
                 if files.put(&place, None, text.as_bytes())? {
-                    log::warn!("what an agent wrote does not fit {path} any more: it is in {place}");
+                    log::warn!(
+                        "what an agent wrote does not fit {path} any more: it is in {place}"
+                    );
                     return Ok(Some(place));
                 }
             }
         }
     }
-    Err(
-        Failure::new(ErrorCode::PathExists, format!("no name is free beside {path}"))
-            .hint("remove files that end in `.agent-text`; then restart the daemon (`tine daemon stop`)"),
+    Err(Failure::new(
+        ErrorCode::PathExists,
+        format!("no name is free beside {path}"),
     )
+    .hint("remove files that end in `.agent-text`; then restart the daemon (`tine daemon stop`)"))
 }
 
 pub(super) struct InFork<'a>(pub(super) &'a Fork);
@@ -211,7 +222,9 @@ impl Files for InFork<'_> {
     fn look(&self, path: &RepoPath) -> Result<There, Failure> {
         let workspace = &self.0.workspace;
         match workspace.resolve(path) {
-            Ok(attr) if attr.kind == FileKind::Regular => Ok(There::File(workspace.read_path(path)?)),
+            Ok(attr) if attr.kind == FileKind::Regular => {
+                Ok(There::File(workspace.read_path(path)?))
+            }
             Ok(_) => Ok(There::Other),
             Err(FsError::NotFound) => Ok(There::Nothing),
             Err(error) => Err(error.into()),
@@ -305,7 +318,10 @@ fn replace(place: &Path, before: Option<&[u8]>, content: &[u8]) -> io::Result<bo
     name.push(place.file_name().unwrap_or_default());
     let temporary = parent.join(name);
     let put = || {
-        let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&temporary)?;
         file.write_all(content)?;
         let is_put = match before {
             // A link is not made where something is.
@@ -332,7 +348,9 @@ fn replace(place: &Path, before: Option<&[u8]>, content: &[u8]) -> io::Result<bo
     };
     let done = put();
     match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != ErrorKind::NotFound => log::warn!("{}: {error}", temporary.display()),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            log::warn!("{}: {error}", temporary.display())
+        }
         _ => {}
     }
     done

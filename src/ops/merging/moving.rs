@@ -1,4 +1,5 @@
-//! What a merge does, once it is planned: commits in sources, the move of the target, and what is removed after it.
+//! What a merge does, once it is planned: commits in sources, the move of the target, and what is
+//! removed after it.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ use tine_workspace::store::LeaseKey;
 use tine_workspace::{ForkName, OperationKind, SnapshotReason};
 
 impl Merging<'_> {
-    /// Commits what is uncommitted in the source that conflicts with a mounted target, so that git can merge it there.
+    /// Commits what is uncommitted in the source that conflicts with a mounted target, so that git
+    /// can merge it there.
     pub(super) fn prepare_for_markers(
         &self,
         turns: &BTreeMap<ForkName, Turn<'_>>,
@@ -34,20 +36,25 @@ impl Merging<'_> {
                 "markers need a fork that is mounted to merge into",
             );
             return Err(match &self.holder {
-                Holder::Fork(fork) => failure.hint(format!("`tine mount {fork}`, or `--review` instead")),
+                Holder::Fork(fork) => {
+                    failure.hint(format!("`tine mount {fork}`, or `--review` instead"))
+                }
                 Holder::Branch(_) | Holder::Checkout(..) => {
                     failure.hint("name a fork that is mounted with `--into`, or `--review` instead")
                 }
             });
         }
-        if let Some((fork, planned)) = sources.last().and_then(|source| source.uncommitted.as_ref()) {
+        if let Some((fork, planned)) = sources
+            .last()
+            .and_then(|source| source.uncommitted.as_ref())
+        {
             self.commit_source(turn_of(turns, fork)?, *planned)?;
         }
         Ok(())
     }
 
-    /// Commits what is uncommitted in the sources, and moves the target; the snapshot of what it was. In a dry run looks
-    /// only whether that would do.
+    /// Commits what is uncommitted in the sources, and moves the target; the snapshot of what it
+    /// was. In a dry run looks only whether that would do.
     pub(super) fn move_target(
         &self,
         turns: &BTreeMap<ForkName, Turn<'_>>,
@@ -70,7 +77,9 @@ impl Merging<'_> {
         };
         let target = self.target(turns)?;
         let ready = match (target.check(&step), before.view, after.view) {
-            (Err(failure), Some(view_from), Some(view_to)) if failure.code == ErrorCode::LocalChanges => {
+            (Err(failure), Some(view_from), Some(view_to))
+                if failure.code == ErrorCode::LocalChanges =>
+            {
                 let point = self.recorded_fork_point(turns, before)?;
                 step.update = Some(UpdateStep {
                     view_from,
@@ -103,7 +112,8 @@ impl Merging<'_> {
         })
     }
 
-    /// Where the target fork's own commits begin, as its record has it: a merge moves nothing there.
+    /// Where the target fork's own commits begin, as its record has it: a merge moves nothing
+    /// there.
     fn recorded_fork_point(
         &self,
         turns: &BTreeMap<ForkName, Turn<'_>>,
@@ -116,7 +126,8 @@ impl Merging<'_> {
         Ok(fork_point(&self.repository, &record, before.tip.commit_id)?)
     }
 
-    /// Commits what is uncommitted in a fork. If that is another commit than planned, it is planned again.
+    /// Commits what is uncommitted in a fork. If that is another commit than planned, it is planned
+    /// again.
     pub(super) fn commit_source(&self, turn: &Turn<'_>, planned: ObjectId) -> Result<(), Failure> {
         let name = turn.name();
         let options = CommitOptions {
@@ -147,9 +158,11 @@ impl Merging<'_> {
         }
     }
 
-    /// Removes the sources that were merged, where that was asked for. The merge stands in any case.
+    /// Removes the sources that were merged, where that was asked for. The merge stands in any
+    /// case.
     pub(super) fn delete_merged(&self, mut merge: Merged) -> Merged {
-        let is_kept = !self.request.delete || self.request.dry_run || merge.status != MergeStatus::Merged;
+        let is_kept =
+            !self.request.delete || self.request.dry_run || merge.status != MergeStatus::Merged;
         if is_kept {
             return merge;
         }
@@ -161,7 +174,11 @@ impl Merging<'_> {
         merge
     }
 
-    pub(super) fn delete_source(&self, line: &mut MergedSource, source: &Source) -> Result<(), Failure> {
+    pub(super) fn delete_source(
+        &self,
+        line: &mut MergedSource,
+        source: &Source,
+    ) -> Result<(), Failure> {
         let branch = match &source.point {
             Point::Fork(fork) => {
                 let worktree = self.daemon.store.worktree_of(fork)?;

@@ -1,4 +1,5 @@
-//! The sides of a merge: what words mean, where the target is checked out, and what there is to merge.
+//! The sides of a merge: what words mean, where the target is checked out, and what there is to
+//! merge.
 
 use std::collections::BTreeMap;
 
@@ -67,20 +68,26 @@ impl Merging<'_> {
         let Holder::Fork(fork) = &self.holder else {
             return Ok(None);
         };
-        let changeset =
-            changeset::changeset(&self.repository, &*turn_of(turns, fork)?.open()?, Blobs::Write)?;
+        let changeset = changeset::changeset(
+            &self.repository,
+            &*turn_of(turns, fork)?.open()?,
+            Blobs::Write,
+        )?;
         Ok(match changeset.changes.is_empty() {
             true => None,
             false => Some(changeset::write_tree(&self.repository, &changeset)?),
         })
     }
 
-    pub(super) fn target_line(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<MergeTarget, Failure> {
+    pub(super) fn target_line(
+        &self,
+        turns: &BTreeMap<ForkName, Turn<'_>>,
+    ) -> Result<MergeTarget, Failure> {
         self.target(turns)?.line()
     }
 
-    /// What is to be merged. What is uncommitted in a fork or snapshot becomes a commit that no ref leads to yet; of a fork both
-    /// are given.
+    /// What is to be merged. What is uncommitted in a fork or snapshot becomes a commit that no ref
+    /// leads to yet; of a fork both are given.
     pub(super) fn source_tip(
         &self,
         turns: &BTreeMap<ForkName, Turn<'_>>,
@@ -185,20 +192,26 @@ impl Merging<'_> {
                 Ok((tip, Some(uncommitted)))
             }
             (_, PointTree::Known { tree_id, commit_id }) => Ok((Tip { commit_id, tree_id }, None)),
-            (point, PointTree::Unwritten) => {
-                Err(Failure::new(ErrorCode::Internal, format!("{point} has no tree")))
-            }
+            (point, PointTree::Unwritten) => Err(Failure::new(
+                ErrorCode::Internal,
+                format!("{point} has no tree"),
+            )),
         }
     }
 
-    /// What is uncommitted in a source is its fork's business until somebody says that it goes into the branch.
+    /// What is uncommitted in a source is its fork's business until somebody says that it goes into
+    /// the branch.
     fn refused_uncommitted(
         &self,
         turns: &BTreeMap<ForkName, Turn<'_>>,
         name: &ForkName,
         changeset: &Changeset,
     ) -> Result<Failure, Failure> {
-        let paths: Vec<&RepoPath> = changeset.changes.iter().map(|change| &change.path).collect();
+        let paths: Vec<&RepoPath> = changeset
+            .changes
+            .iter()
+            .map(|change| &change.path)
+            .collect();
         let target = match self.target_line(turns)?.branch {
             Some(branch) => format!("the branch {branch}"),
             None => self.holder.to_string(),
@@ -230,7 +243,8 @@ impl Merging<'_> {
     }
 }
 
-/// What `word` names: with a fork to speak of (the one the caller stands in, else the target) also its snapshots and base.
+/// What `word` names: with a fork to speak of (the one the caller stands in, else the target) also
+/// its snapshots and base.
 pub(super) fn find_source(
     daemon: &Daemon,
     repository: &Repository,
@@ -246,7 +260,11 @@ pub(super) fn find_source(
         Some(fork) => Point::find(&daemon.store, fork, word)?,
         None => Point::find_anywhere(&daemon.store, &request.git_dir, word)?,
     };
-    let FoundPoint { point, tree, others } = found;
+    let FoundPoint {
+        point,
+        tree,
+        others,
+    } = found;
     Ok(match (point, spoken_of) {
         // Of which fork is said from here on.
         (Point::Snapshot(snapshot), Some(fork)) => Source {
@@ -263,7 +281,11 @@ pub(super) fn find_source(
                 others,
             }
         }
-        (point, _) => Source { point, tree, others },
+        (point, _) => Source {
+            point,
+            tree,
+            others,
+        },
     })
 }
 

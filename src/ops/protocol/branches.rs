@@ -25,7 +25,8 @@ pub struct BranchInfo {
     pub is_main: bool,
     /// The fork that it was made for.
     pub made_for: Option<ForkName>,
-    /// The branch or commit that it came from, where it was made for a fork, and how far it is from there.
+    /// The branch or commit that it came from, where it was made for a fork, and how far it is from
+    /// there.
     pub from: Option<String>,
     pub ahead: Option<usize>,
     pub behind: Option<usize>,

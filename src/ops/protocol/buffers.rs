@@ -1,4 +1,5 @@
-//! What editors say of their buffers, and what they are told. `docs/editors.md` is the contract with editors.
+//! What editors say of their buffers, and what they are told. `docs/editors.md` is the contract
+//! with editors.
 
 use std::path::PathBuf;
 
@@ -11,22 +12,23 @@ use tine_tools::BufferConflict;
 use tine_tools::buffers::{BufferEvent, BufferSide, NewText};
 use tine_workspace::ForkName;
 
-/// What an editor asks, and who looks at its buffers. Paths are absolute, as the editor has them: in a fork's mount or in the main
-/// checkout.
+/// What an editor asks, and who looks at its buffers. Paths are absolute, as the editor has them:
+/// in a fork's mount or in the main checkout.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "buffer", rename_all = "kebab-case")]
 pub enum BufferRequest {
-    /// Makes this connection an editor's: the buffers that are opened on it are closed when it ends. Answered with
-    /// [`BufferAnswer::Attached`].
+    /// Makes this connection an editor's: the buffers that are opened on it are closed when it
+    /// ends. Answered with [`BufferAnswer::Attached`].
     Attach,
-    /// Opens a buffer, or begins its text anew: `saved` where the file has that text. Answered with [`BufferAnswer::Version`], as
-    /// all that changes a buffer.
+    /// Opens a buffer, or begins its text anew: `saved` where the file has that text. Answered with
+    /// [`BufferAnswer::Version`], as all that changes a buffer.
     Open {
         #[serde(with = "host_path")]
         path: PathBuf,
         text: String,
         saved: bool,
-        /// Versions begin behind this one, so that none of an earlier opening is taken for one of this; without it with 0.
+        /// Versions begin behind this one, so that none of an earlier opening is taken for one of
+        /// this; without it with 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<u64>,
     },
@@ -56,8 +58,8 @@ pub enum BufferRequest {
         #[serde(with = "host_path")]
         path: PathBuf,
     },
-    /// What the editor of that session is to be told: waits for something. It is for another connection than the editor's own.
-    /// Answered with [`BufferAnswer::Events`].
+    /// What the editor of that session is to be told: waits for something. It is for another
+    /// connection than the editor's own. Answered with [`BufferAnswer::Events`].
     Events { session: u64, wait_ms: u64 },
     /// Answered with [`BufferAnswer::Buffers`].
     List,
@@ -66,8 +68,8 @@ pub enum BufferRequest {
         #[serde(with = "host_path")]
         path: PathBuf,
     },
-    /// Merges what an agent wrote into the person's text. Waits until the editor has it, unless that is who asks. Answered with
-    /// [`BufferAnswer::Merged`].
+    /// Merges what an agent wrote into the person's text. Waits until the editor has it, unless
+    /// that is who asks. Answered with [`BufferAnswer::Merged`].
     Merge {
         #[serde(with = "host_path")]
         path: PathBuf,
@@ -124,7 +126,8 @@ pub struct BufferInfo {
     pub unsaved_merge: bool,
 }
 
-/// What a command found of agents in open buffers, before it took the files. Paths are from the fork's root.
+/// What a command found of agents in open buffers, before it took the files. Paths are from the
+/// fork's root.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentTexts {
     /// Files that have now what agents wrote.

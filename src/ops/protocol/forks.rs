@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::{AgentTexts, CommitLine, HandoffInfo, Merged, Sequenced};
 use crate::failure::Failure;
 use tine_path::text::{PathText, host_path};
-use tine_workspace::{ForkName, MountSettings, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy};
+use tine_workspace::{
+    ForkName, MountSettings, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
+};
 
 /// What becomes of a fork's policy on snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +76,8 @@ pub struct ForkInfo {
     pub snapshot_every: Option<SnapshotEvery>,
     /// Bytes on the disk: log and contents of the open layer.
     pub layer_bytes: u64,
-    /// Bytes of contents in the open layer: of live ones while the fork is open in the daemon, else of all.
+    /// Bytes of contents in the open layer: of live ones while the fork is open in the daemon, else
+    /// of all.
     pub content_bytes: u64,
     /// `None` where nothing is carried.
     #[serde(default)]
@@ -82,7 +85,8 @@ pub struct ForkInfo {
     /// What was found at the mount place when the fork was mounted, and is in the fork now.
     #[serde(default)]
     pub strays: Vec<Stray>,
-    /// What lies in the mount place while the fork is not mounted, by its name there; it comes into the fork when it is.
+    /// What lies in the mount place while the fork is not mounted, by its name there; it comes into
+    /// the fork when it is.
     #[serde(default)]
     pub lying: Vec<PathText>,
     /// What was done about the fork since the daemon started that its user must know of.
@@ -229,7 +233,8 @@ pub struct SnapshotInfo {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Restored {
     pub fork: ForkName,
-    /// The point that it is at now, with the prefix that leaves it no other meaning; of a reset `null`.
+    /// The point that it is at now, with the prefix that leaves it no other meaning; of a reset
+    /// `null`.
     pub to: Option<String>,
     /// The snapshot of what the fork was before, if that was anything.
     pub before: Option<ForkName>,
@@ -269,8 +274,8 @@ pub struct Collected {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Deleted {
     pub fork: ForkName,
-    /// The entry of `tine recover` that brings back what was uncommitted, its snapshots, and commits that nothing else reaches; if
-    /// there was something.
+    /// The entry of `tine recover` that brings back what was uncommitted, its snapshots, and
+    /// commits that nothing else reaches; if there was something.
     pub recover: Option<u64>,
     /// Whether that entry has its snapshots and superseded commits alone.
     #[serde(default)]
@@ -289,10 +294,12 @@ pub struct Deleted {
     /// The first reason for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
-    /// The number by which `tine check --put-back` brings back the fork as it was, where something could not be kept by itself.
+    /// The number by which `tine check --put-back` brings back the fork as it was, where something
+    /// could not be kept by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<u64>,
-    /// What lies in the mount place and was never in the fork, if there is something. It stays there.
+    /// What lies in the mount place and was never in the fork, if there is something. It stays
+    /// there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<LeftInPlace>,
 }

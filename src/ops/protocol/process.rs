@@ -53,8 +53,8 @@ pub struct MountFigures {
     /// How requests come: `device` (through `/dev/fuse`) or `ring` (through io_uring).
     #[serde(default)]
     pub transport: String,
-    /// How many requests of each kind the kernel sent since the fork was mounted, by FUSE's names in lower case; without
-    /// the kinds that never came.
+    /// How many requests of each kind the kernel sent since the fork was mounted, by FUSE's names
+    /// in lower case; without the kinds that never came.
     pub requests: BTreeMap<String, u64>,
 }
 
@@ -74,7 +74,10 @@ pub struct StoreChecked {
 impl From<CheckReport> for StoreChecked {
     fn from(report: CheckReport) -> StoreChecked {
         StoreChecked {
-            ok: report.findings.iter().all(|finding| finding.repaired.is_some()),
+            ok: report
+                .findings
+                .iter()
+                .all(|finding| finding.repaired.is_some()),
             report,
         }
     }

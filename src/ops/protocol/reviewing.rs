@@ -12,13 +12,15 @@ use tine_merge::MergeSide;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResolutionWish {
-    /// What that side has where both sides conflict, and all else merged; what is no text is the whole version.
+    /// What that side has where both sides conflict, and all else merged; what is no text is the
+    /// whole version.
     Side(MergeSide),
     /// The version of that side, and nothing of the other's.
     Whole(MergeSide),
     /// The lines of both sides where they conflict, ours first.
     Union,
-    /// This content, as a file in the merged mode if nothing is said of it; a symlink's is where it leads.
+    /// This content, as a file in the merged mode if nothing is said of it; a symlink's is where it
+    /// leads.
     Content {
         content: Transfer,
         executable: Option<bool>,
@@ -37,7 +39,8 @@ pub struct ReviewInfo {
     pub open: usize,
     /// The sides that have moved on since it was planned.
     pub moved: Vec<MergeSide>,
-    /// The sides that are gone: without `theirs` it goes on from what it keeps, without `ours` it waits for that to come back.
+    /// The sides that are gone: without `theirs` it goes on from what it keeps, without `ours` it
+    /// waits for that to come back.
     #[serde(default)]
     pub gone: Vec<MergeSide>,
 }

@@ -1,4 +1,5 @@
-//! What is asked and answered about bringing forks up to date, making commits again and applying patches.
+//! What is asked and answered about bringing forks up to date, making commits again and applying
+//! patches.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +52,8 @@ pub struct Sequenced {
     pub conflicts: Vec<ConflictRecord>,
     /// The review that keeps them.
     pub review: Option<u64>,
-    /// From the target's tree before to that after; where uncommitted changes come into it, from view to view.
+    /// From the target's tree before to that after; where uncommitted changes come into it, from
+    /// view to view.
     pub changes: Vec<ChangeLine>,
     /// The snapshot of what the target was, where that is a fork and HEAD moved.
     pub snapshot: Option<ForkName>,

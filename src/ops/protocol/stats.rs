@@ -9,7 +9,8 @@ use tine_git::{CacheFigures, CacheUses};
 use tine_path::text::PathText;
 use tine_workspace::ForkName;
 
-/// The daemon and its mounts, at one moment. Numbers of requests and bytes are since the fork was mounted.
+/// The daemon and its mounts, at one moment. Numbers of requests and bytes are since the fork was
+/// mounted.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stats {
     pub pid: u32,
@@ -55,7 +56,8 @@ pub struct OperationStats {
     pub count: u64,
     /// How long the daemon took for all of them together.
     pub total_secs: f64,
-    /// How many took under 1 µs, 2 µs, 4 µs and so on; the last is for those that took half a second or more.
+    /// How many took under 1 µs, 2 µs, 4 µs and so on; the last is for those that took half a
+    /// second or more.
     pub latency: Vec<u64>,
 }
 
@@ -70,7 +72,8 @@ pub struct FileStats {
 }
 
 impl OperationStats {
-    /// The time under which this part of the requests was answered; `None` where there were none, or it took longer than is told.
+    /// The time under which this part of the requests was answered; `None` where there were none,
+    /// or it took longer than is told.
     pub fn quantile_secs(&self, part: f64) -> Option<f64> {
         let total: u64 = self.latency.iter().sum();
         let wanted = (total as f64 * part).ceil().max(1.0);
@@ -121,7 +124,8 @@ impl ForkStats {
         all
     }
 
-    /// What came since `before`, which is of the same fork; all of it where the fork was mounted anew meanwhile.
+    /// What came since `before`, which is of the same fork; all of it where the fork was mounted
+    /// anew meanwhile.
     pub fn since(&self, before: Option<&ForkStats>) -> ForkStats {
         let before = before.filter(|before| before.elapsed_secs <= self.elapsed_secs);
         let operations = self.operations.iter().map(|(kind, now)| {

@@ -8,7 +8,8 @@ use tine_path::text::PathText;
 use tine_tools::{BufferConflict, TextEdit, TextPatch};
 use tine_workspace::ForkName;
 
-/// What is to be done. Paths are from the fork's root, or absolute: in its mount or in the main checkout.
+/// What is to be done. Paths are from the fork's root, or absolute: in its mount or in the main
+/// checkout.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "tool", rename_all = "kebab-case")]
 pub enum ToolOperation {
@@ -19,7 +20,10 @@ pub enum ToolOperation {
     /// Answered with [`ToolAnswer::Written`].
     WriteFile { path: PathText, content: Transfer },
     /// All edits, one after another, or none. Answered with [`ToolAnswer::Edited`].
-    EditFile { path: PathText, edits: Vec<TextEdit> },
+    EditFile {
+        path: PathText,
+        edits: Vec<TextEdit>,
+    },
     /// Answered with [`ToolAnswer::Deleted`].
     DeleteFile { path: PathText },
     /// Answered with [`ToolAnswer::Moved`].
@@ -28,7 +32,8 @@ pub enum ToolOperation {
     ListDirectory { path: PathText, deep: bool },
     /// Answered with [`ToolAnswer::Found`].
     Search(SearchRequest),
-    /// Merges what the agent wrote to an open buffer into that. Answered with [`ToolAnswer::Buffer`].
+    /// Merges what the agent wrote to an open buffer into that. Answered with
+    /// [`ToolAnswer::Buffer`].
     MergeBuffer { path: PathText },
 }
 
@@ -39,7 +44,8 @@ pub struct SearchRequest {
     pub pattern: String,
     /// Where to look; default: everywhere.
     pub path: Option<PathText>,
-    /// Only files that match one of these, read as in a `.gitignore`, and none of those with a `!` before it.
+    /// Only files that match one of these, read as in a `.gitignore`, and none of those with a `!`
+    /// before it.
     #[serde(default)]
     pub globs: Vec<String>,
     #[serde(default)]
@@ -114,7 +120,8 @@ pub enum ToolAnswer {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToolContextShown {
     pub fork: Option<ForkName>,
-    /// Where shell commands run: the fork's mount, or the main checkout; none where the repository is bare.
+    /// Where shell commands run: the fork's mount, or the main checkout; none where the repository
+    /// is bare.
     pub working_dir: Option<PathText>,
     pub mounted: bool,
     /// Buffers that are open there.

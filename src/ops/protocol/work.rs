@@ -44,7 +44,8 @@ pub struct Difference {
     pub view_tree: String,
     /// The other point; `None`: HEAD.
     pub against: Option<PointInfo>,
-    /// What `changes` lead from, and to: the other point's tree and the view's, or the other way round.
+    /// What `changes` lead from, and to: the other point's tree and the view's, or the other way
+    /// round.
     pub old_tree: String,
     pub new_tree: String,
     pub changes: Vec<ChangeLine>,

@@ -1,7 +1,8 @@
 //! The sides of a review that were renamed or deleted since it was planned.
 //!
-//! A renamed branch is followed. A source that is gone is merged from the commits that the review keeps. A target that is gone must come
-//! back before the review can be committed; until then the review can be shown, resolved and aborted.
+//! A renamed branch is followed. A source that is gone is merged from the commits that the review
+//! keeps. A target that is gone must come back before the review can be committed; until then the
+//! review can be shown, resolved and aborted.
 
 use std::path::Path;
 
@@ -19,7 +20,8 @@ use tine_path::shell::shell_word;
 use tine_workspace::store::own_branch;
 use tine_workspace::{ForkName, StoreError};
 
-/// Has the record name what its branches are called now; the sides that are gone. Whether it names others can be seen by comparing it.
+/// Has the record name what its branches are called now; the sides that are gone. Whether it names
+/// others can be seen by comparing it.
 pub fn find(
     daemon: &Daemon,
     repository: &Repository,
@@ -88,14 +90,18 @@ fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String>
     // What was uncommitted is brought back over the HEAD that it was over.
     let has_work = |found: &&Recoverable| {
         let entry = &found.entry;
-        let of_fork = entry.fork.as_ref().is_some_and(|name| name.as_str() == fork);
+        let of_fork = entry
+            .fork
+            .as_ref()
+            .is_some_and(|name| name.as_str() == fork);
         let is_in_place = tip.is_none_or(|tip| entry.head == Some(tip.to_string()));
         entry.kind == RecoverKind::Fork && of_fork && entry.uncommitted.is_some() && is_in_place
     };
     match (found.iter().rfind(has_work), tip) {
         (Some(found), _) => Some(entry_way_back(found.id, &found.entry)),
         (None, Some(_)) => Some(format!("tine new {fork} --branch {}", shell_word(&branch))),
-        // Nothing but its commits was in it. They are its own only on a branch that is there before it.
+        // Nothing but its commits was in it. They are its own only on a branch that is there before
+        // it.
         (None, None) => is_kept.then(|| {
             let branch = shell_word(&branch);
             format!("git branch {branch} {commit_id} && tine new {fork} --branch {branch}")
@@ -103,20 +109,22 @@ fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String>
     }
 }
 
-/// The command that takes up a review that was aborted; where nothing does, the one that shows it. `is_kept` is whether an entry of
-/// `tine recover` has all that it needs.
+/// The command that takes up a review that was aborted; where nothing does, the one that shows it.
+/// `is_kept` is whether an entry of `tine recover` has all that it needs.
 pub fn way_back(daemon: &Daemon, repository: &Repository, id: u64, is_kept: bool) -> String {
     let refresh = format!("tine review refresh {id}");
     let found = ReviewRecord::load(&daemon.store, id)
         .map_err(Failure::from)
         .and_then(|mut record| Ok((find(daemon, repository, &mut record)?, record)));
     match found {
-        Ok((gone, record)) if gone.contains(&MergeSide::Ours) => match target_back(repository, &record) {
-            Some(back) => format!("{back} && {refresh}"),
-            // It says what brings the target back.
-            None if is_kept => refresh,
-            None => format!("tine review show {id}"),
-        },
+        Ok((gone, record)) if gone.contains(&MergeSide::Ours) => {
+            match target_back(repository, &record) {
+                Some(back) => format!("{back} && {refresh}"),
+                // It says what brings the target back.
+                None if is_kept => refresh,
+                None => format!("tine review show {id}"),
+            }
+        }
         Ok((gone, record)) if !is_kept && is_lost(repository, &record, &gone).is_some() => {
             format!("tine review show {id}")
         }
@@ -153,7 +161,8 @@ fn is_target_there(
     }
 }
 
-/// Has the record name what the branch, which is no more, is called now; whether it is called anything.
+/// Has the record name what the branch, which is no more, is called now; whether it is called
+/// anything.
 fn follow_renaming(
     repository: &Repository,
     record: &mut ReviewRecord,
@@ -165,7 +174,10 @@ fn follow_renaming(
     let Some(now) = repository.renamed_to(branch, record.created_secs)? else {
         return Ok(false);
     };
-    log::info!("review {}: the branch {branch} is called {now} now", record.id);
+    log::info!(
+        "review {}: the branch {branch} is called {now} now",
+        record.id
+    );
     Ok(record.rename_branch(branch, &now))
 }
 
@@ -177,11 +189,14 @@ fn is_source_there(
     let git_dir = git_dir_of(repository, record).to_owned();
     let words: Vec<String> = match record.work.as_ref().map(|work| &work.wish) {
         None => vec![record.merge.source.clone()],
-        Some(Wish::Update { from: Some(from), .. }) => vec![from.clone()],
+        Some(Wish::Update {
+            from: Some(from), ..
+        }) => vec![from.clone()],
         Some(Wish::Update { from: None, .. }) => {
             branches::follow(&daemon.store, repository)?;
             let fork = record.merge.into.strip_prefix("fork:");
-            let known = fork.and_then(|fork| daemon.store.record(&ForkName::parse(fork).ok()?).ok());
+            let known =
+                fork.and_then(|fork| daemon.store.record(&ForkName::parse(fork).ok()?).ok());
             match known.and_then(|known| known.from_branch) {
                 Some(branch) => vec![format!("rev:refs/heads/{branch}")],
                 None => return Ok(true),
@@ -200,7 +215,10 @@ fn is_source_there(
     for word in words {
         if !is_word_there(daemon, repository, record, &git_dir, &word)? {
             let branch = word.strip_prefix("rev:").unwrap_or(&word);
-            let branch = branch.strip_prefix("refs/heads/").unwrap_or(branch).to_owned();
+            let branch = branch
+                .strip_prefix("refs/heads/")
+                .unwrap_or(branch)
+                .to_owned();
             if word.starts_with("fork:") || !follow_renaming(repository, record, &branch)? {
                 return Ok(false);
             }
@@ -225,7 +243,9 @@ fn is_word_there(
     if let Some(named) = word.strip_prefix("fork:") {
         return match named.split_once('@') {
             Some((fork, snapshot)) => match (parsed(fork), parsed(snapshot)) {
-                (Some(fork), Some(snapshot)) => is_there(daemon.store.snapshot(&fork, &snapshot).map(drop)),
+                (Some(fork), Some(snapshot)) => {
+                    is_there(daemon.store.snapshot(&fork, &snapshot).map(drop))
+                }
                 _ => Ok(false),
             },
             None => match parsed(named) {
@@ -245,8 +265,9 @@ fn is_word_there(
     }
     let revision = word.strip_prefix("rev:").unwrap_or(word);
     // In another checkout these mean something else.
-    let is_of_checkout =
-        revision.starts_with("HEAD") || revision.starts_with('@') || revision.starts_with("worktree/");
+    let is_of_checkout = revision.starts_with("HEAD")
+        || revision.starts_with('@')
+        || revision.starts_with("worktree/");
     if is_of_checkout && !record.merge.git_dir.exists() {
         return Ok(false);
     }
@@ -265,7 +286,8 @@ pub fn git_dir_of<'a>(repository: &'a Repository, record: &'a ReviewRecord) -> &
     }
 }
 
-/// Fails where the source is gone, and what the review kept of it, too: one that was aborted keeps nothing from `git gc`.
+/// Fails where the source is gone, and what the review kept of it, too: one that was aborted keeps
+/// nothing from `git gc`.
 pub fn require_kept(
     repository: &Repository,
     record: &ReviewRecord,
@@ -286,16 +308,22 @@ pub fn require_kept(
 }
 
 /// What a review without its source needs, and nobody keeps any more.
-fn is_lost<'a>(repository: &Repository, record: &'a ReviewRecord, gone: &[MergeSide]) -> Option<&'a String> {
+fn is_lost<'a>(
+    repository: &Repository,
+    record: &'a ReviewRecord,
+    gone: &[MergeSide],
+) -> Option<&'a String> {
     let kept = [&record.theirs_commit, &record.ours_commit];
-    let is_lost =
-        |hex: &&String| ObjectId::from_hex(hex.as_bytes()).is_ok_and(|id| !repository.has_object(id));
+    let is_lost = |hex: &&String| {
+        ObjectId::from_hex(hex.as_bytes()).is_ok_and(|id| !repository.has_object(id))
+    };
     let lost = kept.into_iter().flatten().find(is_lost);
     lost.filter(|_| gone.contains(&MergeSide::Theirs))
 }
 
-/// Whether the target has all of the source, which is gone: the commit that the review keeps, or another one that was made of the same
-/// files on the same commits when the source was merged otherwise.
+/// Whether the target has all of the source, which is gone: the commit that the review keeps, or
+/// another one that was made of the same files on the same commits when the source was merged
+/// otherwise.
 pub fn is_merged(
     daemon: &Daemon,
     repository: &Repository,
@@ -337,7 +365,13 @@ pub fn pinned_wish(record: &ReviewRecord) -> Option<Wish> {
                 Item::Merge { commit, .. } => Some(commit),
                 _ => None,
             });
-            *from = work.sequence.onto.as_ref().or(merged).cloned().or(from.take());
+            *from = work
+                .sequence
+                .onto
+                .as_ref()
+                .or(merged)
+                .cloned()
+                .or(from.take());
         }
         Wish::CherryPick { commits, .. } => {
             *commits = work

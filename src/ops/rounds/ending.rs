@@ -17,11 +17,12 @@ use tine_git::{GitError, Identity, ObjectId, Repository};
 use tine_workspace::store::{Lease, LeaseKey};
 use tine_workspace::{ForkName, StoreError};
 
-/// The label of what was last written to a directory without git; a session's others keep seats of an earlier tine.
+/// The label of what was last written to a directory without git; a session's others keep seats of
+/// an earlier tine.
 const DIRECTORY: &str = "directory";
 
-/// Lets go of a seat. Its scratch is archived, with what came since it was finished; `tine recover` lists what nothing else has of
-/// it. A branch that somebody has checked out stays, and is given.
+/// Lets go of a seat. Its scratch is archived, with what came since it was finished; `tine recover`
+/// lists what nothing else has of it. A branch that somebody has checked out stays, and is given.
 pub fn retire(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -56,7 +57,8 @@ pub fn retire(
     }
 }
 
-/// Removes the locks with which a process died while it let go of seats: those of their branches are nobody's but tine's.
+/// Removes the locks with which a process died while it let go of seats: those of their branches
+/// are nobody's but tine's.
 pub fn release_stale_locks(repository: &Repository, record: &RoundRecord) -> Result<(), Failure> {
     if record.stage == Stage::Open {
         return Ok(());
@@ -67,15 +69,17 @@ pub fn release_stale_locks(repository: &Repository, record: &RoundRecord) -> Res
     Ok(())
 }
 
-/// Lets go of a seat and all that it had, by `command`; the entries of `tine recover` that bring back what nothing else has, if `keeps`
-/// asks for them.
+/// Lets go of a seat and all that it had, by `command`; the entries of `tine recover` that bring
+/// back what nothing else has, if `keeps` asks for them.
 pub fn discard(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     seat: &Seat,
     (command, keeps): (&str, bool),
 ) -> Result<Vec<u64>, Failure> {
-    let mut recover: Vec<u64> = delete_fork(daemon, seat, true, command)?.into_iter().collect();
+    let mut recover: Vec<u64> = delete_fork(daemon, seat, true, command)?
+        .into_iter()
+        .collect();
     let _lease = seat
         .branch
         .as_deref()
@@ -83,7 +87,13 @@ pub fn discard(
         .transpose()?;
     if let Some((branch, tip)) = branch_of(repository, seat)? {
         match keeps {
-            true => recover.extend(drop_branch(daemon, repository, seat, (&branch, tip), command)?),
+            true => recover.extend(drop_branch(
+                daemon,
+                repository,
+                seat,
+                (&branch, tip),
+                command,
+            )?),
             false => {
                 repository.delete_branch(&branch, tip)?;
                 repository.forget_branch_settings(&branch)?;
@@ -109,12 +119,18 @@ fn delete_fork(
     if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
         return Ok(None);
     }
-    let deleted = forks::delete(daemon, &seat.fork, force, Some(Identity::tine()), Some(command))?;
+    let deleted = forks::delete(
+        daemon,
+        &seat.fork,
+        force,
+        Some(Identity::tine()),
+        Some(command),
+    )?;
     Ok(deleted.recover)
 }
 
-/// Deletes the branch of a seat, at `tip`. Commits that nothing else reaches become an entry first; its number. The caller holds the
-/// branch's lease.
+/// Deletes the branch of a seat, at `tip`. Commits that nothing else reaches become an entry first;
+/// its number. The caller holds the branch's lease.
 fn drop_branch(
     daemon: &Daemon,
     repository: &Repository,
@@ -205,10 +221,14 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
         let earlier: Vec<&Recoverable> = earlier.iter().filter(of_seat).collect();
         let uncommitted_as = match of_fork {
             Some(id) => recovery::find(&repository, id)?.entry.uncommitted,
-            None => earlier.iter().find_map(|known| known.entry.uncommitted.clone()),
+            None => earlier
+                .iter()
+                .find_map(|known| known.entry.uncommitted.clone()),
         };
-        let was_uncommitted =
-            uncommitted > 0 || earlier.iter().any(|known| known.entry.uncommitted.is_some());
+        let was_uncommitted = uncommitted > 0
+            || earlier
+                .iter()
+                .any(|known| known.entry.uncommitted.is_some());
         let earlier: Vec<u64> = earlier.iter().map(|known| known.id).collect();
         let of_branch = discard(daemon, &repository, &seat, (&command, !is_written))?;
         seats.push(SeatCleaned {
@@ -218,7 +238,11 @@ pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleane
             branch: seat.branch,
             commit: uncommitted_as.or(tip.map(|id| id.to_string())),
             unmerged: unmerged || was_uncommitted,
-            recover: earlier.into_iter().chain(of_fork).chain(of_branch).collect(),
+            recover: earlier
+                .into_iter()
+                .chain(of_fork)
+                .chain(of_branch)
+                .collect(),
         });
     }
     let prefix = format!("{}-", record.id);
@@ -283,7 +307,10 @@ fn look(
         Some(tip) => !is_written && repository.reached_otherwise(tip, branches)?.is_none(),
         None => false,
     };
-    let has_fork = !matches!(daemon.store.record(&seat.fork), Err(StoreError::NoSuchFork(_)));
+    let has_fork = !matches!(
+        daemon.store.record(&seat.fork),
+        Err(StoreError::NoSuchFork(_))
+    );
     // One whose session was killed while it began has a fork, too.
     let is_open = has_fork && seat.state != SeatState::Finished;
     Ok(Left {
@@ -298,7 +325,11 @@ fn look(
 }
 
 /// Archives the scratch of open seats, which goes with them.
-fn archive_open(daemon: &Arc<Daemon>, record: &mut RoundRecord, left: &[Left]) -> Result<(), Failure> {
+fn archive_open(
+    daemon: &Arc<Daemon>,
+    record: &mut RoundRecord,
+    left: &[Left],
+) -> Result<(), Failure> {
     for Left { agent, seat, .. } in left.iter().filter(|left| left.is_open) {
         finishing::archive_of(daemon, record, agent, seat)?;
         record.save(&daemon.store)?;
@@ -327,7 +358,9 @@ fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
         }
         if *uncommitted > 0 {
             let paths = if *uncommitted == 1 { "path" } else { "paths" };
-            causes.push(format!("{what} of {agent}: {uncommitted} {paths} not committed"));
+            causes.push(format!(
+                "{what} of {agent}: {uncommitted} {paths} not committed"
+            ));
         }
         if let (true, Some(tip)) = (unmerged, tip) {
             causes.push(format!("{what} of {agent}: {tip} is merged nowhere"));
@@ -343,7 +376,11 @@ fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
 }
 
 /// Removes what the session left on the disk, or tells where it is.
-fn remains(daemon: &Daemon, record: &RoundRecord, with_archives: bool) -> Result<Option<PathBuf>, Failure> {
+fn remains(
+    daemon: &Daemon,
+    record: &RoundRecord,
+    with_archives: bool,
+) -> Result<Option<PathBuf>, Failure> {
     let dir = round::session_dir(daemon.store.dir(), &record.session);
     let archives = round::archive_dir(daemon.store.dir(), &record.session);
     let has_archives = fs::read_dir(&archives).is_ok_and(|mut entries| entries.next().is_some());
@@ -351,7 +388,9 @@ fn remains(daemon: &Daemon, record: &RoundRecord, with_archives: bool) -> Result
         return Ok(Some(archives));
     }
     match fs::remove_dir_all(&dir) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io("remove", &dir, &error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Failure::io("remove", &dir, &error))
+        }
         _ => Ok(None),
     }
 }

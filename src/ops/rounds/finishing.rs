@@ -1,12 +1,14 @@
-//! Finishing: what an agent leaves is committed, its scratch archived, its fork unmounted. Each step finds out by itself whether it
-//! was done, so that all of it can be done again.
+//! Finishing: what an agent leaves is committed, its scratch archived, its fork unmounted. Each
+//! step finds out by itself whether it was done, so that all of it can be done again.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{FinishRound, commit_in_books, looking, refuse_unless_open, scratch_name, session_of, state};
+use super::{
+    FinishRound, commit_in_books, looking, refuse_unless_open, scratch_name, session_of, state,
+};
 use crate::failure::{ErrorCode, Failure};
 use crate::mounting;
 use crate::operation::Call;
@@ -63,18 +65,21 @@ fn give_label(record: &mut RoundRecord, name: &ForkName, label: &ForkName) -> Re
         return Ok(());
     }
     if seat.state != SeatState::Open {
-        return Err(state(format!("{name} is known as {} already", seat.label()))
-            .hint("labels are given before an agent has finished"));
+        return Err(
+            state(format!("{name} is known as {} already", seat.label()))
+                .hint("labels are given before an agent has finished"),
+        );
     }
     let is_presenter = record
         .presenter
         .as_ref()
         .is_some_and(|seat| seat.label() == name || seat.label() == label);
     if is_presenter || !record.is_label_free(name, label) {
-        return Err(
-            Failure::new(ErrorCode::Usage, format!("{label} cannot be the label of {name}"))
-                .hint("each agent has a label of its own, and the presenter's is its name"),
-        );
+        return Err(Failure::new(
+            ErrorCode::Usage,
+            format!("{label} cannot be the label of {name}"),
+        )
+        .hint("each agent has a label of its own, and the presenter's is its name"));
     }
     record.seat_mut(name)?.label = Some(label.clone());
     Ok(())
@@ -87,7 +92,11 @@ fn refuse_elsewhere(
     name: &ForkName,
     seat: &Seat,
 ) -> Result<(), Failure> {
-    let Some(branch) = seat.branch.as_ref().filter(|_| seat.state != SeatState::Finished) else {
+    let Some(branch) = seat
+        .branch
+        .as_ref()
+        .filter(|_| seat.state != SeatState::Finished)
+    else {
         return Ok(());
     };
     let record = match daemon.store.record(&seat.fork) {
@@ -139,7 +148,8 @@ fn finish_seat(
     })
 }
 
-/// Unmounts the fork, and commits what is uncommitted in it: the commit. One that somebody has deleted is left as it is.
+/// Unmounts the fork, and commits what is uncommitted in it: the commit. One that somebody has
+/// deleted is left as it is.
 fn leave(
     call: &Call<'_>,
     request: &FinishRound,
@@ -190,8 +200,13 @@ pub fn archive_of(
     Ok(())
 }
 
-/// Copies the scratch directory to where it stays; whether there was something in it. Done again it is replaced.
-pub(super) fn archive(daemon: &Arc<Daemon>, record: &RoundRecord, seat: &Seat) -> Result<bool, Failure> {
+/// Copies the scratch directory to where it stays; whether there was something in it. Done again it
+/// is replaced.
+pub(super) fn archive(
+    daemon: &Arc<Daemon>,
+    record: &RoundRecord,
+    seat: &Seat,
+) -> Result<bool, Failure> {
     if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
         return Ok(false);
     }
@@ -204,7 +219,8 @@ pub(super) fn archive(daemon: &Arc<Daemon>, record: &RoundRecord, seat: &Seat) -
     if !scratch::copy_out(&turn.open()?.workspace, &scratch_name(record)?, &new)? {
         return Ok(false);
     }
-    // What an earlier round has left under this label gets the round's number. It may have it already.
+    // What an earlier round has left under this label gets the round's number. It may have it
+    // already.
     let earlier = record
         .archives
         .iter()
@@ -223,20 +239,24 @@ pub(super) fn archive(daemon: &Arc<Daemon>, record: &RoundRecord, seat: &Seat) -
 
 fn rename(from: &Path, to: &Path) -> Result<(), Failure> {
     match fs::rename(from, to) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io("rename", from, &error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Failure::io("rename", from, &error))
+        }
         _ => Ok(()),
     }
 }
 
 fn remove(dir: &Path) -> Result<(), Failure> {
     match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(Failure::io("remove", dir, &error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Failure::io("remove", dir, &error))
+        }
         _ => Ok(()),
     }
 }
 
-/// Brings the result of a session without git to its directory, where there is one: what is presented; else what was merged; else what
-/// the only agent has.
+/// Brings the result of a session without git to its directory, where there is one: what is
+/// presented; else what was merged; else what the only agent has.
 fn write_result(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -263,11 +283,13 @@ fn write_result(
             true => looking::find_work(daemon, repository, record, presenter)?,
             false => None,
         },
-        (None, Some(tip), _) if tip != base && !repository.is_ancestor(tip, base)? => Some(looking::Work {
-            commit: Some(tip),
-            tree: repository.commit_info(tip)?.tree_id,
-            uncommitted: 0,
-        }),
+        (None, Some(tip), _) if tip != base && !repository.is_ancestor(tip, base)? => {
+            Some(looking::Work {
+                commit: Some(tip),
+                tree: repository.commit_info(tip)?.tree_id,
+                uncommitted: 0,
+            })
+        }
         (None, _, [only]) => looking::find_work(daemon, repository, record, only)?,
         _ => None,
     };

@@ -1,8 +1,9 @@
 //! What is told of sessions: the books to the orchestrator, others' work to an agent.
 //!
-//! An agent is told its own branch apart, and of the others what they have finished last under their labels, sorted by these. It is
-//! told no agent's name, no order, not the session's name but in the paths of archives, and neither its own label nor its own archives,
-//! whose paths have that in them.
+//! An agent is told its own branch apart, and of the others what they have finished last under
+//! their labels, sorted by these. It is told no agent's name, no order, not the session's name but
+//! in the paths of archives, and neither its own label nor its own archives, whose paths have that
+//! in them.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use super::{commit_in_books, refuse_unless_finished, refuse_unless_open};
 use crate::failure::Failure;
 use crate::protocol::{
-    AgentShown, ArchiveShown, OtherShown, PairCompared, ReaderShown, ResultLine, RoundCompared, SeatShown,
-    SessionLine, SessionShown, WorkShown,
+    AgentShown, ArchiveShown, OtherShown, PairCompared, ReaderShown, ResultLine, RoundCompared,
+    SeatShown, SessionLine, SessionShown, WorkShown,
 };
 use crate::state::slots::Daemon;
 use tine_change::changeset::{self, Blobs};
@@ -88,7 +89,10 @@ fn work_shown(
         false => repository.line_counts(base_tree, tree)?,
     };
     let total = |lines: fn(&tine_git::line_counts::LineCounts) -> Option<u64>| {
-        counts.values().filter_map(lines).fold(0, u64::saturating_add)
+        counts
+            .values()
+            .filter_map(lines)
+            .fold(0, u64::saturating_add)
     };
     Ok(WorkShown {
         base_commit: seat.base_commit.clone(),
@@ -180,7 +184,11 @@ fn seat_shown(
         label: seat.label().clone(),
         fork: seat.fork.clone(),
         branch: seat.branch.clone(),
-        mount_dir: daemon.store.record(&seat.fork).ok().map(|fork| fork.mount_dir),
+        mount_dir: daemon
+            .store
+            .record(&seat.fork)
+            .ok()
+            .map(|fork| fork.mount_dir),
         mounted: daemon.slot(&seat.fork).is_mounted(),
         state: seat.state,
         attempts: seat.attempts,
@@ -194,7 +202,11 @@ pub fn archive_path(daemon: &Daemon, record: &RoundRecord, archive: &ArchiveReco
 }
 
 /// What `reader` may know.
-pub fn show_to(daemon: &Arc<Daemon>, session: &ForkName, reader: &ForkName) -> Result<ReaderShown, Failure> {
+pub fn show_to(
+    daemon: &Arc<Daemon>,
+    session: &ForkName,
+    reader: &ForkName,
+) -> Result<ReaderShown, Failure> {
     let repository = daemon.repository_now()?;
     let record = RoundRecord::load(&daemon.store, session)?;
     let own = record.agent(reader)?;
@@ -266,7 +278,10 @@ fn found(
 ) -> Result<Vec<(ResultLine, Work)>, Failure> {
     refuse_unless_open(record)?;
     let names: Vec<ForkName> = match agents.is_empty() {
-        true => record.seated().map(|(agent, _)| agent.name.clone()).collect(),
+        true => record
+            .seated()
+            .map(|(agent, _)| agent.name.clone())
+            .collect(),
         false => agents.to_vec(),
     };
     let mut found = Vec::new();

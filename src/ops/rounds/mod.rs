@@ -1,5 +1,5 @@
-//! Rounds: sessions begun, looked at, finished and cleaned away. Every step is made of what there is for plain forks and branches;
-//! what is kept here are the books.
+//! Rounds: sessions begun, looked at, finished and cleaned away. Every step is made of what there
+//! is for plain forks and branches; what is kept here are the books.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::protocol::{
-    AttemptCounted, ReaderShown, Results, RoundCompared, RoundFinished, RoundPresented, RoundsCleaned,
-    SessionShown, Sessions,
+    AttemptCounted, ReaderShown, Results, RoundCompared, RoundFinished, RoundPresented,
+    RoundsCleaned, SessionShown, Sessions,
 };
 use tine_change::round::{Mode, RoundRecord, Seat, SeatState};
 use tine_git::ObjectId;
@@ -33,8 +33,8 @@ use tine_workspace::ForkName;
 
 /// Begin a round: a fresh fork on a fresh branch for each agent
 ///
-/// Everybody must have finished the round before. Each agent's branch of that stays for the others to read, and the one of the round
-/// before that goes. Interrupted, the same command does the rest.
+/// Everybody must have finished the round before. Each agent's branch of that stays for the others
+/// to read, and the one of the round before that goes. Interrupted, the same command does the rest.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -124,7 +124,8 @@ impl Operation for StartRound {
 
 /// Finish the round of an agent, or of all
 ///
-/// The fork is unmounted, its scratch directory archived. What is uncommitted becomes the commit `[round N] auto-commit`, the branch stays. Repeated, it does what is left. Without git the
+/// The fork is unmounted, its scratch directory archived. What is uncommitted becomes the commit
+/// `[round N] auto-commit`, the branch stays. Repeated, it does what is left. Without git the
 /// result goes back to the directory: the presenter's, else what was merged, else the only agent's.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
@@ -270,13 +271,18 @@ impl Operation for CompareRound {
     fn run(self, call: &Call<'_>) -> Result<RoundCompared, Failure> {
         let _rounds = call.daemon.rounds.lock();
         call.daemon.refuse_if_stopping()?;
-        looking::compare(call.daemon, &session_of(self.session.as_ref())?, &self.agents)
+        looking::compare(
+            call.daemon,
+            &session_of(self.session.as_ref())?,
+            &self.agents,
+        )
     }
 }
 
 /// Make a fork of the winner's work, under a name of its own
 ///
-/// The fork and its branch (tine/NAME) bear the label; its path is printed. It goes with the session.
+/// The fork and its branch (tine/NAME) bear the label; its path is printed. It goes with the
+/// session.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -318,8 +324,8 @@ impl Operation for PresentRound {
 
 /// Count a verification attempt of an agent
 ///
-/// Past the budget it is refused, with exit code 9. Each round counts anew; the budget stays until another is named. `tine exec
-/// --attempt` counts before it runs a command.
+/// Past the budget it is refused, with exit code 9. Each round counts anew; the budget stays until
+/// another is named. `tine exec --attempt` counts before it runs a command.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -375,7 +381,8 @@ impl Operation for CountAttemptIn {
 
 /// End a session: its forks and branches go
 ///
-/// What is merged nowhere, or not committed, is named, and nothing is changed; --force lets it go. Archived scratch stays.
+/// What is merged nowhere, or not committed, is named, and nothing is changed; --force lets it go.
+/// Archived scratch stays.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -420,7 +427,8 @@ fn session_of(named: Option<&ForkName>) -> Result<ForkName, Failure> {
 
 /// A round that is at another step.
 fn state(message: impl Into<String>) -> Failure {
-    Failure::new(ErrorCode::RoundState, message).hint("`tine round show` says how the session stands")
+    Failure::new(ErrorCode::RoundState, message)
+        .hint("`tine round show` says how the session stands")
 }
 
 /// Fails unless the session can be worked in.
@@ -428,12 +436,15 @@ fn refuse_unless_open(record: &RoundRecord) -> Result<(), Failure> {
     use tine_change::round::Stage;
     match record.stage {
         Stage::Open => Ok(()),
-        Stage::Starting => Err(state(format!("round {} was not begun to its end", record.round))
-            .hint("`tine round start`, given again, does the rest")),
-        Stage::Cleaning => Err(
-            state(format!("the session {} is being cleaned away", record.session))
-                .hint("`tine round clean`, given again, does the rest"),
+        Stage::Starting => Err(
+            state(format!("round {} was not begun to its end", record.round))
+                .hint("`tine round start`, given again, does the rest"),
         ),
+        Stage::Cleaning => Err(state(format!(
+            "the session {} is being cleaned away",
+            record.session
+        ))
+        .hint("`tine round clean`, given again, does the rest")),
     }
 }
 
@@ -441,8 +452,10 @@ fn refuse_unless_open(record: &RoundRecord) -> Result<(), Failure> {
 fn refuse_unless_finished(name: &ForkName, seat: &Seat) -> Result<(), Failure> {
     match seat.state {
         SeatState::Finished => Ok(()),
-        _ => Err(state(format!("{name} has not finished round {}", seat.round))
-            .hint(format!("`tine round finish --agent {name}` finishes it"))),
+        _ => Err(
+            state(format!("{name} has not finished round {}", seat.round))
+                .hint(format!("`tine round finish --agent {name}` finishes it")),
+        ),
     }
 }
 
@@ -461,5 +474,7 @@ fn damaged(record: &RoundRecord, reason: String) -> Failure {
         format!("the record of the session {} is damaged", record.session),
     )
     .cause(reason)
-    .hint("its forks and branches stay, as plain ones: `tine list` and `tine branch list` show them")
+    .hint(
+        "its forks and branches stay, as plain ones: `tine list` and `tine branch list` show them",
+    )
 }

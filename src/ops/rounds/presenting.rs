@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{PresentRound, refuse_unless_finished, refuse_unless_open, session_of, starting, state};
+use super::{
+    PresentRound, refuse_unless_finished, refuse_unless_open, session_of, starting, state,
+};
 use crate::failure::{ErrorCode, Failure};
 use crate::protocol::{AttemptCounted, RoundPresented};
 use crate::report;
@@ -33,19 +35,21 @@ pub fn present(
     }
     let is_taken = record.presenter.is_none() && !record.is_label_free(label, label);
     if record.agent(label).is_ok() || is_taken {
-        return Err(
-            Failure::new(ErrorCode::Usage, format!("{label} is an agent, or its label"))
-                .hint("`--label NAME` names the presenter"),
-        );
+        return Err(Failure::new(
+            ErrorCode::Usage,
+            format!("{label} is an agent, or its label"),
+        )
+        .hint("`--label NAME` names the presenter"));
     }
-    let winner = record
-        .agent(&request.winner)?
-        .seat
-        .clone()
-        .ok_or_else(|| ChangeError::NoSuchAgent {
-            session: record.session.clone(),
-            agent: request.winner.clone(),
-        })?;
+    let winner =
+        record
+            .agent(&request.winner)?
+            .seat
+            .clone()
+            .ok_or_else(|| ChangeError::NoSuchAgent {
+                session: record.session.clone(),
+                agent: request.winner.clone(),
+            })?;
     refuse_unless_finished(&request.winner, &winner)?;
     let base_commit = match &winner.branch {
         Some(branch) => repository
@@ -80,7 +84,9 @@ pub fn present(
             from_fork: winner.branch.is_none().then(|| winner.fork.clone()),
             ..record.clone()
         };
-        if let Err(failure) = starting::make(daemon, peer, &begun, &seat, &request.git_dir, request.umask) {
+        if let Err(failure) =
+            starting::make(daemon, peer, &begun, &seat, &request.git_dir, request.umask)
+        {
             super::ending::discard(daemon, &repository, &seat, ("tine round present", true))?;
             record.presenter = None;
             record.save(&daemon.store)?;

@@ -1,5 +1,5 @@
-//! Beginning a round: everything is written down first, then each fork is made. Where a step fails nothing is left of the round; where
-//! the daemon dies, the command given again goes on.
+//! Beginning a round: everything is written down first, then each fork is made. Where a step fails
+//! nothing is left of the round; where the daemon dies, the command given again goes on.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{
-    StartRound, commit_in_books, ending, looking, refuse_unless_finished, scratch_name, session_of, state,
+    StartRound, commit_in_books, ending, looking, refuse_unless_finished, scratch_name, session_of,
+    state,
 };
 use crate::failure::{ErrorCode, Failure};
 use crate::protocol::SessionShown;
@@ -33,10 +34,11 @@ pub fn start(
     let known = RoundRecord::find(&daemon.store, &session_of(request.session.as_ref())?)?;
     let mut record = match &known {
         Some(record) if record.stage == Stage::Cleaning => {
-            return Err(
-                state(format!("the session {} is being cleaned away", record.session))
-                    .hint("`tine round clean`, given again, does the rest"),
-            );
+            return Err(state(format!(
+                "the session {} is being cleaned away",
+                record.session
+            ))
+            .hint("`tine round clean`, given again, does the rest"));
         }
         Some(record) if request.round == Some(record.round) && record.stage == Stage::Open => {
             return looking::shown(daemon, &repository, record);
@@ -48,8 +50,14 @@ pub fn start(
         }
         _ => planned(daemon, &repository, known.clone(), request)?,
     };
-    let is_new = known.as_ref().is_none_or(|known| known.stage == Stage::Open);
-    for seat in record.agents.iter().filter_map(|agent| agent.outgoing.as_ref()) {
+    let is_new = known
+        .as_ref()
+        .is_none_or(|known| known.stage == Stage::Open);
+    for seat in record
+        .agents
+        .iter()
+        .filter_map(|agent| agent.outgoing.as_ref())
+    {
         forks::refuse_repositories_in(daemon, &seat.fork)?;
     }
     record.save(&daemon.store)?;
@@ -81,7 +89,8 @@ pub fn start(
 /// A round whose beginning was interrupted goes on as it was asked for.
 fn refuse_another(record: &RoundRecord, request: &StartRound) -> Result<(), Failure> {
     let seated: Vec<&ForkName> = record.seated().map(|(agent, _)| &agent.name).collect();
-    let is_other = !request.agents.is_empty() && request.agents.iter().collect::<Vec<_>>() != seated
+    let is_other = !request.agents.is_empty()
+        && request.agents.iter().collect::<Vec<_>>() != seated
         || request.round.is_some_and(|round| round != record.round);
     match is_other {
         false => Ok(()),
@@ -103,7 +112,10 @@ fn planned(
             record
         }
         None => {
-            let name = request.scratch.clone().unwrap_or_else(|| SCRATCH.to_owned());
+            let name = request
+                .scratch
+                .clone()
+                .unwrap_or_else(|| SCRATCH.to_owned());
             check_scratch_name(&name)?;
             let mode = request.mode().unwrap_or_default();
             let session = session_of(request.session.as_ref())?;
@@ -143,7 +155,10 @@ fn next_round(
 ) -> Result<NextRound, Failure> {
     let agents: Vec<ForkName> = match request.agents.is_empty() {
         false => request.agents.clone(),
-        true => record.seated().map(|(agent, _)| agent.name.clone()).collect(),
+        true => record
+            .seated()
+            .map(|(agent, _)| agent.name.clone())
+            .collect(),
     };
     if agents.is_empty() {
         return Err(usage(
@@ -159,7 +174,11 @@ fn next_round(
     }
     if !request.labels.is_empty() && request.labels.len() != agents.len() {
         return Err(usage(
-            format!("{} agents have {} labels", agents.len(), request.labels.len()),
+            format!(
+                "{} agents have {} labels",
+                agents.len(),
+                request.labels.len()
+            ),
             "`--labels` names one for each agent, in their order",
         ));
     }
@@ -194,12 +213,19 @@ fn next_round(
                     base = written;
                 }
             }
-            (base, branch_called(repository, &request.git_dir, word)?, None)
+            (
+                base,
+                branch_called(repository, &request.git_dir, word)?,
+                None,
+            )
         }
     };
     let mut labels = request.labels.iter().cloned();
     Ok(NextRound {
-        agents: agents.into_iter().map(|agent| (agent, labels.next())).collect(),
+        agents: agents
+            .into_iter()
+            .map(|agent| (agent, labels.next()))
+            .collect(),
         base_commit: base.to_string(),
         from_branch,
         from_fork,
@@ -208,13 +234,18 @@ fn next_round(
 }
 
 /// The branch that `word` names.
-fn branch_called(repository: &Repository, git_dir: &Path, word: &str) -> Result<Option<String>, Failure> {
+fn branch_called(
+    repository: &Repository,
+    git_dir: &Path,
+    word: &str,
+) -> Result<Option<String>, Failure> {
     if matches!(word, "HEAD" | "@") {
         let head = repository.head_of(git_dir)?;
         return Ok(head.short_branch().map(str::to_owned));
     }
     let name = word.strip_prefix("refs/heads/").unwrap_or(word);
-    let is_branch = repository.check_branch_name(name).is_ok() && repository.branch(name)?.is_some();
+    let is_branch =
+        repository.check_branch_name(name).is_ok() && repository.branch(name)?.is_some();
     Ok(is_branch.then(|| name.to_owned()))
 }
 
@@ -279,7 +310,10 @@ fn begin(
 ) -> Result<(), Failure> {
     // Before any fork is there whose `git status` would show it.
     repository.exclude_at_top(&record.scratch)?;
-    let agents: Vec<ForkName> = record.seated().map(|(agent, _)| agent.name.clone()).collect();
+    let agents: Vec<ForkName> = record
+        .seated()
+        .map(|(agent, _)| agent.name.clone())
+        .collect();
     for name in &agents {
         let seat = record.seat(name)?.clone();
         if seat.state == SeatState::Planned {
@@ -322,7 +356,8 @@ pub fn make(
     let slot = daemon.slot(&seat.fork);
     {
         let turn = daemon.turn(&slot)?;
-        // The commit was named, so that all begin at the same; this is the branch that it was named by.
+        // The commit was named, so that all begin at the same; this is the branch that it was named
+        // by.
         let fork = turn.update_record(|fork| fork.from_branch = record.from_branch.clone())?;
         let caller = Caller {
             umask,
@@ -332,7 +367,8 @@ pub fn make(
             caller,
             command: "tine round start",
         };
-        // Once it is mounted, what is in there is the agent's: a start that was interrupted goes on.
+        // Once it is mounted, what is in there is the agent's: a start that was interrupted goes
+        // on.
         if !fork.mounted {
             scratch::make(&turn.open()?.workspace, by, &scratch_name(record)?)?;
         }
@@ -341,8 +377,8 @@ pub fn make(
     Ok(())
 }
 
-/// Takes a round back of which something could not be made, so that nothing has changed; `failure`, with what is left where that could
-/// not be done.
+/// Takes a round back of which something could not be made, so that nothing has changed; `failure`,
+/// with what is left where that could not be done.
 fn take_back(
     daemon: &Arc<Daemon>,
     repository: &Repository,

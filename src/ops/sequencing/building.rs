@@ -90,10 +90,8 @@ pub fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<ObjectId>, 
     };
     match repository.branch(&branch)? {
         Some(tip) => Ok(Some(tip)),
-        None => {
-            Err(Failure::from(GitError::UnknownRevision(branch))
-                .context("the branch that it came from is gone"))
-        }
+        None => Err(Failure::from(GitError::UnknownRevision(branch))
+            .context("the branch that it came from is gone")),
     }
 }
 
@@ -117,7 +115,12 @@ fn upstream_name(target: &Target<'_>, asked: &Asked) -> Result<Option<String>, F
     }
 }
 
-fn update(target: &Target<'_>, asked: &Asked, now: &Standing, rebase: bool) -> Result<Sequence, Failure> {
+fn update(
+    target: &Target<'_>,
+    asked: &Asked,
+    now: &Standing,
+    rebase: bool,
+) -> Result<Sequence, Failure> {
     let repository = target.repository;
     let (Some(turn), Some(view)) = (target.turn, now.view) else {
         return Err(
@@ -180,16 +183,27 @@ fn onto(commit_id: ObjectId, items: Vec<Item>) -> Sequence {
 }
 
 /// As git words it.
-fn merge_message(target: &Target<'_>, asked: &Asked, upstream: ObjectId) -> Result<String, Failure> {
+fn merge_message(
+    target: &Target<'_>,
+    asked: &Asked,
+    upstream: ObjectId,
+) -> Result<String, Failure> {
     let word = match &asked.wish {
-        Wish::Update { from: Some(word), .. } => Some(word.clone()),
+        Wish::Update {
+            from: Some(word), ..
+        } => Some(word.clone()),
         _ => match target.turn {
             Some(turn) => turn.record()?.from_branch,
             None => None,
         },
     };
     let what = match word {
-        Some(word) if target.repository.branch(&word).is_ok_and(|tip| tip.is_some()) => {
+        Some(word)
+            if target
+                .repository
+                .branch(&word)
+                .is_ok_and(|tip| tip.is_some()) =>
+        {
             format!("branch '{word}'")
         }
         Some(word) => format!("'{word}'"),
@@ -208,7 +222,8 @@ fn pick(
     says_origin: bool,
 ) -> Result<Item, Failure> {
     let info = target.repository.commit_info(commit_id)?;
-    let refused = |message: String, hint: &str| Err(Failure::new(ErrorCode::Usage, message).hint(hint));
+    let refused =
+        |message: String, hint: &str| Err(Failure::new(ErrorCode::Usage, message).hint(hint));
     let parent = match (info.parent_ids.as_slice(), mainline) {
         ([], None) => None,
         ([only], None | Some(1)) => Some(only),

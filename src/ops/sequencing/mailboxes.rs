@@ -36,8 +36,10 @@ pub fn check(daemon: &Daemon, id: u64, force: bool) -> Result<Option<String>, Fa
     }
     if record.applied_secs.is_some() && !force {
         let to = record.applied_to.unwrap_or_default();
-        return Err(refused(format!("the handoff {id} was applied to {to} already"))
-            .hint("`--force` applies it once more; what is there already is left out"));
+        return Err(
+            refused(format!("the handoff {id} was applied to {to} already"))
+                .hint("`--force` applies it once more; what is there already is left out"),
+        );
     }
     Ok(record.to)
 }
@@ -48,9 +50,11 @@ pub fn unless_taken_back(
     repository: &Repository,
     mut record: HandoffRecord,
 ) -> HandoffRecord {
-    if let (Some(to), Some(head), Some(from)) =
-        (&record.applied_to, &record.applied_head, &record.applied_from)
-    {
+    if let (Some(to), Some(head), Some(from)) = (
+        &record.applied_to,
+        &record.applied_head,
+        &record.applied_from,
+    ) {
         let noted = NotedMove {
             target: to,
             branch: record.applied_on.as_deref(),
@@ -87,7 +91,10 @@ pub fn items(target: &Target<'_>, id: u64, three_way: bool) -> Result<Vec<Item>,
 
 /// Writes down that it was applied. The target has moved in any case.
 pub fn note_applied(daemon: &Daemon, asked: &Asked, done: &Sequenced) {
-    let is_there = matches!(done.status, MergeStatus::Merged | MergeStatus::NothingToMerge);
+    let is_there = matches!(
+        done.status,
+        MergeStatus::Merged | MergeStatus::NothingToMerge
+    );
     let Wish::Mailbox { handoff, .. } = asked.wish else {
         return;
     };

@@ -1,7 +1,7 @@
 //! Sequences with conflicts, kept as reviews.
 //!
-//! A commit that is made on top of resolved conflicts may have conflicts of its own. So a review of a sequence is run again whenever
-//! nothing is open in it, and gets what comes up then.
+//! A commit that is made on top of resolved conflicts may have conflicts of its own. So a review of
+//! a sequence is run again whenever nothing is open in it, and gets what comes up then.
 
 use std::sync::Arc;
 
@@ -34,7 +34,12 @@ pub fn keep(
 ) -> Result<u64, Failure> {
     let merge = ReviewedMerge {
         source: what(&asked.wish),
-        into: word_for(target.daemon, Some(&asked.into), target.holder, &target.line()?),
+        into: word_for(
+            target.daemon,
+            Some(&asked.into),
+            target.holder,
+            &target.line()?,
+        ),
         here: None,
         git_dir: asked.git_dir.clone(),
         base: None,
@@ -69,7 +74,10 @@ pub fn keep(
     record.take_conflicts(ran);
     let store = &target.daemon.store;
     let (records, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
-    if let Some(known) = records.into_iter().find(|known| is_open_for(known, &record)) {
+    if let Some(known) = records
+        .into_iter()
+        .find(|known| is_open_for(known, &record))
+    {
         return plan_again(target, known, record);
     }
     recall(target.daemon, target.repository, &mut record)?;
@@ -130,7 +138,11 @@ fn what(wish: &Wish) -> String {
 }
 
 /// Has git resolve what it remembers, and finds the conflicts that come up then.
-fn recall(daemon: &Daemon, repository: &Repository, record: &mut ReviewRecord) -> Result<(), Failure> {
+fn recall(
+    daemon: &Daemon,
+    repository: &Repository,
+    record: &mut ReviewRecord,
+) -> Result<(), Failure> {
     loop {
         match rerere::recall(&daemon.store, repository, record) {
             Err(error) => log::warn!("what git remembers is not used: {error}"),
@@ -146,7 +158,11 @@ fn recall(daemon: &Daemon, repository: &Repository, record: &mut ReviewRecord) -
 }
 
 /// Where nothing is open in a review: finds what comes up after it.
-pub fn find_more(daemon: &Daemon, repository: &Repository, record: &mut ReviewRecord) -> Result<(), Failure> {
+pub fn find_more(
+    daemon: &Daemon,
+    repository: &Repository,
+    record: &mut ReviewRecord,
+) -> Result<(), Failure> {
     if record.work.is_none() || record.open_conflicts() > 0 {
         return Ok(());
     }
@@ -165,8 +181,8 @@ pub(super) fn moved_from(review: &ReviewRecord, now: &Standing) -> Vec<MergeSide
     }
 }
 
-/// The sides that are no longer what was planned. Where the same is to be done with the same conflicts, the review is planned again,
-/// of how things are now, and has no such side.
+/// The sides that are no longer what was planned. Where the same is to be done with the same
+/// conflicts, the review is planned again, of how things are now, and has no such side.
 pub fn follow(
     daemon: &Arc<Daemon>,
     by: By<'_>,
@@ -198,7 +214,8 @@ pub fn follow(
     }
 }
 
-/// Plans the sequence again, of how things are now. Resolutions stay where the conflict is the same.
+/// Plans the sequence again, of how things are now. Resolutions stay where the conflict is the
+/// same.
 pub fn refresh(
     daemon: &Arc<Daemon>,
     by: By<'_>,
@@ -237,7 +254,10 @@ pub fn refresh(
     record.theirs_tree = ran.tip.tree_id.to_string();
     record.work = Some(Box::new(ReviewedWork {
         // As it was asked for: what is gone may come back.
-        wish: record.work.as_ref().map_or(asked.wish, |work| work.wish.clone()),
+        wish: record
+            .work
+            .as_ref()
+            .map_or(asked.wish, |work| work.wish.clone()),
         sequence,
         view: now.view.map(|id| id.to_string()),
     }));
@@ -266,7 +286,11 @@ pub fn commit_review(
 }
 
 /// What the review came from. Where its source is gone, it is of the commits that the review keeps.
-fn asked_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]) -> Result<Asked, Failure> {
+fn asked_of(
+    repository: &Repository,
+    record: &ReviewRecord,
+    gone: &[MergeSide],
+) -> Result<Asked, Failure> {
     let Some(work) = &record.work else {
         return Err(outdated(record));
     };

@@ -1,8 +1,8 @@
-//! Makes generations of dependency trees in the background: of those that new forks carry, and of those that a daemon which died did not
-//! come to.
+//! Makes generations of dependency trees in the background: of those that new forks carry, and of
+//! those that a daemon which died did not come to.
 //!
-//! One thread does it, while there is something to do, and lets all others go first. A tree that the main checkout is changing is tried
-//! again after a pause.
+//! One thread does it, while there is something to do, and lets all others go first. A tree that
+//! the main checkout is changing is tried again after a pause.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,8 @@ use tine_sys::cpu::let_others_go_first;
 use tine_workspace::DependencyTree;
 use tine_workspace::store::{Depth, KeepError};
 
-/// The pause before a tree is tried again, which doubles, and how often that is done: for about five minutes.
+/// The pause before a tree is tried again, which doubles, and how often that is done: for about
+/// five minutes.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(32);
 const MAX_TRIES: u32 = 14;
@@ -123,11 +124,12 @@ fn attempt(daemon: &Daemon, tree: &Tree, tried: &mut BTreeMap<Tree, Tries>) {
             );
             tried.remove(tree);
             // Forks that were made when there was more of it.
-            let given_up = daemon
-                .store
-                .give_up_tree(from, path, &KeepError::Partial.to_string(), |tree| {
-                    !tree.is_whole_with(kept.packages)
-                });
+            let given_up =
+                daemon
+                    .store
+                    .give_up_tree(from, path, &KeepError::Partial.to_string(), |tree| {
+                        !tree.is_whole_with(kept.packages)
+                    });
             if let Err(error) = given_up {
                 log::warn!("{error}");
             }

@@ -1,7 +1,7 @@
 //! Mailboxes that are being made, and who waits for them.
 //!
-//! Each is made by a thread of its own, which has no fork's turn: the commits are known and kept. A daemon that ends leaves the
-//! records pending, and the next one makes the mailboxes.
+//! Each is made by a thread of its own, which has no fork's turn: the commits are known and kept. A
+//! daemon that ends leaves the records pending, and the next one makes the mailboxes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,8 @@ use tine_workspace::store::Shelf;
 /// The handoffs of a daemon.
 #[derive(Default)]
 pub struct Handoffs {
-    /// Held, too, while a record is read, changed and written. Nothing but the store's own locks is taken after it.
+    /// Held, too, while a record is read, changed and written. Nothing but the store's own locks is
+    /// taken after it.
     work: Mutex<Work>,
     /// A record has changed, or the daemon is ending.
     changed: Condvar,
@@ -32,7 +33,8 @@ pub struct Handoffs {
 struct Work {
     /// Those that a thread is making.
     making: BTreeSet<u64>,
-    /// Those that are pending for good in this process: what came of making them could not be written down.
+    /// Those that are pending for good in this process: what came of making them could not be
+    /// written down.
     stuck: BTreeMap<u64, Failure>,
 }
 
@@ -82,8 +84,8 @@ fn changed(
     Ok(record)
 }
 
-/// The handoff of these commits: the one that is there, else a new one, whose mailbox is being made when this returns. Whoever it
-/// is for is asked for only where `spec` names somebody.
+/// The handoff of these commits: the one that is there, else a new one, whose mailbox is being made
+/// when this returns. Whoever it is for is asked for only where `spec` names somebody.
 pub fn begin(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -165,7 +167,8 @@ fn told(record: &mut HandoffRecord, made: Result<Made, Failure>) -> Result<(), F
     Ok(())
 }
 
-/// Puts right what a daemon that died has left, and makes what it did not come to make, in the background.
+/// Puts right what a daemon that died has left, and makes what it did not come to make, in the
+/// background.
 pub fn recover(daemon: &Arc<Daemon>) {
     let to_make = match handoff::recover(&daemon.store, &daemon.repository) {
         Ok(to_make) => to_make,
@@ -179,11 +182,13 @@ pub fn recover(daemon: &Arc<Daemon>) {
     }
     daemon.handoffs.work.lock().making.extend(&to_make);
     let (making, ids) = (daemon.clone(), to_make.clone());
-    let spawned = thread::Builder::new().name("handoffs".into()).spawn(move || {
-        for id in ids {
-            make(&making, id);
-        }
-    });
+    let spawned = thread::Builder::new()
+        .name("handoffs".into())
+        .spawn(move || {
+            for id in ids {
+                make(&making, id);
+            }
+        });
     if let Err(error) = spawned {
         log::error!("no thread to make handoffs: {error}");
         let mut work = daemon.handoffs.work.lock();
@@ -195,7 +200,11 @@ pub fn recover(daemon: &Arc<Daemon>) {
 ///
 /// # Errors
 /// [`ErrorCode::Timeout`] where one still is at `deadline`.
-pub fn wait(daemon: &Daemon, ids: &[u64], deadline: Option<Instant>) -> Result<Vec<HandoffRecord>, Failure> {
+pub fn wait(
+    daemon: &Daemon,
+    ids: &[u64],
+    deadline: Option<Instant>,
+) -> Result<Vec<HandoffRecord>, Failure> {
     let mut work = daemon.handoffs.work.lock();
     loop {
         let records = ids
@@ -215,7 +224,9 @@ pub fn wait(daemon: &Daemon, ids: &[u64], deadline: Option<Instant>) -> Result<V
         daemon.refuse_if_stopping()?;
         match deadline {
             None => daemon.handoffs.changed.wait(&mut work),
-            Some(deadline) if Instant::now() >= deadline => return Err(timed_out(&pending, first.id)),
+            Some(deadline) if Instant::now() >= deadline => {
+                return Err(timed_out(&pending, first.id));
+            }
             Some(deadline) => drop(daemon.handoffs.changed.wait_until(&mut work, deadline)),
         }
     }
@@ -256,10 +267,11 @@ pub fn remove(
     let work = daemon.handoffs.work.lock();
     let record = HandoffRecord::load(&daemon.store, id)?;
     if work.is_coming(&record) {
-        return Err(
-            Failure::new(ErrorCode::HandoffState, format!("the handoff {id} is being made"))
-                .hint(format!("`tine handoff await {id}` waits for it")),
-        );
+        return Err(Failure::new(
+            ErrorCode::HandoffState,
+            format!("the handoff {id} is being made"),
+        )
+        .hint(format!("`tine handoff await {id}` waits for it")));
     }
     refuse(&record)?;
     record.remove(&daemon.store, repository)?;
@@ -269,10 +281,13 @@ pub fn remove(
 
 fn not_coming(work: &Work, id: u64) -> Failure {
     match work.stuck.get(&id) {
-        Some(failure) => failure
-            .clone()
-            .context(format!("what came of handoff {id} could not be written down")),
-        None => Failure::new(ErrorCode::Internal, format!("nobody makes the handoff {id}")),
+        Some(failure) => failure.clone().context(format!(
+            "what came of handoff {id} could not be written down"
+        )),
+        None => Failure::new(
+            ErrorCode::Internal,
+            format!("nobody makes the handoff {id}"),
+        ),
     }
 }
 

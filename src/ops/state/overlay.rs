@@ -1,5 +1,5 @@
-//! Mounts that show what a person has in an editor and has not saved (`--overlay-buffers`): what their workspaces are told.
-//! `docs/overlay-buffers.md` says what programs see.
+//! Mounts that show what a person has in an editor and has not saved (`--overlay-buffers`): what
+//! their workspaces are told. `docs/overlay-buffers.md` says what programs see.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,8 +13,9 @@ use tine_workspace::Workspace;
 /// What is shown, beside the buffers themselves.
 #[derive(Default)]
 pub struct Overlays {
-    /// The processes of each editor's session, which are to see their files as saved. Held from the look at a text to its being
-    /// shown, so that the last one stays; a workspace's own locks are taken after it.
+    /// The processes of each editor's session, which are to see their files as saved. Held from the
+    /// look at a text to its being shown, so that the last one stays; a workspace's own locks are
+    /// taken after it.
     editors: Mutex<BTreeMap<u64, Vec<u32>>>,
 }
 

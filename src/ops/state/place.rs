@@ -1,4 +1,5 @@
-//! Where and how forks are mounted: the default place, places where none may be, and what git's configuration says.
+//! Where and how forks are mounted: the default place, places where none may be, and what git's
+//! configuration says.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -14,9 +15,10 @@ use tine_sys::process;
 use tine_workspace::store::default_mount_root;
 use tine_workspace::{ForkName, ForkRecord};
 
-/// Where the fork `name` is mounted if nobody says otherwise: beneath `tine.mountRoot` of git's configuration (a
-/// relative one counts from the checkout; `~/` is expanded), else beneath [`default_mount_root`]. `repository` was opened
-/// just now, as the daemon outlives changes of the configuration.
+/// Where the fork `name` is mounted if nobody says otherwise: beneath `tine.mountRoot` of git's
+/// configuration (a relative one counts from the checkout; `~/` is expanded), else beneath
+/// [`default_mount_root`]. `repository` was opened just now, as the daemon outlives changes of the
+/// configuration.
 pub fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, Failure> {
     if !repository.has_setting("tine", "mountRoot") {
         return Ok(default_mount_root(repository.checkout_dir()).join(name.as_str()));
@@ -28,16 +30,19 @@ pub fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, 
     let root = match output.status.code() {
         Some(0) => {
             let value = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
-            repository.checkout_dir().join(OsString::from_vec(value.to_vec()))
+            repository
+                .checkout_dir()
+                .join(OsString::from_vec(value.to_vec()))
         }
         // Not set.
         Some(1) => default_mount_root(repository.checkout_dir()),
         _ => {
-            return Err(
-                Failure::new(ErrorCode::GitFailed, "the setting tine.mountRoot cannot be read")
-                    .cause(String::from_utf8_lossy(&output.stderr).trim())
-                    .hint("`git config --get-all tine.mountRoot` shows it"),
-            );
+            return Err(Failure::new(
+                ErrorCode::GitFailed,
+                "the setting tine.mountRoot cannot be read",
+            )
+            .cause(String::from_utf8_lossy(&output.stderr).trim())
+            .hint("`git config --get-all tine.mountRoot` shows it"));
         }
     };
     Ok(root.join(name.as_str()))
@@ -58,9 +63,9 @@ pub fn transport(repository: &Repository) -> Result<TransportChoice, Failure> {
     })
 }
 
-/// Makes `dir` absolute and free of symlinks and checks that `name` may be mounted there: outside the checkout and the
-/// git directory (git would see it there), neither in nor around another fork's place, and missing or a directory that is
-/// empty or the fork's own place.
+/// Makes `dir` absolute and free of symlinks and checks that `name` may be mounted there: outside
+/// the checkout and the git directory (git would see it there), neither in nor around another
+/// fork's place, and missing or a directory that is empty or the fork's own place.
 pub fn check(
     repository: &Repository,
     forks: &[ForkRecord],
@@ -73,7 +78,9 @@ pub fn check(
             ErrorCode::MountDirRefused,
             format!("{} is no place for a fork: {what}", dir.display()),
         )
-        .hint("choose another place with `--at DIR`, or set `tine.mountRoot` in git's configuration")
+        .hint(
+            "choose another place with `--at DIR`, or set `tine.mountRoot` in git's configuration",
+        )
     };
     if dir.starts_with(repository.common_dir()) {
         return Err(refused("it is inside the git directory".into()));
@@ -83,7 +90,10 @@ pub fn check(
     }
     for other in forks.iter().filter(|other| other.name != *name) {
         if dir.starts_with(&other.mount_dir) {
-            return Err(refused(format!("the fork {} has its place there", other.name)));
+            return Err(refused(format!(
+                "the fork {} has its place there",
+                other.name
+            )));
         }
         if other.mount_dir.starts_with(&dir) {
             return Err(refused(format!(
@@ -98,7 +108,9 @@ pub fn check(
         )));
     }
     // What somebody put into the fork's own place is brought into the fork.
-    let is_own = forks.iter().any(|own| own.name == *name && own.mount_dir == dir);
+    let is_own = forks
+        .iter()
+        .any(|own| own.name == *name && own.mount_dir == dir);
     let is_free = match fs::read_dir(&dir) {
         Ok(mut entries) => is_own || entries.next().is_none(),
         Err(error) => match error.kind() {
@@ -117,8 +129,8 @@ pub fn check(
     }
 }
 
-/// Who else has put a directory at the default root, where anybody may: beside a repository in `/tmp`. Places that
-/// somebody chose are as they are.
+/// Who else has put a directory at the default root, where anybody may: beside a repository in
+/// `/tmp`. Places that somebody chose are as they are.
 fn foreign_owner(repository: &Repository, dir: &Path) -> Option<u32> {
     let root = default_mount_root(repository.checkout_dir());
     let owner_of = |path: &Path| fs::metadata(path).ok().map(|meta| meta.uid());
@@ -181,7 +193,10 @@ mod tests {
         fs::create_dir(real.join("real")).unwrap();
         std::os::unix::fs::symlink("real", real.join("link")).unwrap();
         std::os::unix::fs::symlink("nowhere", real.join("dangling")).unwrap();
-        assert_eq!(resolve(&real.join("link/a/b")).unwrap(), real.join("real/a/b"));
+        assert_eq!(
+            resolve(&real.join("link/a/b")).unwrap(),
+            real.join("real/a/b")
+        );
         assert_eq!(resolve(&real.join("link")).unwrap(), real.join("real"));
         for bad in [
             PathBuf::from("relative"),
@@ -229,7 +244,10 @@ mod tests {
         let refusal = |dir: &Path| checked("two", dir).expect_err("it is refused").code;
 
         let good = root.join("two");
-        assert_eq!(default_dir(&repository, &name("two")).expect("the default"), good);
+        assert_eq!(
+            default_dir(&repository, &name("two")).expect("the default"),
+            good
+        );
         assert_eq!(checked("two", &good).expect("it is fit"), good);
         assert_eq!(
             checked("one", &root.join("one")).expect("its own place"),
@@ -243,7 +261,12 @@ mod tests {
             root.join("one/inner"),
             root.clone(),
         ] {
-            assert_eq!(refusal(&bad), ErrorCode::MountDirRefused, "{}", bad.display());
+            assert_eq!(
+                refusal(&bad),
+                ErrorCode::MountDirRefused,
+                "{}",
+                bad.display()
+            );
         }
         fs::create_dir_all(root.join("full/x")).expect("a directory");
         assert_eq!(refusal(&root.join("full")), ErrorCode::MountDirNotEmpty);

@@ -53,8 +53,9 @@ impl Presence {
         state.left = Instant::now();
     }
 
-    /// Counts a request that is about to be read until the guard is dropped, which is after the answer was sent. `None`
-    /// where the process is about to end: what was not read by then was not begun, and the client can tell.
+    /// Counts a request that is about to be read until the guard is dropped, which is after the
+    /// answer was sent. `None` where the process is about to end: what was not read by then was not
+    /// begun, and the client can tell.
     pub fn request(&self) -> Option<InFlight<'_>> {
         let mut state = self.state.lock();
         if state.closed {
@@ -87,7 +88,8 @@ impl Presence {
         state.quit
     }
 
-    /// Waits, for a bounded time, until whoever asked has the answer; then no request is taken any more.
+    /// Waits, for a bounded time, until whoever asked has the answer; then no request is taken any
+    /// more.
     pub fn close(&self) {
         let deadline = Instant::now() + FAREWELL;
         let mut state = self.state.lock();

@@ -1,7 +1,7 @@
 //! Descriptors that are kept free for what must always work: answering who asks, and unmounting.
 //!
-//! Each mount holds a handful for as long as it lives. Were mounts made until none is left, the daemon could no longer
-//! read which of them are its own, and so could not unmount even one.
+//! Each mount holds a handful for as long as it lives. Were mounts made until none is left, the
+//! daemon could no longer read which of them are its own, and so could not unmount even one.
 
 use std::{fs, io};
 
@@ -11,7 +11,8 @@ use tine_sys::process;
 /// How many forks are unmounted at the same time, at most.
 pub const UNMOUNTED_AT_ONCE: usize = 32;
 
-/// How many descriptors stay free: three for each unmounting, which reads the table of mounts and who uses them.
+/// How many descriptors stay free: three for each unmounting, which reads the table of mounts and
+/// who uses them.
 const KEPT_FREE: u64 = 3 * UNMOUNTED_AT_ONCE as u64;
 
 /// How many files this process has open.

@@ -1,13 +1,14 @@
 //! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
 //!
-//! Lock order: `stopped` → `rounds` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's `turn` → the store's leases → that of `handoffs`, or
-//! that of `overlays` → the slot's `state` → whatever store, workspace and mount lock themselves. `turn` is held for the whole of a
-//! request that changes a fork and is what serialises those; `state` is held for moments only, never while waiting for a mount, a
-//! disk or a lock of the left.
+//! Lock order: `stopped` → `rounds` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's
+//! `turn` → the store's leases → that of `handoffs`, or that of `overlays` → the slot's `state` →
+//! whatever store, workspace and mount lock themselves. `turn` is held for the whole of a request
+//! that changes a fork and is what serialises those; `state` is held for moments only, never while
+//! waiting for a mount, a disk or a lock of the left.
 //!
-//! A mount ends for one of two reasons, and [`Ending`] decides which: because the daemon unmounts it, or because
-//! somebody else did (`umount`, `fusermount3 -u`). In the second case the fork's policy is applied once, by whoever has
-//! the fork's next turn.
+//! A mount ends for one of two reasons, and [`Ending`] decides which: because the daemon unmounts
+//! it, or because somebody else did (`umount`, `fusermount3 -u`). In the second case the fork's
+//! policy is applied once, by whoever has the fork's next turn.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,8 @@ use tine_tools::Buffers;
 use tine_tools::path::beneath;
 use tine_workspace::store::{Lease, LeaseKey};
 use tine_workspace::{
-    Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason, Store,
+    Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason,
+    Store,
 };
 
 /// The daemon's whole state.
@@ -48,10 +50,11 @@ pub struct Daemon {
     pub program: Option<PathBuf>,
     /// Immutable.
     pub started_secs: i64,
-    /// Forks that were asked for since the start. A slot stays for good, so that two requests for one name always meet
-    /// in the same one.
+    /// Forks that were asked for since the start. A slot stays for good, so that two requests for
+    /// one name always meet in the same one.
     slots: RankedMutex<BTreeMap<ForkName, Arc<Slot>>>,
-    /// Set while the daemon ends: no request gets a turn any more. Changed by who holds `stopped` only.
+    /// Set while the daemon ends: no request gets a turn any more. Changed by who holds `stopped`
+    /// only.
     stopping: AtomicBool,
     /// Whether everything is unmounted for good. Taken before any turn, by who stops the daemon.
     stopped: RankedMutex<bool>,
@@ -181,7 +184,8 @@ impl Daemon {
         }
     }
 
-    /// The repository with the configuration that it has now: somebody may have followed a hint and set `user.name`.
+    /// The repository with the configuration that it has now: somebody may have followed a hint and
+    /// set `user.name`.
     pub fn repository_now(&self) -> Result<Repository, Failure> {
         self.repository.refuse_pipes()?;
         Ok(self.repository.reopened()?)
@@ -224,9 +228,12 @@ impl Daemon {
         self.slots().iter().filter(|slot| slot.is_mounted()).count()
     }
 
-    /// Runs `unmount_all` while no request gets a turn; where it fails the daemon goes on. Who stops a daemon that is
-    /// stopped already has nothing to do.
-    pub fn stop_with(&self, unmount_all: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    /// Runs `unmount_all` while no request gets a turn; where it fails the daemon goes on. Who
+    /// stops a daemon that is stopped already has nothing to do.
+    pub fn stop_with(
+        &self,
+        unmount_all: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let mut stopped = self.stopped.lock();
         if *stopped {
             return Ok(());
@@ -245,19 +252,23 @@ impl Daemon {
         outcome
     }
 
-    /// Refuses a request that meets the daemon's end. Nothing was done for it: the client asks the next daemon.
+    /// Refuses a request that meets the daemon's end. Nothing was done for it: the client asks the
+    /// next daemon.
     pub fn refuse_if_stopping(&self) -> Result<(), Failure> {
         match self.stopping.load(Ordering::SeqCst) {
             false => Ok(()),
-            true => Err(Failure::new(ErrorCode::DaemonUnreachable, "the daemon is ending")
-                .hint("try again in a moment")),
+            true => Err(
+                Failure::new(ErrorCode::DaemonUnreachable, "the daemon is ending")
+                    .hint("try again in a moment"),
+            ),
         }
     }
 
     /// Waits for the turn of a request that changes `name`, which need not exist.
     ///
     /// # Errors
-    /// Where the daemon stops; where the fork stays busy and a program asks that the daemon runs, which the other request may wait for.
+    /// Where the daemon stops; where the fork stays busy and a program asks that the daemon runs,
+    /// which the other request may wait for.
     pub fn turn<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Result<Turn<'a>, Failure> {
         let guard = match slot.turn.try_lock() {
             Some(guard) => guard,
@@ -278,7 +289,11 @@ impl Daemon {
         self.turn_with(slot, guard)
     }
 
-    fn turn_with<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>, guard: RankedGuard<'a, ()>) -> Turn<'a> {
+    fn turn_with<'a>(
+        self: &'a Arc<Daemon>,
+        slot: &'a Arc<Slot>,
+        guard: RankedGuard<'a, ()>,
+    ) -> Turn<'a> {
         let turn = Turn {
             daemon: self,
             slot,
@@ -288,8 +303,8 @@ impl Daemon {
         turn
     }
 
-    /// What is done for a fork every few seconds, unless a request has its turn: brings to the disk what was written,
-    /// and lets contents leave the layer after a commit by git in the mount.
+    /// What is done for a fork every few seconds, unless a request has its turn: brings to the disk
+    /// what was written, and lets contents leave the layer after a commit by git in the mount.
     pub fn look_after(self: &Arc<Daemon>, slot: &Arc<Slot>) {
         let Some(guard) = slot.turn.try_lock() else {
             return;
@@ -351,13 +366,15 @@ impl Slot {
         Some((mount.transport(), mount.counters()))
     }
 
-    /// How requests come to the mount, and what came, if the fork is mounted. With `watch` its files are counted for a while.
+    /// How requests come to the mount, and what came, if the fork is mounted. With `watch` its
+    /// files are counted for a while.
     pub fn traffic(&self, watch: bool) -> Option<(Transport, Traffic)> {
         let mount = self.state.lock().mounted.as_ref()?.mount.clone();
         Some((mount.transport(), mount.traffic(watch)))
     }
 
-    /// Calls `read` with the open fork, if it is open. The slot's state is locked meanwhile: nothing that waits.
+    /// Calls `read` with the open fork, if it is open. The slot's state is locked meanwhile:
+    /// nothing that waits.
     pub fn with_open_fork<T>(&self, read: impl FnOnce(&Fork) -> T) -> Option<T> {
         self.state.lock().fork.as_deref().map(read)
     }
@@ -424,7 +441,10 @@ impl Turn<'_> {
         Ok(self.daemon.store.record(self.name())?)
     }
 
-    pub fn update_record(&self, change: impl FnOnce(&mut ForkRecord)) -> Result<ForkRecord, Failure> {
+    pub fn update_record(
+        &self,
+        change: impl FnOnce(&mut ForkRecord),
+    ) -> Result<ForkRecord, Failure> {
         Ok(self.daemon.store.update_record(self.name(), change)?)
     }
 
@@ -472,7 +492,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Registers the worktree again, and writes the fork's `.git` file anew, where a program removed or damaged them.
+    /// Registers the worktree again, and writes the fork's `.git` file anew, where a program
+    /// removed or damaged them.
     fn mend(&self, fork: &Fork) {
         let name = self.name();
         if !fork.worktree.git_dir().exists()
@@ -516,8 +537,13 @@ impl Turn<'_> {
         };
         if let Some(head) = head {
             let last = repository.kept_as(self.name().as_str(), "head")?;
-            if let Err(error) = fork_point::follow(&self.daemon.store, repository, self.name(), last, head) {
-                log::warn!("{}: the fork point is not brought along: {error}", self.name());
+            if let Err(error) =
+                fork_point::follow(&self.daemon.store, repository, self.name(), last, head)
+            {
+                log::warn!(
+                    "{}: the fork point is not brought along: {error}",
+                    self.name()
+                );
             }
         }
         match tine_change::commit::settle(repository, self.name(), fork, last_head)? {
@@ -530,7 +556,8 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Has the record name the branch that HEAD is on, which git may have exchanged or renamed in the mount.
+    /// Has the record name the branch that HEAD is on, which git may have exchanged or renamed in
+    /// the mount.
     fn note_branch(&self, repository: &Repository, head: &Head) {
         let branch = head.short_branch().map(str::to_owned);
         if self.slot.state.lock().branch == branch {
@@ -542,8 +569,8 @@ impl Turn<'_> {
         }
     }
 
-    /// As [`Turn::settle`] where nobody asked: not amid a rebase or the like, whose every step would be kept, and not
-    /// again where it failed.
+    /// As [`Turn::settle`] where nobody asked: not amid a rebase or the like, whose every step
+    /// would be kept, and not again where it failed.
     fn settle_quietly(&self, fork: &Fork) {
         if fork.worktree.operation_in_progress().is_some() {
             return;
@@ -600,7 +627,8 @@ impl Turn<'_> {
             return;
         }
         let trouble = fork.workspace.sync().err().map(|error| {
-            Failure::from(error).context(format!("{} could not be brought to the disk", self.name()))
+            Failure::from(error)
+                .context(format!("{} could not be brought to the disk", self.name()))
         });
         // Tried every few seconds, said once.
         if let Some(failure) = &trouble
@@ -624,7 +652,8 @@ impl Turn<'_> {
         self.slot.state.lock().settled = Settled::Never;
     }
 
-    /// Mounts the fork at `dir`, which was found fit. A stale mount there is detached first. Records are the caller's.
+    /// Mounts the fork at `dir`, which was found fit. A stale mount there is detached first.
+    /// Records are the caller's.
     pub fn mount(&self, dir: &Path, settings: MountSettings) -> Result<(), Failure> {
         tine_fuse::detach_stale(dir)?;
         room::for_a_mount()?;
@@ -638,7 +667,11 @@ impl Turn<'_> {
             guarded: true,
         };
         let ending = Arc::new(Ending(Mutex::new(Phase::Live)));
-        let ended = ended_callback(Arc::downgrade(self.daemon), self.slot.clone(), ending.clone());
+        let ended = ended_callback(
+            Arc::downgrade(self.daemon),
+            self.slot.clone(),
+            ending.clone(),
+        );
         let mount = Mount::start(fork.workspace.clone(), &options, ended)?;
         log::info!("{} is mounted at {}", self.name(), dir.display());
         strays::under(&self.daemon.store, self.name(), &fork, &mount);
@@ -655,7 +688,8 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// As [`Turn::mount`] where nobody waits for the outcome: a failure is logged and shown by `list`.
+    /// As [`Turn::mount`] where nobody waits for the outcome: a failure is logged and shown by
+    /// `list`.
     pub fn mount_or_note(&self, dir: PathBuf, settings: MountSettings) {
         if let Err(failure) = self.mount(&dir, settings) {
             let failure = failure.context(format!(
@@ -668,7 +702,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Unmounts, if it is mounted, and closes the fork. Fails with [`ErrorCode::Busy`] and the users' names.
+    /// Unmounts, if it is mounted, and closes the fork. Fails with [`ErrorCode::Busy`] and the
+    /// users' names.
     pub fn unmount(&self, mode: UnmountMode) -> Result<(), Failure> {
         let (mount, ending) = match &self.slot.state.lock().mounted {
             Some(mounted) => (mounted.mount.clone(), mounted.ending.clone()),
@@ -684,10 +719,15 @@ impl Turn<'_> {
             });
         }
         if ending.is_outside() {
-            // Between this turn's beginning and now. Only the flag is left to do, which every caller sets.
+            // Between this turn's beginning and now. Only the flag is left to do, which every
+            // caller sets.
             log::debug!("{}: somebody else unmounted it first", self.name());
         }
-        log::info!("{} is unmounted from {}", self.name(), mount.dir().display());
+        log::info!(
+            "{} is unmounted from {}",
+            self.name(),
+            mount.dir().display()
+        );
         drop(mount);
         self.close();
         Ok(())
@@ -734,7 +774,8 @@ impl Turn<'_> {
     }
 }
 
-/// What is told of a policy that failed after an unmount from outside: nothing is lost, and the way on.
+/// What is told of a policy that failed after an unmount from outside: nothing is lost, and the way
+/// on.
 fn policy_failed(name: &ForkName, failure: Failure) -> Failure {
     let kept = format!(
         "the changes are kept: `tine commit {name} -m MESSAGE` commits them, `tine mount {name}` goes on with them"
@@ -750,9 +791,13 @@ fn policy_failed(name: &ForkName, failure: Failure) -> Failure {
         .hint(hint)
 }
 
-/// What a mount calls when its session has ended. The work is done by a thread of its own: it waits for the fork's
-/// turn, and whoever has that may be waiting for the caller.
-fn ended_callback(daemon: Weak<Daemon>, slot: Arc<Slot>, ending: Arc<Ending>) -> Box<dyn FnOnce() + Send> {
+/// What a mount calls when its session has ended. The work is done by a thread of its own: it waits
+/// for the fork's turn, and whoever has that may be waiting for the caller.
+fn ended_callback(
+    daemon: Weak<Daemon>,
+    slot: Arc<Slot>,
+    ending: Arc<Ending>,
+) -> Box<dyn FnOnce() + Send> {
     Box::new(move || {
         if !ending.session_ended() {
             return;
@@ -781,8 +826,11 @@ fn held_by_who_waits(name: &ForkName) -> Failure {
 
 /// The mount is in use, by these processes.
 pub fn busy(name: &ForkName, dir: &Path, users: Vec<(u32, String)>) -> Failure {
-    let failure = Failure::new(ErrorCode::Busy, format!("{name} is in use at {}", dir.display()))
-        .hint("end these programs or let them leave the directory, or add `--force`");
+    let failure = Failure::new(
+        ErrorCode::Busy,
+        format!("{name} is in use at {}", dir.display()),
+    )
+    .hint("end these programs or let them leave the directory, or add `--force`");
     users.into_iter().fold(failure, |failure, (pid, command)| {
         failure.cause(format!("{command} (process {pid})"))
     })

@@ -1,7 +1,8 @@
 //! Strays: files that programs put into a mount place while nothing was mounted there.
 //!
-//! They become files of the fork, in one operation that can be taken back: at their own paths where the fork has nothing or
-//! the same there, else beside it under a name that says where they come from. Only then are they removed from the place.
+//! They become files of the fork, in one operation that can be taken back: at their own paths where
+//! the fork has nothing or the same there, else beside it under a name that says where they come
+//! from. Only then are they removed from the place.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -21,8 +22,8 @@ use tine_path::text::PathText;
 use tine_path::{EntryName, RepoPath};
 use tine_sys::file;
 use tine_workspace::{
-    ApplyOptions, By, Caller, FileContent, Fork, ForkName, FsError, NewEntry, OperationKind, Replacement,
-    Store, Workspace,
+    ApplyOptions, By, Caller, FileContent, Fork, ForkName, FsError, NewEntry, OperationKind,
+    Replacement, Store, Workspace,
 };
 
 /// Files of more bytes are read from their place while they are written, and not into memory.
@@ -67,13 +68,17 @@ impl Untold {
     }
 }
 
-/// What lies at the mount place `dir` of a fork that is not mounted, by its name there. What cannot be read is not told.
+/// What lies at the mount place `dir` of a fork that is not mounted, by its name there. What cannot
+/// be read is not told.
 pub fn lying_at(dir: &Path) -> Vec<PathText> {
     let names = tine_fuse::lying_at(dir).unwrap_or_else(|error| {
         log::debug!("what lies at {} cannot be told: {error}", dir.display());
         Vec::new()
     });
-    names.iter().map(|name| PathText::from(name.as_slice())).collect()
+    names
+        .iter()
+        .map(|name| PathText::from(name.as_slice()))
+        .collect()
 }
 
 /// What a fork that is deleted leaves at its mount place `dir`.
@@ -92,7 +97,9 @@ pub fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &Mount) {
     };
     let before = Untold::of(store, name);
     let brought_with = |strays: &[Stray]| {
-        let new = strays.iter().filter(|stray| !before.brought.contains(stray));
+        let new = strays
+            .iter()
+            .filter(|stray| !before.brought.contains(stray));
         before.brought.iter().chain(new).cloned().collect()
     };
     // Before they come: a daemon that dies in between must not keep it to itself.
@@ -119,12 +126,17 @@ pub fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &Mount) {
     }
 }
 
-/// Brings what lies under a mount into its fork; `note` is told before what comes of each file that the fork does not have as it is. A
-/// place that holds nothing is the usual case.
+/// Brings what lies under a mount into its fork; `note` is told before what comes of each file that
+/// the fork does not have as it is. A place that holds nothing is the usual case.
 ///
 /// # Errors
 /// Where the fork cannot take them: then they stay where they are.
-fn take_in(fork: &Fork, ground: &Ground, dir: &Path, note: impl FnOnce(&[Stray])) -> Result<(), Failure> {
+fn take_in(
+    fork: &Fork,
+    ground: &Ground,
+    dir: &Path,
+    note: impl FnOnce(&[Stray]),
+) -> Result<(), Failure> {
     let top = ground.path();
     let read = |error: io::Error| Failure::io("look under the mount at", dir, &error);
     if ground.is_empty().map_err(read)? {
@@ -170,7 +182,11 @@ fn take_in(fork: &Fork, ground: &Ground, dir: &Path, note: impl FnOnce(&[Stray])
         }
     }
     ground.shut();
-    log::warn!("{} strays at {} are in the fork now", strays.len(), dir.display());
+    log::warn!(
+        "{} strays at {} are in the fork now",
+        strays.len(),
+        dir.display()
+    );
     Ok(())
 }
 
@@ -189,7 +205,8 @@ impl Seen {
         }
         let found = fs::symlink_metadata(&self.path)?;
         // What is written to a file without a name goes nowhere.
-        let is_open = || tine_sys::file::open(&self.path).is_ok_and(|file| file::is_open_elsewhere(&file));
+        let is_open =
+            || tine_sys::file::open(&self.path).is_ok_and(|file| file::is_open_elsewhere(&file));
         match stamp(&found) == self.stamp && !(found.is_file() && is_open()) {
             true => fs::remove_file(&self.path),
             false => Err(io::ErrorKind::ResourceBusy.into()),
@@ -212,7 +229,8 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Looks at what is in the directory `host`: it was meant to be at `meant` in the fork, and goes to `to`.
+    /// Looks at what is in the directory `host`: it was meant to be at `meant` in the fork, and
+    /// goes to `to`.
     fn look_into(&mut self, host: &Path, meant: &RepoPath, to: &RepoPath) -> io::Result<()> {
         let mut entries = fs::read_dir(host)?.collect::<io::Result<Vec<_>>>()?;
         entries.sort_by_key(fs::DirEntry::file_name);
@@ -270,11 +288,20 @@ impl Found<'_> {
         self.look_into(&path, meant, &to)
     }
 
-    fn file(&mut self, path: PathBuf, meta: &fs::Metadata, meant: &RepoPath, to: RepoPath) -> io::Result<()> {
+    fn file(
+        &mut self,
+        path: PathBuf,
+        meta: &fs::Metadata,
+        meant: &RepoPath,
+        to: RepoPath,
+    ) -> io::Result<()> {
         let (entry, is_same) = if meta.is_symlink() {
             let target = fs::read_link(&path)?.as_os_str().as_bytes().to_vec();
             let is_same = self.kind_at(&to) == Some(FileKind::Symlink)
-                && self.workspace.read_path(&to).is_ok_and(|known| known == target);
+                && self
+                    .workspace
+                    .read_path(&to)
+                    .is_ok_and(|known| known == target);
             let entry = NewEntry::Symlink {
                 target,
                 is_base: false,
@@ -285,8 +312,8 @@ impl Found<'_> {
                 ..=MAX_MEMORY_BYTES => BlobContent::Memory(fs::read(&path)?.into()),
                 len => BlobContent::Spooled(Arc::new(fs::File::open(&path)?), len),
             };
-            let is_same =
-                self.kind_at(&to) == Some(FileKind::Regular) && self.holds(&to, &path, meta.len())?;
+            let is_same = self.kind_at(&to) == Some(FileKind::Regular)
+                && self.holds(&to, &path, meta.len())?;
             let entry = NewEntry::File {
                 content: FileContent::Bytes(content),
                 executable: meta.permissions().mode() & 0o100 != 0,
@@ -334,12 +361,18 @@ impl Found<'_> {
 
     /// Whether the fork's file holds the bytes of the one at `host`.
     fn holds(&self, path: &RepoPath, host: &Path, len: u64) -> io::Result<bool> {
-        let is_as_long = self.workspace.resolve(path).is_ok_and(|attr| attr.size == len);
+        let is_as_long = self
+            .workspace
+            .resolve(path)
+            .is_ok_and(|attr| attr.size == len);
         if !is_as_long {
             return Ok(false);
         }
         let bytes = fs::read(host)?;
-        Ok(self.workspace.read_path(path).is_ok_and(|known| known == bytes))
+        Ok(self
+            .workspace
+            .read_path(path)
+            .is_ok_and(|known| known == bytes))
     }
 
     /// The first free name beside `path`.

@@ -1,4 +1,5 @@
-//! One buffer: the person's text, the agent's, and how one comes into the other. A value, without I/O.
+//! One buffer: the person's text, the agent's, and how one comes into the other. A value, without
+//! I/O.
 
 use std::mem;
 use std::sync::Arc;
@@ -16,7 +17,11 @@ pub struct Step {
 
 impl Step {
     fn merged_into(&self, text: &str) -> TextMerge {
-        merge_text(self.ancestor.as_bytes(), text.as_bytes(), self.agent.as_bytes())
+        merge_text(
+            self.ancestor.as_bytes(),
+            text.as_bytes(),
+            self.agent.as_bytes(),
+        )
     }
 }
 
@@ -121,7 +126,8 @@ impl Buffer {
 
     /// The agent's own text where it has one, else the person's.
     pub fn agent_sees(&self, agent: &AgentId) -> &Arc<str> {
-        self.fork_of(agent).map_or(&self.person, |fork| &fork.step.agent)
+        self.fork_of(agent)
+            .map_or(&self.person, |fork| &fork.step.agent)
     }
 
     fn fork_of(&self, agent: &AgentId) -> Option<&AgentFork> {
@@ -150,8 +156,8 @@ impl Buffer {
         merged.chain(forked).collect()
     }
 
-    /// Notes that the file has those of [`Buffer::steps`] for which `fits` holds, in their order; those that the person's text has,
-    /// too, are forgotten, and come back.
+    /// Notes that the file has those of [`Buffer::steps`] for which `fits` holds, in their order;
+    /// those that the person's text has, too, are forgotten, and come back.
     pub fn filed(&mut self, fits: &[bool]) -> Vec<(AgentId, Step)> {
         let mut fits = fits.iter().copied();
         let (filed, left) = mem::take(&mut self.merged)
@@ -170,7 +176,8 @@ impl Buffer {
         filed
     }
 
-    /// The file has nothing any more of what agents wrote; `merged` is what the person's text has of it.
+    /// The file has nothing any more of what agents wrote; `merged` is what the person's text has
+    /// of it.
     pub fn unfile(&mut self, merged: Vec<(AgentId, Step)>) {
         let left = mem::replace(&mut self.merged, merged);
         self.merged.extend(left);
@@ -202,7 +209,8 @@ impl Buffer {
         match own {
             Some(fork) => {
                 // What came into its text by edits, and it has not seen, stays.
-                let merge = merge_text(base.as_bytes(), fork.step.agent.as_bytes(), text.as_bytes());
+                let merge =
+                    merge_text(base.as_bytes(), fork.step.agent.as_bytes(), text.as_bytes());
                 fork.step.agent = text_of(merge.keep_both());
             }
             None => self.forks.push(AgentFork {
@@ -216,7 +224,8 @@ impl Buffer {
         }
     }
 
-    /// The person has a new text. An editor that has one did not take what it was offered for the one before.
+    /// The person has a new text. An editor that has one did not take what it was offered for the
+    /// one before.
     pub fn change(&mut self, text: Arc<str>) {
         self.person = text;
         self.saved = false;
@@ -224,8 +233,8 @@ impl Buffer {
         self.offer = None;
     }
 
-    /// As [`Buffer::change`], with a text that may be the file's: then what the person did not save was given up, and with it
-    /// what was merged there. That is the agent's own again.
+    /// As [`Buffer::change`], with a text that may be the file's: then what the person did not save
+    /// was given up, and with it what was merged there. That is the agent's own again.
     pub fn replace(&mut self, text: Arc<str>, saved: bool) {
         let before = self.person.clone();
         self.change(text);
@@ -253,7 +262,8 @@ impl Buffer {
         agents
     }
 
-    /// Lets what the agent did be its own again, over the person's text; what does not fit stays what it is.
+    /// Lets what the agent did be its own again, over the person's text; what does not fit stays
+    /// what it is.
     fn begin_anew(&mut self, agent: &AgentId) {
         let mut text = self.person.clone();
         let mut left = Vec::new();
@@ -313,8 +323,8 @@ impl Buffer {
         }
     }
 
-    /// Offers the merged text: of each agent what fits, or all, with conflicts settled for `side`. What is to be changed; where
-    /// nothing is, the agents' texts end.
+    /// Offers the merged text: of each agent what fits, or all, with conflicts settled for `side`.
+    /// What is to be changed; where nothing is, the agents' texts end.
     pub fn offer(&mut self, side: Option<BufferSide>) -> Vec<TextPatch> {
         if let Some(offer) = &self.offer {
             return lines::patches(&self.person, &offer.text);
@@ -345,7 +355,11 @@ impl Buffer {
             return Vec::new();
         }
         let patches = lines::patches(&self.person, &text);
-        self.offer = Some(Offer { text, taken, favored });
+        self.offer = Some(Offer {
+            text,
+            taken,
+            favored,
+        });
         if patches.is_empty() {
             self.take();
         }
@@ -419,7 +433,10 @@ impl Buffer {
         if self.offer.is_some() {
             return Vec::new();
         }
-        let merges = self.forks.iter().map(|fork| fork.step.merged_into(&self.person));
+        let merges = self
+            .forks
+            .iter()
+            .map(|fork| fork.step.merged_into(&self.person));
         merges.flat_map(|merge| conflicts(&merge)).collect()
     }
 }

@@ -1,4 +1,5 @@
-//! What agents wrote to buffers, where it outlives them: records in the store, and what becomes of a file by one.
+//! What agents wrote to buffers, where it outlives them: records in the store, and what becomes of
+//! a file by one.
 
 use std::sync::Arc;
 
@@ -21,10 +22,12 @@ pub struct AgentRecord {
     pub fork: Option<ForkName>,
     #[serde(with = "repo_path")]
     pub path: RepoPath,
-    /// Whether the file was there when an agent wrote first: then one that is gone was removed, and is not made again.
+    /// Whether the file was there when an agent wrote first: then one that is gone was removed, and
+    /// is not made again.
     #[serde(default)]
     pub existed: bool,
-    /// What the file held when an agent wrote first: what else the ancestors have, its person had not saved.
+    /// What the file held when an agent wrote first: what else the ancestors have, its person had
+    /// not saved.
     #[serde(default)]
     pub saved: Option<String>,
     /// One after the other.
@@ -72,7 +75,10 @@ impl AgentRecord {
 
     /// Whether it says these steps.
     pub(super) fn is_of(&self, steps: &[Step]) -> bool {
-        self.steps.iter().cloned().eq(steps.iter().map(KeptStep::from))
+        self.steps
+            .iter()
+            .cloned()
+            .eq(steps.iter().map(KeptStep::from))
     }
 
     pub fn key(&self) -> BufferKey {
@@ -82,8 +88,9 @@ impl AgentRecord {
         }
     }
 
-    /// What becomes of the file that holds `content` now; `None` where there is none. One thing that the agent did after
-    /// the other is merged into it; what excludes something there leaves it as it is.
+    /// What becomes of the file that holds `content` now; `None` where there is none. One thing
+    /// that the agent did after the other is merged into it; what excludes something there leaves
+    /// it as it is.
     pub fn outcome(&self, content: Option<&[u8]>) -> Outcome {
         let Some(before) = content else {
             return self.outcome_without_file();
@@ -120,9 +127,13 @@ impl AgentRecord {
         }
     }
 
-    /// The agent's text of a step without what only the person's unsaved text has. `beside` are those of earlier steps.
+    /// The agent's text of a step without what only the person's unsaved text has. `beside` are
+    /// those of earlier steps.
     fn text_beside(&self, step: &KeptStep, file: &str, beside: &[String]) -> String {
-        let known = beside.iter().map(String::as_str).chain(self.saved.as_deref());
+        let known = beside
+            .iter()
+            .map(String::as_str)
+            .chain(self.saved.as_deref());
         let known: Vec<&str> = known.chain([file]).collect();
         lines::own(&step.ancestor, &step.agent, &known)
     }
@@ -182,7 +193,8 @@ pub(super) fn write(
 /// The longest name that file systems take, in bytes.
 const NAME_MAX: usize = 255;
 
-/// Where the `number`th text goes, from 1, that does not fit the file at `path`: beside it. `None` for the root.
+/// Where the `number`th text goes, from 1, that does not fit the file at `path`: beside it. `None`
+/// for the root.
 pub fn beside(path: &RepoPath, number: usize) -> Option<RepoPath> {
     let (dir, name) = path.split_last()?;
     let suffix = match number {

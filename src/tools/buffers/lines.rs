@@ -35,7 +35,8 @@ fn range(lines: &Range<u32>) -> Range<usize> {
     lines.start as usize..lines.end as usize
 }
 
-/// The lines of `after` that are not in `before`, or that one of the texts `known` has, too; in their order.
+/// The lines of `after` that are not in `before`, or that one of the texts `known` has, too; in
+/// their order.
 pub fn own(before: &str, after: &str, known: &[&str]) -> String {
     let lines = split(after);
     let mut is_own = vec![false; lines.len()];

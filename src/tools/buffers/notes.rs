@@ -1,4 +1,5 @@
-//! What the store knows of files and buffers beyond a daemon's life: small records on a shelf, each found by a key.
+//! What the store knows of files and buffers beyond a daemon's life: small records on a shelf, each
+//! found by a key.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,8 @@ impl<N: Note> Notes<N> {
     /// Reads what an earlier daemon noted.
     pub fn load(&mut self, store: &Store) -> Result<Vec<StoreError>, StoreError> {
         let (notes, damaged) = store.documents::<N>(N::SHELF)?;
-        self.0.extend(notes.into_iter().map(|note| (note.key(), note)));
+        self.0
+            .extend(notes.into_iter().map(|note| (note.key(), note)));
         Ok(damaged)
     }
 
@@ -45,7 +47,8 @@ impl<N: Note> Notes<N> {
         self.0.values().any(|note| note.fork() == fork)
     }
 
-    /// Adds the note that `make` makes for its number, in the place of one with the same key. It is in the store when this returns.
+    /// Adds the note that `make` makes for its number, in the place of one with the same key. It is
+    /// in the store when this returns.
     pub fn put(&mut self, store: &Store, make: impl FnOnce(u64) -> N) -> Result<(), StoreError> {
         let note = store.add_document::<_, StoreError>(N::SHELF, |id| Ok(make(id)))?;
         if let Some(old) = self.0.insert(note.key(), note) {

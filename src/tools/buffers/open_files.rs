@@ -1,8 +1,9 @@
 //! Files that editors have open: an editor outlives a daemon.
 //!
-//! The next daemon has no buffer there until the editor opens it anew, and what agents had of the file went with the last one. A whole text
-//! of an agent's would replace what the person has saved since the agent read. So it is refused, as for an open buffer, until the agent
-//! has read what the file holds. A note ends with the process of its editor.
+//! The next daemon has no buffer there until the editor opens it anew, and what agents had of the
+//! file went with the last one. A whole text of an agent's would replace what the person has saved
+//! since the agent read. So it is refused, as for an open buffer, until the agent has read what the
+//! file holds. A note ends with the process of its editor.
 
 use serde::{Deserialize, Serialize};
 

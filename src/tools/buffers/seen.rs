@@ -1,7 +1,8 @@
-//! What each agent last had of each file: what a tool gave it, or it wrote. Of what it makes of that, the ancestor.
+//! What each agent last had of each file: what a tool gave it, or it wrote. Of what it makes of
+//! that, the ancestor.
 //!
-//! Kept in memory, as long as there is room: the texts that were not asked for longest go first. Where none is known the agent reads
-//! again before it writes.
+//! Kept in memory, as long as there is room: the texts that were not asked for longest go first.
+//! Where none is known the agent reads again before it writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +52,8 @@ impl SeenTexts {
         }
     }
 
-    /// The agent made `after` of `before`, which may be newer than what it has: of that it has not seen what is new.
+    /// The agent made `after` of `before`, which may be newer than what it has: of that it has not
+    /// seen what is new.
     pub fn edit(&mut self, agent: &AgentId, key: &BufferKey, before: &str, after: &str) {
         let Some(had) = self.get(agent, key) else {
             return;

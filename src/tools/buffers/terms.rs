@@ -91,7 +91,8 @@ pub enum BufferEvent {
         version: u64,
         conflicts: Vec<BufferConflict>,
     },
-    /// What agents wrote was brought into the file, for a commit or the like. The text of the buffer stays as it is.
+    /// What agents wrote was brought into the file, for a commit or the like. The text of the
+    /// buffer stays as it is.
     Written {
         #[serde(with = "host_path")]
         path: PathBuf,
@@ -153,7 +154,11 @@ pub enum BufferError {
     #[error("another editor has {} open", .0.display())]
     Taken(PathBuf),
     #[error("the text of {} is at version {version}, not at {named}", path.display())]
-    Stale { path: PathBuf, version: u64, named: u64 },
+    Stale {
+        path: PathBuf,
+        version: u64,
+        named: u64,
+    },
     #[error("no edit of {} was asked for", .0.display())]
     NotOffered(PathBuf),
     #[error("a patch does not fit the text of {}: {reason}", path.display())]

@@ -86,7 +86,9 @@ impl Place {
                 .put(&agent, &key(), saved.as_str().into());
         }
         let text = || Ok::<_, StoreError>(text.to_owned());
-        let written = self.buffers.write(&self.store, &agent, &key(), text, || None);
+        let written = self
+            .buffers
+            .write(&self.store, &agent, &key(), text, || None);
         let written = written.expect("it is open").expect("the store takes it");
         assert_eq!(written, BufferWritten::Written);
     }
@@ -97,7 +99,8 @@ impl Place {
     }
 
     fn applied(&self, base: u64) -> Result<u64, BufferError> {
-        self.buffers.applied(&self.store, self.session, name(), base)
+        self.buffers
+            .applied(&self.store, self.session, name(), base)
     }
 
     fn saved(&self, base: u64) {
@@ -114,7 +117,11 @@ impl Place {
     #[track_caller]
     fn edit(&self) -> (u64, Vec<TextPatch>) {
         match self.events().as_slice() {
-            [BufferEvent::Edit { version, patches, .. }] => (*version, patches.clone()),
+            [
+                BufferEvent::Edit {
+                    version, patches, ..
+                },
+            ] => (*version, patches.clone()),
             other => panic!("no edit: {other:?}"),
         }
     }
@@ -216,7 +223,9 @@ fn what_an_agent_makes_of_a_file_that_was_removed_since_it_was_opened_is_whole()
 #[test]
 fn an_agent_reads_what_the_person_has_and_what_it_writes_comes_into_the_editor() {
     let place = Place::with("one\ntwo\nthree\n", true);
-    place.types(0, "ONE\ntwo\nthree\n").expect("it is version 0");
+    place
+        .types(0, "ONE\ntwo\nthree\n")
+        .expect("it is version 0");
     assert_eq!(place.agent(), "ONE\ntwo\nthree\n");
     place.agent_writes("ONE\ntwo\nTHREE\n");
     let (version, patches) = place.edit();
@@ -228,7 +237,14 @@ fn an_agent_reads_what_the_person_has_and_what_it_writes_comes_into_the_editor()
     );
     assert_eq!(place.applied(1).expect("it was offered"), 2);
     assert_eq!(place.person(), "ONE\ntwo\nTHREE\n");
-    assert!(place.buffers.state(&key()).expect("it is open").agent.is_none());
+    assert!(
+        place
+            .buffers
+            .state(&key())
+            .expect("it is open")
+            .agent
+            .is_none()
+    );
 }
 
 #[test]
@@ -254,7 +270,10 @@ fn what_was_typed_meanwhile_makes_an_edit_stale_and_is_merged() {
         Ok("one\n2\n3\n4\nfive\n")
     );
     // What comes late is refused as well.
-    assert!(matches!(place.types(0, "lost\n"), Err(BufferError::Stale { .. })));
+    assert!(matches!(
+        place.types(0, "lost\n"),
+        Err(BufferError::Stale { .. })
+    ));
 }
 
 #[test]
@@ -312,7 +331,10 @@ fn what_an_agent_wrote_is_in_the_store_until_the_person_saved_it() {
     assert_eq!(place.records().len(), 1, "before it is acknowledged");
     place.applied(0).expect("it was offered");
     assert_eq!(
-        place.records()[0].outcome(Some(b"a\nb\n")).content.as_deref(),
+        place.records()[0]
+            .outcome(Some(b"a\nb\n"))
+            .content
+            .as_deref(),
         Some(&b"a\nB\n"[..])
     );
     place.saved(1);
@@ -320,7 +342,11 @@ fn what_an_agent_wrote_is_in_the_store_until_the_person_saved_it() {
     place.agent_writes("a\nB\nc\n");
     assert_eq!(place.records().len(), 1);
     let record = place.buffers.close(place.session, &key());
-    assert_eq!(record, Some(place.records()[0].id), "it outlives the buffer");
+    assert_eq!(
+        record,
+        Some(place.records()[0].id),
+        "it outlives the buffer"
+    );
     assert_eq!(
         place
             .buffers
@@ -414,7 +440,10 @@ fn one_editor_at_a_time_has_a_file() {
     let changed = place
         .buffers
         .change(other, name(), None, NewText::Text("b\n".into()));
-    assert!(matches!(changed, Err(BufferError::NoBuffer(_))), "{changed:?}");
+    assert!(
+        matches!(changed, Err(BufferError::NoBuffer(_))),
+        "{changed:?}"
+    );
     assert_eq!(place.person(), "a\n");
     place.buffers.close(place.session, &key());
     let opened = place
@@ -427,7 +456,10 @@ fn one_editor_at_a_time_has_a_file() {
 fn a_text_that_is_too_long_is_refused_and_changes_nothing() {
     let place = Place::with("a\n", true);
     let long = "x".repeat(MAX_TEXT_BYTES + 1);
-    assert!(matches!(place.types(0, &long), Err(BufferError::TooLarge(_))));
+    assert!(matches!(
+        place.types(0, &long),
+        Err(BufferError::TooLarge(_))
+    ));
     assert_eq!(
         (place.person(), place.types(0, "b\n").ok()),
         ("a\n".into(), Some(1))
@@ -449,7 +481,10 @@ fn who_waits_for_a_merge_is_told_when_the_editor_has_it() {
         let events = place.buffers.events(place.session, deadline, || true);
         assert_eq!(events.expect("the session is there").len(), 1);
         place.applied(0).expect("it was offered");
-        let merged = merging.join().expect("it does not panic").expect("it is open");
+        let merged = merging
+            .join()
+            .expect("it does not panic")
+            .expect("it is open");
         assert!(!merged.pending);
     });
     assert_eq!(place.person(), "a\nb\n");
@@ -510,7 +545,8 @@ enum Said {
     Save(u64),
 }
 
-/// An editor as the protocol wants it: it applies what is for the text that it has, and nothing else.
+/// An editor as the protocol wants it: it applies what is for the text that it has, and nothing
+/// else.
 struct Sim {
     place: Place,
     text: String,
@@ -603,7 +639,10 @@ impl Sim {
 
     fn hear(&mut self) {
         for event in self.place.events() {
-            let BufferEvent::Edit { version, patches, .. } = event else {
+            let BufferEvent::Edit {
+                version, patches, ..
+            } = event
+            else {
                 continue;
             };
             if version == self.version {
@@ -695,7 +734,9 @@ fn each_buffer_is_told_of_by_its_own_name() {
     place.agent_writes("a\nb\n");
     let agent = AgentId::default();
     let edit = |seen: &str| Ok::<_, StoreError>(format!("{seen}y\n"));
-    let written = place.buffers.edit(&place.store, &agent, &other, edit, || None);
+    let written = place
+        .buffers
+        .edit(&place.store, &agent, &other, edit, || None);
     written.expect("it is open").expect("the store takes it");
     let told: Vec<PathBuf> = place
         .events()
@@ -725,7 +766,9 @@ fn a_whole_text_that_an_agent_writes_again_keeps_what_was_typed_since() {
 #[test]
 fn an_agent_that_was_given_nothing_takes_out_nothing_that_is_not_saved() {
     let place = Place::with("1\n2\n3\n", true);
-    place.types(0, "1\n2\n3\nperson\n").expect("it is that version");
+    place
+        .types(0, "1\n2\n3\nperson\n")
+        .expect("it is that version");
     place.writes(&AgentId("a".into()), "one\n2\n3\n", "1\n2\n3\n");
     place.edit();
     place.applied(1).expect("it was offered");
@@ -735,7 +778,9 @@ fn an_agent_that_was_given_nothing_takes_out_nothing_that_is_not_saved() {
 #[test]
 fn an_agent_that_has_read_a_line_can_take_it_out() {
     let place = Place::with("1\n2\n3\n", true);
-    place.types(0, "1\n2\n3\nperson\n").expect("it is that version");
+    place
+        .types(0, "1\n2\n3\nperson\n")
+        .expect("it is that version");
     assert_eq!(place.agent(), "1\n2\n3\nperson\n");
     place.agent_writes("1\n2\n3\n");
     place.edit();
@@ -884,7 +929,9 @@ proptest! {
 fn a_line_between_two_conflicts_is_there_once_where_both_sides_are_kept() {
     let place = Place::with("one\ntwo\nthree\n", true);
     place.agent();
-    place.types(0, "two\nperson\nthree\n").expect("it is version 0");
+    place
+        .types(0, "two\nperson\nthree\n")
+        .expect("it is version 0");
     place.agent_writes("agent\none\ntwo\nagent too\nthree\n");
     assert!(matches!(
         place.events().as_slice(),

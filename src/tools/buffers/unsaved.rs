@@ -1,8 +1,9 @@
 //! Which agents were given a text that its person had not saved.
 //!
-//! What such an agent writes next is merged with the person's text while the buffer is open. If the editor or the daemon is
-//! gone by then, the whole text would go into the file with what the person never saved. So it is refused until the agent has
-//! read the file. The records are in the store: they outlive a daemon that is killed.
+//! What such an agent writes next is merged with the person's text while the buffer is open. If the
+//! editor or the daemon is gone by then, the whole text would go into the file with what the person
+//! never saved. So it is refused until the agent has read the file. The records are in the store:
+//! they outlive a daemon that is killed.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,11 @@
 //! When the files of a dependency tree became what a fork shows of them.
 //!
-//! A file that is taken up may be older in the main checkout than what the fork has built since. Build tools would skip it: so it is shown
-//! as of the moment at which the fork got it. A file that stays the same when another generation is taken up keeps the time that it had.
+//! A file that is taken up may be older in the main checkout than what the fork has built since.
+//! Build tools would skip it: so it is shown as of the moment at which the fork got it. A file that
+//! stays the same when another generation is taken up keeps the time that it had.
 //!
-//! The store keeps arrivals beside the generations, named by what is in them, and forks of a fork share them. They never change.
+//! The store keeps arrivals beside the generations, named by what is in them, and forks of a fork
+//! share them. They never change.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +30,8 @@ pub struct ArrivalsRef {
     pub latest: Timestamp,
 }
 
-/// The moments, by path from the root of the tree. Paths that are not there have the times of the main checkout.
+/// The moments, by path from the root of the tree. Paths that are not there have the times of the
+/// main checkout.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Arrivals {
     moments: HashMap<Box<[u8]>, Timestamp>,
@@ -58,11 +61,17 @@ impl Arrivals {
 
     /// Those of `now`, which takes the place of another generation at `moment`.
     #[must_use]
-    pub fn after(&self, difference: &TreeDifference, now: &Generation, moment: Timestamp) -> Arrivals {
+    pub fn after(
+        &self,
+        difference: &TreeDifference,
+        now: &Generation,
+        moment: Timestamp,
+    ) -> Arrivals {
         let stayed = self.moments.iter();
         let stayed = stayed.filter(|(path, _)| now.stat(path).is_some());
-        let mut moments: HashMap<Box<[u8]>, Timestamp> =
-            stayed.map(|(path, moment)| (path.clone(), *moment)).collect();
+        let mut moments: HashMap<Box<[u8]>, Timestamp> = stayed
+            .map(|(path, moment)| (path.clone(), *moment))
+            .collect();
         moments.extend(difference.arrived.iter().map(|path| (path.clone(), moment)));
         Arrivals {
             moments,
@@ -82,7 +91,8 @@ impl Arrivals {
         }
     }
 
-    /// What is stored, and how a record names it. `None` where all files have the times of the main checkout.
+    /// What is stored, and how a record names it. `None` where all files have the times of the main
+    /// checkout.
     ///
     /// # Errors
     /// Where it cannot be encoded.
@@ -116,7 +126,8 @@ impl Arrivals {
     pub fn open(dir: &Path) -> io::Result<Arrivals> {
         let stored: StoredArrivals = read_checked(&dir.join(ARRIVALS))?;
         let by_moment = stored.by_moment.into_iter();
-        let moments = by_moment.flat_map(|(moment, paths)| paths.into_iter().map(move |path| (path, moment)));
+        let moments =
+            by_moment.flat_map(|(moment, paths)| paths.into_iter().map(move |path| (path, moment)));
         Ok(Arrivals {
             moments: moments.collect(),
             others: stored.others,

@@ -13,7 +13,8 @@ pub struct TreeDifference {
     pub names: Vec<Box<[u8]>>,
     /// Directories of both that have other attributes or names.
     pub dirs: Vec<Box<[u8]>>,
-    /// What programs find changed: files and symlinks that are new or were changed, and directories whose names were.
+    /// What programs find changed: files and symlinks that are new or were changed, and directories
+    /// whose names were.
     pub arrived: Vec<Box<[u8]>>,
 }
 

@@ -1,8 +1,9 @@
 //! Reading carried files: one version of a file or nothing.
 //!
-//! A read counts only if the file was the same version before and after, and nobody was writing to it. Times tell
-//! versions apart once the clock that they are taken from has gone on: until then a read waits. Whether somebody writes,
-//! a lease tells; where there are no leases, a file that changed a moment ago is waited for.
+//! A read counts only if the file was the same version before and after, and nobody was writing to
+//! it. Times tell versions apart once the clock that they are taken from has gone on: until then a
+//! read waits. Whether somebody writes, a lease tells; where there are no leases, a file that
+//! changed a moment ago is waited for.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -25,12 +26,12 @@ use tine_sys::beneath::{self, Access, ReadLease};
 /// Files that are kept open.
 const MAX_OPEN: usize = 64;
 
-/// The coarsest clock that a kernel takes times of files from ticks 100 times a second: of what is older, another change
-/// would have another time.
+/// The coarsest clock that a kernel takes times of files from ticks 100 times a second: of what is
+/// older, another change would have another time.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// How long a file that somebody has open for writing must be left alone before its bytes count as whole, and how long one
-/// must be of which nobody knows.
+/// How long a file that somebody has open for writing must be left alone before its bytes count as
+/// whole, and how long one must be of which nobody knows.
 const QUIET: Duration = Duration::from_secs(1);
 const UNKNOWN_QUIET: Duration = Duration::from_millis(250);
 
@@ -91,8 +92,8 @@ impl CarriedFile {
         self.version.size
     }
 
-    /// Reads at `offset` until `buffer` is full or the file ends; the number of bytes read. [`FsError::Stale`] where the
-    /// main checkout has another version by now.
+    /// Reads at `offset` until `buffer` is full or the file ends; the number of bytes read.
+    /// [`FsError::Stale`] where the main checkout has another version by now.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let read = self.read_version(offset, buffer);
         if read.is_err() {
@@ -157,7 +158,8 @@ impl CarriedFile {
         if let Some(open) = self.carry.files.get(ino) {
             return Ok(open);
         }
-        let file = beneath::open(&self.carry.top, self.path.as_path(), Access::Read).map_err(host_error)?;
+        let file = beneath::open(&self.carry.top, self.path.as_path(), Access::Read)
+            .map_err(host_error)?;
         let open = Arc::new(OpenFile {
             file,
             reading: Mutex::default(),
@@ -197,7 +199,11 @@ fn wait_until(age: Option<Duration>, needed: Duration) -> Result<(), FsError> {
 
 impl Carry {
     /// The target of the symlink at `path`, if it is that version still.
-    pub(crate) fn read_link(&self, path: &RepoPath, version: &FileVersion) -> Result<Vec<u8>, FsError> {
+    pub(crate) fn read_link(
+        &self,
+        path: &RepoPath,
+        version: &FileVersion,
+    ) -> Result<Vec<u8>, FsError> {
         if let Some(frozen) = self.frozen_version(path, version)
             && let Some(target) = frozen.generation.read_link(frozen.below(path), version)
         {

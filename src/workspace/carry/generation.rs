@@ -1,8 +1,10 @@
-//! A generation: one dependency tree of the main checkout as it was at one moment, kept in the store.
+//! A generation: one dependency tree of the main checkout as it was at one moment, kept in the
+//! store.
 //!
-//! It is immutable, and shared by all forks whose records name it. Its files lie one behind the other in one file, the *pack*; the
-//! *manifest* says what the main checkout told of each, inode number and ctime included. So a fork that goes over from the main checkout
-//! to a generation of the same tree sees the same versions of files, with the same inode numbers.
+//! It is immutable, and shared by all forks whose records name it. Its files lie one behind the
+//! other in one file, the *pack*; the *manifest* says what the main checkout told of each, inode
+//! number and ctime included. So a fork that goes over from the main checkout to a generation of
+//! the same tree sees the same versions of files, with the same inode numbers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,9 +26,11 @@ use tine_sys::file;
 /// The files of a generation in its directory.
 pub const PACK: &str = "pack";
 pub const MANIFEST: &str = "manifest";
-/// Checksums of the files, in the order in which the manifest has them. Generations of earlier versions have none.
+/// Checksums of the files, in the order in which the manifest has them. Generations of earlier
+/// versions have none.
 pub const SUMS: &str = "sums";
-/// What is looked at to tell whether the main checkout has another tree by now: a [`GenerationSummary`].
+/// What is looked at to tell whether the main checkout has another tree by now: a
+/// [`GenerationSummary`].
 pub const SUMMARY: &str = "summary";
 
 /// How many bytes are read at once for a checksum.
@@ -117,7 +121,8 @@ impl Generation {
         let mut dirs: HashMap<Box<[u8]>, Vec<KeptNode>> = HashMap::new();
         for entry in entries {
             let (dir, name) = split(&entry.path);
-            let name = EntryName::new(name).map_err(|_| damaged("its manifest has a name that is none"))?;
+            let name = EntryName::new(name)
+                .map_err(|_| damaged("its manifest has a name that is none"))?;
             let node = KeptNode {
                 name,
                 stat: entry.stat,
@@ -132,10 +137,16 @@ impl Generation {
         for nodes in dirs.values_mut() {
             nodes.sort_unstable_by(|one, other| one.name.as_bytes().cmp(other.name.as_bytes()));
         }
-        Ok(Generation { id, pack, root, dirs })
+        Ok(Generation {
+            id,
+            pack,
+            root,
+            dirs,
+        })
     }
 
-    /// Reads all of the generation in `dir`. [`io::ErrorKind::InvalidData`] where a file is not as it was copied. Blocks.
+    /// Reads all of the generation in `dir`. [`io::ErrorKind::InvalidData`] where a file is not as
+    /// it was copied. Blocks.
     pub fn verify(dir: &Path) -> io::Result<()> {
         let sums: Vec<u32> = match read_checked(&dir.join(SUMS)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -180,7 +191,11 @@ impl Generation {
 
     /// The names in the directory at `path`.
     pub fn names(&self, path: &[u8]) -> impl Iterator<Item = &EntryName> {
-        self.dirs.get(path).into_iter().flatten().map(|node| &node.name)
+        self.dirs
+            .get(path)
+            .into_iter()
+            .flatten()
+            .map(|node| &node.name)
     }
 
     /// Whether this version of the file at `path` is here.
@@ -202,7 +217,8 @@ impl Generation {
         })
     }
 
-    /// Fills `buffer` with what is at `offset` of this version of the file, which it must not reach beyond.
+    /// Fills `buffer` with what is at `offset` of this version of the file, which it must not reach
+    /// beyond.
     pub fn read_exact_at(
         &self,
         path: &[u8],
@@ -220,8 +236,8 @@ impl Generation {
         self.version(path, version)?.target.as_deref()
     }
 
-    /// Files that a fork which was made at `since` does not see while it follows the main checkout: they changed then or later. By their
-    /// paths from the root of the tree.
+    /// Files that a fork which was made at `since` does not see while it follows the main checkout:
+    /// they changed then or later. By their paths from the root of the tree.
     pub fn changed_since(&self, since: Timestamp) -> impl Iterator<Item = Box<[u8]>> {
         let is_later = move |node: &KeptNode| {
             node.stat.kind != FileKind::Directory && changed_in_tree(&node.stat) >= since

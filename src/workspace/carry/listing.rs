@@ -1,7 +1,7 @@
 //! Listing carried directories.
 //!
-//! A name's place in a listing is a hash of the name, so that it stays there while others come and go, and nothing must be
-//! remembered for a listing to go on.
+//! A name's place in a listing is a hash of the name, so that it stays there while others come and
+//! go, and nothing must be remembered for a listing to go on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ const COOKIE_BITS: u64 = 3 << 61;
 
 /// Decoded directories that are kept.
 const MAX_DIRS: usize = 32;
-/// Larger ones are read anew for each part of a listing only if nothing else will do; so many names may be kept at all.
+/// Larger ones are read anew for each part of a listing only if nothing else will do; so many names
+/// may be kept at all.
 const MAX_NAMES: usize = 200_000;
 
 /// A name in a carried directory.
@@ -52,7 +53,8 @@ pub(super) struct Dirs {
 }
 
 impl Carry {
-    /// The names of carried roots in the directory at this base path, sorted by cookie. Not all need be there.
+    /// The names of carried roots in the directory at this base path, sorted by cookie. Not all
+    /// need be there.
     pub(crate) fn root_names(&self, dir: &RepoPath) -> Vec<CarriedName> {
         let roots = self.roots.get(dir).into_iter().flatten();
         let mut names: Vec<CarriedName> = roots
@@ -63,13 +65,20 @@ impl Carry {
         names
     }
 
-    /// The names in the carried directory at `dir`, sorted by cookie: of all that is there, also what is not carried.
+    /// The names in the carried directory at `dir`, sorted by cookie: of all that is there, also
+    /// what is not carried.
     pub(crate) fn names(&self, dir: &RepoPath) -> Result<Arc<[CarriedName]>, FsError> {
         if let Some(frozen) = self.shown_by(dir) {
             let Some(stat) = frozen.stat(dir) else {
                 return Ok(Arc::new([]));
             };
-            let names = || Ok(frozen.generation.names(frozen.below(dir)).cloned().collect());
+            let names = || {
+                Ok(frozen
+                    .generation
+                    .names(frozen.below(dir))
+                    .cloned()
+                    .collect())
+            };
             return self.decoded(dir, &stat, names);
         }
         let opened = beneath::open(&self.top, dir.as_path(), Access::Read);
@@ -85,7 +94,12 @@ impl Carry {
             let is_carried = |kind: &Option<FileKind>| {
                 !matches!(
                     kind,
-                    Some(FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice)
+                    Some(
+                        FileKind::Fifo
+                            | FileKind::Socket
+                            | FileKind::CharDevice
+                            | FileKind::BlockDevice
+                    )
                 )
             };
             let carried = listed.filter(|(_, kind)| is_carried(kind));
@@ -95,7 +109,8 @@ impl Carry {
         })
     }
 
-    /// The names in the directory at `dir`, which is now as `stat` says: those that are kept, or else what `list` gives.
+    /// The names in the directory at `dir`, which is now as `stat` says: those that are kept, or
+    /// else what `list` gives.
     fn decoded(
         &self,
         dir: &RepoPath,
@@ -119,7 +134,8 @@ impl Carry {
             return Ok(names);
         }
         drop(kept);
-        let mut names: Vec<CarriedName> = list()?.into_iter().map(|name| self.listed(name)).collect();
+        let mut names: Vec<CarriedName> =
+            list()?.into_iter().map(|name| self.listed(name)).collect();
         names.sort_unstable_by_key(|listed| listed.cookie);
         let names: Arc<[CarriedName]> = names.into();
         let mut kept = self.dirs.kept.lock();
@@ -135,13 +151,15 @@ impl Carry {
         Ok(names)
     }
 
-    /// Names in the carried directory at `dir` with the nodes that they lead to, for as many as `take` wants.
+    /// Names in the carried directory at `dir` with the nodes that they lead to, for as many as
+    /// `take` wants.
     pub(crate) fn nodes_in(
         &self,
         dir: &RepoPath,
         names: &[CarriedName],
     ) -> Result<Vec<(CarriedName, CarriedNode)>, FsError> {
-        // What a generation shows is there whatever the main checkout has, also where that has no such directory any more.
+        // What a generation shows is there whatever the main checkout has, also where that has no
+        // such directory any more.
         let opened = match self.shown_by(dir) {
             Some(_) => None,
             None => found_or_none(beneath::open(&self.top, dir.as_path(), Access::Look))?,

@@ -1,18 +1,21 @@
-//! What a fork carries: ignored files of the main checkout, seen beneath its layers and never written.
+//! What a fork carries: ignored files of the main checkout, seen beneath its layers and never
+//! written.
 //!
 //! ```text
 //! a name in a directory:  layers ─► base ─► carry, where the directory holds a carried root or lies beneath one
 //! ```
 //!
-//! The main checkout goes on changing, and nobody tells. So a carried file is one *version* of a file: its number is a
-//! hash of its path and of what tells this version from others. When the main checkout changes it, the name leads to
-//! another number; whoever reads the old one is refused ([`FsError::Stale`]), and the kernel's cache of one number never
-//! holds bytes of two versions. A directory keeps its number and shows what it holds at the moment, but for files that are
-//! not older than the fork ([`Carry::came_later`]). A dependency tree of which the store keeps a [generation](generation) is
-//! shown as that has it, whatever the main checkout does; what was taken up later has the time of [that](arrivals).
+//! The main checkout goes on changing, and nobody tells. So a carried file is one *version* of a
+//! file: its number is a hash of its path and of what tells this version from others. When the main
+//! checkout changes it, the name leads to another number; whoever reads the old one is refused
+//! ([`FsError::Stale`]), and the kernel's cache of one number never holds bytes of two versions. A
+//! directory keeps its number and shows what it holds at the moment, but for files that are not
+//! older than the fork ([`Carry::came_later`]). A dependency tree of which the store keeps a
+//! [generation](generation) is shown as that has it, whatever the main checkout does; what was
+//! taken up later has the time of [that](arrivals).
 //!
-//! What is changed in a fork is the fork's from then on: its node is put into the layer, with those of the carried
-//! directories above, each at the name that it has.
+//! What is changed in a fork is the fork's from then on: its node is put into the layer, with those
+//! of the carried directories above, each at the name that it has.
 
 pub mod arrivals;
 pub mod difference;
@@ -134,11 +137,14 @@ pub struct Carry {
     named: PatternSet,
     /// Where dependency trees are. Immutable.
     trees: Vec<RepoPath>,
-    /// Of files beneath carried directories, those that changed at this moment or later are not there. Immutable.
+    /// Of files beneath carried directories, those that changed at this moment or later are not
+    /// there. Immutable.
     since: Option<Timestamp>,
-    /// The newest first: of one tree the first is shown, and the others are there for who has files of them open.
+    /// The newest first: of one tree the first is shown, and the others are there for who has files
+    /// of them open.
     kept: RwLock<Vec<KeptTree>>,
-    /// When the main checkout changed the directories that the fork has changed, too, as it was seen last.
+    /// When the main checkout changed the directories that the fork has changed, too, as it was
+    /// seen last.
     moments: Mutex<InoMap<Option<(Timestamp, Timestamp)>>>,
     /// Directories in which names came or went, until somebody is told.
     changed_dirs: Mutex<Vec<Ino>>,
@@ -185,7 +191,8 @@ impl Carry {
         })
     }
 
-    /// Shows the dependency tree at `path` as `generation` has it, with files as of their arrivals, from now on; the generation that was shown before.
+    /// Shows the dependency tree at `path` as `generation` has it, with files as of their arrivals,
+    /// from now on; the generation that was shown before.
     pub(super) fn show_generation(
         &self,
         path: RepoPath,
@@ -204,8 +211,8 @@ impl Carry {
         before
     }
 
-    /// Files of the generation that are seen now, and were not while the tree was shown as the main checkout has it: they came later
-    /// than the fork.
+    /// Files of the generation that are seen now, and were not while the tree was shown as the main
+    /// checkout has it: they came later than the fork.
     pub(super) fn late_files<'g>(
         &self,
         generation: &'g Generation,
@@ -282,7 +289,11 @@ impl Carry {
     }
 
     /// What the carried directory at `dir` has at `name`.
-    pub(super) fn child(&self, dir: &RepoPath, name: &[u8]) -> Result<Option<CarriedNode>, FsError> {
+    pub(super) fn child(
+        &self,
+        dir: &RepoPath,
+        name: &[u8],
+    ) -> Result<Option<CarriedNode>, FsError> {
         match EntryName::new(name) {
             Ok(name) => self.node(&dir.join(&name)),
             Err(_) => Ok(None),
@@ -299,8 +310,8 @@ impl Carry {
                 ..node
             }));
         }
-        let found =
-            beneath::open(&self.top, path.as_path(), Access::Look).and_then(|file| beneath::stat(&file));
+        let found = beneath::open(&self.top, path.as_path(), Access::Look)
+            .and_then(|file| beneath::stat(&file));
         Ok(found_or_none(found)?.and_then(|stat| self.shown(path.clone(), &stat)))
     }
 
@@ -313,7 +324,8 @@ impl Carry {
             stat.ctime
         };
         let is_later = stat.kind != FileKind::Directory && self.came_later(&path, changed);
-        // A symlink that has come to where a directory was chosen may lead anywhere, back into the main checkout, too.
+        // A symlink that has come to where a directory was chosen may lead anywhere, back into the
+        // main checkout, too.
         let is_of_its_kind = stat.kind == FileKind::Directory || !self.is_dir_root(&path);
         match stat.dev == self.device && !is_later && is_of_its_kind {
             true => self.carried(path, stat),
@@ -327,7 +339,9 @@ impl Carry {
             return false;
         };
         let roots = self.roots.get(&parent).into_iter().flatten();
-        roots.into_iter().any(|root| root.is_dir && root.name == name)
+        roots
+            .into_iter()
+            .any(|root| root.is_dir && root.name == name)
     }
 
     /// The node, unless it is hidden.
@@ -338,7 +352,9 @@ impl Carry {
         let version = match stat.kind {
             FileKind::Directory => None,
             FileKind::Regular | FileKind::Symlink => Some(version_of(stat)),
-            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => return None,
+            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+                return None;
+            }
         };
         let ino = match &version {
             None => self.hasher.ino(&path),
@@ -364,7 +380,11 @@ impl Carry {
             mtime: stat.mtime,
             ctime: stat.ctime,
         };
-        Some(CarriedNode { path, attr, version })
+        Some(CarriedNode {
+            path,
+            attr,
+            version,
+        })
     }
 
     /// The number of one version of the file at `path`.
@@ -394,13 +414,15 @@ impl Carry {
         )
     }
 
-    /// Whether what is at `path` is not to be seen: a repository's own directory at a root and links to repositories, and
-    /// secrets that nobody asked for.
+    /// Whether what is at `path` is not to be seen: a repository's own directory at a root and
+    /// links to repositories, and secrets that nobody asked for.
     fn hides(&self, path: &RepoPath, kind: FileKind) -> bool {
         let Some((parent, name)) = path.split_last() else {
             return true;
         };
-        if name.is_dot_git() && (kind != FileKind::Directory || self.is_root(path) || self.is_root(&parent)) {
+        if name.is_dot_git()
+            && (kind != FileKind::Directory || self.is_root(path) || self.is_root(&parent))
+        {
             return true;
         }
         let is_left_out = |only: &Vec<RepoPath>| {
@@ -423,7 +445,8 @@ impl Carry {
         is_secret(path) && !self.named.choose(path, kind == FileKind::Directory)
     }
 
-    /// Names the directories above a carried node that are carried, the nearest first, up to the root that holds it.
+    /// Names the directories above a carried node that are carried, the nearest first, up to the
+    /// root that holds it.
     pub(super) fn dirs_above(&self, path: &RepoPath) -> Vec<RepoPath> {
         let mut above = Vec::new();
         let mut at = path.clone();
@@ -438,10 +461,14 @@ impl Carry {
     }
 }
 
-/// When a file of a dependency tree changed last. One that package stores share gets another ctime with each link that somebody else
-/// makes to it.
+/// When a file of a dependency tree changed last. One that package stores share gets another ctime
+/// with each link that somebody else makes to it.
 fn changed_in_tree(stat: &HostStat) -> Timestamp {
-    if stat.nlink > 1 { stat.mtime } else { stat.ctime }
+    if stat.nlink > 1 {
+        stat.mtime
+    } else {
+        stat.ctime
+    }
 }
 
 pub(super) fn version_of(stat: &HostStat) -> FileVersion {
@@ -458,7 +485,9 @@ fn found_or_none<T>(found: io::Result<T>) -> Result<Option<T>, FsError> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) => match error.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV | libc::ESTALE) => Ok(None),
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV | libc::ESTALE) => {
+                Ok(None)
+            }
             _ => Err(host_error(error)),
         },
     }

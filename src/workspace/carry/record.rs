@@ -20,8 +20,8 @@ pub enum CarryWish {
     #[default]
     AsConfigured,
     Nothing,
-    /// What is configured, or inherited, and what these lines choose: lines as in a `.gitignore`; the line `ignored` stands
-    /// for all that git ignores.
+    /// What is configured, or inherited, and what these lines choose: lines as in a `.gitignore`;
+    /// the line `ignored` stands for all that git ignores.
     Also(Vec<String>),
     /// What such lines choose, whatever is configured.
     #[serde(alias = "patterns")]
@@ -42,11 +42,12 @@ pub struct CarryRecord {
     /// The patterns that ask for secrets.
     #[serde(default)]
     pub named: Vec<PathText>,
-    /// What looks like a secret and is not carried for that reason, as far as it would have been a root.
+    /// What looks like a secret and is not carried for that reason, as far as it would have been a
+    /// root.
     #[serde(default)]
     pub held_back: Vec<PathText>,
-    /// When the fork was made, by the clock of the host's files: what the main checkout changes from then on beneath carried
-    /// directories is not there. `None`: it is seen.
+    /// When the fork was made, by the clock of the host's files: what the main checkout changes
+    /// from then on beneath carried directories is not there. `None`: it is seen.
     #[serde(default)]
     pub since: Option<Timestamp>,
     /// The dependency trees in it. Records of earlier versions name none.
@@ -94,8 +95,8 @@ impl DependencyTree {
         self.generation.is_none() && self.given_up.is_none()
     }
 
-    /// Whether a tree with so many names of packages has as many as when the fork was made, or the fork has shown a generation since.
-    /// One with fewer is being removed.
+    /// Whether a tree with so many names of packages has as many as when the fork was made, or the
+    /// fork has shown a generation since. One with fewer is being removed.
     pub fn is_whole_with(&self, names: u64) -> bool {
         self.generation.is_some() || self.names.is_none_or(|before| before <= names)
     }
@@ -187,7 +188,8 @@ impl CarryRecord {
         let only: Vec<PathText> = only
             .into_iter()
             .filter(|text| {
-                !whole.contains(text) && path_of(text).is_none_or(|only| !is_beneath_a_whole(&only.path))
+                !whole.contains(text)
+                    && path_of(text).is_none_or(|only| !is_beneath_a_whole(&only.path))
             })
             .collect();
         let is_needed = |root: &IgnoredPath| {
@@ -206,9 +208,15 @@ impl CarryRecord {
             .collect();
         let named: BTreeSet<PathText> = self.named.iter().chain(&other.named).cloned().collect();
         let mut trees = self.trees.clone();
-        let is_new = |tree: &&DependencyTree| !self.trees.iter().any(|known| known.path == tree.path);
+        let is_new =
+            |tree: &&DependencyTree| !self.trees.iter().any(|known| known.path == tree.path);
         trees.extend(other.trees.iter().filter(is_new).cloned());
-        let held_back: BTreeSet<PathText> = self.held_back.iter().chain(&other.held_back).cloned().collect();
+        let held_back: BTreeSet<PathText> = self
+            .held_back
+            .iter()
+            .chain(&other.held_back)
+            .cloned()
+            .collect();
         CarryRecord {
             from: self.from,
             roots: roots.into_iter().collect(),
@@ -256,6 +264,8 @@ fn path_of(text: &PathText) -> Option<IgnoredPath> {
     let bytes = text.to_bytes();
     Some(IgnoredPath {
         is_dir: bytes.ends_with(b"/"),
-        path: RepoPath::parse(&bytes).ok().filter(|path| !path.is_root())?,
+        path: RepoPath::parse(&bytes)
+            .ok()
+            .filter(|path| !path.is_root())?,
     })
 }

@@ -31,8 +31,8 @@ const SECRETS: [&[u8]; 24] = [
     b".gnupg",
 ];
 
-/// Directories whose files others made: installed packages and what compilers write. They hold test keys and
-/// certificates that programs need, and names that look like a secret's by chance.
+/// Directories whose files others made: installed packages and what compilers write. They hold test
+/// keys and certificates that programs need, and names that look like a secret's by chance.
 const MADE_BY_OTHERS: [&[u8]; 22] = [
     b"node_modules",
     b"bower_components",
@@ -63,14 +63,16 @@ pub fn is_secret(path: &RepoPath) -> bool {
     let Some((parent, name)) = path.split_last() else {
         return false;
     };
-    SECRETS.iter().any(|pattern| is_match(pattern, name.as_bytes()))
+    SECRETS
+        .iter()
+        .any(|pattern| is_match(pattern, name.as_bytes()))
         && !parent
             .components()
             .any(|name| MADE_BY_OTHERS.contains(&name.as_bytes()))
 }
 
-/// Those of `patterns`, a line each, that name secrets: whose last component, taken as a name, is one. What lies in a
-/// directory that they name is named with it.
+/// Those of `patterns`, a line each, that name secrets: whose last component, taken as a name, is
+/// one. What lies in a directory that they name is named with it.
 pub fn named_secrets<'p>(patterns: impl IntoIterator<Item = &'p [u8]>) -> Vec<Vec<u8>> {
     patterns
         .into_iter()
@@ -129,10 +131,20 @@ mod tests {
             b".ssh/",
         ];
         let named = named_secrets(patterns);
-        let named: Vec<_> = named.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        let named: Vec<_> = named
+            .iter()
+            .map(|name| String::from_utf8_lossy(name))
+            .collect();
         assert_eq!(
             named,
-            [".env", "/config/*.pem", ".env*", "id_rsa", "!.env.prod", ".ssh/"]
+            [
+                ".env",
+                "/config/*.pem",
+                ".env*",
+                "id_rsa",
+                "!.env.prod",
+                ".ssh/"
+            ]
         );
     }
 }

@@ -1,4 +1,5 @@
-//! A dependency tree of the main checkout, looked at: all that is in it, and whether it has changed since.
+//! A dependency tree of the main checkout, looked at: all that is in it, and whether it has changed
+//! since.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -27,7 +28,8 @@ const CACHES: [&[u8]; 3] = [b".cache", b".vite", b".vite-temp"];
 /// The same, anywhere.
 const PYCACHE: &[u8] = b"__pycache__";
 
-/// How many directories are looked at to tell whether a tree has changed, those nearest to its root.
+/// How many directories are looked at to tell whether a tree has changed, those nearest to its
+/// root.
 const MAX_LANDMARKS: usize = 512;
 
 /// A file, directory or symlink of a tree.
@@ -45,7 +47,8 @@ pub struct ListedFile {
 /// What a directory of a tree is for the packages in it.
 #[derive(PartialEq, Eq)]
 enum Place {
-    /// They stand side by side in it: the root, a scope, the store of a package manager, the packages of a virtual environment.
+    /// They stand side by side in it: the root, a scope, the store of a package manager, the
+    /// packages of a virtual environment.
     OfPackages,
     /// Such a directory is beneath it.
     Above,
@@ -93,7 +96,10 @@ fn count_in(root: &Path, dir: &mut Vec<u8>) -> u64 {
 /// Whether the path is a cache's, or in one.
 fn is_cache(path: &[u8]) -> bool {
     let mut names = path.split(|byte| *byte == b'/');
-    CACHES.iter().any(|cache| names.clone().next() == Some(*cache)) || names.any(|name| name == PYCACHE)
+    CACHES
+        .iter()
+        .any(|cache| names.clone().next() == Some(*cache))
+        || names.any(|name| name == PYCACHE)
 }
 
 impl ListedFile {
@@ -102,7 +108,8 @@ impl ListedFile {
         is_cache(&self.path)
     }
 
-    /// When the file changed last. Package stores share files between projects: every further link moves the ctime.
+    /// When the file changed last. Package stores share files between projects: every further link
+    /// moves the ctime.
     fn changed(&self) -> Timestamp {
         match self.stat.kind == FileKind::Regular && self.stat.nlink > 1 {
             true => self.stat.mtime,
@@ -128,7 +135,8 @@ impl TreeListing {
         self.entries.iter().filter(is_beside_packages).count() as u64
     }
 
-    /// Lists the tree at `path` beneath `top`. Sockets, fifos, devices and what is mounted there are left out.
+    /// Lists the tree at `path` beneath `top`. Sockets, fifos, devices and what is mounted there
+    /// are left out.
     pub fn of(top: &File, path: &RepoPath) -> io::Result<TreeListing> {
         let root = beneath::stat(&beneath::open(top, path.as_path(), Access::Look)?)?;
         let mut entries = Vec::new();
@@ -149,10 +157,15 @@ impl TreeListing {
         Ok(TreeListing { root, entries })
     }
 
-    /// NameSum the tree by all that tells it from another version of itself. What is in caches, and the times of directories, do not.
+    /// NameSum the tree by all that tells it from another version of itself. What is in caches, and
+    /// the times of directories, do not.
     pub fn id(&self) -> GenerationId {
         let mut hash = Sha1::new();
-        let mut entries: Vec<&ListedFile> = self.entries.iter().filter(|entry| !entry.is_cache()).collect();
+        let mut entries: Vec<&ListedFile> = self
+            .entries
+            .iter()
+            .filter(|entry| !entry.is_cache())
+            .collect();
         entries.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         for entry in entries {
             let stat = &entry.stat;
@@ -185,7 +198,8 @@ impl TreeListing {
         GenerationId::of(hash.finalize().into())
     }
 
-    /// Whether nothing in it was changed for as long as `needed`: then a change from now on shows in its times.
+    /// Whether nothing in it was changed for as long as `needed`: then a change from now on shows
+    /// in its times.
     pub fn is_quiet(&self, needed: Duration) -> bool {
         let entries = self.entries.iter().filter(|entry| !entry.is_cache());
         // The mtime of a file with several names may be any.
@@ -224,7 +238,11 @@ impl TreeListing {
             names: names.remove(path).unwrap_or_default(),
         };
         let mut landmarks = vec![mark(b"", &self.root)];
-        landmarks.extend(marks.into_iter().map(|entry| mark(&entry.path, &entry.stat)));
+        landmarks.extend(
+            marks
+                .into_iter()
+                .map(|entry| mark(&entry.path, &entry.stat)),
+        );
         landmarks
     }
 }
@@ -249,7 +267,8 @@ fn listed_in(top: &File, tree: &RepoPath, at: &[u8], device: u64) -> io::Result<
     Ok(found)
 }
 
-/// What is at `name` in the open directory, `path` from the tree's root. `None` for what is left out.
+/// What is at `name` in the open directory, `path` from the tree's root. `None` for what is left
+/// out.
 fn listed(dir: &File, name: &[u8], path: &[u8]) -> io::Result<Option<ListedFile>> {
     let stat = match beneath::stat_in(dir, name) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(None),
@@ -261,7 +280,9 @@ fn listed(dir: &File, name: &[u8], path: &[u8]) -> io::Result<Option<ListedFile>
             let link = beneath::open(dir, Path::new(OsStr::from_bytes(name)), Access::Look)?;
             Some(beneath::read_link(&link)?.into())
         }
-        FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => return Ok(None),
+        FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
+            return Ok(None);
+        }
     };
     Ok(Some(ListedFile {
         path: path.into(),

@@ -32,7 +32,8 @@ struct Weight {
     undoes: Option<Undoes>,
 }
 
-/// The operations of the attic, by number: read once each, as an operation never changes and a number is given once.
+/// The operations of the attic, by number: read once each, as an operation never changes and a
+/// number is given once.
 #[derive(Debug, Default)]
 pub(crate) struct Weights {
     by_id: BTreeMap<u64, Weight>,
@@ -83,7 +84,11 @@ impl Weights {
         }
         self.by_id.retain(|id, _| is_kept(*id));
         self.undone.clear();
-        for Undoes { operation, changes } in self.by_id.values().filter_map(|weight| weight.undoes.as_ref()) {
+        for Undoes { operation, changes } in self
+            .by_id
+            .values()
+            .filter_map(|weight| weight.undoes.as_ref())
+        {
             self.undone.entry(*operation).or_default().extend(changes);
         }
     }
@@ -112,7 +117,8 @@ pub(super) fn own_bytes(node: &Node) -> u64 {
 }
 
 impl Workspace {
-    /// Whether the layers or the base have the node, so that more is known of it than a step in the making says.
+    /// Whether the layers or the base have the node, so that more is known of it than a step in the
+    /// making says.
     pub(super) fn find_again(&self, state: &State, found: &Found) -> bool {
         !matches!(found.place, Place::Layer) || state.stack.node(found.ino).is_some()
     }
@@ -124,7 +130,9 @@ impl Workspace {
 
     pub(crate) fn reachable_in(&self, state: &State) -> Result<Reachable, FsError> {
         let parts = self.parts(state)?;
-        Ok(Reachable::new(parts.into_iter().map(|(operation, _)| operation)))
+        Ok(Reachable::new(
+            parts.into_iter().map(|(operation, _)| operation),
+        ))
     }
 
     /// The newest operations that were ever done, the newest first, and how they stand.
@@ -202,7 +210,8 @@ impl Workspace {
             .ok_or(FsError::Stale)
     }
 
-    /// Bytes of contents that the layers hold of this node and all beneath, if flags let all of it be removed.
+    /// Bytes of contents that the layers hold of this node and all beneath, if flags let all of it
+    /// be removed.
     pub(super) fn weigh(&self, state: &State, found: &Found) -> Result<u64, FsError> {
         let mut bytes = 0_u64;
         let mut rest = vec![found.clone()];
@@ -230,7 +239,11 @@ impl Workspace {
     }
 
     /// Lets go of the oldest operations that are too many or keep too much.
-    pub(crate) fn bound_attic(&self, state: &mut State, weights: &mut Weights) -> Result<(), FsError> {
+    pub(crate) fn bound_attic(
+        &self,
+        state: &mut State,
+        weights: &mut Weights,
+    ) -> Result<(), FsError> {
         let mut parts = BTreeMap::new();
         for (name, _, ino) in self.entries(state, &Found::in_layer(Ino::ATTIC))? {
             let id = std::str::from_utf8(name.as_bytes()).ok();

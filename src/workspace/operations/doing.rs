@@ -1,7 +1,8 @@
-//! An operation in the making: changes by path, each noted so that it can be taken back, in one step with its part of the
-//! attic.
+//! An operation in the making: changes by path, each noted so that it can be taken back, in one
+//! step with its part of the attic.
 //!
-//! Paths go through no symlink here; what they lead to is looked up with the changes so far taken into account.
+//! Paths go through no symlink here; what they lead to is looked up with the changes so far taken
+//! into account.
 
 use std::collections::BTreeSet;
 
@@ -82,7 +83,11 @@ impl<'a> Doing<'a> {
         }
         let node = attic_node(&edit);
         let part = Found::in_layer(edit.new_node(node)?);
-        edit.put_name(&attic, &EntryName::new(id.to_string().as_bytes())?, part.ino)?;
+        edit.put_name(
+            &attic,
+            &EntryName::new(id.to_string().as_bytes())?,
+            part.ino,
+        )?;
         edit.touch_dir(&attic, 1)?;
         let operation = Operation {
             id,
@@ -174,11 +179,15 @@ impl<'a> Doing<'a> {
         }
     }
 
-    /// The first name on the way to `path` that leads nowhere, or the last one, and the names behind it.
+    /// The first name on the way to `path` that leads nowhere, or the last one, and the names
+    /// behind it.
     fn deepest(&self, path: &RepoPath) -> Result<(Named, Vec<EntryName>), OperationError> {
         let at = || OperationError::at(path);
         let names: Vec<EntryName> = path.components().collect();
-        let mut dir = self.workspace.find(self.edit.state, Ino::ROOT).map_err(at())?;
+        let mut dir = self
+            .workspace
+            .find(self.edit.state, Ino::ROOT)
+            .map_err(at())?;
         let mut reached = RepoPath::root();
         for (index, name) in names.iter().enumerate() {
             reached.push(name);
@@ -247,8 +256,8 @@ impl<'a> Doing<'a> {
         self.edit.is_unused(ino)
     }
 
-    /// Brings the base's node to a free name, under its own number, which is unused, and with the time of this step. A
-    /// directory has nothing in it then.
+    /// Brings the base's node to a free name, under its own number, which is unused, and with the
+    /// time of this step. A directory has nothing in it then.
     pub fn take_base(
         &mut self,
         path: &RepoPath,
@@ -297,7 +306,9 @@ impl<'a> Doing<'a> {
         found: &Found,
         perm: impl FnOnce(u16) -> u16,
     ) -> Result<(), OperationError> {
-        let before = self.try_set_perm(found, perm).map_err(OperationError::at(path))?;
+        let before = self
+            .try_set_perm(found, perm)
+            .map_err(OperationError::at(path))?;
         self.changed.push(Invalidation::Attributes(found.ino));
         self.note(Change::Mode {
             path: path.clone(),
@@ -307,7 +318,11 @@ impl<'a> Doing<'a> {
         Ok(())
     }
 
-    fn try_set_perm(&mut self, found: &Found, perm: impl FnOnce(u16) -> u16) -> Result<u16, FsError> {
+    fn try_set_perm(
+        &mut self,
+        found: &Found,
+        perm: impl FnOnce(u16) -> u16,
+    ) -> Result<u16, FsError> {
         check_may_change(self.edit.state, found.ino)?;
         let now = self.edit.now;
         let node = self.edit.node_mut(found)?;
@@ -335,7 +350,12 @@ impl<'a> Doing<'a> {
     }
 
     /// Moves what is at `path` to the attic, with all beneath it.
-    pub fn remove(&mut self, path: &RepoPath, named: &Named, found: &Found) -> Result<(), OperationError> {
+    pub fn remove(
+        &mut self,
+        path: &RepoPath,
+        named: &Named,
+        found: &Found,
+    ) -> Result<(), OperationError> {
         let removed = self.try_remove(named, found);
         removed.map_err(OperationError::at(path))?;
         self.changed.push(Invalidation::Node(found.ino));
@@ -379,7 +399,12 @@ impl<'a> Doing<'a> {
         Ok(())
     }
 
-    fn try_put_back(&mut self, named: &Named, part: &Found, slot: &EntryName) -> Result<Found, FsError> {
+    fn try_put_back(
+        &mut self,
+        named: &Named,
+        part: &Found,
+        slot: &EntryName,
+    ) -> Result<Found, FsError> {
         let found = self.edit.child(part, slot)?.ok_or(FsError::Stale)?;
         let is_dir = self.edit.kind(&found)? == FileKind::Directory;
         check_may_add(self.edit.state, &named.dir)?;
@@ -399,9 +424,10 @@ impl<'a> Doing<'a> {
         self.came_back.push((path.clone(), found));
     }
 
-    /// Gives what came back the modification time of this step, as git does with what it brings back: what was made meanwhile was
-    /// made of other bytes. All files keep their order in time, a nanosecond apart. What git ignores stays as old as it was: an output
-    /// must not seem newer than a source that was changed meanwhile.
+    /// Gives what came back the modification time of this step, as git does with what it brings
+    /// back: what was made meanwhile was made of other bytes. All files keep their order in time, a
+    /// nanosecond apart. What git ignores stays as old as it was: an output must not seem newer
+    /// than a source that was changed meanwhile.
     pub fn renew(&mut self) -> Result<(), FsError> {
         let mut files = Vec::new();
         let mut rest = std::mem::take(&mut self.came_back);
@@ -419,7 +445,10 @@ impl<'a> Doing<'a> {
                     }
                 }
                 FileKind::Regular | FileKind::Symlink => files.push((node.mtime, path, found)),
-                FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {}
+                FileKind::Fifo
+                | FileKind::Socket
+                | FileKind::CharDevice
+                | FileKind::BlockDevice => {}
             }
         }
         if files.is_empty() {
@@ -439,7 +468,8 @@ impl<'a> Doing<'a> {
         Ok(())
     }
 
-    /// The bytes of the regular file at `path` as it is after this step, if there is one of a size that git reads rules from.
+    /// The bytes of the regular file at `path` as it is after this step, if there is one of a size
+    /// that git reads rules from.
     fn read_regular(&self, path: &RepoPath) -> Result<Option<Vec<u8>>, FsError> {
         let found = match self.find(path) {
             Ok(named) => named.and_then(|named| named.found),
@@ -493,7 +523,8 @@ impl<'a> Doing<'a> {
         found: &Found,
         change: impl FnOnce(&mut Node) -> Result<(), FsError>,
     ) -> Result<(), OperationError> {
-        self.try_write(found, change).map_err(OperationError::at(path))?;
+        self.try_write(found, change)
+            .map_err(OperationError::at(path))?;
         self.note(Change::Written {
             path: path.clone(),
             ino: found.ino,
@@ -520,7 +551,8 @@ impl<'a> Doing<'a> {
         Ok(())
     }
 
-    /// Gives a file what the node in an earlier operation's part of the attic has, and that node what the file had.
+    /// Gives a file what the node in an earlier operation's part of the attic has, and that node
+    /// what the file had.
     pub fn exchange(
         &mut self,
         path: &RepoPath,
@@ -537,7 +569,12 @@ impl<'a> Doing<'a> {
         Ok(())
     }
 
-    fn try_exchange(&mut self, found: &Found, part: &Found, slot_before: &EntryName) -> Result<(), FsError> {
+    fn try_exchange(
+        &mut self,
+        found: &Found,
+        part: &Found,
+        slot_before: &EntryName,
+    ) -> Result<(), FsError> {
         check_may_replace(self.edit.state, found.ino)?;
         let kept = self.edit.child(part, slot_before)?.ok_or(FsError::Stale)?;
         let (now, then) = (self.edit.node(found)?, self.edit.node(&kept)?);
@@ -559,13 +596,17 @@ impl<'a> Doing<'a> {
     }
 
     fn name_changed(&mut self, named: &Named) {
-        if self.names_changed.insert((named.dir.ino, named.name.clone())) {
+        if self
+            .names_changed
+            .insert((named.dir.ino, named.name.clone()))
+        {
             self.changed.push(Invalidation::Entry {
                 parent: named.dir.ino,
                 name: named.name.clone(),
             });
         }
-        // Told of a name that it does not know, the kernel leaves what it knows of the directory as it is.
+        // Told of a name that it does not know, the kernel leaves what it knows of the directory as
+        // it is.
         if self.dirs.insert(named.dir.ino) {
             self.changed.push(Invalidation::Node(named.dir.ino));
         }

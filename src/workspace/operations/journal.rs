@@ -1,7 +1,8 @@
-//! The journal: every operation of a fork, one JSON value a line, in the order in which they were done.
+//! The journal: every operation of a fork, one JSON value a line, in the order in which they were
+//! done.
 //!
-//! It is for reading. A line is written after the record of its operation; what a process that died did not write is
-//! added from the attic when the fork is opened again.
+//! It is for reading. A line is written after the record of its operation; what a process that died
+//! did not write is added from the attic when the fork is opened again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
@@ -26,7 +27,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Reads how far the file goes, and cuts off half a line at its end. One that is missing is empty.
+    /// Reads how far the file goes, and cuts off half a line at its end. One that is missing is
+    /// empty.
     pub fn open(path: PathBuf) -> io::Result<Journal> {
         let mut written = 0;
         let mut len = 0;

@@ -1,9 +1,10 @@
 //! Operations: what tine's commands do to a fork by path, and taking it back.
 //!
-//! An operation is one record of the layer. The record also says, in a directory of the *attic* which is called like the
-//! operation's number, what was done ([`Operation`]) and what that took away: a node that was removed has its name there
-//! now, whatever is beneath it; a content that was replaced belongs to a node there. So taking an operation back is as
-//! exact and as cheap as doing it, and is an operation itself.
+//! An operation is one record of the layer. The record also says, in a directory of the *attic*
+//! which is called like the operation's number, what was done ([`Operation`]) and what that took
+//! away: a node that was removed has its name there now, whatever is beneath it; a content that was
+//! replaced belongs to a node there. So taking an operation back is as exact and as cheap as doing
+//! it, and is an operation itself.
 //!
 //! ```text
 //! attic (number 2, nothing leads to it)
@@ -12,9 +13,10 @@
 //! └── 18  {"id":18,"kind":"undo","undoes":{"operation":17,"changes":[0]},…}
 //! ```
 //!
-//! The attic is part of the view like all else of the layers: what is done in a fork that went back to a snapshot is
-//! taken back there, and what came after the snapshot is out of reach until the fork returns. The journal
-//! ([`journal`]) is for reading: it has everything that was ever done, and follows the attic.
+//! The attic is part of the view like all else of the layers: what is done in a fork that went back
+//! to a snapshot is taken back there, and what came after the snapshot is out of reach until the
+//! fork returns. The journal ([`journal`]) is for reading: it has everything that was ever done,
+//! and follows the attic.
 
 pub(super) mod attic;
 pub(super) mod doing;
@@ -281,7 +283,12 @@ impl Reachable {
         let undone = operations
             .values()
             .filter_map(|operation| operation.undoes.as_ref())
-            .flat_map(|undoes| undoes.changes.iter().map(|change| (undoes.operation, *change)))
+            .flat_map(|undoes| {
+                undoes
+                    .changes
+                    .iter()
+                    .map(|change| (undoes.operation, *change))
+            })
             .collect();
         Reachable { operations, undone }
     }
@@ -318,8 +325,8 @@ impl Reachable {
         first
     }
 
-    /// The changes that are not taken back, if one of them is within `path`. Of several things that were removed, or came
-    /// back, those that are; other changes of an operation belong together.
+    /// The changes that are not taken back, if one of them is within `path`. Of several things that
+    /// were removed, or came back, those that are; other changes of an operation belong together.
     fn left_of(&self, operation: &Operation, path: Option<&RepoPath>) -> Vec<u32> {
         let is_within = |change: &Change| path.is_none_or(|path| change.is_within(path));
         // Where what was taken back was gone already, only what went with it says that it was.
@@ -350,15 +357,22 @@ impl Reachable {
         indexes.filter_map(move |index| of?.changes.get(*index as usize))
     }
 
-    /// The newest operation that there is to take back, and its changes within `path` that are left.
-    pub fn next(&self, direction: Direction, path: Option<&RepoPath>) -> Option<(&Operation, Vec<u32>)> {
+    /// The newest operation that there is to take back, and its changes within `path` that are
+    /// left.
+    pub fn next(
+        &self,
+        direction: Direction,
+        path: Option<&RepoPath>,
+    ) -> Option<(&Operation, Vec<u32>)> {
         for operation in self.operations.values().rev() {
             let left = self.left_of(operation, path);
             match (direction, operation.kind) {
                 (Direction::Undo, kind) if !kind.takes_back() && !left.is_empty() => {
                     return Some((operation, left));
                 }
-                (Direction::Redo, OperationKind::Undo) if !left.is_empty() => return Some((operation, left)),
+                (Direction::Redo, OperationKind::Undo) if !left.is_empty() => {
+                    return Some((operation, left));
+                }
                 // Who did something else since goes on from there.
                 (
                     Direction::Redo,
@@ -371,8 +385,12 @@ impl Reachable {
                     | OperationKind::Update
                     | OperationKind::CherryPick
                     | OperationKind::Apply,
-                ) if path
-                    .is_none_or(|path| operation.changes.iter().any(|change| change.is_within(path))) =>
+                ) if path.is_none_or(|path| {
+                    operation
+                        .changes
+                        .iter()
+                        .any(|change| change.is_within(path))
+                }) =>
                 {
                     return None;
                 }

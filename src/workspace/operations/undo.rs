@@ -1,8 +1,9 @@
 //! Taking operations back, and doing them again.
 //!
-//! Each change has an opposite, and the opposites of an operation's changes, the last one first, are an operation that
-//! can be taken back the same way. What programs did to those paths since is not lost by it: what stands in the way goes
-//! to the attic like anything that an operation removes.
+//! Each change has an opposite, and the opposites of an operation's changes, the last one first,
+//! are an operation that can be taken back the same way. What programs did to those paths since is
+//! not lost by it: what stands in the way goes to the attic like anything that an operation
+//! removes.
 
 use std::collections::BTreeSet;
 
@@ -58,18 +59,22 @@ pub enum NoteKind {
 
 impl Workspace {
     /// What is taken back next. A change that only exchanging the whole fork takes back is
-    /// [`OperationError::IsSwitch`] to [`Workspace::take_back`], one that moved HEAD [`OperationError::IsAdvance`].
+    /// [`OperationError::IsSwitch`] to [`Workspace::take_back`], one that moved HEAD
+    /// [`OperationError::IsAdvance`].
     pub fn next_to_take_back(
         &self,
         direction: Direction,
         path: Option<&RepoPath>,
     ) -> Result<Operation, OperationError> {
-        let reachable = self.reachable().map_err(OperationError::at(&RepoPath::root()))?;
+        let reachable = self
+            .reachable()
+            .map_err(OperationError::at(&RepoPath::root()))?;
         next(&reachable, direction, path).map(|(operation, _)| operation.clone())
     }
 
-    /// Takes the newest operation back that is not taken back, or its changes at and beneath `path`; with
-    /// [`Direction::Redo`] does again what was taken back last. Announced to the mount.
+    /// Takes the newest operation back that is not taken back, or its changes at and beneath
+    /// `path`; with [`Direction::Redo`] does again what was taken back last. Announced to the
+    /// mount.
     pub fn take_back(
         &self,
         by: By<'_>,
@@ -111,7 +116,10 @@ impl Workspace {
             doing,
             by,
             part,
-            times: reachable.operations().map(|operation| operation.time).collect(),
+            times: reachable
+                .operations()
+                .map(|operation| operation.time)
+                .collect(),
             notes: Vec::new(),
         };
         for index in changes.iter().rev() {
@@ -119,7 +127,9 @@ impl Workspace {
                 back.take(*index as usize, change)?;
             }
         }
-        let Back { mut doing, notes, .. } = back;
+        let Back {
+            mut doing, notes, ..
+        } = back;
         doing.renew().map_err(at())?;
         doing.undoes(Some(Undoes {
             operation: of.id,
@@ -128,8 +138,13 @@ impl Workspace {
         let done = doing.commit().map_err(at())?;
         let of = reachable.beginning_of(of).clone();
         let operation = done.operation.clone();
-        self.complete(journal, state, contents, done).map_err(at())?;
-        Ok(TakenBack { operation, of, notes })
+        self.complete(journal, state, contents, done)
+            .map_err(at())?;
+        Ok(TakenBack {
+            operation,
+            of,
+            notes,
+        })
     }
 }
 
@@ -178,13 +193,15 @@ impl Back<'_> {
         });
     }
 
-    /// Whether the node is as the operation left it, as far as that can be told without looking at all beneath it.
+    /// Whether the node is as the operation left it, as far as that can be told without looking at
+    /// all beneath it.
     fn is_untouched(&self, found: &Found, ino: Ino) -> Result<bool, OperationError> {
         let node = self
             .doing
             .node(found)
             .map_err(OperationError::at(&RepoPath::root()))?;
-        Ok(found.ino == ino && (node.kind == FileKind::Directory || self.times.contains(&node.ctime)))
+        Ok(found.ino == ino
+            && (node.kind == FileKind::Directory || self.times.contains(&node.ctime)))
     }
 
     fn unmake(&mut self, path: &RepoPath, ino: Ino, is_new: bool) -> Result<(), OperationError> {
@@ -208,7 +225,8 @@ impl Back<'_> {
         self.doing.remove(path, &named, &found)
     }
 
-    /// The name at `path`, free: what is there goes to the attic, and what is missing on the way is made.
+    /// The name at `path`, free: what is there goes to the attic, and what is missing on the way is
+    /// made.
     fn cleared(&mut self, path: &RepoPath) -> Result<Named, OperationError> {
         let (named, made) = self.doing.with_parents(self.by.caller, path)?;
         if made > 0 {
@@ -229,12 +247,20 @@ impl Back<'_> {
         self.doing.put_back(path, &named, (&part, &slot))
     }
 
-    fn move_back(&mut self, from: &RepoPath, to: &RepoPath, ino: Ino) -> Result<(), OperationError> {
+    fn move_back(
+        &mut self,
+        from: &RepoPath,
+        to: &RepoPath,
+        ino: Ino,
+    ) -> Result<(), OperationError> {
         let there = self.doing.find(to)?;
         let Some(source) = there else {
             return Err(OperationError::Gone(to.clone()));
         };
-        let found = source.found.clone().ok_or(OperationError::Gone(to.clone()))?;
+        let found = source
+            .found
+            .clone()
+            .ok_or(OperationError::Gone(to.clone()))?;
         if !self.is_untouched(&found, ino)? {
             self.note(to, NoteKind::Changed);
         }
@@ -256,7 +282,12 @@ impl Back<'_> {
         self.doing.set_perm(path, &found, |_| perm)
     }
 
-    fn write_back(&mut self, index: usize, path: &RepoPath, ino: Ino) -> Result<(), OperationError> {
+    fn write_back(
+        &mut self,
+        index: usize,
+        path: &RepoPath,
+        ino: Ino,
+    ) -> Result<(), OperationError> {
         let at = || OperationError::at(path);
         let there = self.doing.find(path)?.and_then(|named| named.found);
         if let Some(found) = there

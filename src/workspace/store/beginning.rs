@@ -24,7 +24,8 @@ use tine_path::{DOT_GIT, RepoPath};
 /// The times in a cached index, which every fork replaces. git takes 0 for "unknown".
 const CACHED_TIME: Timestamp = Timestamp::from_secs(1);
 
-/// The base of a fork that is being made, or mended: its tree, the attributes of its nodes, and its index.
+/// The base of a fork that is being made, or mended: its tree, the attributes of its nodes, and its
+/// index.
 #[derive(Clone)]
 pub(super) struct PreparedBase {
     pub base: Arc<Base>,
@@ -115,7 +116,11 @@ pub(super) enum IndexSource {
 
 impl Beginning {
     /// On a base, with nothing changed.
-    pub fn at(prepared: PreparedBase, commit_id: Option<ObjectId>, carry: Option<CarryRecord>) -> Beginning {
+    pub fn at(
+        prepared: PreparedBase,
+        commit_id: Option<ObjectId>,
+        carry: Option<CarryRecord>,
+    ) -> Beginning {
         Beginning {
             base: prepared.base.clone(),
             attrs: prepared.attrs,
@@ -129,8 +134,8 @@ impl Beginning {
         }
     }
 
-    /// Gives a worktree that was just registered its index, and brings all of it to the disk: no record may name a worktree
-    /// that a power loss took.
+    /// Gives a worktree that was just registered its index, and brings all of it to the disk: no
+    /// record may name a worktree that a power loss took.
     pub fn fill_worktree(&self, worktree: &LinkedWorktree) -> Result<(), StoreError> {
         match &self.index {
             IndexSource::Base(base) => base.write_index(&worktree.index_path())?,
@@ -142,7 +147,9 @@ impl Beginning {
             }
             IndexSource::Head { base, commit_id } => {
                 let mut git = program::command(worktree.git_dir());
-                git.arg("--git-dir").arg(worktree.git_dir()).arg("read-tree");
+                git.arg("--git-dir")
+                    .arg(worktree.git_dir())
+                    .arg("read-tree");
                 match commit_id {
                     // What is the same keeps what is known of the file.
                     Some(commit_id) => {
@@ -157,9 +164,14 @@ impl Beginning {
         files::sync_files_in(worktree.git_dir())
     }
 
-    /// Makes the layer in which the fork is written: nothing but the `.git` file that makes its root a checkout of
-    /// `worktree`.
-    pub fn create_layer(&self, dir: &Path, id: u64, worktree: &LinkedWorktree) -> Result<(), StoreError> {
+    /// Makes the layer in which the fork is written: nothing but the `.git` file that makes its
+    /// root a checkout of `worktree`.
+    pub fn create_layer(
+        &self,
+        dir: &Path,
+        id: u64,
+        worktree: &LinkedWorktree,
+    ) -> Result<(), StoreError> {
         let root = self.root_node()?;
         // Over another fork's file of that name it is the same node with other bytes.
         let known = self.frozen.iter().find_map(|layer| {
@@ -213,8 +225,9 @@ impl Beginning {
 }
 
 impl Store {
-    /// What the fork `parent` has at this moment, or had when a snapshot was taken: nothing of it is copied, and it may be
-    /// written to meanwhile. `head` is the commit that the new fork's HEAD is on. The caller holds `admin`.
+    /// What the fork `parent` has at this moment, or had when a snapshot was taken: nothing of it
+    /// is copied, and it may be written to meanwhile. `head` is the commit that the new fork's HEAD
+    /// is on. The caller holds `admin`.
     pub(super) fn beginning_in(
         &self,
         parent: &ParentOptions,
@@ -238,7 +251,12 @@ impl Store {
             _ => IndexSource::File(parent.fork.worktree.index_path()),
         };
         Ok(Beginning {
-            carry: self.inherit_carried(carry, &standing.base, record.carry, standing.attrs.time)?,
+            carry: self.inherit_carried(
+                carry,
+                &standing.base,
+                record.carry,
+                standing.attrs.time,
+            )?,
             base: standing.base,
             attrs: standing.attrs,
             times: standing.times,
@@ -248,7 +266,10 @@ impl Store {
             index,
             parent: Some(Parent {
                 fork: parent.name.clone(),
-                snapshot: parent.snapshot.as_ref().map(|snapshot| snapshot.name.clone()),
+                snapshot: parent
+                    .snapshot
+                    .as_ref()
+                    .map(|snapshot| snapshot.name.clone()),
             }),
         })
     }
@@ -279,9 +300,10 @@ impl Store {
         self.shared_base(&mut self.open.lock(), tree_id, None)
     }
 
-    /// Opens the base of `commit_id` (the empty tree where there is none) with `settings` (or those of now) and makes sure
-    /// that its index is cached. Its nodes have the times of `attrs`; where something is carried from the main checkout
-    /// `carried_from`, with those of its files that are the same.
+    /// Opens the base of `commit_id` (the empty tree where there is none) with `settings` (or those
+    /// of now) and makes sure that its index is cached. Its nodes have the times of `attrs`; where
+    /// something is carried from the main checkout `carried_from`, with those of its files that are
+    /// the same.
     pub(super) fn prepare_base(
         &self,
         commit_id: Option<ObjectId>,
@@ -313,7 +335,8 @@ impl Store {
                     gid,
                     time: CACHED_TIME,
                 };
-                write_base_index(&base, &stat, &beginning(&base, &attrs), temporary).map_err(StoreError::from)
+                write_base_index(&base, &stat, &beginning(&base, &attrs), temporary)
+                    .map_err(StoreError::from)
             })?,
         }
         Ok(PreparedBase {
@@ -325,8 +348,8 @@ impl Store {
     }
 }
 
-/// Copies an index with its time, by which git tells which of its entries are racy: shared blocks where the disk can. A hard link would
-/// not do, as some programs write an index in place.
+/// Copies an index with its time, by which git tells which of its entries are racy: shared blocks
+/// where the disk can. A hard link would not do, as some programs write an index in place.
 pub(super) fn copy_index(from: &Path, to: &Path) -> Result<(), StoreError> {
     let copied = tine_sys::file::open(from).and_then(|mut source| {
         let modified = source.metadata()?.modified()?;

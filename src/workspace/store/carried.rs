@@ -8,7 +8,9 @@ use std::path::Path;
 
 use super::{Store, files};
 use crate::carry::tree::{DEPENDENCY_NAMES, VENV_MARK, count_package_names};
-use crate::carry::{Carry, CarryRecord, CarryWish, DependencyTree, is_secret, moment_by, named_secrets};
+use crate::carry::{
+    Carry, CarryRecord, CarryWish, DependencyTree, is_secret, moment_by, named_secrets,
+};
 use crate::fork::{ForkName, ForkRecord};
 use crate::{StoreError, Workspace};
 use tine_attr::{FileKind, Timestamp};
@@ -80,7 +82,8 @@ impl Lines {
 }
 
 impl Store {
-    /// What a fork on `base` carries by this wish. Where nobody asks for anything that costs next to nothing.
+    /// What a fork on `base` carries by this wish. Where nobody asks for anything that costs next
+    /// to nothing.
     pub(super) fn choose_carried(
         &self,
         wish: &CarryWish,
@@ -123,7 +126,8 @@ impl Store {
         let mut lines = Lines::default();
         let values = self.repository.config_values(CONFIG_KEY)?;
         if !values.is_empty() {
-            let says_nothing = |value: &Vec<u8>| matches!(value.as_slice(), b"" | b"none" | b"false");
+            let says_nothing =
+                |value: &Vec<u8>| matches!(value.as_slice(), b"" | b"none" | b"false");
             lines.add_given(values.into_iter().filter(|value| !says_nothing(value)));
             return Ok(lines);
         }
@@ -132,14 +136,15 @@ impl Store {
             Ok(text) => lines
                 .patterns
                 .extend(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec)),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {
+            }
             Err(error) => return Err(StoreError::io("read", &path)(error)),
         }
         Ok(lines)
     }
 
-    /// The record of what was chosen: what the fork's own tree has at the name, cannot hold or does not ignore is left
-    /// out, and so are secrets that nobody named.
+    /// The record of what was chosen: what the fork's own tree has at the name, cannot hold or does
+    /// not ignore is left out, and so are secrets that nobody named.
     fn settle(
         &self,
         checkout: &Path,
@@ -147,7 +152,8 @@ impl Store {
         choice: &Choice,
         chosen: BTreeSet<IgnoredPath>,
     ) -> Result<Option<CarryRecord>, StoreError> {
-        let mut rules = IgnoreRules::new(&self.repository, |dir: &RepoPath| ignore_file(base, dir))?;
+        let mut rules =
+            IgnoreRules::new(&self.repository, |dir: &RepoPath| ignore_file(base, dir))?;
         let named = PatternSet::parse(&choice.named.join(&b'\n'))?;
         let mut taken: BTreeSet<RepoPath> = BTreeSet::new();
         let (mut roots, mut only, mut held_back) = (BTreeSet::new(), Vec::new(), Vec::new());
@@ -159,7 +165,9 @@ impl Store {
             if is_beneath_another() {
                 continue;
             }
-            if !(rules.is_ignored(&path, is_dir)? || is_dir && self.ignores_itself(checkout, base, &path)?) {
+            if !(rules.is_ignored(&path, is_dir)?
+                || is_dir && self.ignores_itself(checkout, base, &path)?)
+            {
                 continue;
             }
             let Some(root) = root_for(base, &path)? else {
@@ -196,13 +204,15 @@ impl Store {
         }))
     }
 
-    /// Those of the carried paths that are dependency trees: of such a name, in a directory of such a name, or a virtual environment.
+    /// Those of the carried paths that are dependency trees: of such a name, in a directory of such
+    /// a name, or a virtual environment.
     fn dependency_trees<'p>(
         &self,
         checkout: &Path,
         carried: impl Iterator<Item = &'p PathText>,
     ) -> Result<Vec<DependencyTree>, StoreError> {
-        let mut names: BTreeSet<Vec<u8>> = DEPENDENCY_NAMES.map(|name| name.as_bytes().to_vec()).into();
+        let mut names: BTreeSet<Vec<u8>> =
+            DEPENDENCY_NAMES.map(|name| name.as_bytes().to_vec()).into();
         let configured = self.repository.config_values(TREES_KEY)?;
         if !configured.is_empty() {
             let words = configured
@@ -222,7 +232,10 @@ impl Store {
             let Ok(path) = RepoPath::parse(&bytes) else {
                 continue;
             };
-            let is_named = || path.components().any(|name| names.contains(name.as_bytes()));
+            let is_named = || {
+                path.components()
+                    .any(|name| names.contains(name.as_bytes()))
+            };
             let is_tree = bytes.ends_with(b"/")
                 && (is_named() || checkout.join(path.as_path()).join(VENV_MARK).is_file());
             if is_tree && !trees.iter().any(|(above, _)| path.starts_with(above)) {
@@ -238,7 +251,8 @@ impl Store {
             .collect())
     }
 
-    /// Marks the dependency trees of which the fork's record tells nothing: it is of an earlier version, or of before they were there.
+    /// Marks the dependency trees of which the fork's record tells nothing: it is of an earlier
+    /// version, or of before they were there.
     pub fn find_dependency_trees(&self, name: &ForkName) -> Result<ForkRecord, StoreError> {
         let record = self.record(name)?;
         let Some(carry) = &record.carry else {
@@ -256,9 +270,15 @@ impl Store {
         })
     }
 
-    /// Whether the directory at `path` of the main checkout has a `.gitignore` that makes git ignore all that is in it, itself
-    /// included, also in a fork on `base`, which sees that file with the directory.
-    fn ignores_itself(&self, checkout: &Path, base: &Base, path: &RepoPath) -> Result<bool, StoreError> {
+    /// Whether the directory at `path` of the main checkout has a `.gitignore` that makes git
+    /// ignore all that is in it, itself included, also in a fork on `base`, which sees that file
+    /// with the directory.
+    fn ignores_itself(
+        &self,
+        checkout: &Path,
+        base: &Base,
+        path: &RepoPath,
+    ) -> Result<bool, StoreError> {
         let dir = checkout.join(path.as_path());
         let Ok(text) = tine_sys::file::read(&dir.join(GITIGNORE)) else {
             return Ok(false);
@@ -284,15 +304,17 @@ impl Store {
         Ok(true)
     }
 
-    /// The moment that a new fork shows carried directories of. It must come before the main checkout's tracked files are
-    /// compared with the fork's: what is built from them in between is then not seen.
+    /// The moment that a new fork shows carried directories of. It must come before the main
+    /// checkout's tracked files are compared with the fork's: what is built from them in between is
+    /// then not seen.
     fn carried_since(&self) -> Result<Timestamp, StoreError> {
         let scratch = files::temporary_beside(&self.places.root().join("moment"));
         moment_by(&scratch).map_err(StoreError::io("tell the time by", &scratch))
     }
 
-    /// What a new fork carries that begins as another: the same, and what is asked for besides, as of the same moment, or of `made`, when
-    /// the base files of the other are from: those of the new one are as old. What the main checkout built later was built of others.
+    /// What a new fork carries that begins as another: the same, and what is asked for besides, as
+    /// of the same moment, or of `made`, when the base files of the other are from: those of the
+    /// new one are as old. What the main checkout built later was built of others.
     pub(super) fn inherit_carried(
         &self,
         wish: &CarryWish,
@@ -305,7 +327,9 @@ impl Store {
             CarryWish::AsConfigured => return Ok(inherited),
             CarryWish::Nothing => return Ok(None),
             CarryWish::Only(_) => self.choose_carried(wish, base)?,
-            CarryWish::Also(patterns) => self.choose_carried(&CarryWish::Only(patterns.clone()), base)?,
+            CarryWish::Also(patterns) => {
+                self.choose_carried(&CarryWish::Only(patterns.clone()), base)?
+            }
         };
         let chosen = chosen.map(|chosen| CarryRecord {
             since: since.or(Some(made)),
@@ -328,7 +352,10 @@ impl Store {
 
     /// Nothing where the main checkout is not there any more.
     fn open_carried(&self, record: &ForkRecord) -> Option<Carry> {
-        let carry = record.carry.as_ref().filter(|carry| !carry.roots.is_empty())?;
+        let carry = record
+            .carry
+            .as_ref()
+            .filter(|carry| !carry.roots.is_empty())?;
         if !self.is_carry_there(carry) {
             log::warn!(
                 "{} carries nothing: {} is the main checkout no more",
@@ -363,7 +390,8 @@ fn choose_within(
     choice: &Choice,
     chosen: &mut BTreeSet<IgnoredPath>,
 ) -> Result<(), StoreError> {
-    let failed = |path: &RepoPath| StoreError::io("list", checkout.join(OsStr::from_bytes(path.as_bytes())));
+    let failed =
+        |path: &RepoPath| StoreError::io("list", checkout.join(OsStr::from_bytes(path.as_bytes())));
     let top = beneath::open_top(checkout).map_err(failed(&RepoPath::root()))?;
     let mut open = vec![dir.clone()];
     while let Some(dir) = open.pop() {
@@ -391,8 +419,8 @@ fn choose_within(
     Ok(())
 }
 
-/// What leads to `path` from the base: the first on the way that the base lacks. `None` where it has all of it, or
-/// something else in the way.
+/// What leads to `path` from the base: the first on the way that the base lacks. `None` where it
+/// has all of it, or something else in the way.
 fn root_for(base: &Base, path: &RepoPath) -> Result<Option<RepoPath>, GitError> {
     let mut at = RepoPath::root();
     for name in path.components() {

@@ -1,7 +1,8 @@
 //! Looking whether a store is whole.
 //!
-//! Looking changes nothing, not even what opening a store puts right. What is found while a fork is written to is looked at
-//! once more while nobody writes, so that no change under way is taken for damage. What can be put right is in [`repair`].
+//! Looking changes nothing, not even what opening a store puts right. What is found while a fork is
+//! written to is looked at once more while nobody writes, so that no change under way is taken for
+//! damage. What can be put right is in [`repair`].
 
 mod aside;
 mod contents;
@@ -54,7 +55,8 @@ pub type ReadsDocument<'a> = &'a dyn Fn(&Store, Shelf, u64) -> Result<(), StoreE
 #[derive(Clone, Copy)]
 pub struct Above<'a> {
     pub reads: ReadsDocument<'a>,
-    /// Called before the files of a fork go back to an earlier state; what cannot be noted then keeps them where they are.
+    /// Called before the files of a fork go back to an earlier state; what cannot be noted then
+    /// keeps them where they are.
     pub before_cut: &'a dyn Fn(&Store, &ForkRecord) -> Result<(), StoreError>,
 }
 
@@ -73,9 +75,14 @@ struct Look<'a> {
 }
 
 impl Store {
-    /// Looks whether everything is there that the store's records name, and nothing that none names; and puts right
-    /// what can be, if that is asked for. Nothing that may be somebody's work is removed: what is damaged is moved aside.
-    pub fn check(&self, above: Above<'_>, options: CheckOptions) -> Result<CheckReport, StoreError> {
+    /// Looks whether everything is there that the store's records name, and nothing that none
+    /// names; and puts right what can be, if that is asked for. Nothing that may be somebody's work
+    /// is removed: what is damaged is moved aside.
+    pub fn check(
+        &self,
+        above: Above<'_>,
+        options: CheckOptions,
+    ) -> Result<CheckReport, StoreError> {
         let reads = above.reads;
         let (mut checked, mut found) = self.look(reads, options.depth, false)?;
         if !found.is_empty() {
@@ -94,14 +101,20 @@ impl Store {
         }
         let mut findings: Vec<Finding> = found.into_iter().map(|found| found.finding).collect();
         findings.sort_by(|one, other| {
-            let key = |finding: &Finding| (finding.fork.clone(), finding.kind, finding.what.clone());
+            let key =
+                |finding: &Finding| (finding.fork.clone(), finding.kind, finding.what.clone());
             key(one).cmp(&key(other))
         });
         Ok(CheckReport { checked, findings })
     }
 
     /// Puts right what was found, and what shows only then.
-    fn repair_all(&self, above: Above<'_>, depth: Depth, found: &mut Vec<Found>) -> Result<(), StoreError> {
+    fn repair_all(
+        &self,
+        above: Above<'_>,
+        depth: Depth,
+        found: &mut Vec<Found>,
+    ) -> Result<(), StoreError> {
         self.repair(above, found)?;
         for _ in 0..MAX_ROUNDS {
             if !found.iter().any(|one| one.finding.repaired.is_some()) {
@@ -110,15 +123,17 @@ impl Store {
             let admin = self.admin.lock();
             let (_, mut more) = self.look(above.reads, depth, true)?;
             drop(admin);
-            more.retain(|one| match found.iter_mut().find(|known| known.is_as(one)) {
-                Some(known) => {
-                    if known.finding.repaired.take().is_some() {
-                        known.remedy = Remedy::None;
+            more.retain(
+                |one| match found.iter_mut().find(|known| known.is_as(one)) {
+                    Some(known) => {
+                        if known.finding.repaired.take().is_some() {
+                            known.remedy = Remedy::None;
+                        }
+                        false
                     }
-                    false
-                }
-                None => true,
-            });
+                    None => true,
+                },
+            );
             if more.is_empty() {
                 return Ok(());
             }
@@ -228,7 +243,10 @@ impl Look<'_> {
 
     /// What a fork needs beside its record: contents, objects, refs, a worktree.
     fn fork(&mut self, record: &ForkRecord) {
-        let snapshots = self.places().read_snapshots(&record.name).unwrap_or_default();
+        let snapshots = self
+            .places()
+            .read_snapshots(&record.name)
+            .unwrap_or_default();
         self.checked.snapshots += snapshots.snapshots.len() as u64;
         let mut stack = vec![record.open_layer];
         stack.extend(&record.frozen_layers);
@@ -421,7 +439,9 @@ impl Look<'_> {
                 Some(record.name.as_str()),
                 dir.display(),
                 "git's worktree of the fork is gone: what was staged, and where HEAD was if it was detached, is lost",
-                format!("{REPAIRS}registers it again, as the next command that opens the fork does"),
+                format!(
+                    "{REPAIRS}registers it again, as the next command that opens the fork does"
+                ),
             );
             self.found
                 .push(found.with(Remedy::RegisterWorktree(record.name.clone())));
@@ -450,7 +470,9 @@ impl Look<'_> {
             let labels: Vec<String> = kept
                 .into_iter()
                 .map(|(label, _)| label)
-                .filter(|label| is_for_layers(label) || label == STATE || label.starts_with("snapshot-"))
+                .filter(|label| {
+                    is_for_layers(label) || label == STATE || label.starts_with("snapshot-")
+                })
                 .collect();
             if labels.is_empty() {
                 continue;
@@ -465,7 +487,8 @@ impl Look<'_> {
                 ),
                 format!("{REPAIRS}removes them"),
             );
-            self.found.push(found.with(Remedy::Release { group, labels }));
+            self.found
+                .push(found.with(Remedy::Release { group, labels }));
         }
         Ok(())
     }
@@ -492,7 +515,8 @@ impl Look<'_> {
                 format!("{REPAIRS}removes it; {FSCK}"),
             );
             let labels = vec![label];
-            self.found.push(found.with(Remedy::Release { group, labels }));
+            self.found
+                .push(found.with(Remedy::Release { group, labels }));
         }
     }
 
@@ -524,7 +548,8 @@ impl Look<'_> {
     }
 }
 
-/// A record that is damaged can be moved aside. One that cannot be read may be whole, and is left to its user.
+/// A record that is damaged can be moved aside. One that cannot be read may be whole, and is left
+/// to its user.
 fn record_finding(
     fork: Option<&str>,
     path: &Path,
@@ -535,17 +560,36 @@ fn record_finding(
         StoreError::Damaged { reason, .. } => {
             let (hint, remedy) = remedy();
             let hint = format!("{REPAIRS}{hint}");
-            Found::new(FindingKind::RecordDamaged, fork, path.display(), reason, hint).with(remedy)
+            Found::new(
+                FindingKind::RecordDamaged,
+                fork,
+                path.display(),
+                reason,
+                hint,
+            )
+            .with(remedy)
         }
         StoreError::Io { source, .. } => {
             let hint = unreadable_hint(path, &source);
             let detail = format!("it cannot be read, and may be whole: {source}");
-            Found::new(FindingKind::RecordUnreadable, fork, path.display(), detail, hint)
+            Found::new(
+                FindingKind::RecordUnreadable,
+                fork,
+                path.display(),
+                detail,
+                hint,
+            )
         }
         other => {
             let hint = unreadable_hint(path, &io::Error::other(other.to_string()));
             let detail = format!("it cannot be read, and may be whole: {other}");
-            Found::new(FindingKind::RecordUnreadable, fork, path.display(), detail, hint)
+            Found::new(
+                FindingKind::RecordUnreadable,
+                fork,
+                path.display(),
+                detail,
+                hint,
+            )
         }
     }
 }
@@ -569,7 +613,8 @@ fn unreadable(path: &Path) -> Option<io::Error> {
         true => fs::read_dir(path).map(drop),
         false => tine_sys::file::open(path)?.read(&mut [0]).map(drop),
     });
-    let is_gone = |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+    let is_gone =
+        |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
     // What is no file is none that may be whole.
     read.err()
         .filter(|error| !is_gone(error) && NotAFile::in_error(error).is_none())

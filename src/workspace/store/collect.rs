@@ -23,8 +23,9 @@ pub struct Collection {
 }
 
 impl Store {
-    /// Lets go of automatic snapshots that are too old, frees the layers that nothing reaches, and merges what is left where
-    /// several are one to all that stand on them. Where a record cannot be read nothing is freed: it may name anything.
+    /// Lets go of automatic snapshots that are too old, frees the layers that nothing reaches, and
+    /// merges what is left where several are one to all that stand on them. Where a record cannot
+    /// be read nothing is freed: it may name anything.
     pub fn collect(&self) -> Result<Collection, StoreError> {
         let mut done = Collection::default();
         for record in self.records().0 {
@@ -51,7 +52,9 @@ impl Store {
         done.layers += merged.layers;
         done.freed_bytes = done.freed_bytes.saturating_add(merged.freed_bytes);
         if let Some(_making) = self.making.try_lock() {
-            done.freed_bytes = done.freed_bytes.saturating_add(clean_generations(&self.places)?);
+            done.freed_bytes = done
+                .freed_bytes
+                .saturating_add(clean_generations(&self.places)?);
         }
         let mut kept = files::list(&self.places.layers())?;
         kept.extend(files::list(&self.places.generations())?);
@@ -59,7 +62,8 @@ impl Store {
         Ok(done)
     }
 
-    /// Lets go of the fork's snapshots that tine took by itself and that are too old or too many; how many went.
+    /// Lets go of the fork's snapshots that tine took by itself and that are too old or too many;
+    /// how many went.
     pub fn thin_snapshots(&self, name: &ForkName) -> Result<u64, StoreError> {
         let snapshots = match self.snapshots(name) {
             Ok(snapshots) => snapshots,

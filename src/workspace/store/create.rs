@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::beginning::{Beginning, IndexSource, ParentOptions};
 use super::check::{move_to, next_aside};
 use super::generations::clean_generations;
-use super::recover::{clean_after_damaged, clean_unfinished, release_refs, remove_fork_dir, remove_traces};
+use super::recover::{
+    clean_after_damaged, clean_unfinished, release_refs, remove_fork_dir, remove_traces,
+};
 use super::{ForkOptions, IndexStamp, LeaseKey, Store, TRACES_NAME, files, is_there, lock_reason};
 use crate::StoreError;
 use crate::base_nodes::BaseAttrs;
@@ -89,8 +91,8 @@ impl Start {
 }
 
 impl Store {
-    /// Makes a fork: branch, linked worktree, index, an empty layer with the `.git` file, record. On an error everything
-    /// is undone.
+    /// Makes a fork: branch, linked worktree, index, an empty layer with the `.git` file, record.
+    /// On an error everything is undone.
     pub fn create_fork(&self, options: &ForkOptions) -> Result<ForkRecord, StoreError> {
         let name = &options.name;
         self.check_is_free(name)?;
@@ -98,7 +100,8 @@ impl Store {
         let by = format!("tine new {name}");
         let _lease = self.lease([LeaseKey::Branch(options.branch())], &by)?;
         let start = self.start_of(options)?;
-        // Outside the lock: a large tree's first index takes a while, and other forks go on meanwhile.
+        // Outside the lock: a large tree's first index takes a while, and other forks go on
+        // meanwhile.
         let prepared = match options.parent {
             None => {
                 let stands_on = match &options.take_up {
@@ -258,8 +261,9 @@ impl Store {
         clean_unfinished(&self.repository, &self.places, name)
     }
 
-    /// Removes the fork: record first, then refs, layers that nothing else stands on, and the worktree.
-    /// Nobody may hold it open. The branch is left alone. A damaged record is no obstacle.
+    /// Removes the fork: record first, then refs, layers that nothing else stands on, and the
+    /// worktree. Nobody may hold it open. The branch is left alone. A damaged record is no
+    /// obstacle.
     pub fn remove_fork(&self, name: &ForkName) -> Result<(), StoreError> {
         self.remove_fork_with(name, &Traces::default()).map(drop)
     }
@@ -272,8 +276,9 @@ impl Store {
         Ok(self.repository.check_releasable(name.as_str())?)
     }
 
-    /// As [`Store::remove_fork`], with what the fork has elsewhere; whether the branch was deleted. What cannot be removed once
-    /// the record is gone stays and is logged; the next opening of the store tries again.
+    /// As [`Store::remove_fork`], with what the fork has elsewhere; whether the branch was deleted.
+    /// What cannot be removed once the record is gone stays and is logged; the next opening of the
+    /// store tries again.
     pub fn remove_fork_with(&self, name: &ForkName, traces: &Traces) -> Result<bool, StoreError> {
         let _admin = self.admin.lock();
         let mut open = self.open.lock();
@@ -288,7 +293,11 @@ impl Store {
         open.forks.remove(name);
         open.new_indexes.remove(name);
         // Damaged, it names nothing that could be freed now.
-        let snapshots = self.places.read_snapshots(name).unwrap_or_default().snapshots;
+        let snapshots = self
+            .places
+            .read_snapshots(name)
+            .unwrap_or_default()
+            .snapshots;
         // The directory may be what is lost.
         files::create_private_dirs(&self.places.fork(name))?;
         files::write_json(&self.places.traces(name), traces)?;
@@ -304,8 +313,15 @@ impl Store {
         let freed = match record {
             None => clean_after_damaged(&self.repository, &self.places),
             Some(record) => {
-                let snapshots = snapshots.iter().flat_map(|snapshot| &snapshot.frozen_layers);
-                let mut layers: Vec<u64> = record.frozen_layers.iter().chain(snapshots).copied().collect();
+                let snapshots = snapshots
+                    .iter()
+                    .flat_map(|snapshot| &snapshot.frozen_layers);
+                let mut layers: Vec<u64> = record
+                    .frozen_layers
+                    .iter()
+                    .chain(snapshots)
+                    .copied()
+                    .collect();
                 layers.push(record.open_layer);
                 failures.extend(self.free_layers(&mut open, &layers).err());
                 match LinkedWorktree::open(&self.repository, &record.worktree_id) {
@@ -341,9 +357,11 @@ impl Store {
             .join(&record.worktree_id)
     }
 
-    /// Registers the worktree of a fork again where it is gone altogether (`git worktree remove --force --force`): what
-    /// is in the layers needs it to be reached. HEAD is on the fork's branch, or else on its base, and the index is that
-    /// of where the fork left it, so that everything uncommitted is there and unstaged. The reflog of HEAD says where the fork left its branch.
+    /// Registers the worktree of a fork again where it is gone altogether
+    /// (`git worktree remove --force --force`): what is in the layers needs it to be reached. HEAD
+    /// is on the fork's branch, or else on its base, and the index is that of where the fork left
+    /// it, so that everything uncommitted is there and unstaged. The reflog of HEAD says where the
+    /// fork left its branch.
     pub(super) fn restore_worktree(&self, record: &ForkRecord) -> Result<(), StoreError> {
         let dir = self.worktree_dir(record);
         if dir.is_dir() {
@@ -392,7 +410,12 @@ impl Store {
         let indexed = left_at
             .filter(|id| self.repository.has_object(*id))
             .or(base_commit);
-        let prepared = self.prepare_base(indexed, record.base_attrs, record.conversions.as_ref(), None)?;
+        let prepared = self.prepare_base(
+            indexed,
+            record.base_attrs,
+            record.conversions.as_ref(),
+            None,
+        )?;
         let worktree = LinkedWorktree::register_again(
             &self.repository,
             record.name.as_str(),
@@ -408,7 +431,8 @@ impl Store {
             // The `.git` file in the layer leads to the old one.
             return Err(StoreError::Damaged {
                 path: dir,
-                reason: "the fork's worktree is gone and cannot be registered under its name".to_owned(),
+                reason: "the fork's worktree is gone and cannot be registered under its name"
+                    .to_owned(),
             });
         }
         Beginning::at(prepared, indexed, None).fill_worktree(&worktree)?;
@@ -416,8 +440,9 @@ impl Store {
         Ok(())
     }
 
-    /// Where the fork left its branch, which is at `tip`, by what is kept for it: there, if it ever had that commit, or if what git did in a
-    /// checkout led there, which can only have been the fork's; or else where it was seen last.
+    /// Where the fork left its branch, which is at `tip`, by what is kept for it: there, if it ever
+    /// had that commit, or if what git did in a checkout led there, which can only have been the
+    /// fork's; or else where it was seen last.
     fn kept_left_at(&self, record: &ForkRecord, tip: ObjectId) -> Result<ObjectId, StoreError> {
         let mut head = None;
         for (label, id) in self.repository.kept(record.name.as_str())? {
@@ -446,7 +471,8 @@ impl Store {
         }
     }
 
-    /// Where the branch (short name) is checked out, if it is. A fork whose HEAD cannot be read has the branch that its record names.
+    /// Where the branch (short name) is checked out, if it is. A fork whose HEAD cannot be read has
+    /// the branch that its record names.
     fn checked_out_at(&self, branch: &str) -> Result<Option<PathBuf>, StoreError> {
         let mut checkouts = self.repository.checkouts()?;
         assume_branches(&mut checkouts, &self.records().0);
@@ -456,7 +482,8 @@ impl Store {
         Ok(found.map(|checkout| checkout.dir))
     }
 
-    /// Decides branch and commit of a new fork. Changes nothing. The caller holds the branch's lease.
+    /// Decides branch and commit of a new fork. Changes nothing. The caller holds the branch's
+    /// lease.
     fn start_of(&self, options: &ForkOptions) -> Result<Start, StoreError> {
         let repository = &self.repository;
         let branch = options.branch();
@@ -497,8 +524,14 @@ impl Store {
         if options.detached && commit_id.is_none() {
             return Err(GitError::UnknownRevision("HEAD".to_owned()).into());
         }
-        let mut from_branch = self.branch_it_comes_from(options)?.filter(|from| *from != branch);
-        if tip.is_some() && from_branch.is_none() && options.parent.is_none() && options.take_up.is_none() {
+        let mut from_branch = self
+            .branch_it_comes_from(options)?
+            .filter(|from| *from != branch);
+        if tip.is_some()
+            && from_branch.is_none()
+            && options.parent.is_none()
+            && options.take_up.is_none()
+        {
             // `--from` names the branch itself.
             let head = repository.head_of(&options.git_dir)?;
             from_branch = head
@@ -523,8 +556,9 @@ impl Store {
         })
     }
 
-    /// Where the own commits begin of a fork on a branch that is there, with this tip: at the merge base with the branch that it comes
-    /// from (`from`), or with HEAD; of several the one that git names first.
+    /// Where the own commits begin of a fork on a branch that is there, with this tip: at the merge
+    /// base with the branch that it comes from (`from`), or with HEAD; of several the one that git
+    /// names first.
     fn fork_point_of_branch(
         &self,
         options: &ForkOptions,
@@ -549,7 +583,8 @@ impl Store {
             if let Head::Unborn { .. } = head
                 && let Some(branch) = head.short_branch()
             {
-                // An alias that leads nowhere is refused before there is a fork that would come from it.
+                // An alias that leads nowhere is refused before there is a fork that would come
+                // from it.
                 repository.branch(branch)?;
             }
             Ok(head.short_branch().map(str::to_owned))
@@ -562,8 +597,8 @@ impl Store {
             (None, None | Some("HEAD" | "@")) => head_of(&options.git_dir),
             (None, Some(revision)) => {
                 let name = revision.strip_prefix("refs/heads/").unwrap_or(revision);
-                let is_branch =
-                    repository.check_branch_name(name).is_ok() && repository.branch(name)?.is_some();
+                let is_branch = repository.check_branch_name(name).is_ok()
+                    && repository.branch(name)?.is_some();
                 Ok(is_branch.then(|| name.to_owned()))
             }
         }
@@ -621,9 +656,13 @@ impl Store {
     }
 }
 
-/// Gives each checkout whose HEAD cannot be read the branch that its fork's record names: nobody else may take that.
+/// Gives each checkout whose HEAD cannot be read the branch that its fork's record names: nobody
+/// else may take that.
 pub fn assume_branches(checkouts: &mut [Checkout], records: &[ForkRecord]) {
-    for checkout in checkouts.iter_mut().filter(|checkout| checkout.damage.is_some()) {
+    for checkout in checkouts
+        .iter_mut()
+        .filter(|checkout| checkout.damage.is_some())
+    {
         let id = checkout.git_dir.file_name().and_then(|id| id.to_str());
         if let Some(record) = records
             .iter()

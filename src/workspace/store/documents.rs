@@ -1,5 +1,6 @@
-//! Small records of what stands above the forks: one atomically replaced file each, `<store>/<shelf>/<id>.json`. A record may
-//! have a file of any size beside it, which comes and goes whole: `<store>/<shelf>/<id>.<kind>`.
+//! Small records of what stands above the forks: one atomically replaced file each,
+//! `<store>/<shelf>/<id>.json`. A record may have a file of any size beside it, which comes and
+//! goes whole: `<store>/<shelf>/<id>.<kind>`.
 
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
@@ -50,7 +51,8 @@ impl Shelf {
         match self {
             Shelf::Reviews => "reviews",
             Shelf::Handoffs => "handoffs",
-            // Beside it are directories that bear the names of sessions, none of which begins with a dot.
+            // Beside it are directories that bear the names of sessions, none of which begins with
+            // a dot.
             Shelf::Rounds => "rounds/.records",
             Shelf::Buffers => "buffers",
             Shelf::Moves => "moves",
@@ -62,8 +64,8 @@ impl Shelf {
 }
 
 impl Store {
-    /// Puts a new record on the shelf, made for its number: one past the highest that one ever had. Whatever else it needs is there when
-    /// `make` is done.
+    /// Puts a new record on the shelf, made for its number: one past the highest that one ever had.
+    /// Whatever else it needs is there when `make` is done.
     pub fn add_document<T: Serialize, E: From<StoreError>>(
         &self,
         shelf: Shelf,
@@ -83,7 +85,11 @@ impl Store {
     }
 
     /// The record of that number, if there is one.
-    pub fn read_document<T: DeserializeOwned>(&self, shelf: Shelf, id: u64) -> Result<Option<T>, StoreError> {
+    pub fn read_document<T: DeserializeOwned>(
+        &self,
+        shelf: Shelf,
+        id: u64,
+    ) -> Result<Option<T>, StoreError> {
         files::read_json(&self.document(shelf, id))
     }
 
@@ -112,8 +118,14 @@ impl Store {
         Ok((documents, damaged))
     }
 
-    /// Removes the record of that number, and the file beside it, if it may have one. The number is not used again.
-    pub fn remove_document(&self, shelf: Shelf, id: u64, attachment: Option<&str>) -> Result<(), StoreError> {
+    /// Removes the record of that number, and the file beside it, if it may have one. The number is
+    /// not used again.
+    pub fn remove_document(
+        &self,
+        shelf: Shelf,
+        id: u64,
+        attachment: Option<&str>,
+    ) -> Result<(), StoreError> {
         let _admin = self.admin.lock();
         self.note_highest(shelf)?;
         let path = self.document(shelf, id);
@@ -125,8 +137,8 @@ impl Store {
         files::sync_parent(&path)
     }
 
-    /// Puts the file, which `fill` makes at the path that it is given, beside the record of that number: whole, durably, in the
-    /// place of what was there.
+    /// Puts the file, which `fill` makes at the path that it is given, beside the record of that
+    /// number: whole, durably, in the place of what was there.
     pub fn attach<T, E: From<StoreError>>(
         &self,
         shelf: Shelf,
@@ -171,7 +183,13 @@ impl Store {
     pub fn document_ids(&self, shelf: Shelf) -> Result<Vec<u64>, StoreError> {
         let mut ids: Vec<u64> = files::list(&self.shelf_dir(shelf))?
             .iter()
-            .filter_map(|path| path.file_name()?.to_str()?.strip_suffix(".json")?.parse().ok())
+            .filter_map(|path| {
+                path.file_name()?
+                    .to_str()?
+                    .strip_suffix(".json")?
+                    .parse()
+                    .ok()
+            })
             .collect();
         ids.sort_unstable();
         Ok(ids)
@@ -191,7 +209,8 @@ pub(super) fn clean_shelves(places: &Places) -> Result<(), StoreError> {
     for shelf in Shelf::ALL {
         let dir = places.root().join(shelf.dir_name());
         for path in files::list(&dir)? {
-            let text = |part: Option<&OsStr>| part.and_then(OsStr::to_str).unwrap_or_default().to_owned();
+            let text =
+                |part: Option<&OsStr>| part.and_then(OsStr::to_str).unwrap_or_default().to_owned();
             let is_numbered = text(path.file_stem()).parse::<u64>().is_ok();
             let is_temporary = text(path.file_name()).ends_with(files::TEMPORARY_SUFFIX);
             if is_temporary || is_numbered && !path.with_extension("json").exists() {

@@ -42,8 +42,9 @@ fn make_private_dir(dir: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// Whether there is a store's directory at `dir`. One that somebody else may have put there is refused: a symbolic link,
-/// a directory of another user's, or one into which others may write. Root may use that of the repository's owner.
+/// Whether there is a store's directory at `dir`. One that somebody else may have put there is
+/// refused: a symbolic link, a directory of another user's, or one into which others may write.
+/// Root may use that of the repository's owner.
 pub(super) fn is_private_dir(dir: &Path) -> Result<bool, StoreError> {
     let meta = match fs::symlink_metadata(dir) {
         Ok(meta) => meta,
@@ -83,11 +84,15 @@ pub(super) fn temporary_beside(path: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}-{number}{TEMPORARY_SUFFIX}", std::process::id()));
+    name.push(format!(
+        ".{}-{number}{TEMPORARY_SUFFIX}",
+        std::process::id()
+    ));
     path.with_file_name(name)
 }
 
-/// Replaces `path` by `bytes`: after a crash or a power loss it holds either the old bytes or the new ones.
+/// Replaces `path` by `bytes`: after a crash or a power loss it holds either the old bytes or the
+/// new ones.
 pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     replace_atomically(path, |temporary| write_new(temporary, bytes))
 }
@@ -103,8 +108,9 @@ fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     file.write_all(bytes).map_err(StoreError::io("write", path))
 }
 
-/// Makes the directory `dir` for the owner only with one file in it, which holds `value` as JSON, durably. What was there
-/// by these names is replaced. The file is not written atomically: a reader must take half of it for none.
+/// Makes the directory `dir` for the owner only with one file in it, which holds `value` as JSON,
+/// durably. What was there by these names is replaced. The file is not written atomically: a reader
+/// must take half of it for none.
 pub(super) fn create_private_dir_with<T: Serialize>(
     dir: &Path,
     name: &str,
@@ -226,7 +232,8 @@ fn json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, StoreError> {
     Ok(text)
 }
 
-/// Reads JSON; `None` where the file is missing, [`StoreError::Damaged`] where it holds something else or is no file.
+/// Reads JSON; `None` where the file is missing, [`StoreError::Damaged`] where it holds something
+/// else or is no file.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StoreError> {
     let text = match file::read(path) {
         Ok(text) => text,
@@ -253,7 +260,9 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, S
 /// Removes a file; a missing one is fine.
 pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(StoreError::io("remove", path)(error))
+        }
         _ => Ok(()),
     }
 }
@@ -261,7 +270,9 @@ pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
 /// Removes a directory and all in it; a missing one is fine.
 pub(super) fn remove_dir(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(StoreError::io("remove", path)(error))
+        }
         _ => Ok(()),
     }
 }

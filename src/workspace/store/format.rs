@@ -1,7 +1,7 @@
 //! The store's format: its version, and the key of the hash that gives base nodes their numbers.
 //!
-//! Nothing else tells the key, and without it no layer can be read: `format` and `format.copy` say the same, each with a
-//! checksum. Whichever is lost is written anew when the store is opened.
+//! Nothing else tells the key, and without it no layer can be read: `format` and `format.copy` say
+//! the same, each with a checksum. Whichever is lost is written anew when the store is opened.
 
 use std::fs::File;
 use std::io::Read;
@@ -101,14 +101,15 @@ impl Formats {
     pub fn troubles(self) -> Vec<(PathBuf, StoreError)> {
         let chosen = self.chosen().map(|format| format.ino_key.clone());
         let [(path, own), (copy_path, copy)] = self.files;
-        let trouble = |path: &Path, read: Result<Option<Format>, StoreError>, is_needed: bool| match read {
-            Err(error) => Some(error),
-            Ok(None) => is_needed.then(|| missing(path.to_owned())),
-            Ok(Some(format)) => (Some(format.ino_key) != chosen).then(|| StoreError::Damaged {
-                path: path.to_owned(),
-                reason: "the other of `format` and `format.copy` has another key".to_owned(),
-            }),
-        };
+        let trouble =
+            |path: &Path, read: Result<Option<Format>, StoreError>, is_needed: bool| match read {
+                Err(error) => Some(error),
+                Ok(None) => is_needed.then(|| missing(path.to_owned())),
+                Ok(Some(format)) => (Some(format.ino_key) != chosen).then(|| StoreError::Damaged {
+                    path: path.to_owned(),
+                    reason: "the other of `format` and `format.copy` has another key".to_owned(),
+                }),
+            };
         let own = trouble(&path, own, true).map(|error| (path, error));
         let copy = trouble(&copy_path, copy, false).map(|error| (copy_path, error));
         own.into_iter().chain(copy).collect()
@@ -140,7 +141,9 @@ impl Formats {
 /// Reads the store's format, making it where the store is new; the key of the inode hash.
 pub(super) fn open(places: &Places) -> Result<[u8; 16], StoreError> {
     let formats = Formats::read(places);
-    let key = formats.chosen().and_then(|format| decode_key(&format.ino_key));
+    let key = formats
+        .chosen()
+        .and_then(|format| decode_key(&format.ino_key));
     for (_, read) in formats.files {
         match read {
             Err(error @ StoreError::NewerFormat { .. }) => return Err(error),

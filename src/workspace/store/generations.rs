@@ -1,8 +1,9 @@
-//! Generations: dependency trees of the main checkout, kept in `<store>/generations/` for the forks that carry them.
+//! Generations: dependency trees of the main checkout, kept in `<store>/generations/` for the forks
+//! that carry them.
 //!
-//! A generation is made beside its place and renamed there once it is whole and on the disk; then the records of forks name it. What
-//! dies in between leaves a directory that no record names, which goes when the store is opened next. The arrivals of what was taken up
-//! are there as well.
+//! A generation is made beside its place and renamed there once it is whole and on the disk; then
+//! the records of forks name it. What dies in between leaves a directory that no record names,
+//! which goes when the store is opened next. The arrivals of what was taken up are there as well.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -20,8 +21,8 @@ use crate::StoreError;
 use crate::carry::arrivals::{ARRIVALS, Arrivals, ArrivalsRef};
 use crate::carry::difference::TreeDifference;
 use crate::carry::generation::{
-    Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUM_BUFFER, SUMMARY, SUMS, checksum,
-    read_checked, with_checksum,
+    Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUM_BUFFER, SUMMARY, SUMS,
+    checksum, read_checked, with_checksum,
 };
 use crate::carry::tree::{TreeListing, below};
 use crate::carry::{Carry, CarryRecord, DependencyTree};
@@ -35,7 +36,8 @@ use tine_sys::file::fs_figures;
 /// A tree that was changed less long ago may be changing still.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Files of this size and more, in bytes, begin at a block of the pack, so that the disk can share their blocks.
+/// Files of this size and more, in bytes, begin at a block of the pack, so that the disk can share
+/// their blocks.
 const MIN_SHARED: u64 = 16 << 10;
 const BLOCK: u64 = 4096;
 
@@ -78,7 +80,10 @@ pub struct KeptNow {
 /// The dependency tree at `path` of the main checkout `from` that the fork carries.
 fn tree_at<'r>(record: &'r ForkRecord, from: &Path, path: &RepoPath) -> Option<&'r DependencyTree> {
     let carry = record.carry.as_ref().filter(|carry| carry.from == from)?;
-    carry.trees.iter().find(|tree| tree.path().as_ref() == Some(path))
+    carry
+        .trees
+        .iter()
+        .find(|tree| tree.path().as_ref() == Some(path))
 }
 
 /// What a fork shows of a dependency tree.
@@ -98,9 +103,10 @@ pub enum TreeState {
 }
 
 impl Store {
-    /// Keeps the tree at `path` of the main checkout `from` as it is now, and lets each fork show it that carries the tree and for which
-    /// `takes_it` holds, which is told how many packages are in it. A generation that is there is checked to `depth`. Blocks while
-    /// files are copied, for as long as `goes_on` holds.
+    /// Keeps the tree at `path` of the main checkout `from` as it is now, and lets each fork show
+    /// it that carries the tree and for which `takes_it` holds, which is told how many packages are
+    /// in it. A generation that is there is checked to `depth`. Blocks while files are copied, for
+    /// as long as `goes_on` holds.
     ///
     /// # Errors
     /// [`KeepError::Partial`] where it holds for none.
@@ -131,7 +137,11 @@ impl Store {
             return Err(KeepError::Partial);
         }
         let id = listing.id();
-        let files = listing.entries.iter().filter(|entry| entry.is_file()).count() as u64;
+        let files = listing
+            .entries
+            .iter()
+            .filter(|entry| entry.is_file())
+            .count() as u64;
         let copied_bytes = match self.check_generation(&id, depth) {
             Ok(()) => None,
             Err(_) => {
@@ -162,7 +172,8 @@ impl Store {
         })
     }
 
-    /// Lets the fork show its dependency trees as it did before others were taken up; those that it shows otherwise now.
+    /// Lets the fork show its dependency trees as it did before others were taken up; those that it
+    /// shows otherwise now.
     pub fn take_up_previous(&self, name: &ForkName) -> Result<Vec<RepoPath>, StoreError> {
         let _making = self.making.lock();
         let record = self.record(name)?;
@@ -177,7 +188,8 @@ impl Store {
         Ok(back)
     }
 
-    /// Notes that no generation of the tree is made for the forks that wait for one, and whose tree is given up.
+    /// Notes that no generation of the tree is made for the forks that wait for one, and whose tree
+    /// is given up.
     pub fn give_up_tree(
         &self,
         from: &Path,
@@ -189,7 +201,8 @@ impl Store {
             self.change_trees(&record.name, |carry| {
                 if carry.from == from {
                     let mut trees = carry.trees.iter_mut();
-                    let tree = trees.find(|tree| tree.is_wanted() && tree.path().as_ref() == Some(path));
+                    let tree =
+                        trees.find(|tree| tree.is_wanted() && tree.path().as_ref() == Some(path));
                     if let Some(tree) = tree.filter(|tree| is_given_up(tree)) {
                         tree.given_up = Some(why.to_owned());
                     }
@@ -199,8 +212,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the generation into the record, and shows it where the fork is open; whether that is another than before, or `is_made` anew.
-    /// The caller holds [`Store::making`].
+    /// Writes the generation into the record, and shows it where the fork is open; whether that is
+    /// another than before, or `is_made` anew. The caller holds [`Store::making`].
     fn show_generation(
         &self,
         name: &ForkName,
@@ -215,7 +228,11 @@ impl Store {
         let Some(carry) = &record.carry else {
             return Ok(false);
         };
-        let Some(tree) = carry.trees.iter().find(|tree| tree.path().as_ref() == Some(path)) else {
+        let Some(tree) = carry
+            .trees
+            .iter()
+            .find(|tree| tree.path().as_ref() == Some(path))
+        else {
             return Ok(false);
         };
         let arrivals = self.arrivals_after(carry, tree, generation)?;
@@ -261,7 +278,8 @@ impl Store {
         Ok(before.after(&difference, now, Timestamp::now()))
     }
 
-    /// When the fork got what it shows of the tree. Where that is lost, all files may be as new as the newest.
+    /// When the fork got what it shows of the tree. Where that is lost, all files may be as new as
+    /// the newest.
     fn arrivals(&self, tree: &DependencyTree) -> Arrivals {
         let Some(known) = &tree.arrivals else {
             return Arrivals::default();
@@ -276,7 +294,10 @@ impl Store {
     /// Stores arrivals, unless they are there.
     fn keep_arrivals(&self, arrivals: &Arrivals) -> Result<Option<ArrivalsRef>, StoreError> {
         let place = self.places.generations();
-        let Some((stored, bytes)) = arrivals.encode().map_err(StoreError::io("encode", &place))? else {
+        let Some((stored, bytes)) = arrivals
+            .encode()
+            .map_err(StoreError::io("encode", &place))?
+        else {
             return Ok(None);
         };
         let place = self.places.generation(&stored.id);
@@ -297,7 +318,11 @@ impl Store {
     }
 
     /// Changes what the fork's record says of dependency trees, if the fork is there still.
-    fn change_trees(&self, name: &ForkName, change: impl FnOnce(&mut CarryRecord)) -> Result<(), StoreError> {
+    fn change_trees(
+        &self,
+        name: &ForkName,
+        change: impl FnOnce(&mut CarryRecord),
+    ) -> Result<(), StoreError> {
         match self.update_record(name, |record| {
             if let Some(carry) = &mut record.carry {
                 change(carry);
@@ -359,7 +384,10 @@ impl Store {
         }
         let no_room = |error: StoreError| match &error {
             StoreError::Io { source, .. }
-                if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+                if matches!(
+                    source.kind(),
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+                ) =>
             {
                 KeepError::NoRoom { needed, available }
             }
@@ -405,9 +433,10 @@ impl Store {
                     let copied = io::copy(&mut (&source).take(entry.stat.size), &mut &pack)
                         .map_err(|error| no_room(in_pack("write")(error)))?;
                     (&source).rewind().map_err(could_not_read)?;
-                    let (sum, read) =
-                        checksum((&source).take(entry.stat.size), &mut buffer).map_err(could_not_read)?;
-                    let is_whole = copied == entry.stat.size && read == copied && is_as_listed(&source)?;
+                    let (sum, read) = checksum((&source).take(entry.stat.size), &mut buffer)
+                        .map_err(could_not_read)?;
+                    let is_whole =
+                        copied == entry.stat.size && read == copied && is_as_listed(&source)?;
                     sums.extend(is_whole.then_some(sum));
                     is_whole
                 }
@@ -428,8 +457,13 @@ impl Store {
             index += 1;
             !gone.contains(&(index - 1))
         });
-        pack.sync_all().map_err(|error| no_room(in_pack("sync")(error)))?;
-        let files = listing.entries.iter().filter(|entry| entry.is_file()).count() as u64;
+        pack.sync_all()
+            .map_err(|error| no_room(in_pack("sync")(error)))?;
+        let files = listing
+            .entries
+            .iter()
+            .filter(|entry| entry.is_file())
+            .count() as u64;
         let summary = GenerationSummary {
             files,
             bytes: end,
@@ -465,20 +499,32 @@ impl Store {
         Ok(generation)
     }
 
-    /// Shows what the record names. A tree whose generation is lost or damaged is shown as the main checkout has it.
-    pub(super) fn show_generations(&self, record: &ForkRecord, carried: &CarryRecord, carry: &Carry) {
+    /// Shows what the record names. A tree whose generation is lost or damaged is shown as the main
+    /// checkout has it.
+    pub(super) fn show_generations(
+        &self,
+        record: &ForkRecord,
+        carried: &CarryRecord,
+        carry: &Carry,
+    ) {
         for tree in &carried.trees {
             let (Some(path), Some(id)) = (tree.path(), &tree.generation) else {
                 continue;
             };
             match self.open_generation(id) {
-                Ok(generation) => drop(carry.show_generation(path, generation, self.arrivals(tree).into())),
-                Err(error) => log::warn!("{} follows {path} of the main checkout: {error}", record.name),
+                Ok(generation) => {
+                    drop(carry.show_generation(path, generation, self.arrivals(tree).into()))
+                }
+                Err(error) => log::warn!(
+                    "{} follows {path} of the main checkout: {error}",
+                    record.name
+                ),
             }
         }
     }
 
-    /// What a fork that carries `carry` shows of `tree`. Looks at some hundred files of the main checkout.
+    /// What a fork that carries `carry` shows of `tree`. Looks at some hundred files of the main
+    /// checkout.
     pub fn tree_state(&self, carry: &CarryRecord, tree: &DependencyTree) -> TreeState {
         let (Some(path), Some(id)) = (tree.path(), &tree.generation) else {
             return match tree.is_wanted() {
@@ -489,8 +535,12 @@ impl Store {
         let Ok(summary) = self.summary(id) else {
             return TreeState::Damaged;
         };
-        let stands = beneath::open_top(&carry.from)
-            .is_ok_and(|top| summary.landmarks.iter().all(|mark| mark.stands(&top, &path)));
+        let stands = beneath::open_top(&carry.from).is_ok_and(|top| {
+            summary
+                .landmarks
+                .iter()
+                .all(|mark| mark.stands(&top, &path))
+        });
         TreeState::Kept { moved_on: !stands }
     }
 
@@ -498,16 +548,25 @@ impl Store {
     fn summary(&self, id: &GenerationId) -> Result<GenerationSummary, StoreError> {
         let dir = self.places.generation(id);
         let read = read_checked::<GenerationSummary>(&dir.join(SUMMARY)).and_then(|summary| {
-            match fs::metadata(dir.join(PACK))?.len() >= summary.bytes && dir.join(MANIFEST).is_file() {
+            match fs::metadata(dir.join(PACK))?.len() >= summary.bytes
+                && dir.join(MANIFEST).is_file()
+            {
                 true => Ok(summary),
-                false => Err(io::Error::new(ErrorKind::InvalidData, "its pack is cut off")),
+                false => Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "its pack is cut off",
+                )),
             }
         });
         read.map_err(|error| damaged(&dir, error))
     }
 
     /// Looks whether the generation is whole.
-    pub(super) fn check_generation(&self, id: &GenerationId, depth: Depth) -> Result<(), StoreError> {
+    pub(super) fn check_generation(
+        &self,
+        id: &GenerationId,
+        depth: Depth,
+    ) -> Result<(), StoreError> {
         self.summary(id)?;
         let dir = self.places.generation(id);
         Generation::open(&dir, id.clone()).map_err(|error| damaged(&dir, error))?;
@@ -542,8 +601,8 @@ fn damaged(dir: &Path, error: io::Error) -> StoreError {
     }
 }
 
-/// Removes generations that no record names, and what was not finished; bytes that were freed. The caller knows that none is being made.
-/// Where a record cannot be read nothing is removed.
+/// Removes generations that no record names, and what was not finished; bytes that were freed. The
+/// caller knows that none is being made. Where a record cannot be read nothing is removed.
 pub(super) fn clean_generations(places: &Places) -> Result<u64, StoreError> {
     let dirs = files::list(&places.generations())?;
     if dirs.is_empty() {
@@ -579,7 +638,11 @@ pub(super) fn clean_generations(places: &Places) -> Result<u64, StoreError> {
     }
     let mut freed = 0_u64;
     for dir in dirs {
-        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = dir
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         if name.ends_with(TEMPORARY_SUFFIX) || is_all && !named.contains(&name) {
             freed = freed.saturating_add(super::usage::sole_usage(&dir));
             files::remove_dir(&dir)?;

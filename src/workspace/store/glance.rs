@@ -1,5 +1,5 @@
-//! What a store has, for who does not open it: its lock belongs to the daemon, which may not run, or not answer. Records that
-//! are damaged, or being written, say nothing.
+//! What a store has, for who does not open it: its lock belongs to the daemon, which may not run,
+//! or not answer. Records that are damaged, or being written, say nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -41,13 +41,20 @@ impl Store {
             .unwrap_or_default()
             .into_iter()
             .filter_map(|path| {
-                let number = path.file_name()?.to_str()?.strip_suffix(".json")?.parse().ok()?;
+                let number = path
+                    .file_name()?
+                    .to_str()?
+                    .strip_suffix(".json")?
+                    .parse()
+                    .ok()?;
                 Some((number, path))
             })
             .collect();
         paths.sort_unstable();
         let documents = paths.iter().map(|(_, path)| files::read_json(path));
-        documents.filter_map(|document| document.ok().flatten()).collect()
+        documents
+            .filter_map(|document| document.ok().flatten())
+            .collect()
     }
 }
 

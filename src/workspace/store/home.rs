@@ -1,7 +1,8 @@
-//! The repository that a store belongs to: it notices that the repository was copied or moved with its store in it.
+//! The repository that a store belongs to: it notices that the repository was copied or moved with
+//! its store in it.
 //!
-//! `<store>/home` names the common directory. A store that finds itself in another one was moved, or it is a copy: then the
-//! original is still there, and has the same key.
+//! `<store>/home` names the common directory. A store that finds itself in another one was moved,
+//! or it is a copy: then the original is still there, and has the same key.
 
 use std::path::{Path, PathBuf};
 
@@ -75,14 +76,16 @@ fn key(places: &Places) -> Option<String> {
 }
 
 impl Store {
-    /// How the repository came to another place since the store was last [settled](Store::settle_home), if it did. The mount
-    /// places in the records are those of the old one.
+    /// How the repository came to another place since the store was last
+    /// [settled](Store::settle_home), if it did. The mount places in the records are those of the
+    /// old one.
     pub fn displaced(&self) -> Option<Displaced> {
         displaced(&self.repository, &self.places)
     }
 
-    /// The place of a fork of a repository that was moved from `displaced.from`, where that has moved along: below the
-    /// default root, or below a directory that was moved with the repository in it.
+    /// The place of a fork of a repository that was moved from `displaced.from`, where that has
+    /// moved along: below the default root, or below a directory that was moved with the repository
+    /// in it.
     pub fn followed(&self, displaced: &Displaced, mount_dir: &Path) -> PathBuf {
         let Some(home) = read(&self.places) else {
             return mount_dir.to_owned();
@@ -106,7 +109,8 @@ impl Store {
         }
     }
 
-    /// Notes that the store belongs to the repository that it is in, and that the mount places are this one's.
+    /// Notes that the store belongs to the repository that it is in, and that the mount places are
+    /// this one's.
     ///
     /// # Errors
     /// Where that cannot be written.

@@ -1,11 +1,13 @@
 //! Leases of branches and checkouts: one holder at a time over all forks and commands.
 //!
-//! A command that looks who has a branch, and then acts on the answer, takes the branch's lease first and looks under it. Leases are
-//! held in memory: the store is open in one process, and a process that dies holds none. They bind tine's commands only; git's
-//! refs move by compare-and-swap, and its index has a lock of its own.
+//! A command that looks who has a branch, and then acts on the answer, takes the branch's lease
+//! first and looks under it. Leases are held in memory: the store is open in one process, and a
+//! process that dies holds none. They bind tine's commands only; git's refs move by
+//! compare-and-swap, and its index has a lock of its own.
 //!
-//! All keys of a request are taken together, in the order in which requests came, so that no two requests wait for each other. A
-//! thread that holds a lease may take it again; it must not wait for one that it did not ask for at first.
+//! All keys of a request are taken together, in the order in which requests came, so that no two
+//! requests wait for each other. A thread that holds a lease may take it again; it must not wait
+//! for one that it did not ask for at first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -96,12 +98,18 @@ impl Drop for Lease<'_> {
 }
 
 impl Store {
-    /// Takes the leases of `keys` for the command `by`. Blocks while others have them, and refuses when one of those does not end.
+    /// Takes the leases of `keys` for the command `by`. Blocks while others have them, and refuses
+    /// when one of those does not end.
     ///
     /// # Errors
-    /// [`StoreError::LeaseHeld`] names who has it, [`GitError::IndexLocked`](tine_git::GitError::IndexLocked) a checkout that git is putting
-    /// on one of the branches.
-    pub fn lease(&self, keys: impl IntoIterator<Item = LeaseKey>, by: &str) -> Result<Lease<'_>, StoreError> {
+    /// [`StoreError::LeaseHeld`] names who has it,
+    /// [`GitError::IndexLocked`](tine_git::GitError::IndexLocked) a checkout that git is putting on
+    /// one of the branches.
+    pub fn lease(
+        &self,
+        keys: impl IntoIterator<Item = LeaseKey>,
+        by: &str,
+    ) -> Result<Lease<'_>, StoreError> {
         pause::at("before-lease");
         // A hook must not wait for the command that runs it.
         let patience = match asker::is_own_program() {
@@ -126,9 +134,10 @@ impl Store {
         }
     }
 
-    /// Waits until no other command removes branches. A command that removes one looks under this guard which other ref reaches its
-    /// commits, and has the branch deleted before it gives the guard back: of two branches with the same commits, each removed because
-    /// the other is there, none would be left.
+    /// Waits until no other command removes branches. A command that removes one looks under this
+    /// guard which other ref reaches its commits, and has the branch deleted before it gives the
+    /// guard back: of two branches with the same commits, each removed because the other is there,
+    /// none would be left.
     pub fn removing_branches(&self) -> RankedGuard<'_, ()> {
         pause::at("before-removal");
         self.removal.lock()
@@ -153,11 +162,21 @@ impl Leases {
         let thread = thread::current().id();
         let rank = Held::wait_for(Rank::Lease);
         let mut state = self.state.lock();
-        let is_mine =
-            |state: &State, key: &LeaseKey| state.held.get(key).is_some_and(|held| held.thread == thread);
-        let wanted: Vec<LeaseKey> = keys.iter().filter(|key| !is_mine(&state, key)).cloned().collect();
+        let is_mine = |state: &State, key: &LeaseKey| {
+            state
+                .held
+                .get(key)
+                .is_some_and(|held| held.thread == thread)
+        };
+        let wanted: Vec<LeaseKey> = keys
+            .iter()
+            .filter(|key| !is_mine(&state, key))
+            .cloned()
+            .collect();
         debug_assert!(
-            wanted.is_empty() || patience.is_zero() || state.held.values().all(|held| held.thread != thread),
+            wanted.is_empty()
+                || patience.is_zero()
+                || state.held.values().all(|held| held.thread != thread),
             "{by} holds leases and waits for more: {wanted:?}"
         );
         let number = state.next_number;
@@ -201,7 +220,8 @@ impl Leases {
 }
 
 impl State {
-    /// What keeps the request from `wanted`: the key, the number of the other request, and its command.
+    /// What keeps the request from `wanted`: the key, the number of the other request, and its
+    /// command.
     fn blocker(&self, number: u64, wanted: &[LeaseKey]) -> Option<(LeaseKey, u64, String)> {
         let held = wanted
             .iter()
@@ -259,9 +279,17 @@ mod tests {
     fn the_thread_that_holds_a_lease_takes_it_again() {
         let leases = Leases::default();
         let outer = leases.acquire([branch("a")], "outer", PATIENCE).unwrap();
-        drop(leases.acquire([branch("a")], "inner", Duration::ZERO).unwrap());
+        drop(
+            leases
+                .acquire([branch("a")], "inner", Duration::ZERO)
+                .unwrap(),
+        );
         let taken = thread::scope(|scope| {
-            let other = || leases.acquire([branch("a")], "other", Duration::ZERO).is_ok();
+            let other = || {
+                leases
+                    .acquire([branch("a")], "other", Duration::ZERO)
+                    .is_ok()
+            };
             scope.spawn(other).join().unwrap()
         });
         assert!(!taken, "the outer lease is still held");
@@ -279,7 +307,9 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..20 {
                         let other = branch(["b", "c", "d"][n % 3]);
-                        let _lease = leases.acquire([other, branch("a")], "tine", PATIENCE).unwrap();
+                        let _lease = leases
+                            .acquire([other, branch("a")], "tine", PATIENCE)
+                            .unwrap();
                         let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
                         most.fetch_max(now, Ordering::SeqCst);
                         thread::yield_now();

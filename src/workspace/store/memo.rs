@@ -1,6 +1,7 @@
 //! What was found out about a fork before, so that a second look at unchanged files costs nothing.
 //!
-//! Only a memory: losing it costs time, never correctness. Both parts are bounded and emptied when they are full.
+//! Only a memory: losing it costs time, never correctness. Both parts are bounded and emptied when
+//! they are full.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -26,7 +27,8 @@ pub struct Memo {
     tracked: Mutex<Tracked>,
 }
 
-/// Whose conversions a content goes through on its way to git: those of a path under the attributes of a tree.
+/// Whose conversions a content goes through on its way to git: those of a path under the attributes
+/// of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConvertedAs {
     pub path: RepoPath,
@@ -108,7 +110,12 @@ impl Memo {
     }
 
     /// Remembers what git stores for a node's content.
-    pub fn remember_blob(&self, attr: &Attr, converted_as: Option<&ConvertedAs>, stored_as: StoredAs) {
+    pub fn remember_blob(
+        &self,
+        attr: &Attr,
+        converted_as: Option<&ConvertedAs>,
+        stored_as: StoredAs,
+    ) {
         let key = BlobKey {
             ino: attr.ino,
             converted_as: converted_as.cloned(),
@@ -149,7 +156,12 @@ impl Memo {
     }
 
     /// Remembers what the index of this stamp lacks of the tree.
-    pub fn remember_removed(&self, stamp: &IndexStamp, tree_id: ObjectId, removed: Arc<[RemovedPath]>) {
+    pub fn remember_removed(
+        &self,
+        stamp: &IndexStamp,
+        tree_id: ObjectId,
+        removed: Arc<[RemovedPath]>,
+    ) {
         let mut tracked = self.tracked.lock();
         tracked.turn_to(stamp);
         tracked.removed = Some((tree_id, removed));

@@ -1,7 +1,7 @@
 //! Puts right what leads from a fork's files to its worktree.
 //!
-//! What the `.git` file at the root of a fork must hold is known from the record, so nothing that a program wrote to it in
-//! its place is worth keeping.
+//! What the `.git` file at the root of a fork must hold is known from the record, so nothing that a
+//! program wrote to it in its place is worth keeping.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -34,7 +34,8 @@ impl Fork {
         look(&self.workspace, &self.worktree)
     }
 
-    /// Writes the `.git` file anew where a program removed or damaged it; whether it did. A directory in its place stays.
+    /// Writes the `.git` file anew where a program removed or damaged it; whether it did. A
+    /// directory in its place stays.
     ///
     /// # Errors
     /// Where the file cannot be written.
@@ -44,7 +45,10 @@ impl Fork {
 }
 
 /// As [`Fork::mend_dot_git`].
-pub(super) fn mend_dot_git(workspace: &Workspace, worktree: &LinkedWorktree) -> Result<bool, StoreError> {
+pub(super) fn mend_dot_git(
+    workspace: &Workspace,
+    worktree: &LinkedWorktree,
+) -> Result<bool, StoreError> {
     let DotGit::Broken(reason) = look(workspace, worktree) else {
         return Ok(false);
     };
@@ -62,7 +66,8 @@ pub(super) fn dot_git_path() -> RepoPath {
     RepoPath::root().join(&EntryName::dot_git())
 }
 
-/// A path to elsewhere, or a relative one, is its user's own choice: it may be valid where tine cannot look.
+/// A path to elsewhere, or a relative one, is its user's own choice: it may be valid where tine
+/// cannot look.
 fn look(workspace: &Workspace, worktree: &LinkedWorktree) -> DotGit {
     let path = dot_git_path();
     match workspace.resolve(&path).map(|attr| attr.kind) {

@@ -1,8 +1,8 @@
 //! Merging frozen layers on the disk.
 //!
-//! Layers that stand right above one another in every record that names them are one layer to all of these. Such a run is
-//! merged where the older layers are small, or not much greater than the newer ones together, so that great ones are merged a
-//! few times only.
+//! Layers that stand right above one another in every record that names them are one layer to all
+//! of these. Such a run is merged where the older layers are small, or not much greater than the
+//! newer ones together, so that great ones are merged a few times only.
 //!
 //! | step | a process that dies after it leaves |
 //! |---|---|
@@ -22,8 +22,8 @@ use crate::StoreError;
 use crate::fork::ForkName;
 use tine_layer::{FrozenLayer, LayerId, runs_by_size};
 
-/// Layers are always merged whose logs have fewer bytes together than the first, and never if more than the last: past that
-/// it costs more than many layers do.
+/// Layers are always merged whose logs have fewer bytes together than the first, and never if more
+/// than the last: past that it costs more than many layers do.
 const LOG_BYTES: RangeInclusive<u64> = 1 << 20..=64 << 20;
 
 /// A fork with more frozen layers than this has them merged without waiting for a collection.
@@ -40,7 +40,8 @@ pub(super) struct Merging {
     pub freed_bytes: u64,
 }
 
-/// Runs of layers that stand right above one another in each of `stacks` that has one of them; all are newest first.
+/// Runs of layers that stand right above one another in each of `stacks` that has one of them; all
+/// are newest first.
 fn runs(stacks: &[Vec<u64>]) -> Vec<Vec<u64>> {
     let mut above: HashMap<u64, HashSet<Option<u64>>> = HashMap::new();
     let mut beneath: HashMap<u64, HashSet<Option<u64>>> = HashMap::new();
@@ -61,7 +62,8 @@ fn runs(stacks: &[Vec<u64>]) -> Vec<Vec<u64>> {
     };
     let joined_beneath =
         |layer: u64| only(&beneath, layer).filter(|older| only(&above, *older) == Some(layer));
-    let joined_above = |layer: u64| only(&above, layer).filter(|newer| only(&beneath, *newer) == Some(layer));
+    let joined_above =
+        |layer: u64| only(&above, layer).filter(|newer| only(&beneath, *newer) == Some(layer));
     let mut runs = Vec::new();
     for layer in above.keys().filter(|layer| joined_above(**layer).is_none()) {
         let mut run = vec![*layer];
@@ -80,7 +82,10 @@ fn runs(stacks: &[Vec<u64>]) -> Vec<Vec<u64>> {
 
 /// Names `merged` in the place of `layers`; whether the stack has them.
 pub(super) fn exchange(stack: &mut Vec<u64>, layers: &[u64], merged: u64) -> bool {
-    match stack.windows(layers.len()).position(|window| window == layers) {
+    match stack
+        .windows(layers.len())
+        .position(|window| window == layers)
+    {
         Some(start) => {
             stack.splice(start..start + layers.len(), [merged]);
             true
@@ -100,7 +105,8 @@ impl Store {
         Ok(())
     }
 
-    /// Merges what can be merged of all layers. Where a record cannot be read nothing is. The caller holds `admin`.
+    /// Merges what can be merged of all layers. Where a record cannot be read nothing is. The
+    /// caller holds `admin`.
     pub(super) fn merge_layers(&self) -> Result<Merging, StoreError> {
         let mut done = Merging::default();
         let inventory = Inventory::of(&self.places)?;
@@ -171,7 +177,9 @@ impl Store {
         let workspaces: Vec<_> = {
             let open = self.open.lock();
             let forks = open.forks.values();
-            forks.filter_map(|(_, workspace)| workspace.upgrade()).collect()
+            forks
+                .filter_map(|(_, workspace)| workspace.upgrade())
+                .collect()
         };
         let layer_ids: Vec<LayerId> = ids.iter().map(|id| LayerId(*id)).collect();
         for workspace in workspaces {
@@ -201,7 +209,12 @@ mod tests {
 
     #[test]
     fn runs_end_where_a_record_ends_or_stacks_part() {
-        let stacks = |stacks: &[&[u64]]| stacks.iter().map(|stack| stack.to_vec()).collect::<Vec<_>>();
+        let stacks = |stacks: &[&[u64]]| {
+            stacks
+                .iter()
+                .map(|stack| stack.to_vec())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(runs(&stacks(&[&[3, 2, 1]])), [[3, 2, 1]]);
         assert_eq!(runs(&stacks(&[&[4, 3, 2, 1], &[2, 1]])), [[2, 1], [4, 3]]);
         assert_eq!(runs(&stacks(&[&[5, 3, 2, 1], &[4, 3, 2, 1]])), [[3, 2, 1]]);

@@ -1,7 +1,9 @@
-//! Files, pipes and sockets where the store has directories, and directories where it has files: nothing of tine's, and in the way of all that is.
+//! Files, pipes and sockets where the store has directories, and directories where it has files:
+//! nothing of tine's, and in the way of all that is.
 //!
-//! They are moved to `damaged/<n>/` when the store is opened, as a repair moves what is damaged. Then all is as if they had never been
-//! there: what can be made anew is, and a check tells what is missing. A symbolic link is left alone, which may lead to another disk.
+//! They are moved to `damaged/<n>/` when the store is opened, as a repair moves what is damaged.
+//! Then all is as if they had never been there: what can be made anew is, and a check tells what is
+//! missing. A symbolic link is left alone, which may lead to another disk.
 
 use std::fs;
 
@@ -11,9 +13,17 @@ use super::{Places, files};
 use crate::StoreError;
 
 /// Directories of the store.
-const DIRECTORIES: [&str; 7] = ["forks", "layers", "bases", "spool", "scratch", "spares", "rounds"];
+const DIRECTORIES: [&str; 7] = [
+    "forks", "layers", "bases", "spool", "scratch", "spares", "rounds",
+];
 /// Files of the store that can be made anew.
-const FILES: [&str; 5] = ["layers/next", "format", "format.copy", "home", "recover.json"];
+const FILES: [&str; 5] = [
+    "layers/next",
+    "format",
+    "format.copy",
+    "home",
+    "recover.json",
+];
 
 /// Moves aside what cannot be the store's. The caller has the store's lock.
 ///
@@ -29,11 +39,13 @@ pub(super) fn set_aside(places: &Places) -> Result<(), StoreError> {
     }
     let shelves = Shelf::ALL.into_iter().map(Shelf::dir_name);
     let directories = DIRECTORIES.into_iter().chain(shelves);
-    let wrong = directories.filter(|name| is(&root.join(name), is_no_dir)).chain(
-        FILES
-            .into_iter()
-            .filter(|name| is(&root.join(name), fs::Metadata::is_dir)),
-    );
+    let wrong = directories
+        .filter(|name| is(&root.join(name), is_no_dir))
+        .chain(
+            FILES
+                .into_iter()
+                .filter(|name| is(&root.join(name), fs::Metadata::is_dir)),
+        );
     let wrong: Vec<&str> = wrong.collect();
     for name in wrong {
         let aside = next_aside(places)?;

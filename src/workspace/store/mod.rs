@@ -19,10 +19,11 @@
 //! daemon.sock, daemon.log     the daemon's
 //! ```
 //!
-//! Making and removing forks is in [`create`], with what they begin with in [`beginning`]; their snapshots are in
-//! [`snapshots`]; what a dead process left is cleaned by [`recover`].
+//! Making and removing forks is in [`create`], with what they begin with in [`beginning`]; their
+//! snapshots are in [`snapshots`]; what a dead process left is cleaned by [`recover`].
 //!
-//! Lock order: `leases`, `removal`, `making`, `admin`, then `open` or `index_build`; `generations` is taken last.
+//! Lock order: `leases`, `removal`, `making`, `admin`, then `open` or `index_build`; `generations`
+//! is taken last.
 
 mod beginning;
 mod carried;
@@ -70,14 +71,16 @@ use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
 use super::fs::Workspace;
 use super::snapshot::{SnapshotEvery, SnapshotList};
 use tine_git::{
-    Base, BaseCache, CacheFigures, CacheUses, ConversionSettings, GitError, InoHasher, LinkedWorktree,
-    ObjectId, Repository,
+    Base, BaseCache, CacheFigures, CacheUses, ConversionSettings, GitError, InoHasher,
+    LinkedWorktree, ObjectId, Repository,
 };
 use tine_layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack, Loan, Reserve};
 use tine_sys::ranked::{Rank, RankedMutex};
 
 pub use beginning::{ParentOptions, TakeUp};
-pub use check::{Above, CheckOptions, CheckReport, Checked, Depth, FSCK, Finding, FindingKind, SetAside};
+pub use check::{
+    Above, CheckOptions, CheckReport, Checked, Depth, FSCK, Finding, FindingKind, SetAside,
+};
 pub use collect::Collection;
 pub use create::assume_branches;
 pub use documents::Shelf;
@@ -103,8 +106,9 @@ const MAX_BLOB_BYTES: usize = 16 << 20;
 /// How long a fork's layer may take to be let go of by a thread that is dropping it.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long another holder of the store's lock is waited for. A lock that was let go of lives on for a moment where a
-/// program was just being started: its process has every descriptor until it runs the program.
+/// How long another holder of the store's lock is waited for. A lock that was let go of lives on
+/// for a moment where a program was just being started: its process has every descriptor until it
+/// runs the program.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// What a new fork is made from.
@@ -138,7 +142,9 @@ pub struct ForkOptions {
 impl ForkOptions {
     /// The branch (short name) that the fork gets.
     pub fn branch(&self) -> String {
-        self.branch.clone().unwrap_or_else(|| own_branch(&self.name))
+        self.branch
+            .clone()
+            .unwrap_or_else(|| own_branch(&self.name))
     }
 }
 
@@ -174,8 +180,8 @@ impl Fork {
         &self.memo
     }
 
-    /// The tree `tree_id` with the conversions that its `.gitattributes` ask for: the fork's own base, or another tree,
-    /// of which the last one is remembered.
+    /// The tree `tree_id` with the conversions that its `.gitattributes` ask for: the fork's own
+    /// base, or another tree, of which the last one is remembered.
     pub fn conversions_of(&self, tree_id: ObjectId) -> Result<Arc<Base>, GitError> {
         let base = self.workspace.base();
         if base.tree_id() == tree_id {
@@ -238,9 +244,11 @@ struct OpenForks {
     forks: HashMap<ForkName, (Weak<Fork>, Weak<Workspace>)>,
     /// By layer.
     frozen: HashMap<u64, Weak<FrozenLayer>>,
-    /// Layers that were merged, newest first, and into which: who read a record before that asks for them still.
+    /// Layers that were merged, newest first, and into which: who read a record before that asks
+    /// for them still.
     merged: Vec<(Vec<u64>, u64)>,
-    /// Layers that no record names, and that somebody had open when they were to be freed: they go with the next that are.
+    /// Layers that no record names, and that somebody had open when they were to be freed: they go
+    /// with the next that are.
     awaited: BTreeSet<u64>,
     /// By tree and the fingerprint of the settings.
     bases: HashMap<(ObjectId, u64), Weak<Base>>,
@@ -427,8 +435,9 @@ impl Places {
         Ok(record)
     }
 
-    /// Whether the record of a fork, which is not there, is lost. Its traces stand in its directory before anything else of a
-    /// fork that is being made, and after anything else of one that is being removed.
+    /// Whether the record of a fork, which is not there, is lost. Its traces stand in its directory
+    /// before anything else of a fork that is being made, and after anything else of one that is
+    /// being removed.
     fn is_lost(&self, name: &ForkName) -> bool {
         if is_there(&self.traces(name)) {
             return false;
@@ -445,13 +454,19 @@ impl Places {
         self.root.parent().unwrap_or(&self.root)
     }
 
-    /// The record of each fork that something tells of, by name: its directory, or a worktree. `None` is a name that no fork
-    /// can have.
+    /// The record of each fork that something tells of, by name: its directory, or a worktree.
+    /// `None` is a name that no fork can have.
     fn read_records(&self) -> Result<Vec<(String, Option<ReadRecord>)>, StoreError> {
         let mut found = BTreeMap::new();
         for dir in files::list(&self.forks())? {
-            let text = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let read = ForkName::parse(&text).ok().map(|name| self.read_record(&name));
+            let text = dir
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let read = ForkName::parse(&text)
+                .ok()
+                .map(|name| self.read_record(&name));
             found.insert(text, read);
         }
         let known: HashSet<String> = found
@@ -500,14 +515,15 @@ impl Store {
         repository.common_dir().join("tine")
     }
 
-    /// Whether there is a store at `dir`, by its directory alone. One that another user may have put there is refused
-    /// ([`StoreError::Foreign`]).
+    /// Whether there is a store at `dir`, by its directory alone. One that another user may have
+    /// put there is refused ([`StoreError::Foreign`]).
     pub fn exists_at(dir: &Path) -> Result<bool, StoreError> {
         files::is_private_dir(dir)
     }
 
-    /// Refuses root the store of another user's repository: every file that root leaves there locks that user out. A store that
-    /// is root's already, and a repository whose configuration says so (`tine.asRoot`), may be used.
+    /// Refuses root the store of another user's repository: every file that root leaves there locks
+    /// that user out. A store that is root's already, and a repository whose configuration says so
+    /// (`tine.asRoot`), may be used.
     ///
     /// # Errors
     /// [`StoreError::NotRoots`].
@@ -525,8 +541,8 @@ impl Store {
         }
     }
 
-    /// Opens the store of `repository`, making it where it is missing, and takes its lock. What a process that died left
-    /// unfinished is removed.
+    /// Opens the store of `repository`, making it where it is missing, and takes its lock. What a
+    /// process that died left unfinished is removed.
     pub fn open(repository: &Repository) -> Result<Store, StoreError> {
         let store = Store::open_as_found(repository)?;
         let _loan = store.lend_inodes();
@@ -591,19 +607,22 @@ impl Store {
         self.places.root()
     }
 
-    /// Whether the store is still where it was opened: false once the repository was moved or removed. What is found
-    /// at its path then is nothing or belongs to somebody else.
+    /// Whether the store is still where it was opened: false once the repository was moved or
+    /// removed. What is found at its path then is nothing or belongs to somebody else.
     pub fn is_in_place(&self) -> bool {
         let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
         let ours = self.lock.metadata().map(identity);
         match (ours, std::fs::metadata(self.places.lock()).map(identity)) {
             (Ok(ours), Ok(found)) => ours == found,
-            (Ok(_), Err(error)) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+            (Ok(_), Err(error)) => {
+                !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+            }
             (Err(_), _) => true,
         }
     }
 
-    /// The records of all forks, by name. A damaged record is reported in the second list, not hidden.
+    /// The records of all forks, by name. A damaged record is reported in the second list, not
+    /// hidden.
     pub fn records(&self) -> (Vec<ForkRecord>, Vec<StoreError>) {
         let (mut records, mut errors) = (Vec::new(), Vec::new());
         let read = self.places.read_records().unwrap_or_else(|error| {
@@ -611,9 +630,9 @@ impl Store {
             Vec::new()
         });
         for (text, read) in read {
-            match read
-                .unwrap_or_else(|| ForkName::parse(&text).and_then(|name| self.places.read_record(&name)))
-            {
+            match read.unwrap_or_else(|| {
+                ForkName::parse(&text).and_then(|name| self.places.read_record(&name))
+            }) {
                 Ok(record) => records.push(record),
                 // Being made or removed at this moment.
                 Err(StoreError::NoSuchFork(_)) => {}
@@ -628,16 +647,16 @@ impl Store {
         self.places.read_record(name)
     }
 
-    /// The worktree of the fork `name`, without opening the fork. One that was removed behind the store's back is
-    /// registered again.
+    /// The worktree of the fork `name`, without opening the fork. One that was removed behind the
+    /// store's back is registered again.
     pub fn worktree_of(&self, name: &ForkName) -> Result<LinkedWorktree, StoreError> {
         let record = self.places.read_record(name)?;
         self.restore_worktree(&record)?;
         Ok(LinkedWorktree::open(&self.repository, &record.worktree_id)?)
     }
 
-    /// Opens a fork's file system; the same one for everybody in this process while somebody holds it. A worktree that
-    /// was removed behind the store's back is registered again.
+    /// Opens a fork's file system; the same one for everybody in this process while somebody holds
+    /// it. A worktree that was removed behind the store's back is registered again.
     pub fn open_fork(&self, name: &ForkName) -> Result<Arc<Fork>, StoreError> {
         self.restore_worktree(&self.places.read_record(name)?)?;
         let mut open = self.open.lock();
@@ -678,7 +697,11 @@ impl Store {
         Ok(fork)
     }
 
-    fn open_workspace(&self, open: &mut OpenForks, record: &ForkRecord) -> Result<Workspace, StoreError> {
+    fn open_workspace(
+        &self,
+        open: &mut OpenForks,
+        record: &ForkRecord,
+    ) -> Result<Workspace, StoreError> {
         let standing = self.standing_of(open, record)?;
         let dir = self.places.layer(record.open_layer);
         // The store's lock keeps other processes out.
@@ -707,8 +730,8 @@ impl Store {
         Ok(base)
     }
 
-    /// The base with this tree, shared by all forks that stand on it with the same settings; without any it has those of
-    /// this moment.
+    /// The base with this tree, shared by all forks that stand on it with the same settings;
+    /// without any it has those of this moment.
     fn shared_base(
         &self,
         open: &mut OpenForks,
@@ -735,12 +758,14 @@ impl Store {
         Ok(base)
     }
 
-    /// Lets this thread use a part of the store's reserve on a full disk, for a command that frees space.
+    /// Lets this thread use a part of the store's reserve on a full disk, for a command that frees
+    /// space.
     pub fn lend_reserve(&self) -> Loan {
         self.reserve.lend()
     }
 
-    /// Lets this thread use the store's spare inodes where the disk has none, for what a daemon must make when it starts.
+    /// Lets this thread use the store's spare inodes where the disk has none, for what a daemon
+    /// must make when it starts.
     pub fn lend_inodes(&self) -> Loan {
         self.reserve.lend_inodes()
     }
@@ -782,7 +807,8 @@ fn take_lock(places: &Places) -> Result<File, StoreError> {
         .create(true)
         .truncate(false)
         .mode(0o600);
-    let file = tine_sys::file::open_with(&path, &mut options).map_err(StoreError::io("open", &path))?;
+    let file =
+        tine_sys::file::open_with(&path, &mut options).map_err(StoreError::io("open", &path))?;
     let deadline = Instant::now() + LOCK_TIMEOUT;
     while !tine_sys::file::try_lock(&file).map_err(StoreError::io("lock", &path))? {
         if Instant::now() >= deadline {
@@ -795,7 +821,8 @@ fn take_lock(places: &Places) -> Result<File, StoreError> {
     Ok(file)
 }
 
-/// That the layer in `dir` is the one that belongs there: another one would show another fork's files.
+/// That the layer in `dir` is the one that belongs there: another one would show another fork's
+/// files.
 fn check_identity(dir: &Path, id: u64, found: LayerId) -> Result<(), StoreError> {
     match found == LayerId(id) {
         true => Ok(()),
@@ -806,8 +833,8 @@ fn check_identity(dir: &Path, id: u64, found: LayerId) -> Result<(), StoreError>
     }
 }
 
-/// Opens a layer. One that is locked is being let go of by a thread of this process that just dropped its workspace: it is
-/// waited for.
+/// Opens a layer. One that is locked is being let go of by a thread of this process that just
+/// dropped its workspace: it is waited for.
 fn wait_while_locked<T>(open: impl Fn() -> Result<T, LayerError>) -> Result<T, LayerError> {
     let deadline = Instant::now() + CLOSING_TIMEOUT;
     loop {

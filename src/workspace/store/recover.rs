@@ -1,9 +1,10 @@
 //! What a process that died in the middle left behind, removed when the store is opened.
 //!
-//! A fork's record is written last when it is made and goes first when it is removed, so whatever no record names is
-//! garbage: worktrees that bear our lock reason, layers, half-written files. Where a record cannot be read, or is missing though
-//! something tells of its fork, nothing that might be its own is touched. What cannot be removed is logged, stays, and keeps
-//! nobody from opening the store.
+//! A fork's record is written last when it is made and goes first when it is removed, so whatever
+//! no record names is garbage: worktrees that bear our lock reason, layers, half-written files.
+//! Where a record cannot be read, or is missing though something tells of its fork, nothing that
+//! might be its own is touched. What cannot be removed is logged, stays, and keeps nobody from
+//! opening the store.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::ErrorKind;
@@ -27,7 +28,8 @@ use tine_git::{LinkedWorktree, ObjectId, Repository};
 /// Cached base indexes that are kept: the most recently used ones.
 const MAX_CACHED_INDEXES: usize = 16;
 
-/// The labels beneath `refs/tine/<fork>/` that live and die with the fork; `discarded-<n>` outlive it.
+/// The labels beneath `refs/tine/<fork>/` that live and die with the fork; `discarded-<n>` outlive
+/// it.
 pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), StoreError> {
     for (label, _) in repository.labels(fork)? {
         if is_for_layers(&label) || label == STATE || label.starts_with("snapshot-") {
@@ -48,7 +50,8 @@ pub(super) struct Inventory {
     pub layers: HashSet<u64>,
     /// Layers of forks that are set aside.
     aside: HashSet<u64>,
-    /// The frozen layers of each fork and each snapshot, newest first; and each layer of what is set aside.
+    /// The frozen layers of each fork and each snapshot, newest first; and each layer of what is
+    /// set aside.
     pub stacks: Vec<Vec<u64>>,
     /// Tables of times that forks and snapshots name.
     times: HashSet<TimesId>,
@@ -113,7 +116,11 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
         attempt(places.note_list(record));
     }
     // Before refs are changed.
-    attempt(repository.release_stale_ref_locks().map_err(StoreError::from));
+    attempt(
+        repository
+            .release_stale_ref_locks()
+            .map_err(StoreError::from),
+    );
     attempt(repository.release_noted_locks().map_err(StoreError::from));
     // Where there are packed refs it is taken for each ref that is changed.
     attempt(
@@ -170,9 +177,14 @@ fn clean_unfinished_of(
     name: &ForkName,
     inventory: &Inventory,
 ) -> Result<(), StoreError> {
-    log::info!("removing what is left of the fork {name}, which was never finished or half removed");
+    log::info!(
+        "removing what is left of the fork {name}, which was never finished or half removed"
+    );
     if inventory.unreadable.is_empty() {
-        let ids = inventory.records.iter().map(|record| record.worktree_id.as_str());
+        let ids = inventory
+            .records
+            .iter()
+            .map(|record| record.worktree_id.as_str());
         remove_unfinished(repository, name.as_str(), &ids.collect::<Vec<_>>())?;
     }
     let mut traces = read_traces(places, name)?;
@@ -203,7 +215,10 @@ pub(super) fn remove_fork_dir(places: &Places, name: &ForkName) -> Result<(), St
 }
 
 /// Removes worktree and layers of a fork whose record was damaged and is gone now.
-pub(super) fn clean_after_damaged(repository: &Repository, places: &Places) -> Result<(), StoreError> {
+pub(super) fn clean_after_damaged(
+    repository: &Repository,
+    places: &Places,
+) -> Result<(), StoreError> {
     let inventory = Inventory::of(places)?;
     clean_worktrees(repository, &inventory.records, &inventory.unreadable)?;
     match inventory.unreadable.is_empty() {
@@ -212,8 +227,8 @@ pub(super) fn clean_after_damaged(repository: &Repository, places: &Places) -> R
     }
 }
 
-/// The forks to which worktrees belong, by what they are locked with, of those ids that are `wanted`. One without `gitdir` is
-/// being made or removed, and does not count.
+/// The forks to which worktrees belong, by what they are locked with, of those ids that are
+/// `wanted`. One without `gitdir` is being made or removed, and does not count.
 pub(super) fn forks_of_worktrees(
     common_dir: &Path,
     wanted: impl Fn(&str) -> bool,
@@ -248,7 +263,9 @@ fn clean_worktrees(
             continue;
         };
         let record = records.iter().find(|record| record.name == fork);
-        if unreadable.contains(fork.as_str()) || record.is_some_and(|record| record.worktree_id == id) {
+        if unreadable.contains(fork.as_str())
+            || record.is_some_and(|record| record.worktree_id == id)
+        {
             continue;
         }
         log::info!("removing the worktree {id} of the fork {fork}, which is no more");
@@ -267,7 +284,8 @@ fn clean_worktrees(
     Ok(())
 }
 
-/// Gives back the locks of indexes with which a commit died, and removes indexes that a reset has half written.
+/// Gives back the locks of indexes with which a commit died, and removes indexes that a reset has
+/// half written.
 fn clean_indexes(repository: &Repository, records: &[ForkRecord]) {
     for record in records {
         // A worktree that is gone is registered again when its fork is opened.
@@ -292,7 +310,8 @@ fn read_traces(places: &Places, name: &ForkName) -> Result<Traces, StoreError> {
     }
 }
 
-/// Removes what a fork has elsewhere; whether the branch was deleted. What cannot go now stays, and is no obstacle.
+/// Removes what a fork has elsewhere; whether the branch was deleted. What cannot go now stays, and
+/// is no obstacle.
 pub(super) fn remove_traces(repository: &Repository, traces: Traces) -> Result<bool, StoreError> {
     if let Some(dir) = &traces.mount_dir {
         remove_mount_dir(repository, dir);
@@ -303,7 +322,9 @@ pub(super) fn remove_traces(repository: &Repository, traces: Traces) -> Result<b
     let Ok(commit_id) = ObjectId::from_hex(commit.as_bytes()) else {
         return Ok(false);
     };
-    if repository.branch(&branch)? != Some(commit_id) || repository.checked_out_at(&branch)?.is_some() {
+    if repository.branch(&branch)? != Some(commit_id)
+        || repository.checked_out_at(&branch)?.is_some()
+    {
         return Ok(false);
     }
     repository.delete_branch(&branch, commit_id)?;
@@ -313,7 +334,8 @@ pub(super) fn remove_traces(repository: &Repository, traces: Traces) -> Result<b
 /// An empty directory in [`default_mount_root`] over which commands mount what nobody else sees.
 pub const BACKSTAGE_NAME: &str = ".tine-backstage";
 
-/// The directory that holds the mounts of forks that name no other: `<repository>.forks`. `checkout_dir` is the main one.
+/// The directory that holds the mounts of forks that name no other: `<repository>.forks`.
+/// `checkout_dir` is the main one.
 pub fn default_mount_root(checkout_dir: &Path) -> PathBuf {
     let mut root = checkout_dir.as_os_str().to_owned();
     root.push(".forks");
@@ -407,11 +429,16 @@ fn remove_temporaries(dir: &Path) -> Result<(), StoreError> {
 
 /// What was to take the place of this file, in a directory that is not ours alone.
 fn remove_temporaries_of(path: &Path) -> Result<(), StoreError> {
-    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+    let (Some(dir), Some(name)) = (
+        path.parent(),
+        path.file_name().and_then(|name| name.to_str()),
+    ) else {
         return Ok(());
     };
     remove_where(dir, |found| {
-        let rest = found.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+        let rest = found
+            .strip_prefix(name)
+            .and_then(|rest| rest.strip_prefix('.'));
         let ids = rest.and_then(|rest| rest.strip_suffix(files::TEMPORARY_SUFFIX)?.split_once('-'));
         ids.is_some_and(|(pid, number)| pid.parse::<u32>().is_ok() && number.parse::<u64>().is_ok())
     })
@@ -419,7 +446,11 @@ fn remove_temporaries_of(path: &Path) -> Result<(), StoreError> {
 
 fn remove_where(dir: &Path, goes: impl Fn(&str) -> bool) -> Result<(), StoreError> {
     for path in files::list(dir)? {
-        if path.file_name().and_then(|name| name.to_str()).is_some_and(&goes) {
+        if path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(&goes)
+        {
             files::remove_file(&path)?;
         }
     }

@@ -13,7 +13,11 @@ impl Store {
     /// As [`Store::set_aside`].
     pub fn set_aside_since(&self) -> Result<Vec<(SetAside, i64)>, StoreError> {
         let with_time = |aside: SetAside| {
-            let dir = self.places.root().join("damaged").join(aside.number.to_string());
+            let dir = self
+                .places
+                .root()
+                .join("damaged")
+                .join(aside.number.to_string());
             let time = std::fs::symlink_metadata(&dir).map_or(0, |meta| meta.mtime());
             (aside, time)
         };

@@ -1,5 +1,6 @@
-//! The times of the files that a fork brings back when it goes to another state: told before it goes, given when it has gone, and
-//! given when the fork is opened next where the process died between.
+//! The times of the files that a fork brings back when it goes to another state: told before it
+//! goes, given when it has gone, and given when the fork is opened next where the process died
+//! between.
 
 use super::{OpenForks, ScratchDir, Store};
 use crate::fork::{ForkName, ForkRecord};
@@ -10,8 +11,14 @@ use tine_layer::{Dentry, Layer, LayerId, LayerIndex, LayerStack, Node, Op};
 use tine_path::DOT_GIT;
 
 impl Store {
-    /// The times that files must have once the fork stands on `to`. Where they cannot be told, files are as old as they were there.
-    pub(super) fn renewed(&self, name: &ForkName, workspace: &Workspace, to: &Standing) -> InoMap<Node> {
+    /// The times that files must have once the fork stands on `to`. Where they cannot be told,
+    /// files are as old as they were there.
+    pub(super) fn renewed(
+        &self,
+        name: &ForkName,
+        workspace: &Workspace,
+        to: &Standing,
+    ) -> InoMap<Node> {
         let renewed = || -> Result<InoMap<Node>, StoreError> {
             let (view, _scratch) = self.looking_at(to)?;
             Ok(workspace.renewed_in(&view)?)
@@ -22,8 +29,8 @@ impl Store {
         })
     }
 
-    /// Gives the files their times where the process that brought them back died before it had done so. `layer` is the fork's open
-    /// one, which stands on `standing`.
+    /// Gives the files their times where the process that brought them back died before it had done
+    /// so. `layer` is the fork's open one, which stands on `standing`.
     pub(super) fn renew_again(
         &self,
         open: &mut OpenForks,
@@ -68,5 +75,6 @@ fn has_more_than_dot_git(index: &LayerIndex) -> bool {
     let dot_git = index.dir(Ino::ROOT).and_then(|names| names.get(DOT_GIT));
     let is_dot_git = |ino| dot_git == Some(Dentry::Entry(ino));
     let mut names = index.dirs().flat_map(|(_, names)| names.iter());
-    names.any(|(_, dentry)| Some(dentry) != dot_git) || index.nodes().any(|(ino, _)| !is_dot_git(ino))
+    names.any(|(_, dentry)| Some(dentry) != dot_git)
+        || index.nodes().any(|(ino, _)| !is_dot_git(ino))
 }

@@ -10,7 +10,8 @@ use crate::snapshot::{SnapshotReason, SnapshotRecord};
 use tine_git::ObjectId;
 use tine_git::refs::{HELD, is_for_layers};
 
-/// What of a git operation under way lies beside HEAD, and goes when the work tree is reset (`git reset --hard`).
+/// What of a git operation under way lies beside HEAD, and goes when the work tree is reset
+/// (`git reset --hard`).
 const OPERATION_FILES: [&str; 8] = [
     "MERGE_HEAD",
     "MERGE_MSG",
@@ -23,9 +24,9 @@ const OPERATION_FILES: [&str; 8] = [
 ];
 
 impl Store {
-    /// Takes the fork back to HEAD: nothing is in its layers then, its base is HEAD's tree, and its index is fresh. A merge,
-    /// cherry-pick or revert that is under way is forgotten, as `git reset --hard` does. What it was becomes a snapshot first,
-    /// if anything was.
+    /// Takes the fork back to HEAD: nothing is in its layers then, its base is HEAD's tree, and its
+    /// index is fresh. A merge, cherry-pick or revert that is under way is forgotten, as
+    /// `git reset --hard` does. What it was becomes a snapshot first, if anything was.
     pub fn reset_fork(
         &self,
         name: &ForkName,
@@ -55,8 +56,8 @@ impl Store {
         Ok(had_something.then_some(before))
     }
 
-    /// Lets the fork be as the commit is (the empty tree where there is none), with nothing in its layers. HEAD and the index stay. What
-    /// it was becomes a snapshot first.
+    /// Lets the fork be as the commit is (the empty tree where there is none), with nothing in its
+    /// layers. HEAD and the index stay. What it was becomes a snapshot first.
     pub fn restore_commit(
         &self,
         name: &ForkName,
@@ -88,7 +89,12 @@ impl Store {
         commit_id: Option<ObjectId>,
         reason: SnapshotReason,
     ) -> Result<(SnapshotRecord, PreparedBase), StoreError> {
-        let prepared = self.prepare_base(commit_id, record.base_attrs, record.conversions.as_ref(), None)?;
+        let prepared = self.prepare_base(
+            commit_id,
+            record.base_attrs,
+            record.conversions.as_ref(),
+            None,
+        )?;
         let to = SnapshotRecord {
             name: record.name.clone(),
             created_secs: record.created_secs,

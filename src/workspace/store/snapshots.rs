@@ -1,7 +1,8 @@
 //! Snapshots of forks: taken, looked into, gone back to, removed.
 //!
-//! What keeps the order of writes simple is that a record names a layer as frozen before anybody else names it, and that all
-//! of it happens while nobody writes ([`Workspace::exclusively`]). So a process may die between any two steps:
+//! What keeps the order of writes simple is that a record names a layer as frozen before anybody
+//! else names it, and that all of it happens while nobody writes ([`Workspace::exclusively`]). So a
+//! process may die between any two steps:
 //!
 //! | step | a fork that is opened after it |
 //! |---|---|
@@ -58,7 +59,11 @@ impl Store {
     }
 
     /// The fork's snapshot of that name.
-    pub fn snapshot(&self, name: &ForkName, snapshot: &ForkName) -> Result<SnapshotRecord, StoreError> {
+    pub fn snapshot(
+        &self,
+        name: &ForkName,
+        snapshot: &ForkName,
+    ) -> Result<SnapshotRecord, StoreError> {
         Ok(self.find_snapshot(name, snapshot)?.1)
     }
 
@@ -130,7 +135,8 @@ impl Store {
         })
     }
 
-    /// Remembers which tree a snapshot's view is; whoever says so keeps the tree from git's garbage collection.
+    /// Remembers which tree a snapshot's view is; whoever says so keeps the tree from git's garbage
+    /// collection.
     pub fn note_snapshot_tree(
         &self,
         name: &ForkName,
@@ -139,7 +145,11 @@ impl Store {
     ) -> Result<(), StoreError> {
         let _admin = self.admin.lock();
         let mut list = self.places.read_snapshots(name)?;
-        for known in list.snapshots.iter_mut().filter(|known| known.name == *snapshot) {
+        for known in list
+            .snapshots
+            .iter_mut()
+            .filter(|known| known.name == *snapshot)
+        {
             known.tree = Some(tree_id.to_string());
         }
         files::write_json(&self.places.snapshots(name), &list)
@@ -151,11 +161,13 @@ impl Store {
         let (mut list, removed) = self.find_snapshot(name, snapshot)?;
         list.snapshots.retain(|known| known.name != *snapshot);
         files::write_json(&self.places.snapshots(name), &list)?;
-        self.repository.release(name.as_str(), &tree_label(snapshot))?;
+        self.repository
+            .release(name.as_str(), &tree_label(snapshot))?;
         self.free_layers(&mut self.open.lock(), &removed.frozen_layers)
     }
 
-    /// Lets the fork be as `to` says, which need not be one of its own snapshots. What it was becomes a snapshot first.
+    /// Lets the fork be as `to` says, which need not be one of its own snapshots. What it was
+    /// becomes a snapshot first.
     pub fn restore(
         &self,
         name: &ForkName,
@@ -228,9 +240,13 @@ impl Store {
         stood
     }
 
-    /// Freezes what was written since the last time, if anything was; the fork's record then, whose frozen layers are all of
-    /// its view. The caller holds `admin`.
-    pub(super) fn freeze(&self, name: &ForkName, workspace: &Workspace) -> Result<ForkRecord, StoreError> {
+    /// Freezes what was written since the last time, if anything was; the fork's record then, whose
+    /// frozen layers are all of its view. The caller holds `admin`.
+    pub(super) fn freeze(
+        &self,
+        name: &ForkName,
+        workspace: &Workspace,
+    ) -> Result<ForkRecord, StoreError> {
         workspace.check_takes_changes()?;
         let record = self.places.read_record(name)?;
         if workspace.is_unwritten() {
@@ -238,12 +254,14 @@ impl Store {
         }
         let next = self.next_open_layer(|_| Ok(()))?;
         let record_path = self.places.record(name);
-        let frozen = workspace.exclusively(|exclusive| next.freeze_in(exclusive, &record, &record_path));
+        let frozen =
+            workspace.exclusively(|exclusive| next.freeze_in(exclusive, &record, &record_path));
         self.know_layers_of(workspace);
         frozen
     }
 
-    /// Lets others find the layers that were frozen by `workspace`, which stands on more than before.
+    /// Lets others find the layers that were frozen by `workspace`, which stands on more than
+    /// before.
     fn know_layers_of(&self, workspace: &Workspace) {
         workspace.merge_indexes();
         let mut open = self.open.lock();
@@ -278,7 +296,8 @@ impl Store {
         for (merged_of, merged) in &open.merged {
             exchange(&mut layers, merged_of, *merged);
         }
-        // The oldest first: those that are still to be sealed must not be on the disk before what they stand on.
+        // The oldest first: those that are still to be sealed must not be on the disk before what
+        // they stand on.
         let mut frozen = layers
             .iter()
             .rev()
@@ -295,7 +314,11 @@ impl Store {
     }
 
     /// The frozen layer `id`, shared by all that stand on it.
-    pub(super) fn frozen_layer(&self, open: &mut OpenForks, id: u64) -> Result<Arc<FrozenLayer>, StoreError> {
+    pub(super) fn frozen_layer(
+        &self,
+        open: &mut OpenForks,
+        id: u64,
+    ) -> Result<Arc<FrozenLayer>, StoreError> {
         if let Some(layer) = open.frozen.get(&id).and_then(|layer| layer.upgrade()) {
             return Ok(layer);
         }
@@ -307,8 +330,13 @@ impl Store {
         Ok(layer)
     }
 
-    /// A snapshot as if it were a fork, with the fork's own worktree. What is written to it is lost when it is dropped.
-    pub fn open_snapshot(&self, name: &ForkName, snapshot: &SnapshotRecord) -> Result<Arc<Fork>, StoreError> {
+    /// A snapshot as if it were a fork, with the fork's own worktree. What is written to it is lost
+    /// when it is dropped.
+    pub fn open_snapshot(
+        &self,
+        name: &ForkName,
+        snapshot: &SnapshotRecord,
+    ) -> Result<Arc<Fork>, StoreError> {
         let record = self.places.read_record(name)?;
         self.restore_worktree(&record)?;
         let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
@@ -330,8 +358,9 @@ impl Store {
         }))
     }
 
-    /// Removes those of the layers `ids` that no record names. What a program has open in one of them keeps it until the next
-    /// collection, or the next opening of the store. The caller holds `admin`.
+    /// Removes those of the layers `ids` that no record names. What a program has open in one of
+    /// them keeps it until the next collection, or the next opening of the store. The caller holds
+    /// `admin`.
     pub(super) fn free_layers(&self, open: &mut OpenForks, ids: &[u64]) -> Result<(), StoreError> {
         let Some(named) = super::recover::named_layers(&self.places)? else {
             // A record that cannot be read may name any of them.
@@ -366,7 +395,8 @@ struct NextLayer {
 }
 
 impl NextLayer {
-    /// Freezes the open layer of the fork with this record and goes on in this one; the record that says so.
+    /// Freezes the open layer of the fork with this record and goes on in this one; the record that
+    /// says so.
     fn freeze_in(
         &self,
         exclusive: &mut Exclusive<'_>,
@@ -426,7 +456,8 @@ fn put_dot_git(
         .dot_git()
         .filter(|(_, node)| node.kind == FileKind::Regular)
     else {
-        // Somebody removed it, or put a repository there; it is not for a snapshot to bring it back.
+        // Somebody removed it, or put a repository there; it is not for a snapshot to bring it
+        // back.
         return Ok(());
     };
     let text = workspace.read_path(&RepoPath::root().join(&EntryName::dot_git()));

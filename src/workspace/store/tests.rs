@@ -72,7 +72,10 @@ fn entries(dir: &Path) -> Vec<String> {
 fn a_new_fork_shows_its_commit_and_is_a_worktree() {
     let (repository, store) = sample();
     let record = store.create_fork(&options(&repository, "demo")).unwrap();
-    assert_eq!(record.base_commit, Some(repository.id_of("HEAD").to_string()));
+    assert_eq!(
+        record.base_commit,
+        Some(repository.id_of("HEAD").to_string())
+    );
     assert_eq!(record.branch, "tine/demo");
     assert_eq!(store.record(&name("demo")).unwrap(), record);
 
@@ -151,7 +154,8 @@ fn forks_of_one_commit_share_index_and_base() {
     }
 }
 
-/// A commit's time says nothing of when its files came: build tools would take them for older than what was built of others.
+/// A commit's time says nothing of when its files came: build tools would take them for older than
+/// what was built of others.
 #[test]
 fn base_files_are_as_old_as_their_fork_and_older_than_its_index() {
     let (repository, store) = sample();
@@ -213,7 +217,10 @@ fn a_newer_or_damaged_format_is_refused() {
     fs::remove_file(&format).unwrap();
     fs::remove_file(&copy).unwrap();
     assert!(
-        matches!(Store::open(&repository.open()), Err(StoreError::Damaged { .. })),
+        matches!(
+            Store::open(&repository.open()),
+            Err(StoreError::Damaged { .. })
+        ),
         "a new key would change every number of the fork"
     );
     fs::write(&format, &good).unwrap();
@@ -270,8 +277,14 @@ fn branches_are_made_taken_or_refused() {
     };
     let is = |id: tine_git::ObjectId, branch: &str| (id.to_string(), branch.to_owned());
 
-    assert_eq!(create("a", Some("HEAD~1"), None).unwrap(), is(first, "tine/a"));
-    assert_eq!(create("b", None, Some("fresh")).unwrap(), is(second, "fresh"));
+    assert_eq!(
+        create("a", Some("HEAD~1"), None).unwrap(),
+        is(first, "tine/a")
+    );
+    assert_eq!(
+        create("b", None, Some("fresh")).unwrap(),
+        is(second, "fresh")
+    );
     assert_eq!(create("c", None, Some("old")).unwrap(), is(first, "old"));
     repository.git(&["branch", "older", "HEAD~1"]);
     assert_eq!(
@@ -308,7 +321,10 @@ fn branches_are_made_taken_or_refused() {
         git(create("e", None, Some("a..b"))),
         GitError::InvalidBranchName(_)
     ));
-    assert!(matches!(create("a", None, None), Err(StoreError::ForkExists(_))));
+    assert!(matches!(
+        create("a", None, None),
+        Err(StoreError::ForkExists(_))
+    ));
     assert_eq!(store.records().0.len(), 4);
     assert_eq!(entries(&store.places.forks()), ["a", "b", "c", "d"]);
 }
@@ -319,7 +335,9 @@ fn what_fails_is_undone() {
     let before = refs(&repository);
     let obstacle = store.repository().common_dir().join("worktrees");
     fs::write(&obstacle, "a file where a directory should be").unwrap();
-    store.create_fork(&options(&repository, "demo")).unwrap_err();
+    store
+        .create_fork(&options(&repository, "demo"))
+        .unwrap_err();
     assert_eq!(refs(&repository), before);
     assert!(entries(&store.places.forks()).is_empty());
     fs::remove_file(&obstacle).unwrap();
@@ -341,7 +359,8 @@ fn what_a_crash_left_is_removed_by_the_next_opening() {
         mount_dir: Some(repository.dir().join("../forks/torn")),
     };
     fs::create_dir_all(repository.dir().join("../forks/torn")).unwrap();
-    // Dead while being registered with git, the first time empty, the second time with an empty `locked`.
+    // Dead while being registered with git, the first time empty, the second time with an empty
+    // `locked`.
     let worktrees = repository.open().common_dir().join("worktrees");
     fs::create_dir(worktrees.join("torn1")).unwrap();
     fs::create_dir(worktrees.join("torn2")).unwrap();
@@ -435,7 +454,9 @@ fn a_worktree_that_is_gone_is_registered_again() {
     let (repository, store) = sample();
     store.create_fork(&options(&repository, "demo")).unwrap();
     let fork = store.open_fork(&name("demo")).unwrap();
-    fork.workspace.write_path(ME, &path("new"), b"text").unwrap();
+    fork.workspace
+        .write_path(ME, &path("new"), b"text")
+        .unwrap();
     let git_dir = fork.worktree.git_dir().to_owned();
     let index = fs::read(fork.worktree.index_path()).unwrap();
     drop(fork);
@@ -466,7 +487,9 @@ fn a_reset_fork_is_empty_and_stands_on_head() {
     let (repository, store) = sample();
     let first = store.create_fork(&options(&repository, "demo")).unwrap();
     let fork = store.open_fork(&name("demo")).unwrap();
-    fork.workspace.write_path(ME, &path("new"), b"text").unwrap();
+    fork.workspace
+        .write_path(ME, &path("new"), b"text")
+        .unwrap();
     let git_dir = fork.worktree.git_dir().to_owned();
     repository.write("c.txt", "gamma\n");
     let third = repository.commit("third");
@@ -482,7 +505,10 @@ fn a_reset_fork_is_empty_and_stands_on_head() {
     assert_eq!(entries(&store.places.layers()), ["1", "2", "next"]);
     assert_eq!(before.frozen_layers, [1]);
     assert!(fork.workspace.resolve(&path("new")).is_err());
-    assert_eq!(fork.workspace.read_path(&path("c.txt")).unwrap(), b"gamma\n");
+    assert_eq!(
+        fork.workspace.read_path(&path("c.txt")).unwrap(),
+        b"gamma\n"
+    );
     assert_eq!(fork.worktree.operation_in_progress(), None);
     let head = store.repository().head_of(&git_dir).unwrap();
     assert_eq!(head, Head::Detached { commit_id: third });
@@ -579,7 +605,10 @@ fn a_bare_repository_can_be_forked() {
     options.git_dir = bare.common_dir().to_owned();
     store.create_fork(&options).unwrap();
     let fork = store.open_fork(&name("demo")).unwrap();
-    assert_eq!(fork.workspace.read_path(&path("a.txt")).unwrap(), b"alpha\n");
+    assert_eq!(
+        fork.workspace.read_path(&path("a.txt")).unwrap(),
+        b"alpha\n"
+    );
 }
 
 #[test]
@@ -589,12 +618,19 @@ fn a_repository_that_was_moved_has_its_forks_lead_to_the_new_place() {
     store.create_fork(&options(&repository, "own")).unwrap();
     let chosen = b"gitdir: /srv/elsewhere\n";
     let fork = store.open_fork(&name("own")).unwrap();
-    fork.workspace.write_path(ME, &path(".git"), chosen).unwrap();
+    fork.workspace
+        .write_path(ME, &path(".git"), chosen)
+        .unwrap();
     drop(fork);
     // Protected from programs, not from being led back.
     let fork = store.open_fork(&name("demo")).unwrap();
-    for ino in [Ino::ROOT, fork.workspace.resolve(&path(".git")).unwrap().ino] {
-        let set = fork.workspace.set_flags(Caller::ROOT, ino, InodeFlags::IMMUTABLE);
+    for ino in [
+        Ino::ROOT,
+        fork.workspace.resolve(&path(".git")).unwrap().ino,
+    ] {
+        let set = fork
+            .workspace
+            .set_flags(Caller::ROOT, ino, InodeFlags::IMMUTABLE);
         set.unwrap();
     }
     drop(fork);

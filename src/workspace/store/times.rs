@@ -1,4 +1,5 @@
-//! Tables of modification times, in `<store>/times/`, named by their hash. A table lives as long as a record names it.
+//! Tables of modification times, in `<store>/times/`, named by their hash. A table lives as long as
+//! a record names it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -13,10 +14,11 @@ use crate::snapshot::SnapshotList;
 use tine_git::Base;
 
 impl Store {
-    /// Makes the table of what of `base` the main checkout has, too; `None` where there is nothing. It is on the disk
-    /// when this returns.
+    /// Makes the table of what of `base` the main checkout has, too; `None` where there is nothing.
+    /// It is on the disk when this returns.
     ///
-    /// What the main checkout builds from now on is not seen by the fork that is made: the caller has fixed the moment of that before.
+    /// What the main checkout builds from now on is not seen by the fork that is made: the caller
+    /// has fixed the moment of that before.
     pub(super) fn make_times(
         &self,
         base: &Base,
@@ -33,12 +35,20 @@ impl Store {
             files::write_atomically(&path, &bytes)?;
         }
         let table = Arc::new(table);
-        self.open.lock().times.insert(table.id(), Arc::downgrade(&table));
+        self.open
+            .lock()
+            .times
+            .insert(table.id(), Arc::downgrade(&table));
         Ok(Some(table))
     }
 
-    /// The table that a fork's attributes name. One that is lost or damaged is missed by no program but a build tool, which builds more.
-    pub(super) fn times_of(&self, open: &mut OpenForks, attrs: &BaseAttrs) -> Option<Arc<BaseTimes>> {
+    /// The table that a fork's attributes name. One that is lost or damaged is missed by no program
+    /// but a build tool, which builds more.
+    pub(super) fn times_of(
+        &self,
+        open: &mut OpenForks,
+        attrs: &BaseAttrs,
+    ) -> Option<Arc<BaseTimes>> {
         let id = attrs.times?;
         if let Some(table) = open.times.get(&id).and_then(Weak::upgrade) {
             return Some(table);
@@ -71,7 +81,10 @@ pub(super) fn named_times<'r>(
     record: &'r ForkRecord,
     snapshots: &'r SnapshotList,
 ) -> impl Iterator<Item = TimesId> + 'r {
-    let attrs = snapshots.snapshots.iter().map(|snapshot| snapshot.base_attrs);
+    let attrs = snapshots
+        .snapshots
+        .iter()
+        .map(|snapshot| snapshot.base_attrs);
     std::iter::once(record.base_attrs)
         .chain(attrs)
         .filter_map(|attrs| attrs.times)

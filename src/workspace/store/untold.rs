@@ -1,4 +1,5 @@
-//! What somebody did for a fork that its user was not told yet: `forks/<name>/untold.json`, atomically replaced.
+//! What somebody did for a fork that its user was not told yet: `forks/<name>/untold.json`,
+//! atomically replaced.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,7 +14,11 @@ impl Store {
     }
 
     /// Has `untold` be what is still to be told of the fork; `None`: nothing is.
-    pub fn note_untold<T: Serialize>(&self, name: &ForkName, untold: Option<&T>) -> Result<(), StoreError> {
+    pub fn note_untold<T: Serialize>(
+        &self,
+        name: &ForkName,
+        untold: Option<&T>,
+    ) -> Result<(), StoreError> {
         let path = self.places.untold(name);
         match untold {
             Some(untold) => files::write_json(&path, untold),

@@ -54,7 +54,10 @@ impl DiskUsage {
             let met = match metadata.nlink() {
                 1 => 1,
                 _ => {
-                    let met = self.met.entry((metadata.dev(), metadata.ino())).or_default();
+                    let met = self
+                        .met
+                        .entry((metadata.dev(), metadata.ino()))
+                        .or_default();
                     *met += 1;
                     *met
                 }

@@ -21,8 +21,12 @@ fn resize(workspace: &Workspace, ino: Ino, size: u64) {
 fn a_fork_is_used_while_a_content_is_read_through() {
     let fixture = Fixture::with_files(&[("large", &"b".repeat(LARGE))]);
     let workspace = fixture.open();
-    workspace.write_path(ME, &path("written"), &[1; LARGE]).unwrap();
-    workspace.write_path(ME, &path("short"), b"one page").unwrap();
+    workspace
+        .write_path(ME, &path("written"), &[1; LARGE])
+        .unwrap();
+    workspace
+        .write_path(ME, &path("short"), b"one page")
+        .unwrap();
     for name in ["large", "written", "short", "link"] {
         let ino = workspace.reach(name).ino;
         workspace
@@ -52,7 +56,9 @@ fn a_large_write_is_seen_whole_or_not_at_all() {
     const LARGE: usize = 4 << 20;
     let fixture = Fixture::new();
     let workspace = fixture.open();
-    workspace.write_path(ME, &path("file"), &vec![0; LARGE]).unwrap();
+    workspace
+        .write_path(ME, &path("file"), &vec![0; LARGE])
+        .unwrap();
     let ino = workspace.reach("file").ino;
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -84,7 +90,9 @@ fn a_large_write_is_seen_whole_or_not_at_all() {
 fn what_is_written_during_a_sync_stays() {
     let fixture = Fixture::new();
     let workspace = fixture.open();
-    workspace.write_path(ME, &path("file"), &[0; LARGE]).unwrap();
+    workspace
+        .write_path(ME, &path("file"), &[0; LARGE])
+        .unwrap();
     let ino = workspace.reach("file").ino;
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -108,7 +116,8 @@ fn what_is_written_during_a_sync_stays() {
 /// Replaced, and committed since, it has another blob than the one that was copied.
 #[test]
 fn a_file_that_is_replaced_while_it_is_copied_up_keeps_what_replaced_it() {
-    let fixture = Fixture::with_files(&[("large", &"b".repeat(LARGE)), ("other", &"r".repeat(LARGE))]);
+    let fixture =
+        Fixture::with_files(&[("large", &"b".repeat(LARGE)), ("other", &"r".repeat(LARGE))]);
     let workspace = fixture.open();
     let ino = workspace.reach("large").ino;
     let (dir, index) = fixture.base.find(&path("other")).unwrap().unwrap();
@@ -132,7 +141,9 @@ fn a_file_that_is_replaced_while_it_is_copied_up_keeps_what_replaced_it() {
 fn a_hole_in_a_large_file_is_as_long_as_asked_for() {
     let fixture = Fixture::new();
     let workspace = fixture.open();
-    workspace.write_path(ME, &path("file"), &[b'f'; LARGE]).unwrap();
+    workspace
+        .write_path(ME, &path("file"), &[b'f'; LARGE])
+        .unwrap();
     let before = workspace.reach("file");
     let punch = |offset, len| {
         workspace
@@ -142,7 +153,9 @@ fn a_hole_in_a_large_file_is_as_long_as_asked_for() {
     punch(8192, 100_000);
     punch(LARGE as u64 - 100, 1 << 30);
     let after = workspace.getattr(before.ino).unwrap();
-    assert!(after.size == before.size && after.blocks < before.blocks && after.mtime > before.mtime);
+    assert!(
+        after.size == before.size && after.blocks < before.blocks && after.mtime > before.mtime
+    );
     let mut expected = vec![b'f'; LARGE];
     expected[8192..108_192].fill(0);
     expected[LARGE - 100..].fill(0);
@@ -152,10 +165,13 @@ fn a_hole_in_a_large_file_is_as_long_as_asked_for() {
 
 #[test]
 fn a_large_file_is_copied_up_with_what_is_kept_of_it() {
-    let fixture = Fixture::with_files(&[("large", &"b".repeat(LARGE)), ("other", &"o".repeat(LARGE))]);
+    let fixture =
+        Fixture::with_files(&[("large", &"b".repeat(LARGE)), ("other", &"o".repeat(LARGE))]);
     let workspace = fixture.open();
     let (large, other) = (workspace.reach("large").ino, workspace.reach("other").ino);
-    workspace.write(large, LARGE as u64 + 10, b"end", None).unwrap();
+    workspace
+        .write(large, LARGE as u64 + 10, b"end", None)
+        .unwrap();
     resize(&workspace, other, 100_000);
     workspace.write(other, 0, &[b'w'; 80_000], None).unwrap();
     drop(workspace);

@@ -12,7 +12,8 @@ use crate::{CarryRecord, FsError, RenameMode, SetAttr, Workspace};
 use tine_attr::{FileKind, Ino};
 use tine_path::text::PathText;
 
-/// A fork, and beside it the main checkout with `target/` (`a`, `deps/b`, `deps/link`), `dir/cache` and `.local`.
+/// A fork, and beside it the main checkout with `target/` (`a`, `deps/b`, `deps/link`), `dir/cache`
+/// and `.local`.
 struct Carried {
     fixture: Fixture,
     main: PathBuf,
@@ -41,7 +42,9 @@ impl Carried {
         let text = |path: &str| PathText::Text(path.to_owned());
         CarryRecord {
             from: self.main.clone(),
-            roots: ["target/", "dir/cache", ".local", "gone/"].map(text).to_vec(),
+            roots: ["target/", "dir/cache", ".local", "gone/"]
+                .map(text)
+                .to_vec(),
             only: Vec::new(),
             named: Vec::new(),
             held_back: Vec::new(),
@@ -56,7 +59,9 @@ impl Carried {
 
     fn open_with(&self, record: &CarryRecord) -> Workspace {
         let hasher = self.fixture.base.hasher().clone();
-        self.fixture.open().carrying(Carry::open(record, hasher).unwrap())
+        self.fixture
+            .open()
+            .carrying(Carry::open(record, hasher).unwrap())
     }
 
     fn main_text(&self, path: &str) -> String {
@@ -80,9 +85,15 @@ fn rename(workspace: &Workspace, from: &str, to: &str) {
 #[test]
 fn carried_files_are_seen_as_they_are() {
     let carried = Carried::new();
-    fs::set_permissions(carried.main.join("target/a"), fs::Permissions::from_mode(0o750)).unwrap();
+    fs::set_permissions(
+        carried.main.join("target/a"),
+        fs::Permissions::from_mode(0o750),
+    )
+    .unwrap();
     let workspace = carried.open();
-    let names = set(&["a.txt", "empty", "run.sh", "link", "dir", "target", ".local"]);
+    let names = set(&[
+        "a.txt", "empty", "run.sh", "link", "dir", "target", ".local",
+    ]);
     assert_eq!(workspace.names(""), names);
     assert_eq!(workspace.names("dir"), set(&["b.txt", "sub", "cache"]));
     assert_eq!(workspace.names("target/deps"), set(&["b", "link"]));
@@ -153,7 +164,9 @@ fn directories_move_with_all_that_is_in_them() {
     assert_eq!(workspace.reach("dir/moved").ino, deps);
     assert_eq!(workspace.text("dir/moved/b"), "two\n");
     assert_eq!(workspace.names("target"), set(&["a"]));
-    workspace.write_path(ME, &path("dir/moved/b"), b"own\n").unwrap();
+    workspace
+        .write_path(ME, &path("dir/moved/b"), b"own\n")
+        .unwrap();
     rename(&workspace, "target", "dir/built");
     rename(&workspace, "dir/moved", "dir/built/deps");
     let into_itself = workspace.rename(
@@ -210,7 +223,10 @@ fn another_version_is_another_node_and_the_old_one_is_refused() {
     let deps = workspace.reach("target/deps").ino;
     fs::write(carried.main.join("target/a"), "second\n").unwrap();
     fs::write(carried.main.join("target/deps/later"), "").unwrap();
-    assert!(matches!(workspace.read(old.ino, 0, 10), Err(FsError::Stale)));
+    assert!(matches!(
+        workspace.read(old.ino, 0, 10),
+        Err(FsError::Stale)
+    ));
     assert!(matches!(
         workspace.write(old.ino, 0, b"x", None),
         Err(FsError::Stale)
@@ -282,7 +298,9 @@ fn files_in_carried_directories_are_those_of_the_moment_when_the_fork_was_made()
     assert_eq!(workspace.names("target/new"), set(&[]));
 
     // The names are free.
-    workspace.write_path(ME, &path("target/kept"), b"own\n").unwrap();
+    workspace
+        .write_path(ME, &path("target/kept"), b"own\n")
+        .unwrap();
     workspace
         .write_path(ME, &path("target/deps/b"), b"own\n")
         .unwrap();
@@ -431,11 +449,16 @@ fn secrets_repositories_and_what_is_no_file_are_not_seen() {
         assert_eq!(workspace.text("cfg/deep/.git/HEAD"), "x");
         let cfg = workspace.reach("cfg").ino;
         for name in [&b".env"[..], b"server.key", b".git", b"socket"] {
-            assert!(matches!(workspace.lookup(cfg, name), Err(FsError::NotFound)));
+            assert!(matches!(
+                workspace.lookup(cfg, name),
+                Err(FsError::NotFound)
+            ));
         }
     }
     record.named.push(PathText::Text("*.key".to_owned()));
-    record.only.push(PathText::Text("cfg/server.key".to_owned()));
+    record
+        .only
+        .push(PathText::Text("cfg/server.key".to_owned()));
     record.only.push(PathText::Text("cfg/sub/".to_owned()));
     let workspace = carried.open_with(&record);
     assert_eq!(workspace.names("cfg"), set(&["server.key", "sub"]));

@@ -23,7 +23,8 @@ fn every_name_of_what_changed_is_told() {
     let (token, paths) = told(&fork, &fork.beginning());
     assert_eq!(paths, [""; 0]);
 
-    fork.write_path(ME, &path("dir/sub/c.txt"), b"changed").unwrap();
+    fork.write_path(ME, &path("dir/sub/c.txt"), b"changed")
+        .unwrap();
     let (_, paths) = told(&fork, &token);
     assert_eq!(paths, ["dir/sub/c.txt"]);
     fork.write_path(ME, &path("new"), b"").unwrap();
@@ -31,7 +32,8 @@ fn every_name_of_what_changed_is_told() {
     let (_, paths) = told(&fork, &token);
     assert_eq!(paths, ["a.txt", "a.txt/", "dir/sub/c.txt", "new"]);
 
-    // Its names are found whether they are those of the base, in the log since, or only in the layer.
+    // Its names are found whether they are those of the base, in the log since, or only in the
+    // layer.
     let new = fork.resolve(&path("new")).unwrap().ino;
     let dir = fork.resolve(&path("dir")).unwrap().ino;
     fork.lookup(Ino::ROOT, b"new").unwrap();
@@ -50,12 +52,27 @@ fn a_directory_that_moves_is_told_at_both_places_with_all_beneath() {
     let fork = fixture.open();
     let (token, _) = told(&fork, &fork.beginning());
     fork.lookup(Ino::ROOT, b"dir").unwrap();
-    fork.rename(ME, Ino::ROOT, b"dir", Ino::ROOT, b"moved", RenameMode::Replace)
-        .unwrap();
-    let moved = ["dir", "dir/", "moved", "moved/", "moved/.tine", "moved/sub/.tine"];
+    fork.rename(
+        ME,
+        Ino::ROOT,
+        b"dir",
+        Ino::ROOT,
+        b"moved",
+        RenameMode::Replace,
+    )
+    .unwrap();
+    let moved = [
+        "dir",
+        "dir/",
+        "moved",
+        "moved/",
+        "moved/.tine",
+        "moved/sub/.tine",
+    ];
     let (now, paths) = told(&fork, &token);
     assert_eq!(paths, moved);
-    fork.write_path(ME, &path("moved/sub/c.txt"), b"changed").unwrap();
+    fork.write_path(ME, &path("moved/sub/c.txt"), b"changed")
+        .unwrap();
     assert_eq!(told(&fork, &now).1, ["moved/sub/c.txt"]);
     drop(fork);
     let fork = fixture.open();
@@ -128,7 +145,8 @@ fn a_repository_in_the_fork_is_told_as_the_directory_it_makes_one() {
     assert_eq!(told(&fork, &token).1, ["dir", "dir/.tine"]);
 }
 
-/// The kernel may not have had the answer yet to the request that made a change, and shows files as they were.
+/// The kernel may not have had the answer yet to the request that made a change, and shows files as
+/// they were.
 #[test]
 fn the_kernel_is_up_to_date_before_a_change_is_told() {
     use crate::Invalidation;

@@ -1,10 +1,11 @@
-//! Operations, taking them back, and doing them again: beside a plain model, and after programs changed the same paths.
+//! Operations, taking them back, and doing them again: beside a plain model, and after programs
+//! changed the same paths.
 
 use std::collections::BTreeMap;
 
 use super::super::{
-    By, Change, Direction, MoveOptions, NewContent, NoteKind, OperationError, OperationKind, OperationState,
-    PutOptions, Workspace,
+    By, Change, Direction, MoveOptions, NewContent, NoteKind, OperationError, OperationKind,
+    OperationState, PutOptions, Workspace,
 };
 use super::*;
 use tine_layer::FrozenLayer;
@@ -15,7 +16,8 @@ const BY: By<'static> = By {
     command: "tine test",
 };
 
-/// One path as anybody sees it. Change times are the undo's, and directories have those of their names.
+/// One path as anybody sees it. Change times are the undo's, and directories have those of their
+/// names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     kind: FileKind,
@@ -28,8 +30,8 @@ struct Seen {
 
 type Tree = BTreeMap<String, Seen>;
 
-/// That all is as in `expected`, but for the modification times of what came back: those are of `since` or later. What was there
-/// before keeps its own.
+/// That all is as in `expected`, but for the modification times of what came back: those are of
+/// `since` or later. What was there before keeps its own.
 #[track_caller]
 fn assert_back(now: &Tree, expected: &Tree, before: &Tree, since: Timestamp, what: &str) {
     let without_mtime = |tree: &Tree| -> Tree {
@@ -47,8 +49,10 @@ fn assert_back(now: &Tree, expected: &Tree, before: &Tree, since: Timestamp, wha
         let (Some((_, mtime)), there) = (seen.times, before.get(path)) else {
             continue;
         };
-        let is_same = there.is_some_and(|there| (there.ino, &there.content) == (seen.ino, &seen.content));
-        let is_kept = is_same && there.is_some_and(|there| there.times.is_some_and(|(_, was)| was == mtime));
+        let is_same =
+            there.is_some_and(|there| (there.ino, &there.content) == (seen.ino, &seen.content));
+        let is_kept =
+            is_same && there.is_some_and(|there| there.times.is_some_and(|(_, was)| was == mtime));
         assert!(
             mtime >= since || is_kept,
             "{what}: {path} came back with {mtime:?}"
@@ -70,7 +74,8 @@ impl Workspace {
                 kind: node.attr.kind,
                 perm: node.attr.perm,
                 content,
-                times: (node.attr.kind != FileKind::Directory).then_some((node.attr.atime, node.attr.mtime)),
+                times: (node.attr.kind != FileKind::Directory)
+                    .then_some((node.attr.atime, node.attr.mtime)),
                 ino: node.attr.ino,
                 xattrs,
             };
@@ -97,7 +102,9 @@ impl Workspace {
         let at = at.map(path);
         let taken = self.take_back(BY, direction, at.as_ref())?;
         let notes = taken.notes.iter();
-        Ok(notes.map(|note| (note.path.to_string(), note.kind)).collect())
+        Ok(notes
+            .map(|note| (note.path.to_string(), note.kind))
+            .collect())
     }
 
     fn do_write(&self, at: &str, content: &[u8]) -> Result<(), OperationError> {
@@ -115,7 +122,8 @@ impl Workspace {
             into: false,
             parents: false,
         };
-        self.move_path(BY, &path(from), &path(to), options).map(drop)
+        self.move_path(BY, &path(from), &path(to), options)
+            .map(drop)
     }
 
     fn do_remove(&self, paths: &[&str]) -> Result<(), OperationError> {
@@ -133,8 +141,13 @@ impl Workspace {
 
     fn states(&self) -> Vec<(u64, OperationState)> {
         let operations = self.reachable().unwrap();
-        let ids: Vec<u64> = operations.operations().map(|operation| operation.id).collect();
-        ids.into_iter().map(|id| (id, operations.state_of(id))).collect()
+        let ids: Vec<u64> = operations
+            .operations()
+            .map(|operation| operation.id)
+            .collect();
+        ids.into_iter()
+            .map(|id| (id, operations.state_of(id)))
+            .collect()
     }
 }
 
@@ -288,7 +301,10 @@ fn one_path_is_taken_back_by_itself() {
     workspace.taken(Direction::Redo, Some("a.txt")).unwrap();
     assert_eq!(workspace.text("a.txt"), "one");
     workspace.taken(Direction::Redo, Some("dir")).unwrap();
-    assert_eq!(workspace.names(""), set(&["a.txt", "empty", "run.sh", "link"]));
+    assert_eq!(
+        workspace.names(""),
+        set(&["a.txt", "empty", "run.sh", "link"])
+    );
     // Who does something else goes on from there.
     workspace.do_write("other", b"x").unwrap();
     assert!(workspace.taken(Direction::Redo, None).is_err());
@@ -307,25 +323,48 @@ fn what_programs_did_since_is_kept() {
     assert_eq!(workspace.text("a.txt"), "alpha\n");
     let (there, since) = (workspace.seen(), Timestamp::now());
     workspace.again();
-    assert_back(&workspace.seen(), &before, &there, since, "what a program wrote");
+    assert_back(
+        &workspace.seen(),
+        &before,
+        &there,
+        since,
+        "what a program wrote",
+    );
 
     // Another file in its place, as editors save.
-    workspace.write_path(ME, &path("saved"), b"an editor's").unwrap();
     workspace
-        .rename(ME, Ino::ROOT, b"saved", Ino::ROOT, b"a.txt", RenameMode::Replace)
+        .write_path(ME, &path("saved"), b"an editor's")
+        .unwrap();
+    workspace
+        .rename(
+            ME,
+            Ino::ROOT,
+            b"saved",
+            Ino::ROOT,
+            b"a.txt",
+            RenameMode::Replace,
+        )
         .unwrap();
     let before = workspace.seen();
     assert_eq!(workspace.back(), [("a.txt".into(), NoteKind::InTheWay)]);
     assert_eq!(workspace.text("a.txt"), "alpha\n");
     let (there, since) = (workspace.seen(), Timestamp::now());
     workspace.again();
-    assert_back(&workspace.seen(), &before, &there, since, "what an editor saved");
+    assert_back(
+        &workspace.seen(),
+        &before,
+        &there,
+        since,
+        "what an editor saved",
+    );
 
     workspace.do_remove(&["dir"]).unwrap();
     workspace.do_write("other", b"").unwrap();
     workspace.taken(Direction::Undo, Some("other")).unwrap();
     workspace.mkdir(ME, Ino::ROOT, b"dir", 0o755).unwrap();
-    workspace.write_path(ME, &path("dir/mine"), b"mine").unwrap();
+    workspace
+        .write_path(ME, &path("dir/mine"), b"mine")
+        .unwrap();
     let before = workspace.seen();
     assert_eq!(
         workspace.taken(Direction::Undo, Some("dir")).unwrap(),
@@ -349,11 +388,19 @@ fn what_programs_did_since_is_kept() {
     workspace.do_write("deep/er/file", b"x").unwrap();
     workspace.do_remove(&["deep/er/file"]).unwrap();
     workspace.remove_path(ME, &path("deep/er")).unwrap();
-    assert_eq!(workspace.back(), [("deep/er/file".into(), NoteKind::ParentMade)]);
+    assert_eq!(
+        workspace.back(),
+        [("deep/er/file".into(), NoteKind::ParentMade)]
+    );
     assert_eq!(workspace.text("deep/er/file"), "x");
-    workspace.write_path(ME, &path("deep/another"), b"").unwrap();
+    workspace
+        .write_path(ME, &path("deep/another"), b"")
+        .unwrap();
     let notes = workspace.back();
-    assert!(notes.contains(&("deep".into(), NoteKind::NotEmpty)), "{notes:?}");
+    assert!(
+        notes.contains(&("deep".into(), NoteKind::NotEmpty)),
+        "{notes:?}"
+    );
     assert_eq!(workspace.names("deep"), set(&["another"]));
 }
 
@@ -375,7 +422,13 @@ fn the_attic_keeps_so_much_and_no_more() {
             break;
         }
     }
-    let first_left = u32::from_le_bytes(workspace.read_path(&path("a.txt")).unwrap().try_into().unwrap());
+    let first_left = u32::from_le_bytes(
+        workspace
+            .read_path(&path("a.txt"))
+            .unwrap()
+            .try_into()
+            .unwrap(),
+    );
     assert!(first_left >= 19, "{first_left}");
     // However large, the last one is kept, and goes with the next.
     let large = vec![1; 150 << 20];
@@ -474,7 +527,9 @@ impl Layered {
     }
 
     fn get(&self) -> &Workspace {
-        self.workspace.as_ref().expect("open but while it is reopened")
+        self.workspace
+            .as_ref()
+            .expect("open but while it is reopened")
     }
 
     fn freeze(&mut self) {
@@ -513,7 +568,9 @@ fn plain(tree: &Tree) -> Model {
         FileKind::Symlink => Plain::Link,
         _ => Plain::File(seen.content.clone()),
     };
-    tree.iter().map(|(path, seen)| (path.clone(), of(seen))).collect()
+    tree.iter()
+        .map(|(path, seen)| (path.clone(), of(seen)))
+        .collect()
 }
 
 fn parent(path: &str) -> Option<&str> {
@@ -521,7 +578,10 @@ fn parent(path: &str) -> Option<&str> {
 }
 
 fn beneath(path: &str, dir: &str) -> bool {
-    path == dir || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
+    path == dir
+        || path
+            .strip_prefix(dir)
+            .is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn model_write(model: &mut Model, at: &str, content: &[u8]) -> bool {
@@ -561,7 +621,11 @@ fn model_move(model: &mut Model, from: &str, to: &str) -> bool {
     if !has_parent || is_into_itself || is_taken || to == from {
         return false;
     }
-    let moved: Vec<String> = model.keys().filter(|path| beneath(path, from)).cloned().collect();
+    let moved: Vec<String> = model
+        .keys()
+        .filter(|path| beneath(path, from))
+        .cloned()
+        .collect();
     for path in moved {
         if let Some(plain) = model.remove(&path) {
             model.insert(format!("{to}{}", &path[from.len()..]), plain);
@@ -732,8 +796,12 @@ fn regression_what_was_taken_back_where_the_file_was_gone_is_done_again() {
     workspace.do_write("made/a.txt", b"new").unwrap();
     workspace.remove_path(ME, &path("made/a.txt")).unwrap();
     // Only the directory is left of what was made.
-    workspace.taken(Direction::Undo, Some("made/a.txt")).unwrap();
+    workspace
+        .taken(Direction::Undo, Some("made/a.txt"))
+        .unwrap();
     assert!(workspace.resolve(&path("made")).is_err());
-    workspace.taken(Direction::Redo, Some("made/a.txt")).unwrap();
+    workspace
+        .taken(Direction::Redo, Some("made/a.txt"))
+        .unwrap();
     assert!(workspace.resolve(&path("made")).is_ok());
 }

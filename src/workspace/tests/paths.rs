@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::super::{
-    By, Direction, Invalidation, Last, MoveOptions, NewContent, OperationError, PutOptions, ViewStep,
-    Workspace,
+    By, Direction, Invalidation, Last, MoveOptions, NewContent, OperationError, PutOptions,
+    ViewStep, Workspace,
 };
 use super::*;
 use tine_layer::contents::SLOT_MAX;
@@ -132,14 +132,29 @@ fn what_a_move_may_not_do_changes_nothing() {
     let refused = |from: &str, to: &str, options| workspace.moved(from, to, options).unwrap_err();
     use OperationError as E;
     assert!(matches!(refused("missing", "x", plain), E::NotFound(_)));
-    assert!(matches!(refused("a.txt", "missing/x", plain), E::NotFound(_)));
+    assert!(matches!(
+        refused("a.txt", "missing/x", plain),
+        E::NotFound(_)
+    ));
     assert!(matches!(refused("a.txt", "missing", into), E::NotFound(_)));
-    assert!(matches!(refused("a.txt", "empty", into), E::NotADirectory(_)));
+    assert!(matches!(
+        refused("a.txt", "empty", into),
+        E::NotADirectory(_)
+    ));
     assert!(matches!(refused("a.txt", "empty", plain), E::Exists(_)));
-    assert!(matches!(refused("a.txt", "empty/x", plain), E::NotADirectory(_)));
+    assert!(matches!(
+        refused("a.txt", "empty/x", plain),
+        E::NotADirectory(_)
+    ));
     assert!(matches!(refused("a.txt", "a.txt", plain), E::SameFile(..)));
-    assert!(matches!(refused("dir", "dir/sub/x", plain), E::IntoItself(_)));
-    assert!(matches!(refused("dir", "empty", FORCE), E::NotADirectory(_)));
+    assert!(matches!(
+        refused("dir", "dir/sub/x", plain),
+        E::IntoItself(_)
+    ));
+    assert!(matches!(
+        refused("dir", "empty", FORCE),
+        E::NotADirectory(_)
+    ));
     assert!(matches!(refused("dir/b.txt", "other", plain), E::Exists(_)));
     workspace.put("other/dir/x", b"", PARENTS).unwrap();
     assert!(matches!(refused("dir", "other", FORCE), E::IsADirectory(_)));
@@ -152,7 +167,10 @@ fn what_a_move_may_not_do_changes_nothing() {
     // By force a file goes, and a symlink itself.
     assert_eq!(workspace.moved("a.txt", "link", FORCE).unwrap(), "link");
     assert_eq!(workspace.text("link"), "alpha\n");
-    assert_eq!(workspace.resolve(&path("link")).unwrap().kind, FileKind::Regular);
+    assert_eq!(
+        workspace.resolve(&path("link")).unwrap().kind,
+        FileKind::Regular
+    );
 }
 
 #[test]
@@ -161,7 +179,11 @@ fn removing_is_one_step_however_much_is_beneath() {
     let workspace = fixture.open();
     for index in 0..200 {
         workspace
-            .put(&format!("dir/made/{}/{index}", index % 7), b"content", PARENTS)
+            .put(
+                &format!("dir/made/{}/{index}", index % 7),
+                b"content",
+                PARENTS,
+            )
             .unwrap();
     }
     assert!(matches!(
@@ -192,7 +214,10 @@ fn what_the_kernel_has_open_lives_on_without_a_name() {
     let fixture = Fixture::new();
     let workspace = fixture.open();
     assert!(workspace.put("dir/made", b"made", PARENTS).unwrap());
-    let (base, made) = (workspace.reach("dir/b.txt").ino, workspace.reach("dir/made").ino);
+    let (base, made) = (
+        workspace.reach("dir/b.txt").ino,
+        workspace.reach("dir/made").ino,
+    );
     workspace.link(ME, made, Ino::ROOT, b"second").unwrap();
     workspace.removed(&["dir"], true).unwrap();
     assert_eq!(workspace.read(base, 0, 100).unwrap(), b"beta\n");
@@ -217,7 +242,11 @@ fn a_file_is_replaced_in_one_step_and_keeps_its_mode() {
     workspace.put("first", b"", PutOptions::default()).unwrap();
     for content in [&b"short"[..], b"", &large, b"again"] {
         let records = records_of(&workspace, || {
-            assert!(!workspace.put("run.sh", content, PutOptions::default()).unwrap());
+            assert!(
+                !workspace
+                    .put("run.sh", content, PutOptions::default())
+                    .unwrap()
+            );
         });
         assert_eq!(records, 1);
         assert!(workspace.read_path(&path("run.sh")).unwrap() == content);
@@ -259,7 +288,12 @@ fn symlinks_are_followed_inside_and_refused_outside() {
     let workspace = fixture.open();
     let link = |name: &str, target: &str| {
         workspace
-            .symlink(ME, workspace.reach("dir").ino, name.as_bytes(), target.as_bytes())
+            .symlink(
+                ME,
+                workspace.reach("dir").ino,
+                name.as_bytes(),
+                target.as_bytes(),
+            )
             .unwrap();
     };
     link("up", "../dir/sub");
@@ -280,7 +314,10 @@ fn symlinks_are_followed_inside_and_refused_outside() {
             "dir/absolute/passwd",
             OperationError::LeadsOut(path("dir/absolute/passwd")),
         ),
-        ("dir/loop/x", OperationError::SymlinkLoop(path("dir/loop/x"))),
+        (
+            "dir/loop/x",
+            OperationError::SymlinkLoop(path("dir/loop/x")),
+        ),
     ] {
         assert_eq!(follow(at).unwrap_err().to_string(), is_refused.to_string());
         assert!(workspace.put(at, b"x", PARENTS).is_err());
@@ -335,7 +372,9 @@ fn a_mount_is_told_of_every_change() {
     }
     workspace.removed(&["dir"], true).unwrap();
     let removed = taken();
-    assert!(removed.contains(&entry(Ino::ROOT, "dir")) && removed.contains(&Invalidation::Node(dir)));
+    assert!(
+        removed.contains(&entry(Ino::ROOT, "dir")) && removed.contains(&Invalidation::Node(dir))
+    );
     workspace.take_back(BY, Direction::Undo, None).unwrap();
     assert!(taken().contains(&entry(Ino::ROOT, "dir")));
 }
@@ -346,7 +385,9 @@ fn a_mount_is_told_the_steps_of_what_may_be_watched() {
     let workspace = fixture.open();
     let told: Arc<Mutex<Vec<ViewStep>>> = Arc::default();
     let listener = told.clone();
-    workspace.set_listener(Some(Arc::new(move |change| listener.lock().extend(change.steps))));
+    workspace.set_listener(Some(Arc::new(move |change| {
+        listener.lock().extend(change.steps)
+    })));
     let taken = || {
         let steps = std::mem::take(&mut *told.lock());
         let lines = steps.iter().map(|step| {
@@ -377,7 +418,10 @@ fn a_mount_is_told_the_steps_of_what_may_be_watched() {
     workspace.removed(&["dir"], true).unwrap();
     let removed = taken();
     assert_eq!(removed.last().unwrap(), "remove dir");
-    assert!(removed.contains(&"remove dir/sub".to_owned()), "{removed:?}");
+    assert!(
+        removed.contains(&"remove dir/sub".to_owned()),
+        "{removed:?}"
+    );
     assert!(
         !removed.contains(&"remove dir/sub/c.txt".to_owned()),
         "{removed:?}"

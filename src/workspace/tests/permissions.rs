@@ -35,7 +35,10 @@ fn a_list_and_the_mode_stay_in_step() {
     assert_eq!(workspace.getattr(file).unwrap().perm, 0o640);
     assert!(workspace.listxattr(ME, file).unwrap().is_empty());
     assert!(matches!(set(ACCESS, &[2, 0, 0]), Err(FsError::Invalid)));
-    assert!(matches!(set(DEFAULT, &extended()), Err(FsError::AccessDenied)));
+    assert!(matches!(
+        set(DEFAULT, &extended()),
+        Err(FsError::AccessDenied)
+    ));
     let link = workspace.reach("link").ino;
     let refused = workspace.setxattr(ME, link, ACCESS, &extended(), XattrMode::Set);
     assert!(matches!(refused, Err(FsError::Unsupported)));
@@ -57,7 +60,10 @@ fn a_default_list_stands_in_for_the_umask() {
     assert!(workspace.getxattr(ME, file.ino, ACCESS).is_ok());
     let sub = workspace.mkdir(caller, dir, b"made", 0o777).unwrap();
     assert_eq!(sub.perm, 0o774);
-    assert_eq!(workspace.getxattr(ME, sub.ino, DEFAULT).unwrap(), extended());
+    assert_eq!(
+        workspace.getxattr(ME, sub.ino, DEFAULT).unwrap(),
+        extended()
+    );
     let link = workspace.symlink(caller, dir, b"made-link", b"x").unwrap();
     assert_eq!(link.perm, 0o777);
     assert!(workspace.listxattr(ME, link.ino).unwrap().is_empty());
@@ -85,10 +91,13 @@ fn a_node_takes_attributes_as_long_as_they_can_be_listed() {
     let fixture = Fixture::new();
     let workspace = fixture.open();
     let file = workspace.reach("a.txt").ino;
-    let set =
-        |name: String, value: &[u8]| workspace.setxattr(ME, file, name.as_bytes(), value, XattrMode::Set);
+    let set = |name: String, value: &[u8]| {
+        workspace.setxattr(ME, file, name.as_bytes(), value, XattrMode::Set)
+    };
     let long = |number: u32| format!("user.{number:0>250}");
-    let room = (0..).find(|number| set(long(*number), b"").is_err()).unwrap();
+    let room = (0..)
+        .find(|number| set(long(*number), b"").is_err())
+        .unwrap();
     assert!(matches!(set(long(room), b""), Err(FsError::AttributesFull)));
     assert_eq!(room, 64 * 1024 / 256);
     let value = vec![1; 64 * 1024];
@@ -133,7 +142,9 @@ fn flags_are_kept_and_shown_as_flags_only() {
     workspace
         .set_flags(Caller::ROOT, file, InodeFlags::default())
         .unwrap();
-    workspace.write_path(Caller::ROOT, &path("a.txt"), b"x").unwrap();
+    workspace
+        .write_path(Caller::ROOT, &path("a.txt"), b"x")
+        .unwrap();
 }
 
 #[test]

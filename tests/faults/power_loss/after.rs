@@ -44,8 +44,8 @@ pub enum KeptAs {
 pub struct Facts {
     pub all: Vec<Fact>,
     pub points: Vec<Point>,
-    /// Whether the objects of a commit by git are on the disk when its ref is. git syncs no directories, and on btrfs the
-    /// name of a ref may get there before those of objects.
+    /// Whether the objects of a commit by git are on the disk when its ref is. git syncs no
+    /// directories, and on btrfs the name of a ref may get there before those of objects.
     pub git_is_durable: bool,
 }
 
@@ -79,7 +79,10 @@ impl Facts {
 }
 
 /// Checks everything that was reported as done, and goes on working there.
-#[expect(clippy::too_many_arguments, reason = "they are what the whole test is about")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "they are what the whole test is about"
+)]
 pub fn check(
     repo: &TestRepo,
     tine: &Tine<'_>,
@@ -93,14 +96,16 @@ pub fn check(
     with_power_again(repo, tine, replayed, context, |listed| {
         check_forks(listed, recording, replayed, facts, context);
         if is_durable(&facts.all[0], recording, replayed) {
-            check_demo(repo, tine, mount, recording, replayed, workers, facts, context);
+            check_demo(
+                repo, tine, mount, recording, replayed, workers, facts, context,
+            );
             check_points(tine, mount, recording, replayed, workers, facts, context);
         }
     });
 }
 
-/// Mounts the disk that is left and starts tine on it under what looks like another run of the kernel; `look` gets what
-/// `tine list` tells.
+/// Mounts the disk that is left and starts tine on it under what looks like another run of the
+/// kernel; `look` gets what `tine list` tells.
 pub fn with_power_again(
     repo: &TestRepo,
     tine: &Tine<'_>,
@@ -124,7 +129,13 @@ fn is_durable(fact: &Fact, recording: &Recording, replayed: &Replayed) -> bool {
     recording.flushed_at(fact.end) <= replayed.flushed
 }
 
-fn check_forks(listed: &str, recording: &Recording, replayed: &Replayed, facts: &Facts, context: &str) {
+fn check_forks(
+    listed: &str,
+    recording: &Recording,
+    replayed: &Replayed,
+    facts: &Facts,
+    context: &str,
+) {
     let listed: serde_json::Value = serde_json::from_str(listed).expect("JSON");
     assert!(
         listed["damaged"].as_array().is_none_or(Vec::is_empty),
@@ -152,14 +163,20 @@ fn check_forks(listed: &str, recording: &Recording, replayed: &Replayed, facts: 
                 );
             }
             What::Deleted(name) => {
-                assert!(!listed.contains(&name[..]), "{context}: the fork {name} is back");
+                assert!(
+                    !listed.contains(&name[..]),
+                    "{context}: the fork {name} is back"
+                );
             }
             What::Commit(_) | What::CommitByGit(_) | What::Remounted => {}
         }
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "they are what the whole test is about")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "they are what the whole test is about"
+)]
 fn check_demo(
     repo: &TestRepo,
     tine: &Tine<'_>,
@@ -194,8 +211,11 @@ fn check_demo(
         if let What::Commit(id) | What::CommitByGit(id) = &fact.what
             && is_durable(fact, recording, replayed)
         {
-            repo.try_git_in(repo.dir(), &["merge-base", "--is-ancestor", id, "tine/demo"])
-                .expect_success(&format!("{context}: the commit {id} is on its branch"));
+            repo.try_git_in(
+                repo.dir(),
+                &["merge-base", "--is-ancestor", id, "tine/demo"],
+            )
+            .expect_success(&format!("{context}: the commit {id} is on its branch"));
         }
     }
     repo.try_git_in(mount, &["status", "--short"])
@@ -207,9 +227,16 @@ fn check_demo(
     fs::write(mount.join("after"), context).unwrap_or_else(|error| panic!("{context}: {error}"));
     tine.run(&["commit", "demo", "-m", "after the loss of power"])
         .expect_success(&format!("{context}: tine commit"));
-    assert_eq!(repo.status(mount), "", "{context}: git status after tine commit");
+    assert_eq!(
+        repo.status(mount),
+        "",
+        "{context}: git status after tine commit"
+    );
     for (worker, found) in workers.iter().zip(found) {
-        assert!(worker.found(mount) == found, "{context}: a commit changed files");
+        assert!(
+            worker.found(mount) == found,
+            "{context}: a commit changed files"
+        );
     }
     check_objects(repo, context);
 }

@@ -1,5 +1,5 @@
-//! One writer in a directory of its own, with everything it ever saw there: its state after each change, and how
-//! much was recorded when the change had returned.
+//! One writer in a directory of its own, with everything it ever saw there: its state after each
+//! change, and how much was recorded when the change had returned.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -137,10 +137,11 @@ impl Worker {
         let dirs: Vec<String> = names_where(&state, |id| id.is_none());
         let random = &mut self.random;
         let fresh = format!("f{}", random.below(1 << 30));
-        let place = |random: &mut Random, name: String| match dirs.is_empty() || random.below(2) == 0 {
-            true => name,
-            false => format!("{}/{name}", pick(random, &dirs)),
-        };
+        let place =
+            |random: &mut Random, name: String| match dirs.is_empty() || random.below(2) == 0 {
+                true => name,
+                false => format!("{}/{name}", pick(random, &dirs)),
+            };
         if files.is_empty() {
             return Change::Create(fresh);
         }
@@ -189,8 +190,9 @@ impl Worker {
         }
     }
 
-    /// What must hold of the directory after the power was lost: it is as it was after one of the changes, none
-    /// earlier than the last that was synced, except that what was written since in place may be there already.
+    /// What must hold of the directory after the power was lost: it is as it was after one of the
+    /// changes, none earlier than the last that was synced, except that what was written since in
+    /// place may be there already.
     pub fn check(&self, mount: &Path, recording: &Recording, replayed: &Replayed, context: &str) {
         self.check_until(self.steps.len(), mount, recording, replayed, context);
     }
@@ -238,11 +240,16 @@ impl Worker {
     fn is_after(&self, found: &Found, at: usize, begun: usize) -> bool {
         let state = &self.steps[at].state;
         state.names.len() == found.len()
-            && state.names.iter().all(|(name, id)| match (found.get(name), id) {
-                (Some(None), None) => true,
-                (Some(Some(content)), Some(id)) => self.wrong_byte(content, *id, at, begun).is_none(),
-                _ => false,
-            })
+            && state
+                .names
+                .iter()
+                .all(|(name, id)| match (found.get(name), id) {
+                    (Some(None), None) => true,
+                    (Some(Some(content)), Some(id)) => {
+                        self.wrong_byte(content, *id, at, begun).is_none()
+                    }
+                    _ => false,
+                })
     }
 
     /// The first byte of a file that is none of those it had at or after the change `at`.
@@ -256,13 +263,17 @@ impl Worker {
             return None;
         }
         // The kernel may cut a write into pieces.
-        let is_half_written =
-            first.len() < content.len() && later.first().is_some_and(|next| content.len() < next.len());
+        let is_half_written = first.len() < content.len()
+            && later.first().is_some_and(|next| content.len() < next.len());
         if content.len() != first.len() && !is_half_written {
             return Some(first.len().min(content.len()));
         }
         (0..content.len()).find(|&k| {
-            let versions = if k < first.len() { &versions[..] } else { later };
+            let versions = if k < first.len() {
+                &versions[..]
+            } else {
+                later
+            };
             !versions.iter().any(|version| match version.get(k) {
                 Some(byte) => *byte == content[k],
                 // Cut off there meanwhile: cleared before it grew again.
@@ -281,15 +292,17 @@ impl Worker {
         {
             let expected = state.names.get(name);
             let line = match (expected, found.get(name)) {
-                (Some(Some(id)), Some(Some(content))) => match self.wrong_byte(content, *id, at, begun) {
-                    None => continue,
-                    Some(k) => format!(
-                        "{} bytes where {} were, wrong from {k} on: {:?}",
-                        content.len(),
-                        state.contents[id].len(),
-                        &content[k.min(content.len())..content.len().min(k + 8)]
-                    ),
-                },
+                (Some(Some(id)), Some(Some(content))) => {
+                    match self.wrong_byte(content, *id, at, begun) {
+                        None => continue,
+                        Some(k) => format!(
+                            "{} bytes where {} were, wrong from {k} on: {:?}",
+                            content.len(),
+                            state.contents[id].len(),
+                            &content[k.min(content.len())..content.len().min(k + 8)]
+                        ),
+                    }
+                }
                 (Some(None), Some(None)) => continue,
                 (Some(_), None) => "is missing".to_owned(),
                 (None, Some(_)) => "is there".to_owned(),
@@ -318,7 +331,10 @@ fn read_tree(dir: &Path) -> Found {
             .unwrap_or_else(|error| panic!("{}: {error}", dir.join(&beneath).display()));
         for entry in entries {
             let entry = entry.expect("the directory can be listed");
-            let name = entry.file_name().into_string().expect("the names are UTF-8");
+            let name = entry
+                .file_name()
+                .into_string()
+                .expect("the names are UTF-8");
             let path = if beneath.is_empty() {
                 name
             } else {
@@ -328,8 +344,9 @@ fn read_tree(dir: &Path) -> Found {
                 waiting.push(path.clone());
                 found.insert(path, None);
             } else {
-                let content = fs::read(entry.path())
-                    .unwrap_or_else(|error| panic!("{} cannot be read: {error}", entry.path().display()));
+                let content = fs::read(entry.path()).unwrap_or_else(|error| {
+                    panic!("{} cannot be read: {error}", entry.path().display())
+                });
                 found.insert(path, Some(content));
             }
         }
@@ -419,7 +436,10 @@ impl Change {
             }),
             Change::Truncate(name, size) => state.edit(&name, |content| content.resize(size, 0)),
             Change::Rename(from, to) => {
-                let id = state.names.remove(&from).expect("only what exists is renamed");
+                let id = state
+                    .names
+                    .remove(&from)
+                    .expect("only what exists is renamed");
                 state.names.insert(to, id);
                 state.forget_unnamed();
             }

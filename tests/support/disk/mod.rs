@@ -5,9 +5,9 @@
 //!                                                                  a tiny FUSE file system, served by a child process
 //! ```
 //!
-//! The child is the test binary itself, run again ([`server`]): whoever waits for a mount must not be the one who serves
-//! it. Everything is mounted in a mount namespace of the test's own ([`in_private_mounts`]), which takes all of it along
-//! when its last process ends.
+//! The child is the test binary itself, run again ([`server`]): whoever waits for a mount must not
+//! be the one who serves it. Everything is mounted in a mount namespace of the test's own
+//! ([`in_private_mounts`]), which takes all of it along when its last process ends.
 
 mod recording;
 mod server;
@@ -21,7 +21,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::fuse::remove_guards_beneath;
-use super::{OutputExt, has_program, path_text, process, run_with_timeout, run_with_timeout_of, wait_until};
+use super::{
+    OutputExt, has_program, path_text, process, run_with_timeout, run_with_timeout_of, wait_until,
+};
 pub use recording::{Recording, Replayed};
 pub use server::{Fault, What, serve_if_asked};
 
@@ -45,13 +47,14 @@ pub fn disks_missing() -> Option<String> {
         .map(|program| format!("{program} is not installed"))
 }
 
-/// Runs `test` in a thread that has a mount namespace of its own, with whatever it starts. Nothing that is mounted there
-/// is seen outside, and all of it goes with the last process there.
+/// Runs `test` in a thread that has a mount namespace of its own, with whatever it starts. Nothing
+/// that is mounted there is seen outside, and all of it goes with the last process there.
 pub fn in_private_mounts(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let outcome = scope
             .spawn(|| {
-                // SAFETY: unshare(2) touches no memory of this process; the namespace is this thread's alone.
+                // SAFETY: unshare(2) touches no memory of this process; the namespace is this
+                // thread's alone.
                 let result = unsafe { libc::unshare(libc::CLONE_NEWNS) };
                 assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
                 run(Command::new("mount").args(["--make-rprivate", "/"]));
@@ -64,8 +67,9 @@ pub fn in_private_mounts(test: impl FnOnce() + Send) {
     });
 }
 
-/// Makes this namespace's kernel look like another run of it, as after a power failure: the store tells by the boot id what
-/// may be left of unsynced writes. `dir` holds the file that takes the kernel's place.
+/// Makes this namespace's kernel look like another run of it, as after a power failure: the store
+/// tells by the boot id what may be left of unsynced writes. `dir` holds the file that takes the
+/// kernel's place.
 pub fn pretend_reboot(dir: &Path) {
     const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
     let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("/proc is mounted");
@@ -96,7 +100,8 @@ impl Kind {
         }
     }
 
-    /// What this file system relies on disks to write whole, in bytes. xfs takes a block whose beginning is new for new.
+    /// What this file system relies on disks to write whole, in bytes. xfs takes a block whose
+    /// beginning is new for new.
     fn sector(self) -> usize {
         match self {
             Kind::Ext4 | Kind::Btrfs => 512,
@@ -108,7 +113,8 @@ impl Kind {
         has_program(&format!("mkfs.{}", self.name()))
     }
 
-    /// Makes an empty file system in the new file `image`; with as many as `inodes` files where that is given (ext4).
+    /// Makes an empty file system in the new file `image`; with as many as `inodes` files where
+    /// that is given (ext4).
     pub fn format(self, image: &Path, mebibytes: u64, inodes: Option<u32>) {
         let file = File::create_new(image).expect("the image is new");
         file.set_len(mebibytes << 20).expect("the image is sparse");
@@ -116,7 +122,8 @@ impl Kind {
         mkfs.arg("-q");
         match self {
             Kind::Ext4 => {
-                // A small journal, which comes round often; nothing left to be written later by the kernel.
+                // A small journal, which comes round often; nothing left to be written later by the
+                // kernel.
                 mkfs.args(["-b", "4096", "-J", "size=4"]);
                 mkfs.args(["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]);
                 if let Some(inodes) = inodes {
@@ -136,8 +143,8 @@ pub fn mount_image(image: &Path, dir: &Path) {
     run(Command::new("mount").args(["-o", "loop", path_text(image), path_text(dir)]));
 }
 
-/// Unmounts `dir` and waits until it is gone, with all that waits to be written, and until nobody uses it: git looks after
-/// a repository in the background when it has committed.
+/// Unmounts `dir` and waits until it is gone, with all that waits to be written, and until nobody
+/// uses it: git looks after a repository in the background when it has committed.
 pub fn unmount(dir: &Path) {
     remove_guards_beneath(dir);
     wait_until("nobody uses the disk", LIMIT, || {
@@ -153,7 +160,14 @@ pub fn unmount(dir: &Path) {
 /// Mounts a file system in memory at the new directory `dir`: what is kept there is no disk's work.
 pub fn mount_memory(dir: &Path) {
     fs::create_dir(dir).expect("the directory is new");
-    run(Command::new("mount").args(["-t", "tmpfs", "-o", "mode=0755", "tine-test", path_text(dir)]));
+    run(Command::new("mount").args([
+        "-t",
+        "tmpfs",
+        "-o",
+        "mode=0755",
+        "tine-test",
+        path_text(dir),
+    ]));
 }
 
 #[track_caller]
@@ -162,7 +176,8 @@ fn run(command: &mut Command) {
     run_with_timeout_of(command, LIMIT, b"").expect_success(&what);
 }
 
-/// A file system in use on a disk that is recorded. Dropping it ends the disk, whatever waits for it.
+/// A file system in use on a disk that is recorded. Dropping it ends the disk, whatever waits for
+/// it.
 pub struct Disk {
     kind: Kind,
     dir: PathBuf,
@@ -171,7 +186,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes a disk with an empty file system, kept in the directory `dir`, and mounts it at `mount_dir`.
+    /// Makes a disk with an empty file system, kept in the directory `dir`, and mounts it at
+    /// `mount_dir`.
     pub fn start(kind: Kind, mebibytes: u64, dir: &Path, mount_dir: &Path) -> Disk {
         let image = dir.join(server::IMAGE);
         kind.format(&image, mebibytes, None);
@@ -197,13 +213,15 @@ impl Disk {
         disk
     }
 
-    /// How much has been recorded by now. What was durable before this call is in the recording up to there.
+    /// How much has been recorded by now. What was durable before this call is in the recording up
+    /// to there.
     pub fn position(&self) -> u64 {
         let log = fs::metadata(self.dir.join(server::WRITES)).expect("the recording is there");
         log.len()
     }
 
-    /// Makes operations fail from now on; replaces what was said before for the same kind of operation.
+    /// Makes operations fail from now on; replaces what was said before for the same kind of
+    /// operation.
     pub fn fail(&self, fault: Fault) {
         self.control(&fault.encode());
     }
@@ -223,7 +241,8 @@ impl Disk {
     fn control(&self, text: &str) {
         let path = self.dir.join(server::SERVED).join(server::CONTROL);
         let mut tell = Command::new("tee");
-        run_with_timeout_of(tell.arg(path), LIMIT, text.as_bytes()).expect_success("telling the disk");
+        run_with_timeout_of(tell.arg(path), LIMIT, text.as_bytes())
+            .expect_success("telling the disk");
     }
 
     /// Unmounts the file system and mounts it again, with nothing of it in memory.
@@ -257,8 +276,8 @@ impl Drop for Disk {
 
 /// Where the contents of a file lie on its disk: ranges of bytes.
 pub fn extents_of(file: &Path) -> Vec<(u64, u64)> {
-    let output =
-        run_with_timeout(Command::new("filefrag").args(["-e", "-b1"]).arg(file)).expect_success("filefrag");
+    let output = run_with_timeout(Command::new("filefrag").args(["-e", "-b1"]).arg(file))
+        .expect_success("filefrag");
     // ext: logical_offset: physical_offset: length: …
     output
         .text()

@@ -1,6 +1,7 @@
 //! What was written to a disk, and disks as a power failure may have left them.
 //!
-//! A disk keeps what was written before the last flush, and of what was written since any part, in units of sectors.
+//! A disk keeps what was written before the last flush, and of what was written since any part, in
+//! units of sectors.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -113,8 +114,9 @@ impl Recording {
             .unwrap_or(0)
     }
 
-    /// Makes the disk as a power failure at `position` may have left it: with what was flushed by then, and of what was
-    /// written since each request with the chance of `chance` in 100, a few of them torn.
+    /// Makes the disk as a power failure at `position` may have left it: with what was flushed by
+    /// then, and of what was written since each request with the chance of `chance` in 100, a few
+    /// of them torn.
     pub fn replay(&self, position: u64, chance: u64, random: &mut Random) -> Replayed {
         let image = self.dir.join("replayed.img");
         copy_image(&self.dir.join(START_IMAGE), &image);
@@ -177,5 +179,6 @@ impl Recording {
 }
 
 fn write(file: &File, data: &[u8], offset: u64) {
-    file.write_all_at(data, offset).expect("the image can be written");
+    file.write_all_at(data, offset)
+        .expect("the image can be written");
 }

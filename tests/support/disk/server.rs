@@ -1,7 +1,7 @@
 //! The process that serves the disk: a file system of two files, `disk.img` and `control`.
 //!
-//! One thread answers, in the order in which the kernel asks, so the order of what is recorded is that in which it
-//! arrived. It never touches anything that lies on the disk itself.
+//! One thread answers, in the order in which the kernel asks, so the order of what is recorded is
+//! that in which it arrived. It never touches anything that lies on the disk itself.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -13,9 +13,9 @@ use std::sync::Mutex;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, LockOwner,
-    MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
-    WriteFlags,
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyWrite, Request, WriteFlags,
 };
 
 use super::recording::Entry;
@@ -107,7 +107,8 @@ pub(super) fn command(dir: &Path) -> Command {
     command
 }
 
-/// Serves the disk that this process was started for, until it is killed; false where it was started for something else.
+/// Serves the disk that this process was started for, until it is killed; false where it was
+/// started for something else.
 pub fn serve_if_asked() -> bool {
     let Some(dir) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
         return false;
@@ -173,7 +174,9 @@ impl Server {
         }
         fault.count -= 1;
         let errno = Errno::from_i32(fault.errno);
-        (&self.failures).write_all(b"x").expect("the file can be written");
+        (&self.failures)
+            .write_all(b"x")
+            .expect("the file can be written");
         Some(errno)
     }
 
@@ -212,7 +215,13 @@ impl Filesystem for Server {
         reply.entry(&TTL, &self.attr(ino), Generation(0));
     }
 
-    fn getattr(&self, _request: &Request, ino: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(
+        &self,
+        _request: &Request,
+        ino: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
         reply.attr(&TTL, &self.attr(ino.0));
     }
 

@@ -25,7 +25,9 @@ impl Runner<'_> {
         let before = self.ran.tip.tree_id;
         let outcome = match patch {
             None => Outcome::clean(before),
-            Some(patch) => self.patched(item, before, parse_id(patch)?, (1, false), three_way, false)?,
+            Some(patch) => {
+                self.patched(item, before, parse_id(patch)?, (1, false), three_way, false)?
+            }
         };
         let Some(tree_id) = self.resolved(index, outcome)? else {
             return Ok(());
@@ -34,7 +36,8 @@ impl Runner<'_> {
         self.commit_unless_empty(index, tree_id, patch.is_none(), message, author.clone())
     }
 
-    /// What a patch makes of a tree. A merge of three is tried first, or only where the patch does not fit.
+    /// What a patch makes of a tree. A merge of three is tried first, or only where the patch does
+    /// not fit.
     pub(super) fn patched(
         &self,
         item: &Item,
@@ -66,10 +69,12 @@ impl Runner<'_> {
                 return Ok(outcome);
             }
             let scratch = self.store.scratch_dir()?;
-            return Ok(match repository.patch_tree(tree_id, patch, scratch.path())? {
-                Patched::Applied(tree_id) => Outcome::clean(tree_id),
-                Patched::Rejected { .. } => outcome,
-            });
+            return Ok(
+                match repository.patch_tree(tree_id, patch, scratch.path())? {
+                    Patched::Applied(tree_id) => Outcome::clean(tree_id),
+                    Patched::Rejected { .. } => outcome,
+                },
+            );
         }
         match repository.patch_tree(tree_id, patch, scratch.path())? {
             Patched::Applied(tree_id) => Ok(Outcome::clean(tree_id)),
@@ -79,7 +84,8 @@ impl Runner<'_> {
             } => {
                 if three_way
                     && !three_way_first
-                    && let Some(outcome) = self.merged_patch(item, tree_id, patch, scratch.path())?
+                    && let Some(outcome) =
+                        self.merged_patch(item, tree_id, patch, scratch.path())?
                 {
                     return Ok(outcome);
                 }
@@ -88,7 +94,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Merges what the patch says to lead from, and to; `None` where the repository has not got that.
+    /// Merges what the patch says to lead from, and to; `None` where the repository has not got
+    /// that.
     fn merged_patch(
         &self,
         item: &Item,
@@ -99,7 +106,8 @@ impl Runner<'_> {
         let Some((old, new)) = self.repository.patch_sides(tree_id, patch, scratch)? else {
             return Ok(None);
         };
-        // Of the sides nothing is known but some files, so nothing can be said of where directories went.
+        // Of the sides nothing is known but some files, so nothing can be said of where directories
+        // went.
         let options = MergeOptions {
             ignore_directory_renames: true,
             ..self.options.merge

@@ -24,7 +24,10 @@ fn shown(page: &str) -> Vec<(usize, String)> {
                 found.extend(code.map(|code| (number, code.to_owned())));
             }
             Some("sh" | "") => found.push((number, line.to_owned())),
-            Some("console") => found.extend(line.strip_prefix("$ ").map(|line| (number, line.to_owned()))),
+            Some("console") => found.extend(
+                line.strip_prefix("$ ")
+                    .map(|line| (number, line.to_owned())),
+            ),
             Some(_) => {}
         }
     }
@@ -66,18 +69,26 @@ fn fault(words: &[&str]) -> Option<String> {
             let option = path
                 .iter()
                 .flat_map(|verb| verb.get_arguments())
-                .filter(|option| option.is_global_set() || current.get_arguments().any(|own| own == *option))
+                .filter(|option| {
+                    option.is_global_set() || current.get_arguments().any(|own| own == *option)
+                })
                 .find(|option| match name.strip_prefix("--") {
                     Some(long) => {
                         option.get_long() == Some(long)
-                            || option.get_all_aliases().is_some_and(|all| all.contains(&long))
+                            || option
+                                .get_all_aliases()
+                                .is_some_and(|all| all.contains(&long))
                     }
                     None => option.get_short() == name.chars().nth(1),
                 });
             let is_helps = matches!(name, "--help" | "-h" | "--version" | "-V");
             match option {
-                None if !is_helps => return Some(format!("`{}` has no {name}", current.get_name())),
-                Some(option) if option.get_action().takes_values() && name == word && name.len() > 1 => {
+                None if !is_helps => {
+                    return Some(format!("`{}` has no {name}", current.get_name()));
+                }
+                Some(option)
+                    if option.get_action().takes_values() && name == word && name.len() > 1 =>
+                {
                     words.next();
                 }
                 _ => {}
@@ -113,7 +124,8 @@ fn every_command_and_option_that_a_page_names_is_there() {
             for words in commands(&line) {
                 count += 1;
                 wrong.extend(
-                    fault(&words).map(|fault| format!("{}:{number}: {fault}: {line}", path.display())),
+                    fault(&words)
+                        .map(|fault| format!("{}:{number}: {fault}: {line}", path.display())),
                 );
             }
         }
@@ -137,7 +149,10 @@ fn what_is_wrong_with_a_command_is_found() {
         ("cd \"$(tine path NAME --no-such)\"", true),
         ("tine delete -f demo && tine delete -x demo", true),
     ] {
-        let found: Vec<String> = commands(line).iter().filter_map(|words| fault(words)).collect();
+        let found: Vec<String> = commands(line)
+            .iter()
+            .filter_map(|words| fault(words))
+            .collect();
         assert_eq!(!found.is_empty(), is_wrong, "{line}: {found:?}");
     }
 }

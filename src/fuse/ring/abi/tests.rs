@@ -52,7 +52,12 @@ fn names_end_at_their_zero() {
     assert_decoded(1, &[], b"name\0", Ok(Request::Lookup { name }));
     assert_decoded(10, &[], b"name\0", Ok(Request::Unlink { name }));
     let target = b"to/where".as_slice();
-    assert_decoded(6, &[], b"name\0to/where\0", Ok(Request::Symlink { name, target }));
+    assert_decoded(
+        6,
+        &[],
+        b"name\0to/where\0",
+        Ok(Request::Symlink { name, target }),
+    );
     assert_decoded(1, &[], b"name", Err(Errno::EIO));
     assert_decoded(6, &[], b"name\0to/where", Err(Errno::EIO));
 }
@@ -129,7 +134,8 @@ fn only_what_is_valid_is_set() {
         })),
         mtime: Some(SetTime::Now),
     };
-    let valid = set::MODE | set::UID | set::GID | set::SIZE | set::ATIME | set::MTIME | set::MTIME_NOW;
+    let valid =
+        set::MODE | set::UID | set::GID | set::SIZE | set::ATIME | set::MTIME | set::MTIME_NOW;
     assert_decoded(4, &arguments(valid), b"", Ok(Request::SetAttr(all)));
 }
 
@@ -175,7 +181,15 @@ fn numbers_are_where_the_kernel_puts_them() {
     let read = fields!(1u64, 8192u64, 4096u32, 0u32, 0u64, 0u32, 0u32);
     let (offset, size) = (8192, 4096);
     assert_decoded(15, &read, b"", Ok(Request::Read { offset, size }));
-    assert_decoded(44, &read, b"", Ok(Request::ReadDirPlus { cookie: offset, size }));
+    assert_decoded(
+        44,
+        &read,
+        b"",
+        Ok(Request::ReadDirPlus {
+            cookie: offset,
+            size,
+        }),
+    );
     let seek = fields!(1u64, -1i64, libc::SEEK_HOLE, 0u32);
     let whence = libc::SEEK_HOLE;
     assert_decoded(46, &seek, b"", Ok(Request::Lseek { offset: -1, whence }));
@@ -295,7 +309,10 @@ fn a_listing_ends_before_what_does_not_fit() {
     let mut bytes = [0xaa; 100];
     let mut out = Payload::new(&mut bytes, 64);
     assert!(out.dirent(&listed(b"nine_byte"), None));
-    assert!(!out.dirent(&listed(b"x"), None), "40 and 32 are more than 64");
+    assert!(
+        !out.dirent(&listed(b"x"), None),
+        "40 and 32 are more than 64"
+    );
     assert!(!out.dirent(&listed(b"x"), Some(&attr())));
     assert_eq!(out.len(), Ok(40));
     let mut expected = fields!(9u64, 3u64, 9u32, 8u32);
@@ -314,7 +331,8 @@ fn what_does_not_fit_is_an_error() {
 }
 
 proptest! {
-    /// Whatever stands in a slot, it is a request or an error, and what it names lies within its payload.
+    /// Whatever stands in a slot, it is a request or an error, and what it names lies within its
+    /// payload.
     #[test]
     fn noise_is_decoded_or_refused(
         opcode in prop_oneof![0u32..60, any::<u32>()],

@@ -1,8 +1,8 @@
 //! Attributes of files, with the `.gitattributes` files of the base tree.
 //!
-//! As gitattributes(5) has it, in falling precedence: `info/attributes`, the `.gitattributes` from the file's directory
-//! up to the root, `core.attributesFile` or its default, the system's. A directory's own rules are put together when it
-//! is first asked for; nothing is walked beforehand.
+//! As gitattributes(5) has it, in falling precedence: `info/attributes`, the `.gitattributes` from
+//! the file's directory up to the root, `core.attributesFile` or its default, the system's. A
+//! directory's own rules are put together when it is first asked for; nothing is walked beforehand.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -21,7 +21,14 @@ use crate::{GitError, Repository, TreeEntryKind, rule_files};
 use tine_path::RepoPath;
 
 /// The attributes that matter to a checkout, in the order of the fields below.
-const NAMES: [&str; 6] = ["text", "crlf", "eol", "ident", "filter", "working-tree-encoding"];
+const NAMES: [&str; 6] = [
+    "text",
+    "crlf",
+    "eol",
+    "ident",
+    "filter",
+    "working-tree-encoding",
+];
 
 /// git ignores larger files (attr.h, `ATTR_MAX_FILE_SIZE`).
 const MAX_FILE_BYTES: u64 = 100 << 20;
@@ -86,7 +93,10 @@ struct State {
 
 impl Attributes {
     /// `local` has the configuration that is to rule.
-    pub(super) fn new(repository: &Repository, local: &gix::Repository) -> Result<Attributes, GitError> {
+    pub(super) fn new(
+        repository: &Repository,
+        local: &gix::Repository,
+    ) -> Result<Attributes, GitError> {
         let mut names = MetadataCollection::default();
         // Numbers the attributes of interest once and for all, whether or not a file names them.
         Search::default()
@@ -168,7 +178,8 @@ impl Attributes {
         })
     }
 
-    /// From the first directory above of which the rules are known on down: a tree may be too deep for a stack.
+    /// From the first directory above of which the rules are known on down: a tree may be too deep
+    /// for a stack.
     fn dir_search(&self, base: &Base, path: &RepoPath) -> Result<DirSearch, GitError> {
         let known = |path: &RepoPath| self.state.lock().dirs.get(path).cloned();
         let (mut search, mut unknown) = (None, Vec::new());
@@ -188,7 +199,12 @@ impl Attributes {
     }
 
     /// The rules of the directory at `path`, given those of the one above.
-    fn search_below(&self, base: &Base, parent: DirSearch, path: &RepoPath) -> Result<DirSearch, GitError> {
+    fn search_below(
+        &self,
+        base: &Base,
+        parent: DirSearch,
+        path: &RepoPath,
+    ) -> Result<DirSearch, GitError> {
         let own = match own_rules(base, path)? {
             Own::NoDirectory => return Ok(parent),
             own => own,
@@ -218,10 +234,17 @@ impl Attributes {
         Ok(state.dirs.entry(path.clone()).or_insert(search).clone())
     }
 
-    /// Where a macro is defined twice the definition read last holds, and `info/attributes` stands above the tree.
+    /// Where a macro is defined twice the definition read last holds, and `info/attributes` stands
+    /// above the tree.
     fn prefer_macros_of_info(&self, names: &mut MetadataCollection) -> Result<(), GitError> {
         Search::default()
-            .add_patterns_buffer(&self.info_rules, "info/attributes".into(), None, names, true)
+            .add_patterns_buffer(
+                &self.info_rules,
+                "info/attributes".into(),
+                None,
+                names,
+                true,
+            )
             .map_err(GitError::library("read info/attributes"))
     }
 
@@ -331,7 +354,9 @@ fn has_encoding(state: StateRef<'_>) -> bool {
         StateRef::Set | StateRef::Unset => true,
         StateRef::Value(value) => {
             let name = value.as_bstr();
-            !name.eq_ignore_ascii_case(b"utf-8") && !name.eq_ignore_ascii_case(b"utf8") && !name.is_empty()
+            !name.eq_ignore_ascii_case(b"utf-8")
+                && !name.eq_ignore_ascii_case(b"utf8")
+                && !name.is_empty()
         }
     }
 }

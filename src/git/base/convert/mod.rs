@@ -1,7 +1,9 @@
-//! What a checkout makes of stored files: end of line, `ident`, `filter` drivers, `working-tree-encoding`.
+//! What a checkout makes of stored files: end of line, `ident`, `filter` drivers,
+//! `working-tree-encoding`.
 //!
-//! Which paths are converted is decided here, from attributes and configuration ([`attributes`]). The bytes of a
-//! checkout come from git itself ([`smudge`]), so that they are exactly git's; the way back is the git library's.
+//! Which paths are converted is decided here, from attributes and configuration ([`attributes`]).
+//! The bytes of a checkout come from git itself ([`smudge`]), so that they are exactly git's; the
+//! way back is the git library's.
 
 mod attributes;
 mod settings;
@@ -150,7 +152,12 @@ impl Conversions {
     }
 
     /// What `git add` would store for `content` at `path`.
-    pub(super) fn clean(&self, base: &Base, path: &RepoPath, content: Vec<u8>) -> Result<Vec<u8>, GitError> {
+    pub(super) fn clean(
+        &self,
+        base: &Base,
+        path: &RepoPath,
+        content: Vec<u8>,
+    ) -> Result<Vec<u8>, GitError> {
         let Some((parent, _)) = path.split_last() else {
             return Ok(content);
         };
@@ -170,7 +177,9 @@ impl Conversions {
         let stored = match base.find(path)? {
             Some((dir, index)) => match dir.entries[index].kind {
                 TreeEntryKind::File | TreeEntryKind::Executable => Some(dir.entries[index].id),
-                TreeEntryKind::Symlink | TreeEntryKind::Directory | TreeEntryKind::Submodule => None,
+                TreeEntryKind::Symlink | TreeEntryKind::Directory | TreeEntryKind::Submodule => {
+                    None
+                }
             },
             None => None,
         };

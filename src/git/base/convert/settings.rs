@@ -1,8 +1,10 @@
-//! The configuration that decides what a checkout makes of stored files, as a value that can be kept.
+//! The configuration that decides what a checkout makes of stored files, as a value that can be
+//! kept.
 //!
-//! A checkout on disk is converted once and stays as it was written. A fork's base files are converted whenever they are
-//! read, so the fork keeps the settings of the time when it was made. Attributes outside the tree (`info/attributes`,
-//! `core.attributesFile`) are no part of this: the git program reads them where they are.
+//! A checkout on disk is converted once and stays as it was written. A fork's base files are
+//! converted whenever they are read, so the fork keeps the settings of the time when it was made.
+//! Attributes outside the tree (`info/attributes`, `core.attributesFile`) are no part of this: the
+//! git program reads them where they are.
 
 use std::ffi::OsString;
 use std::hash::Hasher;
@@ -60,8 +62,9 @@ impl ConversionSettings {
         let local = repository.local_with_fresh_config()?;
         let options = gix::filter::Pipeline::options(&local)
             .map_err(GitError::library("read the configuration of filters"))?;
-        let text =
-            |value: &Option<gix::bstr::BString>| value.as_deref().map(|value| PathText::from(&**value));
+        let text = |value: &Option<gix::bstr::BString>| {
+            value.as_deref().map(|value| PathText::from(&**value))
+        };
         let mut filters: Vec<Filter> = options
             .drivers
             .iter()
@@ -88,7 +91,8 @@ impl ConversionSettings {
         })
     }
 
-    /// A number that two settings have in common only if they are the same; it stays the same for good.
+    /// A number that two settings have in common only if they are the same; it stays the same for
+    /// good.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = SipHasher13::new();
         hasher.write(&serde_json::to_vec(self).expect("strings and flags can be written"));
@@ -160,7 +164,8 @@ impl ConversionSettings {
                 continue;
             }
             let key = |field: &str| [b"filter.", name.as_slice(), b".", field.as_bytes()].concat();
-            let bytes = |text: &Option<PathText>| text.as_ref().map(PathText::to_bytes).unwrap_or_default();
+            let bytes =
+                |text: &Option<PathText>| text.as_ref().map(PathText::to_bytes).unwrap_or_default();
             set(&key("smudge"), &bytes(&filter.smudge));
             // An empty process is one for git: it keeps the other commands from being run.
             if let Some(process) = &filter.process {
@@ -168,7 +173,10 @@ impl ConversionSettings {
             } else if filter.smudge.is_none() {
                 set(&key("process"), b"");
             }
-            set(&key("required"), if filter.required { b"true" } else { b"false" });
+            set(
+                &key("required"),
+                if filter.required { b"true" } else { b"false" },
+            );
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Blobs as a checkout writes them, from git itself.
 //!
-//! One `git cat-file --batch --filters` runs for a base while it is needed; it keeps the filters' own processes alive,
-//! too. The header that it prints tells the stored size, not the converted one, so each question is followed by one for
-//! an object that cannot exist: the answer to that, unlike anything a file could hold, marks the end.
+//! One `git cat-file --batch --filters` runs for a base while it is needed; it keeps the filters'
+//! own processes alive, too. The header that it prints tells the stored size, not the converted
+//! one, so each question is followed by one for an object that cannot exist: the answer to that,
+//! unlike anything a file could hold, marks the end.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -35,7 +36,11 @@ pub(super) struct Smudge {
 }
 
 impl Smudge {
-    pub(super) fn new(repository: &Repository, tree_id: ObjectId, settings: ConversionSettings) -> Smudge {
+    pub(super) fn new(
+        repository: &Repository,
+        tree_id: ObjectId,
+        settings: ConversionSettings,
+    ) -> Smudge {
         Smudge {
             repository: repository.clone(),
             tree_id,
@@ -48,14 +53,16 @@ impl Smudge {
         &self.settings
     }
 
-    /// Writes to `sink` what a checkout would have for the blob at `path`. A required filter that fails is an error.
+    /// Writes to `sink` what a checkout would have for the blob at `path`. A required filter that
+    /// fails is an error.
     pub(super) fn convert(
         &self,
         path: &RepoPath,
         blob_id: ObjectId,
         sink: &mut Sink<'_>,
     ) -> Result<(), GitError> {
-        // A missing object is fetched, and a damaged one found out, here: git would not hash what it converts.
+        // A missing object is fetched, and a damaged one found out, here: git would not hash what
+        // it converts.
         if self.repository.blob_size(blob_id)? <= STREAM_THRESHOLD {
             self.repository.read_blob(blob_id)?;
         }
@@ -63,7 +70,8 @@ impl Smudge {
             return self.convert_alone(path, blob_id, sink);
         }
         let mut running = self.process.lock();
-        // Taken out meanwhile: whatever goes wrong, a process in an unknown state is not used again.
+        // Taken out meanwhile: whatever goes wrong, a process in an unknown state is not used
+        // again.
         let mut process = match running.take().and_then(Process::if_alive) {
             Some(process) => process,
             None => Process::start(self.command()?.args(["--filters", "--batch"]))?,
@@ -87,7 +95,12 @@ impl Smudge {
     }
 
     /// The same with a process of its own, for paths that cannot stand on a line of input.
-    fn convert_alone(&self, path: &RepoPath, blob_id: ObjectId, sink: &mut Sink<'_>) -> Result<(), GitError> {
+    fn convert_alone(
+        &self,
+        path: &RepoPath,
+        blob_id: ObjectId,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), GitError> {
         let mut command = self.command()?;
         command
             .arg("--filters")
@@ -102,8 +115,8 @@ impl Smudge {
         sink.append(&finished.stdout)
     }
 
-    /// `git cat-file` with the tree's attributes. It runs in the main worktree, as drivers may name programs there by a
-    /// relative path, and never in a fork's mount.
+    /// `git cat-file` with the tree's attributes. It runs in the main worktree, as drivers may name
+    /// programs there by a relative path, and never in a fork's mount.
     fn command(&self) -> Result<Command, GitError> {
         let mut command = program::command(self.repository.checkout_dir());
         command.env("GIT_DIR", self.repository.common_dir());
@@ -118,7 +131,8 @@ impl Smudge {
     }
 }
 
-/// Whether `cat-file --batch` would take the path as it is: it divides input at line ends and drops leading blanks.
+/// Whether `cat-file --batch` would take the path as it is: it divides input at line ends and drops
+/// leading blanks.
 fn fits_on_a_line(path: &[u8]) -> bool {
     !path.iter().any(|&b| b < b' ') && path.first() != Some(&b' ')
 }
@@ -171,7 +185,12 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None)).then_some(self)
     }
 
-    fn convert(&mut self, path: &RepoPath, blob_id: ObjectId, sink: &mut Sink<'_>) -> Result<(), Broken> {
+    fn convert(
+        &mut self,
+        path: &RepoPath,
+        blob_id: ObjectId,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Broken> {
         let broken = |error: std::io::Error| Broken::Process(error.to_string());
         self.complaint.lock().clear();
         let mark = mark();
@@ -230,11 +249,16 @@ impl Process {
     /// Waits for the end of a process that broke; what it complained of, or `reason`.
     fn end(&mut self, reason: String) -> String {
         self.stop();
-        // A driver's own child may hold the pipe open for longer than the message is worth waiting for.
+        // A driver's own child may hold the pipe open for longer than the message is worth waiting
+        // for.
         self.complained.recv_timeout(MAX_COMPLAINT_WAIT).ok();
         let complaint = self.complaint.lock();
         let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
-        if complaint.is_empty() { reason } else { complaint }
+        if complaint.is_empty() {
+            reason
+        } else {
+            complaint
+        }
     }
 
     fn stop(&mut self) {
@@ -255,7 +279,10 @@ fn collect(stderr: &mut impl Read, complaint: &Mutex<Vec<u8>>) {
     let mut buffer = [0; 1024];
     while let Ok(read @ 1..) = stderr.read(&mut buffer) {
         let bytes = &buffer[..read];
-        log::warn!("git cat-file: {}", String::from_utf8_lossy(bytes).trim_end());
+        log::warn!(
+            "git cat-file: {}",
+            String::from_utf8_lossy(bytes).trim_end()
+        );
         let mut kept = complaint.lock();
         kept.extend_from_slice(bytes);
         let excess = kept.len().saturating_sub(MAX_COMPLAINT);

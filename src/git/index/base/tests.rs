@@ -45,7 +45,15 @@ fn debug_stats(test: &TestRepository, index: &Path) -> BTreeMap<String, Vec<Stri
 }
 
 fn write_sample(test: &TestRepository) {
-    for name in ["a.c", "a/x", "b b", "deep/er/and/er/one", "deep.x", "deep0", "z"] {
+    for name in [
+        "a.c",
+        "a/x",
+        "b b",
+        "deep/er/and/er/one",
+        "deep.x",
+        "deep0",
+        "z",
+    ] {
         test.write(name, format!("content of {name}\n"));
     }
     test.write("empty", "");
@@ -69,10 +77,19 @@ fn the_index_of_a_base_is_that_of_its_checkout() {
         write_base_index(&base, &STAT, "tine:base:test", &index).unwrap();
         check_index_file(&test, &repository, &index, tree_id);
         let checkout = test.dir().parent().unwrap().join("checkout");
-        test.git(&["worktree", "add", "-q", "--detach", checkout.to_str().unwrap()]);
+        test.git(&[
+            "worktree",
+            "add",
+            "-q",
+            "--detach",
+            checkout.to_str().unwrap(),
+        ]);
         let ours = debug_stats(&test, &index);
         let theirs = debug_stats(&test, &test.dir().join(".git/worktrees/checkout/index"));
-        assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
+        assert_eq!(
+            ours.keys().collect::<Vec<_>>(),
+            theirs.keys().collect::<Vec<_>>()
+        );
         for (path, stat) in &ours {
             let path_in_base = RepoPath::parse(path).unwrap();
             let size = theirs[path].last().unwrap();
@@ -116,8 +133,9 @@ fn the_first_status_reads_no_file() {
     fs::write(dir.join(".git"), worktree.dot_git()).unwrap();
     let dir_name = dir.to_str().unwrap();
     test.git(&["-C", dir_name, "reset", "-q", "--hard"]);
-    // Other bytes of the same size, and the time that the index holds: git must not notice. It has no inode numbers
-    // and owners of ours on a disk, so it is told to compare sizes and modification times only.
+    // Other bytes of the same size, and the time that the index holds: git must not notice. It has
+    // no inode numbers and owners of ours on a disk, so it is told to compare sizes and
+    // modification times only.
     test.git(&["config", "core.checkStat", "minimal"]);
     test.git(&["config", "core.trustctime", "false"]);
     let time = UNIX_EPOCH + Duration::from_secs(1_600_000_000);
@@ -173,7 +191,11 @@ fn long_and_odd_paths_and_submodules_are_encoded_as_git_reads_them() {
             &[
                 set(b"n\xff\xfe/\x01", TreeEntryKind::File, blob_id),
                 set(format!("{long}a").as_bytes(), TreeEntryKind::File, blob_id),
-                set(format!("{long}b").as_bytes(), TreeEntryKind::Executable, blob_id),
+                set(
+                    format!("{long}b").as_bytes(),
+                    TreeEntryKind::Executable,
+                    blob_id,
+                ),
                 set(b"sub", TreeEntryKind::Submodule, test.id_of("HEAD")),
                 set(b"sub-", TreeEntryKind::File, blob_id),
             ],
@@ -183,7 +205,10 @@ fn long_and_odd_paths_and_submodules_are_encoded_as_git_reads_them() {
     let index = test.dir().join(".git/base-index");
     write_base_index(&base, &STAT, "tine:base:test", &index).unwrap();
     check_index_file(&test, &repository, &index, tree_id);
-    assert_eq!(debug_stats(&test, &index)["sub"].first().unwrap(), "ctime: 0:0");
+    assert_eq!(
+        debug_stats(&test, &index)["sub"].first().unwrap(),
+        "ctime: 0:0"
+    );
 }
 
 #[test]
@@ -195,7 +220,10 @@ fn an_empty_base_has_an_empty_index() {
     write_base_index(&base, &STAT, "tine:base:test", &index).unwrap();
     assert_eq!(test.git(&["ls-files"]), "");
     assert_eq!(test.git(&["status", "--porcelain"]), "");
-    assert_eq!(test.git(&["write-tree"]), repository.empty_tree_id().to_string());
+    assert_eq!(
+        test.git(&["write-tree"]),
+        repository.empty_tree_id().to_string()
+    );
 }
 
 #[test]

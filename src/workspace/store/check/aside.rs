@@ -52,14 +52,15 @@ impl Store {
         Ok(all)
     }
 
-    /// Moves what the repair `number` moved aside back to where it was, refs and all: all that still has a place, or nothing. What the
-    /// repair made in the place of a HEAD, an index, a branch or a layer is moved aside in turn. Done again after a process died in the
-    /// middle, it does the rest.
+    /// Moves what the repair `number` moved aside back to where it was, refs and all: all that
+    /// still has a place, or nothing. What the repair made in the place of a HEAD, an index, a
+    /// branch or a layer is moved aside in turn. Done again after a process died in the middle, it
+    /// does the rest.
     ///
     /// # Errors
-    /// [`StoreError::NotAside`] where there is nothing of that number, [`StoreError::InTheWay`] where something else has
-    /// taken a place since, [`StoreError::AsideOfGone`] where the forks of all of it are gone, [`StoreError::Busy`] where the fork
-    /// whose layer it is is in use.
+    /// [`StoreError::NotAside`] where there is nothing of that number, [`StoreError::InTheWay`]
+    /// where something else has taken a place since, [`StoreError::AsideOfGone`] where the forks of
+    /// all of it are gone, [`StoreError::Busy`] where the fork whose layer it is is in use.
     pub fn put_back(&self, number: u64) -> Result<SetAside, StoreError> {
         let _admin = self.admin.lock();
         let open = self.open.lock();
@@ -92,7 +93,8 @@ impl Store {
             return Err(StoreError::AsideOfGone(aside.join(path)));
         }
         let replaced = next_aside(&self.places)?;
-        // A record that cannot be read keeps layers and worktrees from being cleared away: it comes first.
+        // A record that cannot be read keeps layers and worktrees from being cleared away: it comes
+        // first.
         paths.sort_by_key(|path| !path.starts_with("forks"));
         for path in &paths {
             let to = self.home_of(path);
@@ -106,7 +108,12 @@ impl Store {
         if left.is_empty() {
             files::remove_dir(&aside)?;
         }
-        let shown = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect();
+        let shown = |paths: &[PathBuf]| {
+            paths
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect()
+        };
         Ok(SetAside {
             number,
             paths: shown(&paths),
@@ -149,7 +156,8 @@ impl Store {
                     false => Return::Gone,
                 }
             }
-            // The copy of a layer that was cut; with a record, or what is left of its fork, layers come back as they are.
+            // The copy of a layer that was cut; with a record, or what is left of its fork, layers
+            // come back as they are.
             ["layers", id] if paths.len() == 1 => {
                 let id: Option<u64> = id.parse().ok();
                 match records.iter().find(|record| Some(record.open_layer) == id) {
@@ -200,7 +208,8 @@ impl Store {
     }
 }
 
-/// Layers that records of forks name which were set aside: they have not moved, and are there when a fork comes back.
+/// Layers that records of forks name which were set aside: they have not moved, and are there when
+/// a fork comes back.
 pub(in crate::store) fn layers_of_aside(places: &Places) -> Result<HashSet<u64>, StoreError> {
     let mut layers = HashSet::new();
     for aside in files::list(&places.root().join("damaged"))? {
@@ -228,7 +237,8 @@ pub(in crate::store) fn layers_of_aside(places: &Places) -> Result<HashSet<u64>,
 enum Return<'r> {
     /// Nothing may be there.
     Free,
-    /// What a repair made there is moved aside in turn; the fork must be closed, where one is named.
+    /// What a repair made there is moved aside in turn; the fork must be closed, where one is
+    /// named.
     Exchange(Option<&'r ForkName>),
     /// What it belongs to is gone.
     Gone,

@@ -6,7 +6,11 @@ use tine_layer::Dentry;
 use tine_layer::check::{BrokenContent, CheckedLayer, ContentFault};
 use tine_path::RepoPath;
 
-pub(super) fn broken_content(fork: &str, layers: &[&CheckedLayer], broken: &BrokenContent) -> Found {
+pub(super) fn broken_content(
+    fork: &str,
+    layers: &[&CheckedLayer],
+    broken: &BrokenContent,
+) -> Found {
     let path = shown(layers, broken.ino);
     let (kind, detail) = match &broken.fault {
         ContentFault::Missing => (
@@ -17,7 +21,9 @@ pub(super) fn broken_content(fork: &str, layers: &[&CheckedLayer], broken: &Brok
             FindingKind::ContentDamaged,
             format!("{path} has {size} bytes, of which {there} are there; the rest is lost"),
         ),
-        ContentFault::Misplaced(reason) => (FindingKind::ContentDamaged, format!("of {path}: {reason}")),
+        ContentFault::Misplaced(reason) => {
+            (FindingKind::ContentDamaged, format!("of {path}: {reason}"))
+        }
         ContentFault::Unreadable(reason) => (
             FindingKind::ContentDamaged,
             format!("the bytes of {path} cannot be read: {reason}"),

@@ -23,12 +23,18 @@ use tine_layer::salvage::{Salvaged, copy_all, salvage};
 pub(super) const UNFINISHED: &str = ".tmp";
 
 impl Store {
-    /// Cuts the log of the fork's open layer `id` before its first damaged record, and makes anew what is missing of the layer; what
-    /// was done. A copy of all of it is set aside before.
+    /// Cuts the log of the fork's open layer `id` before its first damaged record, and makes anew
+    /// what is missing of the layer; what was done. A copy of all of it is set aside before.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] where the fork is in use, [`StoreError::Damaged`] where something else stands on the layer.
-    pub(super) fn cut_layer(&self, name: &ForkName, id: u64, above: Above<'_>) -> Result<String, StoreError> {
+    /// [`StoreError::Busy`] where the fork is in use, [`StoreError::Damaged`] where something else
+    /// stands on the layer.
+    pub(super) fn cut_layer(
+        &self,
+        name: &ForkName,
+        id: u64,
+        above: Above<'_>,
+    ) -> Result<String, StoreError> {
         let record = self.record(name)?;
         self.open.lock().check_is_closed(name)?;
         (above.before_cut)(self, &record)?;
@@ -62,8 +68,8 @@ impl Store {
         }
     }
 
-    /// Copies a layer to `damaged/<n>/layers/<id>`; where to, unless there is nothing of it. What a repair that died has copied is
-    /// taken.
+    /// Copies a layer to `damaged/<n>/layers/<id>`; where to, unless there is nothing of it. What a
+    /// repair that died has copied is taken.
     fn copy_aside(&self, id: u64) -> Result<Option<PathBuf>, StoreError> {
         clean_unfinished(self.places.root())?;
         let dir = self.places.layer(id);

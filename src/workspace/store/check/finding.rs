@@ -17,7 +17,8 @@ pub enum FindingKind {
     RecordDamaged,
     /// A record may be whole, and cannot be read: it is another user's, for example.
     RecordUnreadable,
-    /// HEAD, the index, the worktree, the refs or a layer of a fork, or the store's format, may be whole, and cannot be read.
+    /// HEAD, the index, the worktree, the refs or a layer of a fork, or the store's format, may be
+    /// whole, and cannot be read.
     Unreadable,
     /// A named pipe, a socket or a device stands in the place of a file.
     NotAFile,
@@ -114,7 +115,11 @@ impl Finding {
 
     /// With what came of putting it right, if that was tried.
     #[must_use]
-    pub fn told<E: std::fmt::Display>(mut self, done: Option<Result<(), E>>, word: &str) -> Finding {
+    pub fn told<E: std::fmt::Display>(
+        mut self,
+        done: Option<Result<(), E>>,
+        word: &str,
+    ) -> Finding {
         match done {
             Some(Ok(())) => self.repaired = Some(word.to_owned()),
             Some(Err(error)) => {

@@ -85,7 +85,11 @@ impl Look<'_> {
                 }
                 Err(error) => {
                     let trouble = match error {
-                        LayerError::Corrupt { path, offset, reason } => Trouble::Damaged {
+                        LayerError::Corrupt {
+                            path,
+                            offset,
+                            reason,
+                        } => Trouble::Damaged {
                             what: path.display().to_string(),
                             detail: format!("damaged at byte {offset}: {reason}"),
                         },
@@ -117,8 +121,13 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Files where a layer, or its large contents, must have a directory. Such a layer is not looked at any more.
-    fn files_for_layers(&mut self, there: &BTreeMap<u64, PathBuf>, owners: &BTreeMap<u64, &ForkName>) {
+    /// Files where a layer, or its large contents, must have a directory. Such a layer is not
+    /// looked at any more.
+    fn files_for_layers(
+        &mut self,
+        there: &BTreeMap<u64, PathBuf>,
+        owners: &BTreeMap<u64, &ForkName>,
+    ) {
         for (id, dir) in there {
             let wrong = [PathBuf::new(), PathBuf::from(FILES_NAME)].map(|within| {
                 let path = match within.as_os_str().is_empty() {
@@ -176,7 +185,8 @@ impl Look<'_> {
         }
     }
 
-    /// Tells of a layer that cannot be read: `opener` is the fork that writes to it, `owner` any fork that stands on it.
+    /// Tells of a layer that cannot be read: `opener` is the fork that writes to it, `owner` any
+    /// fork that stands on it.
     fn layer_trouble(
         &mut self,
         id: u64,
@@ -228,21 +238,33 @@ impl Look<'_> {
             let list = self.places().read_snapshots(fork).unwrap_or_default();
             let is_of_it = |layers: &[u64]| layers.contains(&id);
             let stands_on_it = is_of_it(&record.frozen_layers) || record.open_layer == id;
-            if !stands_on_it && !list.snapshots.iter().any(|one| is_of_it(&one.frozen_layers)) {
+            if !stands_on_it
+                && !list
+                    .snapshots
+                    .iter()
+                    .any(|one| is_of_it(&one.frozen_layers))
+            {
                 continue;
             }
             let is_whole = |layers: &[u64]| {
                 let mut read = layers.iter().map(|layer| self.layers.get(layer));
                 read.all(|layer| matches!(layer, Some(Some(_))))
             };
-            if stands_on_it && let Some(one) = list.snapshots.iter().rfind(|one| is_whole(&one.frozen_layers))
+            if stands_on_it
+                && let Some(one) = list
+                    .snapshots
+                    .iter()
+                    .rfind(|one| is_whole(&one.frozen_layers))
             {
                 ways.push(format!(
                     "`tine new {fork}-{snapshot} --from-fork {fork}@{snapshot}` makes a fork of the newest snapshot that is whole",
                     snapshot = one.name
                 ));
             }
-            let damaged = list.snapshots.iter().filter(|one| is_of_it(&one.frozen_layers));
+            let damaged = list
+                .snapshots
+                .iter()
+                .filter(|one| is_of_it(&one.frozen_layers));
             ways.extend(damaged.map(|one| {
                 format!(
                     "`tine snapshot {fork} {} --delete --force` lets go of a snapshot that stands on it",
@@ -294,7 +316,10 @@ impl Look<'_> {
                         FindingKind::ObjectMissing,
                         Some(name),
                         id,
-                        format!("the bytes of {} are not in the repository", shown(&layers, ino)),
+                        format!(
+                            "the bytes of {} are not in the repository",
+                            shown(&layers, ino)
+                        ),
                         FSCK,
                     ));
                 }

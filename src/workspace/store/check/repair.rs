@@ -1,8 +1,9 @@
 //! Putting right what a look found.
 //!
-//! What is damaged is moved to `<store>/damaged/<n>/`, under the names that it had in the store, with the layers that nothing
-//! else names; refs beneath `refs/tine/+damaged/` keep what it kept. So the next opening, which removes what no record
-//! names, finds nothing of it. A process that dies in the middle leaves the record for last: the next repair does the rest.
+//! What is damaged is moved to `<store>/damaged/<n>/`, under the names that it had in the store,
+//! with the layers that nothing else names; refs beneath `refs/tine/+damaged/` keep what it kept.
+//! So the next opening, which removes what no record names, finds nothing of it. A process that
+//! dies in the middle leaves the record for last: the next repair does the rest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,8 +22,8 @@ use tine_layer::FILES_NAME;
 pub(super) const REFS: &str = "+damaged";
 
 impl Store {
-    /// Does what the remedies of the findings say, and notes in each what was done. One that fails is told and keeps none of the
-    /// others from being tried.
+    /// Does what the remedies of the findings say, and notes in each what was done. One that fails
+    /// is told and keeps none of the others from being tried.
     pub(super) fn repair(&self, above: Above<'_>, found: &mut [Found]) -> Result<(), StoreError> {
         // Each has a number of its own, so that each can be put back by itself.
         for one in found.iter_mut() {
@@ -37,7 +38,9 @@ impl Store {
         let aside = next_aside(&self.places)?;
         for one in found.iter_mut() {
             let done = match &one.remedy {
-                Remedy::None | Remedy::SetForkAside(_) | Remedy::CutLayer(..) | Remedy::Collect => continue,
+                Remedy::None | Remedy::SetForkAside(_) | Remedy::CutLayer(..) | Remedy::Collect => {
+                    continue;
+                }
                 Remedy::Keep { group, label, id } => self.keep_anew(group, label, *id),
                 Remedy::Hold { group, id } => self
                     .repository
@@ -64,13 +67,18 @@ impl Store {
                     .settle(&self.places)
                     .map(|()| "written anew".to_owned()),
                 Remedy::SetFileAside(path) => self.set_file_aside(path, &aside),
-                Remedy::SetSpecialAside(path, within) => self.set_special_aside(path, &aside.join(within)),
+                Remedy::SetSpecialAside(path, within) => {
+                    self.set_special_aside(path, &aside.join(within))
+                }
                 Remedy::SetDocumentAside(shelf, id) => self.set_document_aside(*shelf, *id, &aside),
             };
             note(one, done);
         }
         self.set_forks_aside(found, &aside)?;
-        if found.iter().any(|one| matches!(one.remedy, Remedy::Collect)) {
+        if found
+            .iter()
+            .any(|one| matches!(one.remedy, Remedy::Collect))
+        {
             let collected = self.collect();
             for one in found
                 .iter_mut()
@@ -87,9 +95,11 @@ impl Store {
         Ok(())
     }
 
-    /// Sets a ref that was missing, or kept something else. Somebody may have set a fork's `head` meanwhile, and knows better.
+    /// Sets a ref that was missing, or kept something else. Somebody may have set a fork's `head`
+    /// meanwhile, and knows better.
     fn keep_anew(&self, group: &str, label: &str, id: ObjectId) -> Result<String, StoreError> {
-        let is_right = |kept: &ObjectId| *kept == id || label == "head" && self.repository.has_object(*kept);
+        let is_right =
+            |kept: &ObjectId| *kept == id || label == "head" && self.repository.has_object(*kept);
         if let Some(id) = self.repository.kept_as(group, label)?.filter(is_right) {
             return Ok(format!("it is there again, at {id}"));
         }
@@ -124,8 +134,8 @@ impl Store {
             }
             moving.push((one, name));
         }
-        // What is left may name any layer. Moved without its layers a record would lose them as soon as the others are
-        // readable again.
+        // What is left may name any layer. Moved without its layers a record would lose them as
+        // soon as the others are readable again.
         if moving.len() != unreadable.len() {
             for (one, _) in moving {
                 one.finding.hint =
@@ -134,7 +144,8 @@ impl Store {
             return Ok(());
         }
         let layers = self.layers_of_none()?;
-        // A list of snapshots that is gone and leaves no layer is all that can be lost of a fork that goes on.
+        // A list of snapshots that is gone and leaves no layer is all that can be lost of a fork
+        // that goes on.
         let moves_nothing = |one: &Found, name: &ForkName| {
             layers.is_empty()
                 && !is_there(Path::new(&one.finding.what))
@@ -171,13 +182,14 @@ impl Store {
         Ok(())
     }
 
-    /// Moves a closed fork out of the way as a whole, where [`Store::put_back`] finds it; its number there. Layers that its record
-    /// names stay in their place, and are kept as long as it is aside; where its record or its list of snapshots cannot be read,
-    /// those that nothing else names go along.
+    /// Moves a closed fork out of the way as a whole, where [`Store::put_back`] finds it; its
+    /// number there. Layers that its record names stay in their place, and are kept as long as it
+    /// is aside; where its record or its list of snapshots cannot be read, those that nothing else
+    /// names go along.
     ///
     /// # Errors
-    /// [`StoreError::Busy`], and [`StoreError::Damaged`] where the record of another fork cannot be read either: nobody knows then
-    /// which layers are whose.
+    /// [`StoreError::Busy`], and [`StoreError::Damaged`] where the record of another fork cannot be
+    /// read either: nobody knows then which layers are whose.
     pub fn set_aside_fork(&self, name: &ForkName) -> Result<u64, StoreError> {
         let _admin = self.admin.lock();
         {
@@ -193,7 +205,9 @@ impl Store {
             true => self.layers_of_none()?,
             false => Vec::new(),
         };
-        let others = unreadable.iter().filter_map(|text| ForkName::parse(text).ok());
+        let others = unreadable
+            .iter()
+            .filter_map(|text| ForkName::parse(text).ok());
         if let Some(other) = others
             .into_iter()
             .find(|other| !layers.is_empty() && other != name)
@@ -264,12 +278,20 @@ impl Store {
             let id = dir.file_name().unwrap_or_default().to_owned();
             move_to(&dir, &aside.join("worktrees").join(id))?;
         }
-        move_to(&self.places.fork(name), &aside.join("forks").join(name.as_str()))?;
+        move_to(
+            &self.places.fork(name),
+            &aside.join("forks").join(name.as_str()),
+        )?;
         // Others keep now what they kept.
         release_refs(&self.repository, name.as_str())
     }
 
-    fn set_document_aside(&self, shelf: Shelf, id: u64, aside: &Path) -> Result<String, StoreError> {
+    fn set_document_aside(
+        &self,
+        shelf: Shelf,
+        id: u64,
+        aside: &Path,
+    ) -> Result<String, StoreError> {
         let _admin = self.admin.lock();
         self.note_highest(shelf)?;
         let of_it = |label: &str| label == id.to_string() || label.starts_with(&format!("{id}-"));
@@ -287,7 +309,10 @@ impl Store {
             name.is_some_and(|name| name.starts_with(&prefix))
         });
         // What stands beside a record goes where there is none: the record is last.
-        paths.sort_by_key(|path| path.extension().is_some_and(|extension| extension == "json"));
+        paths.sort_by_key(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "json")
+        });
         for path in paths {
             let name = path.file_name().unwrap_or_default().to_owned();
             move_to(&path, &aside.join(shelf.dir_name()).join(name))?;
@@ -303,8 +328,8 @@ impl Store {
         ))
     }
 
-    /// Moves the file at this path in the store out of the place of a directory. That of a layer's large contents is made again; a layer
-    /// that is missing is told of, and mended, by itself.
+    /// Moves the file at this path in the store out of the place of a directory. That of a layer's
+    /// large contents is made again; a layer that is missing is told of, and mended, by itself.
     fn set_file_aside(&self, path: &Path, aside: &Path) -> Result<String, StoreError> {
         let _admin = self.admin.lock();
         let from = self.places.root().join(path);
@@ -317,8 +342,8 @@ impl Store {
         Ok(format!("moved to {}; {}", aside.display(), way_back(aside)))
     }
 
-    /// Moves a pipe, a socket or a device out of the place of a file. The lock of a worktree is written anew: without it git may take the
-    /// worktree away.
+    /// Moves a pipe, a socket or a device out of the place of a file. The lock of a worktree is
+    /// written anew: without it git may take the worktree away.
     fn set_special_aside(&self, path: &Path, to: &Path) -> Result<String, StoreError> {
         let _admin = self.admin.lock();
         if tine_sys::file::check_regular(path).is_ok() {
@@ -377,7 +402,8 @@ fn note(one: &mut Found, done: Result<String, StoreError>) {
     match done {
         Ok(done) => one.finding.repaired = Some(done),
         Err(error) => {
-            one.finding.detail = format!("{}; it could not be put right: {error}", one.finding.detail)
+            one.finding.detail =
+                format!("{}; it could not be put right: {error}", one.finding.detail)
         }
     }
 }

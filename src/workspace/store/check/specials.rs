@@ -8,7 +8,8 @@ use super::{Inventory, Look, REPAIRS};
 use crate::store::Shelf;
 use tine_sys::file;
 
-/// Directories of the store that hold nothing but tine's own. What was set aside stays as it is, and sessions of rounds may have repositories.
+/// Directories of the store that hold nothing but tine's own. What was set aside stays as it is,
+/// and sessions of rounds may have repositories.
 const DIRS: [&str; 8] = [
     "forks",
     "layers",
@@ -56,7 +57,8 @@ impl Look<'_> {
                 .strip_prefix(&root)
                 .or_else(|_| path.strip_prefix(&common_dir));
             let within = within.unwrap_or(&path).to_owned();
-            self.found.push(one.with(Remedy::SetSpecialAside(path, within)));
+            self.found
+                .push(one.with(Remedy::SetSpecialAside(path, within)));
         }
     }
 }
@@ -93,5 +95,8 @@ fn is_socket_of_a_program(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
 
     let is_socket = fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    is_socket && path.extension().is_some_and(|end| end == "sock" || end == "ipc")
+    is_socket
+        && path
+            .extension()
+            .is_some_and(|end| end == "sock" || end == "ipc")
 }

@@ -37,10 +37,12 @@ impl Look<'_> {
             detail,
             hint,
         );
-        self.found.push(found.with(Remedy::MendHead(record.name.clone())));
+        self.found
+            .push(found.with(Remedy::MendHead(record.name.clone())));
     }
 
-    /// Branches whose files hold no ref, but for those of which something was said with the fork that is on them.
+    /// Branches whose files hold no ref, but for those of which something was said with the fork
+    /// that is on them.
     pub(super) fn branches(&mut self) -> Result<(), StoreError> {
         let told: Vec<String> = self
             .found
@@ -59,7 +61,9 @@ impl Look<'_> {
                     Remedy::MendBranch(name),
                 ),
                 None => (
-                    format!("where it was is not known: `git update-ref {what} COMMIT` says it; {FSCK}"),
+                    format!(
+                        "where it was is not known: `git update-ref {what} COMMIT` says it; {FSCK}"
+                    ),
                     Remedy::None,
                 ),
             };
@@ -82,7 +86,9 @@ impl Look<'_> {
         let trouble = match path.exists() {
             true => match LinkedWorktree::open(self.repository(), &record.worktree_id) {
                 // Asking for any path reads all of it.
-                Ok(worktree) => tracked_paths(self.repository(), &worktree, &[dot_git_path()]).err(),
+                Ok(worktree) => {
+                    tracked_paths(self.repository(), &worktree, &[dot_git_path()]).err()
+                }
                 Err(_) => None,
             }
             .map(|error| error.to_string()),
@@ -96,7 +102,9 @@ impl Look<'_> {
             Some(record.name.as_str()),
             path.display(),
             trouble,
-            format!("{REPAIRS}makes it again, of HEAD; what was staged is unstaged then, and in the files"),
+            format!(
+                "{REPAIRS}makes it again, of HEAD; what was staged is unstaged then, and in the files"
+            ),
         );
         self.found
             .push(found.with(Remedy::MendIndex(record.name.clone())));
@@ -105,7 +113,10 @@ impl Look<'_> {
     /// The `.git` file, where the fork is open: the next opening mends it otherwise.
     pub(super) fn dot_git(&mut self, record: &ForkRecord) {
         let open = self.store.open.lock();
-        let fork = open.forks.get(&record.name).and_then(|(fork, _)| fork.upgrade());
+        let fork = open
+            .forks
+            .get(&record.name)
+            .and_then(|(fork, _)| fork.upgrade());
         drop(open);
         let (detail, hint, remedy) = match fork.map(|fork| fork.dot_git()) {
             None | Some(DotGit::Right) => return,
@@ -152,20 +163,23 @@ impl Store {
             Err(error) => {
                 let path = dir.join("HEAD");
                 let branch = self.broken_branch_of(dir).map(|(_, path)| path);
-                return Some(match [path].into_iter().chain(branch).find_map(with_error) {
-                    Some((path, error)) => Trouble::Unreadable(path, error),
-                    None => Trouble::Damaged(format!("it cannot be read: {error}")),
-                });
+                return Some(
+                    match [path].into_iter().chain(branch).find_map(with_error) {
+                        Some((path, error)) => Trouble::Unreadable(path, error),
+                        None => Trouble::Damaged(format!("it cannot be read: {error}")),
+                    },
+                );
             }
         };
         let trouble = match (&head, head.commit_id()) {
             (_, Some(id)) if !self.repository.has_object(id) => {
-                let on = head
-                    .short_branch()
-                    .map_or(String::new(), |branch| format!(", where the branch {branch} is,"));
+                let on = head.short_branch().map_or(String::new(), |branch| {
+                    format!(", where the branch {branch} is,")
+                });
                 Some(format!("its commit {id}{on} is not in the repository"))
             }
-            // On another branch without commits its user may have begun anew (`git switch --orphan`).
+            // On another branch without commits its user may have begun anew
+            // (`git switch --orphan`).
             (Head::Unborn { .. }, None)
                 if record.base_commit.is_some() && head.short_branch() == Some(&record.branch) =>
             {
@@ -176,15 +190,21 @@ impl Store {
         trouble.map(Trouble::Damaged)
     }
 
-    /// The branch (short name) that a HEAD which cannot be followed leads to, and its file, where that is there.
+    /// The branch (short name) that a HEAD which cannot be followed leads to, and its file, where
+    /// that is there.
     fn broken_branch_of(&self, dir: &Path) -> Option<(String, PathBuf)> {
         let branch = branch_of(dir)?;
         self.repository.check_branch_name(&branch).ok()?;
-        let path = self.repository.common_dir().join("refs/heads").join(&branch);
+        let path = self
+            .repository
+            .common_dir()
+            .join("refs/heads")
+            .join(&branch);
         is_there(&path).then_some((branch, path))
     }
 
-    /// The newest commit that HEAD of the worktree in `dir` was on and that is there; else the base.
+    /// The newest commit that HEAD of the worktree in `dir` was on and that is there; else the
+    /// base.
     fn newest_there(&self, record: &ForkRecord, dir: &Path) -> Option<ObjectId> {
         let base = record.base_commit.as_deref();
         let base = base.and_then(|hex| ObjectId::from_hex(hex.as_bytes()).ok());
@@ -195,8 +215,8 @@ impl Store {
         newest.or(base.filter(|id| self.repository.has_object(*id)))
     }
 
-    /// Takes a HEAD that is damaged to the newest commit of its own that is there, and its branch with it; what was done.
-    /// Files stay as they are. One that is whole stays, too.
+    /// Takes a HEAD that is damaged to the newest commit of its own that is there, and its branch
+    /// with it; what was done. Files stay as they are. One that is whole stays, too.
     ///
     /// # Errors
     /// Where HEAD cannot be written.
@@ -205,7 +225,9 @@ impl Store {
         let dir = self.worktree_dir(&record);
         match self.head_trouble(&record, &dir) {
             None => return Ok("it is whole".to_owned()),
-            Some(Trouble::Unreadable(path, error)) => return Err(StoreError::io("read", path)(error)),
+            Some(Trouble::Unreadable(path, error)) => {
+                return Err(StoreError::io("read", path)(error));
+            }
             Some(Trouble::Damaged(_)) => {}
         }
         let repository = &self.repository;
@@ -263,13 +285,17 @@ impl Store {
         }
     }
 
-    /// Puts the branch (short name), whose file holds no ref, at the newest commit that it, or a checkout that is on it, was at.
+    /// Puts the branch (short name), whose file holds no ref, at the newest commit that it, or a
+    /// checkout that is on it, was at.
     ///
     /// # Errors
     /// Where no such commit is there, or the branch cannot be written.
     pub(super) fn mend_branch(&self, branch: &str) -> Result<String, StoreError> {
         let path = self.repository.common_dir().join("refs/heads").join(branch);
-        if !matches!(self.repository.branch(branch), Err(GitError::DamagedRef { .. })) {
+        if !matches!(
+            self.repository.branch(branch),
+            Err(GitError::DamagedRef { .. })
+        ) {
             return Ok("it is whole".to_owned());
         }
         match self.repository.newest_of_branch(branch)? {
@@ -278,14 +304,22 @@ impl Store {
         }
     }
 
-    /// Moves the damaged file of a branch (short name) aside, and has the branch at `commit_id`; what was done.
-    fn put_branch(&self, branch: &str, path: &Path, commit_id: ObjectId) -> Result<String, StoreError> {
+    /// Moves the damaged file of a branch (short name) aside, and has the branch at `commit_id`;
+    /// what was done.
+    fn put_branch(
+        &self,
+        branch: &str,
+        path: &Path,
+        commit_id: ObjectId,
+    ) -> Result<String, StoreError> {
         let reflog = BACK_TO_NEWEST;
         let aside = next_aside(&self.places)?;
         move_to(path, &aside.join("refs/heads").join(branch))?;
         // What was packed is older.
         match self.repository.branch_target(branch)? {
-            Some(packed) => self.repository.move_branch(branch, packed, commit_id, reflog)?,
+            Some(packed) => self
+                .repository
+                .move_branch(branch, packed, commit_id, reflog)?,
             None => self.repository.create_branch(branch, commit_id, reflog)?,
         }
         Ok(format!(
@@ -321,14 +355,20 @@ impl Store {
             .and_then(|head| head.commit_id());
         let head = head.filter(|id| self.repository.has_object(*id));
         let commit_id = head.or_else(|| self.newest_there(&record, &dir));
-        let prepared = self.prepare_base(commit_id, record.base_attrs, record.conversions.as_ref(), None)?;
+        let prepared = self.prepare_base(
+            commit_id,
+            record.base_attrs,
+            record.conversions.as_ref(),
+            None,
+        )?;
         let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
         let aside = self.worktree_file_aside(&dir, "index")?;
         Beginning::at(prepared, commit_id, None).fill_worktree(&worktree)?;
         Ok(format!("made again; {}", was(aside)))
     }
 
-    /// Moves the index of a fork aside, which cannot be read; the number that [`Store::put_back`] takes. The fork has none then.
+    /// Moves the index of a fork aside, which cannot be read; the number that [`Store::put_back`]
+    /// takes. The fork has none then.
     pub fn set_index_aside(&self, name: &ForkName) -> Result<Option<u64>, StoreError> {
         let _admin = self.admin.lock();
         let dir = self.worktree_dir(&self.places.read_record(name)?);
@@ -352,7 +392,11 @@ impl Store {
 /// What became of what was there, in words.
 fn was(aside: Option<PathBuf>) -> String {
     match aside {
-        Some(aside) => format!("what it was is in {}: {}", aside.display(), way_back(&aside)),
+        Some(aside) => format!(
+            "what it was is in {}: {}",
+            aside.display(),
+            way_back(&aside)
+        ),
         None => "it was missing".to_owned(),
     }
 }

@@ -47,13 +47,16 @@ fn assert_alike(found: &View, expected: &View) {
     assert!(found == expected);
 }
 
-/// Room is the host's figure: ext4 counts a block of its own for the extents of a file with several holes, once it has written them.
+/// Room is the host's figure: ext4 counts a block of its own for the extents of a file with several
+/// holes, once it has written them.
 fn text_of(delta: &Delta) -> String {
     fn forget_extents(dir: &mut DeltaDir) {
         for entry in dir.entries.values_mut() {
             match entry {
                 DeltaEntry::Directory(dir) => forget_extents(dir),
-                DeltaEntry::Node(node) if node.attr.blocks * 512 < node.attr.size => node.attr.blocks = 0,
+                DeltaEntry::Node(node) if node.attr.blocks * 512 < node.attr.size => {
+                    node.attr.blocks = 0
+                }
                 _ => {}
             }
         }
@@ -91,15 +94,26 @@ fn usage_of_layers(store: &Store) -> u64 {
 
 fn view_of_snapshot(store: &Store, snapshot: &SnapshotRecord) -> View {
     let snapshot = store.snapshot(&name("demo"), &snapshot.name).unwrap();
-    view(&store.open_snapshot(&name("demo"), &snapshot).unwrap().workspace)
+    view(
+        &store
+            .open_snapshot(&name("demo"), &snapshot)
+            .unwrap()
+            .workspace,
+    )
 }
 
-/// A fork with so many snapshots, each after a large and a small file, and one that is everywhere, were written.
-fn with_snapshots(store: &Store, repository: &TestRepository, count: u8) -> (Arc<Fork>, Vec<SnapshotRecord>) {
+/// A fork with so many snapshots, each after a large and a small file, and one that is everywhere,
+/// were written.
+fn with_snapshots(
+    store: &Store,
+    repository: &TestRepository,
+    count: u8,
+) -> (Arc<Fork>, Vec<SnapshotRecord>) {
     store.create_fork(&options(repository, "demo")).unwrap();
     let fork = store.open_fork(&name("demo")).unwrap();
     let taken = (0..count).map(|round| {
-        let write = |at: &str, bytes: &[u8]| fork.workspace.write_path(ME, &path(at), bytes).unwrap();
+        let write =
+            |at: &str, bytes: &[u8]| fork.workspace.write_path(ME, &path(at), bytes).unwrap();
         write("large", &vec![round; 300_000]);
         write("small", &[round; 3000]);
         write(&format!("own-{round}"), &vec![round; 100_000]);
@@ -118,7 +132,9 @@ fn what_no_snapshot_needs_by_itself_is_merged_and_its_room_given_back() {
     fork.workspace.sync().unwrap();
     let before = usage_of_layers(&store);
     for snapshot in &taken[..6] {
-        store.remove_snapshot(&name("demo"), &snapshot.name).unwrap();
+        store
+            .remove_snapshot(&name("demo"), &snapshot.name)
+            .unwrap();
     }
     let views = [&taken[6], &taken[7]].map(|snapshot| view_of_snapshot(&store, snapshot));
     let delta = text_of(&fork.workspace.delta().unwrap());
@@ -151,7 +167,9 @@ fn what_no_snapshot_needs_by_itself_is_merged_and_its_room_given_back() {
     look(&store, &fork);
     // What was merged is merged again, and written over.
     for snapshot in &taken[6..] {
-        store.remove_snapshot(&name("demo"), &snapshot.name).unwrap();
+        store
+            .remove_snapshot(&name("demo"), &snapshot.name)
+            .unwrap();
     }
     assert_eq!(store.collect().unwrap().layers, 1);
     assert!(view(&fork.workspace) == expected);
@@ -175,7 +193,9 @@ fn a_process_that_dies_while_layers_are_merged_leaves_views_as_they_were() {
     let (fork, taken) = with_snapshots(&store, &repository, 5);
     let expected = view(&fork.workspace);
     for snapshot in &taken[..4] {
-        store.remove_snapshot(&name("demo"), &snapshot.name).unwrap();
+        store
+            .remove_snapshot(&name("demo"), &snapshot.name)
+            .unwrap();
     }
     fork.workspace.sync().unwrap();
     drop((fork, store));
@@ -216,7 +236,11 @@ fn a_process_that_dies_while_layers_are_merged_leaves_views_as_they_were() {
         let kept = dir.with_extension("kept");
         copy(&merged_dir, &kept);
         let store = Store::open(&repository.open()).unwrap();
-        assert_eq!(store.places.layer(merged).exists(), old.len() < 2, "{old:?}");
+        assert_eq!(
+            store.places.layer(merged).exists(),
+            old.len() < 2,
+            "{old:?}"
+        );
         let layers = entries(&store.places.layers()).len();
         assert_eq!(layers == 3, old.is_empty(), "{old:?}");
         let fork = store.open_fork(&name("demo")).unwrap();
@@ -250,7 +274,9 @@ fn a_listing_goes_on_while_layers_are_merged() {
     assert_eq!(whole.len(), 2 + 1 + 2 + 9);
     let beginning = root(0, 6);
     for snapshot in &taken {
-        store.remove_snapshot(&name("demo"), &snapshot.name).unwrap();
+        store
+            .remove_snapshot(&name("demo"), &snapshot.name)
+            .unwrap();
     }
     assert_eq!(store.collect().unwrap().layers, 8);
     let rest = root(beginning[5].1, usize::MAX);
@@ -277,7 +303,9 @@ fn an_open_file_keeps_bytes_that_were_replaced_in_what_is_merged() {
     restore(&taken[2]);
     assert!(fork.workspace.read(opened.ino, 0, 10).unwrap() == [0; 10]);
     for snapshot in &taken {
-        store.remove_snapshot(&name("demo"), &snapshot.name).unwrap();
+        store
+            .remove_snapshot(&name("demo"), &snapshot.name)
+            .unwrap();
     }
     store.collect().unwrap();
     assert_eq!(frozen_layers(&store).len(), 1);
@@ -304,7 +332,16 @@ impl Random {
 
 /// Changes something; what cannot be done is not.
 fn change(workspace: &Workspace, random: &mut Random) {
-    const NAMES: [&str; 8] = ["a.txt", "dir/b.txt", "dir", "x", "y", "sub", "sub/x", "sub/z"];
+    const NAMES: [&str; 8] = [
+        "a.txt",
+        "dir/b.txt",
+        "dir",
+        "x",
+        "y",
+        "sub",
+        "sub/x",
+        "sub/z",
+    ];
     let pick = |random: &mut Random| path(NAMES[random.below(8) as usize]);
     let (at, to) = (pick(random), pick(random));
     let ino = |path: &RepoPath| workspace.resolve(path).map(|attr| attr.ino);
@@ -338,7 +375,9 @@ fn change(workspace: &Workspace, random: &mut Random) {
 
 #[test]
 fn snapshots_and_forks_are_as_before_whatever_is_merged() {
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let since_1970 = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap();
     let seed = std::env::var("TINE_MERGE_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok());
@@ -356,7 +395,10 @@ fn snapshots_and_forks_are_as_before_whatever_is_merged() {
         }
         match random.below(8) {
             0..3 => {
-                let (view, delta) = (view(&fork.workspace), text_of(&fork.workspace.delta().unwrap()));
+                let (view, delta) = (
+                    view(&fork.workspace),
+                    text_of(&fork.workspace.delta().unwrap()),
+                );
                 taken.push((snapshot(&store, &fork, SnapshotReason::Asked), view, delta));
             }
             3 | 4 if !taken.is_empty() => {
@@ -373,7 +415,10 @@ fn snapshots_and_forks_are_as_before_whatever_is_merged() {
                 assert!(view(&fork.workspace) == *view_then);
             }
             6 => {
-                let before = (view(&fork.workspace), text_of(&fork.workspace.delta().unwrap()));
+                let before = (
+                    view(&fork.workspace),
+                    text_of(&fork.workspace.delta().unwrap()),
+                );
                 let changed = all_that_changed(&fork.workspace);
                 merged += store.collect().unwrap().layers;
                 assert!(view(&fork.workspace) == before.0);

@@ -10,7 +10,8 @@ fn what_a_restore_brought_back_is_new_though_the_process_died_before_it_said_so(
     store.create_fork(&options(&repository, "demo")).unwrap();
     let demo = name("demo");
     let fork = store.open_fork(&demo).unwrap();
-    let write = |file: &str, bytes: &[u8]| fork.workspace.write_path(ME, &path(file), bytes).unwrap();
+    let write =
+        |file: &str, bytes: &[u8]| fork.workspace.write_path(ME, &path(file), bytes).unwrap();
     write("a.txt", b"one");
     write("same.txt", b"same");
     let because = SnapshotOptions::because(SnapshotReason::Asked);
@@ -33,7 +34,10 @@ fn what_a_restore_brought_back_is_new_though_the_process_died_before_it_said_so(
     let fork = store.open_fork(&demo).unwrap();
     assert_eq!(fork.workspace.read_path(&path("a.txt")).unwrap(), b"one");
     let back = time(&fork, "a.txt");
-    assert!(back > built, "{back:?} is older than what was built: {built:?}");
+    assert!(
+        back > built,
+        "{back:?} is older than what was built: {built:?}"
+    );
     assert_eq!(time(&fork, "same.txt"), same);
     drop((fork, store));
     let store = Store::open(&repository.open()).unwrap();
@@ -50,9 +54,12 @@ fn a_directory_in_which_a_name_comes_or_goes_by_a_restore_is_new_and_others_are_
     let make = |dir: &str| {
         let (parent, name) = path(dir).split_last().unwrap();
         let parent = fork.workspace.resolve(&parent).unwrap().ino;
-        fork.workspace.mkdir(ME, parent, name.as_bytes(), 0o777).unwrap();
+        fork.workspace
+            .mkdir(ME, parent, name.as_bytes(), 0o777)
+            .unwrap();
     };
-    let write = |file: &str, bytes: &[u8]| fork.workspace.write_path(ME, &path(file), bytes).unwrap();
+    let write =
+        |file: &str, bytes: &[u8]| fork.workspace.write_path(ME, &path(file), bytes).unwrap();
     ["same", "fewer", "gone"].iter().for_each(|dir| make(dir));
     write("same/a", b"one");
     write("fewer/a", b"one");
@@ -72,8 +79,9 @@ fn a_directory_in_which_a_name_comes_or_goes_by_a_restore_is_new_and_others_are_
             .unwrap()
     };
     let after = restore(&before);
-    let is_new =
-        |then: [Timestamp; 5], now: [Timestamp; 5]| [0, 1, 2, 3, 4].map(|index| now[index] > then[index]);
+    let is_new = |then: [Timestamp; 5], now: [Timestamp; 5]| {
+        [0, 1, 2, 3, 4].map(|index| now[index] > then[index])
+    };
     let now = times();
     assert_eq!(is_new(then, now), [false, true, true, true, false]);
     restore(&after);

@@ -1,4 +1,5 @@
-//! A fork and its main checkout are changed at random, and the fork shows what a simple model of both says.
+//! A fork and its main checkout are changed at random, and the fork shows what a simple model of
+//! both says.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -347,7 +348,9 @@ fn carry_out(workspace: &Workspace, step: Step) -> Result<(), FsError> {
         Step::MakeDir(at) => {
             let (parent, name) = split(at);
             let parent = reach(workspace, parent)?;
-            workspace.mkdir(ME, parent, name.as_bytes(), 0o755).map(drop)
+            workspace
+                .mkdir(ME, parent, name.as_bytes(), 0o755)
+                .map(drop)
         }
         Step::Rename(from, to) => {
             let ((from_dir, from), (to_dir, to)) = (split(from), split(to));
@@ -377,7 +380,11 @@ fn compare(workspace: &Workspace, model: &Model, at: &str) {
         match model.seen(&below).unwrap() {
             Seen::Dir => compare(workspace, model, &below),
             Seen::File(content) => {
-                assert_eq!(workspace.read_path(&path(&below)).unwrap(), content, "{below}");
+                assert_eq!(
+                    workspace.read_path(&path(&below)).unwrap(),
+                    content,
+                    "{below}"
+                );
             }
         }
     }

@@ -88,7 +88,11 @@ fn by_git(answers: &[(String, String, String)], path: &str) -> FileAttributes {
 }
 
 /// Asks git and tine for the attributes of files in nested directories.
-fn decide_alike([root, inner, innermost]: [&str; 3], info: &str, global: &str) -> Result<(), TestCaseError> {
+fn decide_alike(
+    [root, inner, innermost]: [&str; 3],
+    info: &str,
+    global: &str,
+) -> Result<(), TestCaseError> {
     let repository = TestRepository::new();
     let paths = [
         "f.a", "f.b", "g.b", "e", "d/f.a", "d/f.b", "d/e/f.a", "d/e/g.b", "d/x/e",
@@ -113,7 +117,11 @@ fn decide_alike([root, inner, innermost]: [&str; 3], info: &str, global: &str) -
         .iter()
         .flat_map(|path| format!("{path}\0").into_bytes())
         .collect();
-    let arguments = [&["check-attr", "--source", &tree, "-z", "--stdin"][..], &NAMES].concat();
+    let arguments = [
+        &["check-attr", "--source", &tree, "-z", "--stdin"][..],
+        &NAMES,
+    ]
+    .concat();
     let answer = String::from_utf8(repository.git_bytes(&arguments, &question)).unwrap();
     let fields: Vec<&str> = answer.split('\0').collect();
     let answers: Vec<_> = fields
@@ -124,7 +132,13 @@ fn decide_alike([root, inner, innermost]: [&str; 3], info: &str, global: &str) -
     let spool = tempfile::tempdir().unwrap();
     let cache = BaseCache::new(spool.path(), 1 << 20).unwrap();
     let opened = repository.open();
-    let base = Base::open(&opened, tree.parse().unwrap(), &cache, InoHasher::new([0; 16])).unwrap();
+    let base = Base::open(
+        &opened,
+        tree.parse().unwrap(),
+        &cache,
+        InoHasher::new([0; 16]),
+    )
+    .unwrap();
     let attributes = Attributes::new(&opened, &opened.local()).unwrap();
     for path in paths {
         let wanted = by_git(&answers, path);
