@@ -76,11 +76,14 @@ end
 local apply
 
 -- All of the text goes to the daemon, which says the version that it has then. Until that nothing else of this buffer is sent.
+-- Where it goes again meanwhile, only the last answer says what the daemon has.
 local function begin(state, message)
   state.version, state.is_dirty = nil, false
+  state.beginning = state.beginning + 1
+  local beginning = state.beginning
   message.path, message.text = state.name, text_of(state.buf, 0, -1)
   send(state.bridge, message, function(answer)
-    if M.buffers[state.buf] ~= state then return end
+    if M.buffers[state.buf] ~= state or state.beginning ~= beginning then return end
     if answer.error then
       -- Another editor has it, or it is no file of a fork. Without a daemon it is opened when there is one again.
       if answer.error.code ~= 'daemon-unreachable' then M.buffers[state.buf] = nil end
@@ -95,7 +98,9 @@ local function begin(state, message)
   end)
 end
 
+-- Before the bridge is attached nothing can be opened; all is when it is.
 local function open(state)
+  if not state.bridge.is_attached then return end
   begin(state, { buffer = 'open', saved = not vim.bo[state.buf].modified })
 end
 
@@ -103,9 +108,11 @@ end
 local function step(state, message)
   message.path, message.base = state.name, state.version
   state.version = state.version + 1
+  local beginning = state.beginning
   send(state.bridge, message, function(answer)
     local is_stale = answer.error and answer.error.code == 'buffer-stale'
-    if is_stale and state.version and M.buffers[state.buf] == state then begin(state, { buffer = 'change' }) end
+    local is_newest = M.buffers[state.buf] == state and state.beginning == beginning
+    if is_stale and is_newest then begin(state, { buffer = 'change' }) end
   end)
 end
 
@@ -193,6 +200,7 @@ end
 
 local function on_event(bridge, event)
   if event.event == 'attached' then
+    bridge.is_attached = true
     for _, state in pairs(M.buffers) do
       if state.bridge == bridge then open(state) end
     end
@@ -231,7 +239,7 @@ end
 local function bridge_of(root)
   local bridge = M.bridges[root]
   if bridge then return bridge end
-  bridge = { last_id = 0, waiting = {}, partial = '' }
+  bridge = { last_id = 0, waiting = {}, partial = '', is_attached = false }
   local command = vim.list_extend(vim.deepcopy(option('tine_command', { 'tine' })), { '-C', root, 'buffer', 'serve' })
   local started, job = pcall(vim.fn.jobstart, command, {
     on_stdout = function(_, data)
@@ -261,7 +269,7 @@ function M.attach(buf)
   if not root or not is_text(buf) then return end
   local bridge = bridge_of(root)
   if not bridge then return end
-  local state = { buf = buf, name = name, bridge = bridge, applying = false }
+  local state = { buf = buf, name = name, bridge = bridge, applying = false, beginning = 0 }
   M.buffers[buf] = state
   open(state)
   vim.api.nvim_buf_attach(buf, false, {

@@ -17,13 +17,21 @@ struct Neovim<'r> {
     repo: &'r TestRepo,
     child: Child,
     socket: PathBuf,
+    /// What the plugin says to `tine buffer serve`, a line each.
+    said: PathBuf,
 }
 
 impl Neovim<'_> {
     fn start<'r>(repo: &'r TestRepo, file: &Path) -> Neovim<'r> {
         let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/editors/tine.lua");
         let socket = repo.root().join("nvim.sock");
-        let command = format!("let g:tine_command = ['{}']", Tine::program().display());
+        let said = repo.root().join("nvim.to-tine");
+        // A path of a test has no quote and no space.
+        let command = format!(
+            "let g:tine_command = ['sh', '-c', 'tee {} | {} \"$@\"', 'tine']",
+            said.display(),
+            Tine::program().display()
+        );
         let child = repo
             .command("nvim", repo.dir())
             .args(["--clean", "--headless", "--listen"])
@@ -41,6 +49,7 @@ impl Neovim<'_> {
             repo,
             child,
             socket,
+            said,
         };
         wait_until("Neovim listens", LIMIT, || neovim.socket.exists());
         neovim
@@ -70,6 +79,15 @@ impl Neovim<'_> {
         });
         serde_json::from_str(said.trim())
             .unwrap_or_else(|error| panic!("{expression}: {error} in {said:?}"))
+    }
+
+    /// How many messages of this kind the plugin has sent.
+    fn sent(&self, kind: &str) -> usize {
+        let said = fs::read_to_string(&self.said).expect("the plugin said something");
+        let messages = said
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        messages.filter(|message| message["buffer"] == kind).count()
     }
 
     /// Runs an Ex command, as a person would type it.
@@ -291,6 +309,8 @@ fn texts_without_a_last_line_end_with_carriage_returns_or_without_anything_stay_
         assert_eq!(agent.read("notes.txt"), edited, "of {text:?}");
         let in_file = fs::read_to_string(&file).expect("it is there");
         assert_eq!(in_file, edited, "of {text:?}");
+        // Opened twice, an edit that came between could be applied twice.
+        assert_eq!(neovim.sent("open"), 1, "of {text:?}");
         drop(neovim);
         wait_until("it is closed", LIMIT, || {
             tine.json(&["buffer", "list"]) == json!({"buffers": []})
