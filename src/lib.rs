@@ -8,6 +8,8 @@
 //!
 //! The library never prints, prompts or ends the process; only [`cli`] does.
 
+#![warn(unreachable_pub)]
+
 pub use tine_attr as attr;
 pub use tine_change as change;
 pub use tine_client as client;

@@ -41,7 +41,7 @@ pub(super) struct Contents<'a> {
 impl Contents<'_> {
     /// The blob that the file or symlink `node` at `path` is in git. A file that changes meanwhile
     /// is read again; one that goes on changing, or went away, is [`ChangeError::Unstable`].
-    pub fn of(&self, path: &RepoPath, node: &DeltaNode) -> Result<Held, ChangeError> {
+    pub(crate) fn of(&self, path: &RepoPath, node: &DeltaNode) -> Result<Held, ChangeError> {
         if let Some(id) = node.blob_id {
             return Ok(Held {
                 id,
@@ -83,7 +83,7 @@ impl Contents<'_> {
 
     /// Whether a file so large that reading it takes seconds is known to differ from HEAD's: there
     /// is none, or it has another size. Where blobs are written everything is read.
-    pub fn differs_without_reading(
+    pub(crate) fn differs_without_reading(
         &self,
         path: &RepoPath,
         node: &DeltaNode,
@@ -104,7 +104,11 @@ impl Contents<'_> {
 
     /// The blob that a base file in its place is in git: the one it was made from, unless
     /// attributes have changed that convert its bytes another way (`git add --renormalize`).
-    pub fn of_stored(&self, path: &RepoPath, stored: &Side) -> Result<ObjectId, ChangeError> {
+    pub(crate) fn of_stored(
+        &self,
+        path: &RepoPath,
+        stored: &Side,
+    ) -> Result<ObjectId, ChangeError> {
         let is_file = matches!(stored.kind, TreeEntryKind::File | TreeEntryKind::Executable);
         if !is_file || !self.rules.is_converted(path)? {
             return Ok(stored.id);

@@ -23,7 +23,7 @@ const MAX_EARLIER_HEADS: usize = 64;
 
 /// Notes that the files of a fork may go back past what HEAD has of commits: the numbers of the
 /// notes, the newest state first.
-pub fn before_cut(
+pub(crate) fn before_cut(
     store: &Store,
     repository: &Repository,
     record: &ForkRecord,
@@ -45,7 +45,7 @@ pub fn before_cut(
 }
 
 /// Removes the notes that tell of no path, or of none that an earlier one tells of.
-pub fn after_cut(
+pub(crate) fn after_cut(
     store: &Store,
     repository: &Repository,
     name: &ForkName,

@@ -21,7 +21,7 @@ Examples:
   tine apply fix-parser fix.patch
   git diff | tine apply fix-parser - --3way   merge where the text has moved on
   tine apply fix-parser fix.patch --check     see whether it fits")]
-pub struct Apply {
+pub(super) struct Apply {
     /// The fork
     #[arg(value_name = "FORK")]
     pub fork: String,
@@ -50,7 +50,7 @@ pub struct Apply {
     pub conflicts: ConflictArgs,
 }
 
-pub fn run(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(Some(&verb.fork))?;
     // Before anything is read: the fork may not be there.
     connection.show(&name)?;

@@ -42,7 +42,7 @@ Commands that take [NAME] mean the fork they run in where it is left out.";
     subcommand_value_name = "COMMAND",
     infer_long_args = false
 )]
-pub struct Cli {
+pub(super) struct Cli {
     #[command(flatten)]
     pub global: Global,
     /// None: the forks at a glance.
@@ -52,7 +52,7 @@ pub struct Cli {
 
 // What every command takes. (A doc comment here would become the program's own help.)
 #[derive(Debug, Args)]
-pub struct Global {
+pub(super) struct Global {
     /// Run as if started in DIR; given again, from there
     #[arg(short = 'C', value_name = "DIR", global = true, help_heading = "Global options", value_hint = clap::ValueHint::DirPath)]
     pub dirs: Vec<PathBuf>,
@@ -79,7 +79,7 @@ pub struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Verb {
+pub(super) enum Verb {
     #[command(aliases = ["create", "add"])]
     New(new::New),
     List(list::List),
@@ -151,7 +151,7 @@ pub enum Verb {
 
 impl Verb {
     /// Whether this process is to be the daemon.
-    pub fn is_daemon_run(&self) -> bool {
+    pub(super) fn is_daemon_run(&self) -> bool {
         matches!(
             self,
             Verb::Daemon(daemon::Daemon {
@@ -181,7 +181,7 @@ pub fn command() -> clap::Command {
 }
 
 /// Parses `words`, the program's name first.
-pub fn parse(words: &[OsString], color: Color) -> Result<Cli, clap::Error> {
+pub(super) fn parse(words: &[OsString], color: Color) -> Result<Cli, clap::Error> {
     let mut command = command().color(match color {
         Color::Auto => clap::ColorChoice::Auto,
         Color::Always => clap::ColorChoice::Always,

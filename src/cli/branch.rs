@@ -29,13 +29,13 @@ Examples:
   tine branch switch fix-parser topic
   tine branch rename topic parser
   tine branch delete parser")]
-pub struct Branch {
+pub(super) struct Branch {
     #[command(subcommand)]
     pub action: Action,
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub enum Action {
+pub(super) enum Action {
     #[command(aliases = ["ls"])]
     List(ListBranches),
     #[command(aliases = ["new", "add"])]
@@ -48,7 +48,7 @@ pub enum Action {
     Switch(SwitchBranch),
 }
 
-pub fn run(verb: &Branch, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Branch, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
         Action::List(verb) => list(verb, context),
         Action::Create(verb) => shown::run(verb, context),

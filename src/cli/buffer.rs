@@ -28,13 +28,13 @@ Examples:
   tine buffer list
   tine buffer show src/main.rs
   tine buffer merge src/main.rs --keep both")]
-pub struct Buffer {
+pub(super) struct Buffer {
     #[command(subcommand)]
     pub action: Action,
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub enum Action {
+pub(super) enum Action {
     List(List),
     Show(Show),
     Merge(Merge),
@@ -46,7 +46,7 @@ pub enum Action {
 #[command(after_long_help = "\
 Example:
   tine buffer list --json")]
-pub struct List {}
+pub(super) struct List {}
 
 /// Show what a person and an agent have of an open file
 ///
@@ -55,7 +55,7 @@ pub struct List {}
 #[command(after_long_help = "\
 Example:
   tine buffer show src/main.rs")]
-pub struct Show {
+pub(super) struct Show {
     /// The file, in a fork's mount or in the main checkout
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: PathBuf,
@@ -70,7 +70,7 @@ pub struct Show {
 Examples:
   tine buffer merge src/main.rs
   tine buffer merge src/main.rs --keep person")]
-pub struct Merge {
+pub(super) struct Merge {
     /// The file, in a fork's mount or in the main checkout
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: PathBuf,
@@ -88,7 +88,7 @@ pub struct Merge {
 #[command(after_long_help = "\
 Example:
   echo '{\"id\":1,\"buffer\":\"list\"}' | tine buffer serve")]
-pub struct Serve {}
+pub(super) struct Serve {}
 
 /// Whose lines a conflict becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -114,7 +114,7 @@ struct Buffers {
     buffers: Vec<BufferInfo>,
 }
 
-pub fn run(verb: &Buffer, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Buffer, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
         Action::List(_) => list(context),
         Action::Show(show) => self::show(show, context),

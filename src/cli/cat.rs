@@ -26,7 +26,7 @@ struct FileContent {
     content: Content,
 }
 
-pub fn run(verb: &ReadFiles, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &ReadFiles, context: &Context) -> Result<Exit, Failure> {
     let read = context.connect_for(verb)?.call(verb)?;
     let (fork, files) = (read.fork, read.files);
     let arrived = read.contents.take(&store_dir(context)?)?;

@@ -34,7 +34,7 @@ Examples:
   tine check --json | jq -r '.findings[] | .kind + \" \" + .what'")]
 // The operation's own group of arguments has the same name.
 #[group(skip)]
-pub struct Check {
+pub(super) struct Check {
     #[command(flatten)]
     pub check: ops::Check,
 
@@ -47,7 +47,7 @@ pub struct Check {
     pub put_back: Option<u64>,
 }
 
-pub fn run(verb: &Check, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Check, context: &Context) -> Result<Exit, Failure> {
     if verb.set_aside || verb.put_back.is_some() {
         return run_aside(verb.put_back, context);
     }
@@ -69,7 +69,10 @@ pub fn run(verb: &Check, context: &Context) -> Result<Exit, Failure> {
 
 /// By the daemon, which knows what is being written; without one by this process, so that nothing
 /// is mounted or cleared away before it was seen.
-pub fn checked(repository: &Repository, check: &ops::Check) -> Result<StoreChecked, Failure> {
+pub(super) fn checked(
+    repository: &Repository,
+    check: &ops::Check,
+) -> Result<StoreChecked, Failure> {
     if !Store::dir_of(repository).exists() {
         return Ok(CheckReport::default().into());
     }

@@ -36,7 +36,7 @@ const MOUNT_PATIENCE: Duration = Duration::from_secs(2);
 /// How a check went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub(super) enum Verdict {
     Ok,
     /// Something will be missing.
     Warn,
@@ -46,7 +46,7 @@ pub enum Verdict {
 
 /// One check and what it found.
 #[derive(Debug, Serialize)]
-pub struct Check {
+pub(super) struct Check {
     pub name: &'static str,
     pub verdict: Verdict,
     pub detail: String,
@@ -89,7 +89,7 @@ impl Check {
 }
 
 /// Runs every check that makes sense where the command runs.
-pub fn all(context: &Context) -> Vec<Check> {
+pub(super) fn all(context: &Context) -> Vec<Check> {
     let mut checks = vec![
         git(),
         kernel(),

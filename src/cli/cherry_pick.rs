@@ -9,7 +9,7 @@ use crate::ops::{self, Failure};
 // The operation, whose help this has, and who resolves conflicts.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-pub struct CherryPick {
+pub(super) struct CherryPick {
     #[command(flatten)]
     pub operation: ops::CherryPick,
 
@@ -21,7 +21,7 @@ pub struct CherryPick {
     pub resolving: ResolverArgs,
 }
 
-pub fn run(verb: &CherryPick, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &CherryPick, context: &Context) -> Result<Exit, Failure> {
     let operation = ops::CherryPick {
         review: verb.resolving.review_wish(verb.review),
         ..verb.operation.clone()

@@ -7,13 +7,13 @@ use super::context::Context;
 use super::output::Tone;
 use super::{Exit, SUCCESS};
 use crate::client::commit::{self, Commit, note_agent_texts, note_skipped};
-pub use crate::client::hooks::HookOutput;
+pub(super) use crate::client::hooks::HookOutput;
 use crate::git::program;
 use crate::ops::Failure;
 use crate::ops::protocol::Committed;
 use crate::render::text::{counted, one_line, quoted, short_id};
 
-pub fn run(verb: &Commit, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Commit, context: &Context) -> Result<Exit, Failure> {
     verb.check()?;
     let (mut connection, name) = context.connect_to(verb.operation.fork.as_ref())?;
     let fork = connection.show(&name)?;

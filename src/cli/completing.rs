@@ -31,7 +31,7 @@ const VARIABLE: &str = "TINE_COMPLETE";
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Answers a shell, if one asks.
-pub fn run() -> Option<ExitCode> {
+pub(super) fn run() -> Option<ExitCode> {
     std::env::var_os(VARIABLE).filter(|shell| !shell.is_empty())?;
     let (answered, answer) = mpsc::channel();
     let asker = thread::Builder::new().spawn(move || {
@@ -49,7 +49,7 @@ pub fn run() -> Option<ExitCode> {
 }
 
 /// The script that lets a shell complete tine's command line.
-pub fn script(shell: Shell) -> Vec<u8> {
+pub(super) fn script(shell: Shell) -> Vec<u8> {
     let made = |completer: &dyn EnvCompleter| {
         let mut script = Vec::new();
         // Memory takes all of it.

@@ -16,7 +16,7 @@ Examples:
   tine completions bash > ~/.local/share/bash-completion/completions/tine
   tine completions zsh > ~/.zfunc/_tine
   tine completions fish > ~/.config/fish/completions/tine.fish")]
-pub struct Completions {
+pub(super) struct Completions {
     /// The shell
     #[arg(value_name = "SHELL", value_enum)]
     pub shell: clap_complete::Shell,
@@ -32,7 +32,7 @@ Examples:
   eval \"$(tine shell-init bash)\"        in ~/.bashrc
   eval \"$(tine shell-init zsh)\"         in ~/.zshrc
   tine shell-init fish | source         in ~/.config/fish/config.fish")]
-pub struct ShellInit {
+pub(super) struct ShellInit {
     /// The shell
     #[arg(value_name = "SHELL", value_enum)]
     pub shell: InitShell,
@@ -40,7 +40,7 @@ pub struct ShellInit {
 
 /// The shells that get `tcd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum InitShell {
+pub(super) enum InitShell {
     Bash,
     Zsh,
     Fish,
@@ -52,7 +52,7 @@ struct Script {
     script: String,
 }
 
-pub fn run(verb: &Completions, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Completions, context: &Context) -> Result<Exit, Failure> {
     tell(context, verb.shell, &completing::script(verb.shell))
 }
 
@@ -60,7 +60,7 @@ pub fn run(verb: &Completions, context: &Context) -> Result<Exit, Failure> {
 const ZSH_COMPLETES: &str =
     "(( ${+functions[compdef]} )) || { autoload -Uz compinit && compinit -i }\n";
 
-pub fn init(verb: &ShellInit, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn init(verb: &ShellInit, context: &Context) -> Result<Exit, Failure> {
     let (shell, own): (_, &[&str]) = match verb.shell {
         InitShell::Bash => (
             clap_complete::Shell::Bash,

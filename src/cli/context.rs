@@ -12,7 +12,7 @@ use crate::client::place::{Listener, Place};
 use crate::ops::{ErrorCode, Failure};
 
 /// Where a command runs, and where it prints.
-pub struct Context {
+pub(super) struct Context {
     pub output: Output,
     place: Place,
 }
@@ -20,7 +20,7 @@ pub struct Context {
 impl Context {
     /// Goes where `-C` says and looks where that is. The repository is looked for only when it is
     /// needed.
-    pub fn enter(global: &Global, output: Output) -> Result<Context, Failure> {
+    pub(super) fn enter(global: &Global, output: Output) -> Result<Context, Failure> {
         for dir in &global.dirs {
             std::env::set_current_dir(dir)
                 .map_err(|error| failures::named("go to", dir, &error))?;
@@ -37,7 +37,7 @@ impl Context {
     }
 
     /// As if the command ran in another directory.
-    pub fn in_dir(&self, dir: PathBuf) -> Context {
+    pub(super) fn in_dir(&self, dir: PathBuf) -> Context {
         Context {
             output: self.output,
             place: self.place.in_dir(dir),

@@ -25,13 +25,13 @@ use crate::render::text::{counted, human_size};
 Examples:
   tine daemon status
   tine daemon stop")]
-pub struct Daemon {
+pub(super) struct Daemon {
     #[command(subcommand)]
     pub action: Action,
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub enum Action {
+pub(super) enum Action {
     Start(Start),
     Stop(Stop),
     Status(Status),
@@ -44,7 +44,7 @@ pub enum Action {
 #[command(after_long_help = "\
 Example:
   tine daemon start")]
-pub struct Start {}
+pub(super) struct Start {}
 
 /// Show whether a daemon runs, and what it serves
 #[derive(Debug, clap::Args)]
@@ -52,7 +52,7 @@ pub struct Start {}
 Examples:
   tine daemon status --json | jq .running
   tine daemon status --requests")]
-pub struct Status {
+pub(super) struct Status {
     /// Count what the kernel asked of each mount since it was mounted
     #[arg(long)]
     pub requests: bool,
@@ -63,7 +63,7 @@ pub struct Status {
 #[command(after_long_help = "\
 Example:
   tine daemon run --store-of /path/to/repository/.git")]
-pub struct Run {
+pub(super) struct Run {
     /// The repository's common git directory
     #[arg(long, value_name = "DIR")]
     pub store_of: PathBuf,
@@ -81,7 +81,7 @@ struct State {
     figures: Option<Figures>,
 }
 
-pub fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
         Action::Start(_) => {
             let running = ask(context.connect()?)?;

@@ -12,7 +12,7 @@ use crate::path::shell::shell_word;
 use crate::render::text::{counted, one_line};
 use crate::workspace::store::own_branch;
 
-pub fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to(verb.fork.as_ref())?;
     let signers = identity::signers_if_any(context.repository()?.common_dir());
     // One that is not whole can be deleted, but not shown.

@@ -42,7 +42,7 @@ Examples:
   tine diff fix-parser --against pristine        all since the fork point, commits included
   tine diff fix-parser --against other-fork      what this fork has and that one has not
   tine diff fix-parser --against rev:main --reverse")]
-pub struct Diff {
+pub(super) struct Diff {
     /// The fork [default: the one whose mount this is]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
@@ -67,7 +67,7 @@ pub struct Diff {
     pub paths: Vec<OsString>,
 }
 
-pub fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
     let difference = connection.call(&ops::Diff {
         fork: name.clone(),

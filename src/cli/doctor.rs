@@ -19,7 +19,7 @@ use crate::ops::{ExitCode, Failure};
 Examples:
   tine doctor
   tine doctor --json | jq -r '.checks[] | select(.verdict != \"ok\")'")]
-pub struct Doctor {}
+pub(super) struct Doctor {}
 
 #[derive(Serialize)]
 struct Report {
@@ -27,7 +27,7 @@ struct Report {
     checks: Vec<Check>,
 }
 
-pub fn run(_: &Doctor, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(_: &Doctor, context: &Context) -> Result<Exit, Failure> {
     let checks = checks::all(context);
     let ok = checks.iter().all(|check| check.verdict != Verdict::Fail);
     if context.output.is_json() {

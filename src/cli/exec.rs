@@ -44,7 +44,7 @@ Examples:
   tine exec demo --new -- sh -c 'echo hi > hi.txt && git add -A && git commit -qm hi'
   tine exec fix-parser --at-origin -- cargo build     at the main checkout's path, with its caches
   tine exec nightly --new --from origin/main --on-unmount discard -- make check")]
-pub struct Exec {
+pub(super) struct Exec {
     /// The fork [default: the one whose mount this is]
     #[arg(value_name = "NAME", required_if_eq("new", "true"))]
     pub name: Option<String>,
@@ -69,7 +69,7 @@ pub struct Exec {
     pub options: NewOptions,
 }
 
-pub fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
     verb.origin.check(context)?;
     let fork = match (verb.new, verb.name.as_deref()) {
         (true, Some(name)) => made(verb, context, ForkName::parse(name)?)?,
@@ -119,7 +119,7 @@ fn made(verb: &Exec, context: &Context, name: ForkName) -> Result<ForkInfo, Fail
 }
 
 /// The fork meant by `name`, mounted if it was not.
-pub fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failure> {
+pub(super) fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failure> {
     let (mut connection, fork) = context.connect_to_fork(name)?;
     connection.call(&ops::Mount {
         fork,
@@ -130,7 +130,7 @@ pub fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failur
 }
 
 /// A command that runs `program` in `dir` of the fork, whose root is seen at `root`.
-pub fn command_in(
+pub(super) fn command_in(
     context: &Context,
     fork: &ForkInfo,
     root: &Path,
@@ -151,7 +151,12 @@ pub fn command_in(
 
 /// Replaces this process by `command`. Returns only where that fails: the exit code, after the
 /// failure was shown.
-pub fn replace(command: &mut Command, program: &OsStr, dir: &Path, context: &Context) -> Exit {
+pub(super) fn replace(
+    command: &mut Command,
+    program: &OsStr,
+    dir: &Path,
+    context: &Context,
+) -> Exit {
     let error = command.exec();
     let name = program.to_string_lossy();
     let is_missing = match error.kind() {

@@ -24,7 +24,7 @@ Examples:
   tine new fix-parser --from-remote fix-parser   take one of them up
   tine fetch --all --prune
   tine fetch --json | jq -r '.forks[] | select(.news == \"new\") | .name'")]
-pub struct Fetch {
+pub(super) struct Fetch {
     /// The remote [default: the one that git would fetch from]
     #[arg(value_name = "REMOTE", conflicts_with = "all")]
     pub remote: Option<String>,
@@ -76,7 +76,7 @@ struct Listing<'a> {
     failures: Vec<FailureBody<'a>>,
 }
 
-pub fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
     let repository = context.repository()?;
     let remotes = match verb.all {
         true => repository.remotes_to_fetch()?,
@@ -124,13 +124,13 @@ pub fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// HEAD of the worktree that the command runs in.
-pub fn here(context: &Context) -> Result<Head, Failure> {
+pub(super) fn here(context: &Context) -> Result<Head, Failure> {
     let repository = context.repository()?;
     Ok(repository.head_of(&Repository::git_dir_at(context.cwd())?)?)
 }
 
 /// Who sent a state, and how long ago: `Ada <ada@example.org> pushed it 3 min ago`.
-pub fn sent(state: &State, what: &str) -> String {
+pub(super) fn sent(state: &State, what: &str) -> String {
     format!(
         "{} <{}> pushed {what} {}",
         one_line(&state.sender_name),
@@ -140,7 +140,7 @@ pub fn sent(state: &State, what: &str) -> String {
 }
 
 /// Fetches one fork of a remote.
-pub fn fetch_one(context: &Context, remote: &str, name: &ForkName) -> Result<(), Failure> {
+pub(super) fn fetch_one(context: &Context, remote: &str, name: &ForkName) -> Result<(), Failure> {
     let mut progress = context.output.progress();
     let listener = progress.as_mut().map(|told| told as &mut dyn FnMut(&[u8]));
     let repository = context.repository()?;

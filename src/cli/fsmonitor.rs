@@ -23,7 +23,7 @@ const VERSION: &str = "2";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Answers, if `words` are git's question.
-pub fn run(words: &[OsString]) -> Option<ExitCode> {
+pub(super) fn run(words: &[OsString]) -> Option<ExitCode> {
     let [_, command, store, fork, version, token] = words else {
         return None;
     };

@@ -6,7 +6,7 @@ use crate::ops::protocol::Collected;
 use crate::ops::{Collect, Failure};
 use crate::render::text::human_size;
 
-pub fn run(verb: &Collect, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Collect, context: &Context) -> Result<Exit, Failure> {
     let collected = match context.connect_to_forks()? {
         Some(mut connection) => connection.call(verb)?,
         None => Collected {

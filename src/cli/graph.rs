@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// What is drawn as one box.
 #[derive(Debug)]
-pub struct Knot {
+pub(super) struct Knot {
     pub label: String,
     /// A few words beneath the label.
     pub about: String,
@@ -14,14 +14,14 @@ pub struct Knot {
 
 /// What a box stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KnotKind {
+pub(super) enum KnotKind {
     Mounted,
     Unmounted,
     Snapshot,
 }
 
 /// The language of Graphviz (<https://graphviz.org/doc/info/lang.html>).
-pub fn dot(roots: &[Knot]) -> String {
+pub(super) fn dot(roots: &[Knot]) -> String {
     let mut text = String::from(
         "digraph forks {\n  rankdir=LR;\n  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n",
     );
@@ -102,7 +102,7 @@ impl Placed<'_> {
 
 /// A picture that stands by itself: each fork and snapshot has a row, and stands to the right of
 /// what it began as.
-pub fn svg(roots: &[Knot]) -> String {
+pub(super) fn svg(roots: &[Knot]) -> String {
     let mut placed = Vec::new();
     for root in roots {
         place(root, 0, None, &mut placed);

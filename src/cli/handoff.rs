@@ -6,7 +6,7 @@ mod telling;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-pub use self::arguments::Handoff;
+pub(super) use self::arguments::Handoff;
 use self::arguments::{Action, Apply, Create, Diff, Import, Show};
 use self::telling::{told_shown, told_table};
 use super::context::Context;
@@ -30,7 +30,7 @@ use crate::ops::{
 };
 use crate::render::handoffs::told_line;
 
-pub fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
         Action::Create(verb) => create(verb, context),
         Action::List(verb) => shown::run(verb, context),

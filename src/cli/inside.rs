@@ -15,7 +15,7 @@ use crate::tools::path::beneath;
 use crate::workspace::{ForkName, Store};
 
 /// The fork that a command works in.
-pub struct Inside {
+pub(super) struct Inside {
     pub connection: Client,
     pub fork: ForkName,
     /// Asked for when it is needed.
@@ -23,7 +23,7 @@ pub struct Inside {
 }
 
 impl Inside {
-    pub fn new(context: &Context, fork: &str) -> Result<Inside, Failure> {
+    pub(super) fn new(context: &Context, fork: &str) -> Result<Inside, Failure> {
         let (connection, fork) = context.connect_to_fork(Some(fork))?;
         Ok(Inside {
             connection,
@@ -33,7 +33,7 @@ impl Inside {
     }
 
     /// The path from the fork's root that `path` means: that, or an absolute one in its mount.
-    pub fn path(&mut self, path: &OsStr) -> Result<PathText, Failure> {
+    pub(super) fn path(&mut self, path: &OsStr) -> Result<PathText, Failure> {
         let bytes = path.as_bytes();
         if bytes.is_empty() {
             return Err(Failure::new(ErrorCode::Usage, "a path is empty")
@@ -69,12 +69,12 @@ impl Inside {
 }
 
 /// Where the store of the repository is.
-pub fn store_dir(context: &Context) -> Result<PathBuf, Failure> {
+pub(super) fn store_dir(context: &Context) -> Result<PathBuf, Failure> {
     Ok(Store::dir_of(context.repository()?))
 }
 
 /// The content of `file`, or of standard input, on its way to the daemon.
-pub fn sent_content(store_dir: &Path, file: Option<&Path>) -> Result<Transfer, Failure> {
+pub(super) fn sent_content(store_dir: &Path, file: Option<&Path>) -> Result<Transfer, Failure> {
     let mut outgoing = Outgoing::new(store_dir);
     match file {
         Some(path) => {

@@ -26,7 +26,7 @@ use crate::workspace::ForkName;
 Examples:
   tine list
   tine list --json | jq -r '.forks[] | select(.mounted | not) | .name'")]
-pub struct List {}
+pub(super) struct List {}
 
 #[derive(Serialize)]
 struct Listing<'a> {
@@ -34,7 +34,7 @@ struct Listing<'a> {
     damaged: Vec<FailureBody<'a>>,
 }
 
-pub fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
     let mut connection = context.connect_to_forks()?;
     let (forks, damaged) = match &mut connection {
         Some(connection) => connection.forks()?,
@@ -74,7 +74,7 @@ const SHOWN_NAMES: usize = 10;
 
 /// Tells what was done to a fork that nobody asked for: where its place went, and what was found
 /// there.
-pub fn tell_what_was_done(fork: &ForkInfo, connection: &mut Client, output: &Output) {
+pub(super) fn tell_what_was_done(fork: &ForkInfo, connection: &mut Client, output: &Output) {
     let name = &fork.name;
     if let Some(note) = &fork.note {
         output.note(&format!("{name}: {}", one_line(note)));
@@ -84,7 +84,11 @@ pub fn tell_what_was_done(fork: &ForkInfo, connection: &mut Client, output: &Out
 
 /// Tells which dependency trees are not, or not any more, as the main checkout has them, and what
 /// to do about it.
-pub fn tell_trees<'t>(fork: &ForkName, trees: impl Iterator<Item = &'t TreeInfo>, output: &Output) {
+pub(super) fn tell_trees<'t>(
+    fork: &ForkName,
+    trees: impl Iterator<Item = &'t TreeInfo>,
+    output: &Output,
+) {
     for tree in trees {
         let path = quoted(&tree.path);
         let take_up = format!("`tine update {fork} --carried`");
@@ -113,7 +117,7 @@ pub fn tell_trees<'t>(fork: &ForkName, trees: impl Iterator<Item = &'t TreeInfo>
 }
 
 /// Some of these names, and how many more there are.
-pub fn some_of(names: &[PathText]) -> String {
+pub(super) fn some_of(names: &[PathText]) -> String {
     let shown: Vec<String> = names.iter().take(SHOWN_NAMES).map(quoted).collect();
     match names.len().saturating_sub(SHOWN_NAMES) {
         0 => shown.join(", "),
@@ -122,7 +126,7 @@ pub fn some_of(names: &[PathText]) -> String {
 }
 
 /// Tells what was found at the place of a fork, once.
-pub fn tell_strays(fork: &ForkInfo, connection: &mut Client, output: &Output) {
+pub(super) fn tell_strays(fork: &ForkInfo, connection: &mut Client, output: &Output) {
     let name = &fork.name;
     if !fork.lying.is_empty() {
         output.note(&format!(

@@ -18,7 +18,7 @@ const NO_LIMIT: usize = i32::MAX as usize;
 Examples:
   tine log fix-parser
   tine log fix-parser -n 1 --json")]
-pub struct Log {
+pub(super) struct Log {
     /// The fork [default: the one whose mount this is]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
@@ -28,7 +28,7 @@ pub struct Log {
     pub max_count: Option<usize>,
 }
 
-pub fn run(verb: &Log, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Log, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
     if context.output.is_json() {
         let limit = verb.max_count.unwrap_or(NO_LIMIT);

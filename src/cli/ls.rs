@@ -14,7 +14,7 @@ use crate::render::text::{human_age, now_secs, quoted};
 
 // The help is that of the operation: a doc comment here would take its place.
 #[derive(Debug, clap::Args)]
-pub struct Ls {
+pub(super) struct Ls {
     #[command(flatten)]
     pub list: ListEntries,
 
@@ -23,7 +23,7 @@ pub struct Ls {
     pub long: bool,
 }
 
-pub fn run(verb: &Ls, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Ls, context: &Context) -> Result<Exit, Failure> {
     let listed = context.connect_for(&verb.list)?.call(&verb.list)?;
     let output = &context.output;
     if output.is_json() {

@@ -23,7 +23,7 @@ Examples:
   tine man round start | man -l -
   tine man --dir ~/.local/share/man/man1
   tine man --markdown > reference.md")]
-pub struct Man {
+pub(super) struct Man {
     /// The command whose page is printed; none: tine's own
     #[arg(value_name = "COMMAND", conflicts_with_all = ["dir", "markdown"])]
     pub command: Vec<String>,
@@ -53,7 +53,7 @@ struct Reference {
     reference: String,
 }
 
-pub fn run(verb: &Man, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Man, context: &Context) -> Result<Exit, Failure> {
     let root = built();
     if verb.markdown {
         let reference = reference::of(&root);
@@ -113,7 +113,7 @@ fn built() -> clap::Command {
 }
 
 /// A command's own commands, as its help shows them.
-pub fn subcommands(command: &clap::Command) -> Vec<&clap::Command> {
+pub(super) fn subcommands(command: &clap::Command) -> Vec<&clap::Command> {
     let shown = command
         .get_subcommands()
         .filter(|command| !command.is_hide_set());
@@ -123,7 +123,7 @@ pub fn subcommands(command: &clap::Command) -> Vec<&clap::Command> {
 }
 
 /// A command and all beneath it, in the order of the help.
-pub fn with_subcommands(command: &clap::Command) -> Vec<&clap::Command> {
+pub(super) fn with_subcommands(command: &clap::Command) -> Vec<&clap::Command> {
     let beneath = subcommands(command).into_iter().flat_map(with_subcommands);
     std::iter::once(command).chain(beneath).collect()
 }

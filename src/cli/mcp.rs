@@ -22,7 +22,7 @@ Examples:
   tine mcp --new                       a fork of its own for this client
   tine mcp --fork fix-parser           a fork that is there
   tine -C ~/src/project mcp --new      for clients that start it elsewhere")]
-pub struct Mcp {
+pub(super) struct Mcp {
     /// The fork that is active first; mounted if it is not
     #[arg(long, value_name = "FORK", conflicts_with = "new")]
     pub fork: Option<String>,
@@ -37,7 +37,7 @@ pub struct Mcp {
     pub no_buffers: bool,
 }
 
-pub fn run(verb: &Mcp, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Mcp, context: &Context) -> Result<Exit, Failure> {
     let session = Arc::new(Session::new(context, !verb.no_buffers)?);
     match (&verb.fork, &verb.new) {
         (Some(fork), _) => {

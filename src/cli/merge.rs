@@ -53,7 +53,7 @@ Examples:
   tine merge a b c --into main --delete        one after another, and remove them
   tine merge theirs --strategy ours            settle conflicts for the target
   tine merge fix-parser --json                 conflicts with all three contents, and hunks")]
-pub struct Merge {
+pub(super) struct Merge {
     /// What to merge, one after another
     #[arg(value_name = "SOURCE", required = true)]
     pub sources: Vec<String>,
@@ -130,7 +130,7 @@ pub struct Merge {
 
 /// What conflicts in files look like (`merge.conflictStyle`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum MarkerStyle {
+pub(super) enum MarkerStyle {
     /// Both sides
     Merge,
     /// The base between them
@@ -149,7 +149,7 @@ impl MarkerStyle {
     }
 }
 
-pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
     let mut connection = context.connect()?;
     let merged = ask(verb, context, &mut connection)?;
     if let Some(style) = verb
@@ -190,7 +190,11 @@ pub fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// Has the daemon merge; what came of it.
-pub fn ask(verb: &Merge, context: &Context, connection: &mut Client) -> Result<Merged, Failure> {
+pub(super) fn ask(
+    verb: &Merge,
+    context: &Context,
+    connection: &mut Client,
+) -> Result<Merged, Failure> {
     let here = context.fork_if_here(connection)?;
     let git_dir = context.git_dir()?;
     let signers = identity::signers(context.repository()?.common_dir())?;
@@ -274,7 +278,7 @@ fn begin_in_mount(
 }
 
 /// Shows what came of a merge; the exit code that says it.
-pub fn tell_merge(context: &Context, merged: &Merged) -> Result<Exit, Failure> {
+pub(super) fn tell_merge(context: &Context, merged: &Merged) -> Result<Exit, Failure> {
     tell(context, merged, false)
 }
 
@@ -294,7 +298,7 @@ fn tell(context: &Context, merged: &Merged, is_begun: bool) -> Result<Exit, Fail
 }
 
 /// The exit code that says how a merge ended.
-pub fn exit_of(status: MergeStatus) -> Exit {
+pub(super) fn exit_of(status: MergeStatus) -> Exit {
     match status {
         MergeStatus::Merged => SUCCESS,
         MergeStatus::NothingToMerge => ExitCode::Nothing.code(),
@@ -303,7 +307,7 @@ pub fn exit_of(status: MergeStatus) -> Exit {
 }
 
 /// An answer as JSON, with contents in its conflicts.
-pub fn with_contents(
+pub(super) fn with_contents(
     context: &Context,
     answer: &impl Serialize,
     conflicts: &[ConflictRecord],
@@ -402,7 +406,7 @@ fn conflicts_with_contents<'a>(
 }
 
 /// In words. What `is_begun` git goes on with.
-pub fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
+pub(super) fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
     let target = target_name(&merged.target);
     let mut text = String::new();
     let nothing_moves = merged.before == merged.after;

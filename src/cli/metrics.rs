@@ -71,7 +71,7 @@ const OF_FORKS: [OfFork; 5] = [
 ];
 
 /// The text; without a daemon only that there is none.
-pub fn text(stats: Option<&Stats>) -> String {
+pub(super) fn text(stats: Option<&Stats>) -> String {
     let mut text = Text::default();
     text.describe("tine_up", "gauge", "Whether the daemon runs.");
     text.sample("tine_up", &[], u64::from(stats.is_some()));
@@ -205,7 +205,7 @@ fn escaped(value: &str) -> String {
 }
 
 /// Serves the text at `address` until the process is ended.
-pub fn serve(address: &str, read: &ReadStats, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn serve(address: &str, read: &ReadStats, context: &Context) -> Result<Exit, Failure> {
     context.repository()?;
     let address = loopback(address)?;
     let failed = |error: std::io::Error| {

@@ -21,7 +21,7 @@ Examples:
   tine mount fix-parser
   tine mount fix-parser --at /srv/agents/3
   tine mount fix-parser --overlay-buffers     tests read what you have typed and not saved")]
-pub struct Mount {
+pub(super) struct Mount {
     /// The fork
     #[arg(value_name = "NAME")]
     pub name: String,
@@ -45,7 +45,7 @@ fn snapshot_policy(word: &str) -> Result<SnapshotPolicy, String> {
     }
 }
 
-pub fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(Some(&verb.name))?;
     let dir = verb.at.as_deref().map(|dir| context.absolute(dir));
     let fork = connection.call(&ops::Mount {

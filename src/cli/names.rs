@@ -15,20 +15,20 @@ use crate::workspace::store::Shelf;
 use crate::workspace::{ForkName, ForkRecord, SnapshotRecord, Store};
 
 /// The names of one repository.
-pub struct Names {
+pub(super) struct Names {
     repository: Repository,
     store_dir: PathBuf,
 }
 
 impl Names {
     /// Those of the repository around `dir`; `None` where there is none.
-    pub fn around(dir: &Path) -> Option<Names> {
+    pub(super) fn around(dir: &Path) -> Option<Names> {
         Repository::discover(dir)
             .ok()
             .map(|repository| Names::of(&repository))
     }
 
-    pub fn of(repository: &Repository) -> Names {
+    pub(super) fn of(repository: &Repository) -> Names {
         Names {
             store_dir: Store::dir_of(repository),
             repository: repository.clone(),
@@ -41,12 +41,12 @@ impl Names {
         is_there.then_some(self.store_dir.as_path())
     }
 
-    pub fn forks(&self) -> Vec<ForkRecord> {
+    pub(super) fn forks(&self) -> Vec<ForkRecord> {
         self.store().map(Store::recorded_forks).unwrap_or_default()
     }
 
     /// The fork in whose mount `dir` is.
-    pub fn fork_at(&self, dir: &Path) -> Option<ForkRecord> {
+    pub(super) fn fork_at(&self, dir: &Path) -> Option<ForkRecord> {
         let forks = self.forks().into_iter();
         forks
             .filter(|fork| dir.starts_with(&fork.mount_dir))
@@ -54,29 +54,29 @@ impl Names {
     }
 
     /// The snapshots of a fork, the oldest first.
-    pub fn snapshots(&self, fork: &ForkName) -> Vec<SnapshotRecord> {
+    pub(super) fn snapshots(&self, fork: &ForkName) -> Vec<SnapshotRecord> {
         let store = self.store();
         store
             .map(|dir| Store::recorded_snapshots(dir, fork))
             .unwrap_or_default()
     }
 
-    pub fn reviews(&self) -> Vec<ReviewRecord> {
+    pub(super) fn reviews(&self) -> Vec<ReviewRecord> {
         self.documents(Shelf::Reviews)
     }
 
-    pub fn handoffs(&self) -> Vec<HandoffRecord> {
+    pub(super) fn handoffs(&self) -> Vec<HandoffRecord> {
         self.documents(Shelf::Handoffs)
     }
 
     /// What commands dropped, the oldest first.
-    pub fn recoverable(&self) -> Vec<Recoverable> {
+    pub(super) fn recoverable(&self) -> Vec<Recoverable> {
         recovery::list(&self.repository)
             .map(|(found, _)| found)
             .unwrap_or_default()
     }
 
-    pub fn sessions(&self) -> Vec<RoundRecord> {
+    pub(super) fn sessions(&self) -> Vec<RoundRecord> {
         self.documents(Shelf::Rounds)
     }
 
@@ -87,16 +87,16 @@ impl Names {
             .unwrap_or_default()
     }
 
-    pub fn branches(&self) -> Vec<BranchTip> {
+    pub(super) fn branches(&self) -> Vec<BranchTip> {
         self.repository.branch_tips(None).unwrap_or_default()
     }
 
-    pub fn remotes(&self) -> Vec<String> {
+    pub(super) fn remotes(&self) -> Vec<String> {
         self.repository.remotes().unwrap_or_default()
     }
 
     /// The forks that remotes had when they were last asked: remote and name.
-    pub fn remote_forks(&self) -> Vec<(String, String)> {
+    pub(super) fn remote_forks(&self) -> Vec<(String, String)> {
         let mut forks = Vec::new();
         for remote in self.remotes() {
             let tracked = self.repository.all_tracked(&remote).unwrap_or_default();

@@ -39,7 +39,7 @@ Examples:
   tine new try --on-unmount discard             throw the changes away when it is unmounted
   tine new warm --carry target                  see what was built in the main checkout
   tine new pair --overlay-buffers               tests read what you have typed and not saved")]
-pub struct New {
+pub(super) struct New {
     /// The fork's name: letters, digits, '.', '_' and '-'
     #[arg(value_name = "NAME")]
     pub name: String,
@@ -68,7 +68,7 @@ pub struct New {
 
 // What `tine exec --new` takes, too. (A doc comment here would become the verb's help.)
 #[derive(Debug, clap::Args)]
-pub struct NewOptions {
+pub(super) struct NewOptions {
     /// The revision to start from [default: HEAD, or the tip of --branch where it exists]
     #[arg(long, value_name = "REV")]
     pub from: Option<String>,
@@ -209,7 +209,7 @@ impl NewOptions {
     }
 }
 
-pub fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
     let name = ForkName::parse(&verb.name)?;
     let at_origin = match (verb.at_origin, verb.at_parent, verb.no_at_origin) {
         (true, ..) => Some(SeenAt::Origin),
@@ -262,7 +262,7 @@ struct Made<'a> {
 }
 
 /// Says which trees of the fork lead elsewhere, and what to do about it.
-pub fn note_leads(context: &Context, fork: &ForkInfo, found: &[Lead]) {
+pub(super) fn note_leads(context: &Context, fork: &ForkInfo, found: &[Lead]) {
     match leads::notes(context, fork, found) {
         Ok(notes) => notes.iter().for_each(|note| context.output.note(note)),
         Err(failure) => log::warn!("{}: {failure}", fork.name),
@@ -277,7 +277,7 @@ fn note_cargo_target(context: &Context, fork: &ForkInfo) {
 }
 
 /// Makes the fork `name`.
-pub fn make(
+pub(super) fn make(
     context: &Context,
     name: ForkName,
     options: &NewOptions,

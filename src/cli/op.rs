@@ -16,17 +16,17 @@ use crate::workspace::OperationState;
 #[command(after_long_help = "\
 Example:
   tine op log fix-parser")]
-pub struct Op {
+pub(super) struct Op {
     #[command(subcommand)]
     pub action: Action,
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub enum Action {
+pub(super) enum Action {
     Log(ListOperations),
 }
 
-pub fn run(verb: &Op, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Op, context: &Context) -> Result<Exit, Failure> {
     let Action::Log(verb) = &verb.action;
     shown::run(verb, context)
 }

@@ -10,7 +10,7 @@ use crate::workspace::SeenAt;
 
 /// Where a command sees the fork.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub struct OriginFlags {
+pub(super) struct OriginFlags {
     /// Have the fork at the main checkout's own path, for the command alone [default: what the fork
     /// was made with, or tine.atOrigin says]
     #[arg(long)]
@@ -27,7 +27,7 @@ pub struct OriginFlags {
 
 impl OriginFlags {
     /// Refuses what is known not to work, before anything is made or mounted.
-    pub fn check(&self, context: &Context) -> Result<(), Failure> {
+    pub(super) fn check(&self, context: &Context) -> Result<(), Failure> {
         match (self.at_origin, self.at_parent) {
             (true, _) => {
                 origin::check(context)?;
@@ -40,7 +40,11 @@ impl OriginFlags {
     }
 
     /// Where `fork` is to be seen, if not at its own place.
-    pub fn place(&self, context: &Context, fork: &ForkInfo) -> Result<Option<PathBuf>, Failure> {
+    pub(super) fn place(
+        &self,
+        context: &Context,
+        fork: &ForkInfo,
+    ) -> Result<Option<PathBuf>, Failure> {
         match (self.at_origin, self.at_parent, self.no_at_origin) {
             (true, ..) => origin::place_of(context, fork, SeenAt::Origin),
             (_, true, _) => origin::place_of(context, fork, SeenAt::Parent),

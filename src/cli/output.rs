@@ -11,7 +11,7 @@ use std::process::Command;
 use serde::Serialize;
 
 use super::args::Global;
-pub use super::table::{Cell, table};
+pub(super) use super::table::{Cell, table};
 use super::{pager, progress, terminal};
 use crate::ops::protocol::PointInfo;
 use crate::ops::transfer::{Arrived, unread};
@@ -22,7 +22,7 @@ use crate::render::text::one_line;
 
 /// When to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Color {
+pub(super) enum Color {
     Auto,
     Always,
     Never,
@@ -30,7 +30,7 @@ pub enum Color {
 
 /// Where a command prints.
 #[derive(Debug, Clone, Copy)]
-pub struct Output {
+pub(super) struct Output {
     json: bool,
     color: Color,
     /// Neither notes nor progress.
@@ -41,7 +41,7 @@ pub struct Output {
 
 /// What a piece of text means; decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
+pub(super) enum Tone {
     Good,
     Bad,
     Careful,
@@ -50,7 +50,7 @@ pub enum Tone {
 }
 
 impl Tone {
-    pub fn escape(self) -> &'static str {
+    pub(super) fn escape(self) -> &'static str {
         match self {
             Tone::Good => "\x1b[32m",
             Tone::Bad => "\x1b[31m",
@@ -62,7 +62,7 @@ impl Tone {
 }
 
 impl Output {
-    pub fn new(json: bool, color: Color) -> Output {
+    pub(super) fn new(json: bool, color: Color) -> Output {
         Output {
             json,
             color,
@@ -72,7 +72,7 @@ impl Output {
     }
 
     /// As the global flags say, which are known when all is parsed.
-    pub fn with(self, global: &Global) -> Output {
+    pub(super) fn with(self, global: &Global) -> Output {
         Output {
             quiet: global.quiet,
             no_pager: global.no_pager,
@@ -80,17 +80,17 @@ impl Output {
         }
     }
 
-    pub fn is_json(&self) -> bool {
+    pub(super) fn is_json(&self) -> bool {
         self.json
     }
 
-    pub fn color(&self) -> Color {
+    pub(super) fn color(&self) -> Color {
         self.color
     }
 
     /// What was asked for, said to a program that decides by itself (`--color=always`); `None` for
     /// its own choice.
-    pub fn color_flag(&self) -> Option<&'static str> {
+    pub(super) fn color_flag(&self) -> Option<&'static str> {
         match self.color {
             Color::Auto => no_color().then_some("--color=never"),
             Color::Always => Some("--color=always"),
@@ -99,7 +99,7 @@ impl Output {
     }
 
     /// Keeps a git command from its pager, where that was asked for.
-    pub fn page(&self, git: &mut Command) {
+    pub(super) fn page(&self, git: &mut Command) {
         if self.no_pager {
             // Unlike `--no-pager`, this may come after a subcommand.
             git.env("GIT_PAGER", "cat");
@@ -107,12 +107,12 @@ impl Output {
     }
 
     /// `text` in the colour of its tone, where standard output is coloured.
-    pub fn paint(&self, tone: Tone, text: &str) -> String {
+    pub(super) fn paint(&self, tone: Tone, text: &str) -> String {
         paint(self.has_colors(), tone, text)
     }
 
     /// Whether standard output is coloured.
-    pub fn has_colors(&self) -> bool {
+    pub(super) fn has_colors(&self) -> bool {
         self.colors(std::io::stdout().is_terminal())
     }
 
@@ -129,7 +129,7 @@ impl Output {
     }
 
     /// Prints `bytes` on standard output.
-    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+    pub(super) fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = std::io::stdout().lock();
         match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(
@@ -143,14 +143,14 @@ impl Output {
 
     /// Prints the path of a directory on a line of its own, byte for byte, so that a shell can use
     /// it.
-    pub fn path(&self, dir: &Path) -> Result<(), Failure> {
+    pub(super) fn path(&self, dir: &Path) -> Result<(), Failure> {
         let mut line = dir.as_os_str().as_bytes().to_vec();
         line.push(b'\n');
         self.bytes(&line)
     }
 
     /// Prints what has arrived, as it is read.
-    pub fn arrived(&self, arrived: Arrived) -> Result<(), Failure> {
+    pub(super) fn arrived(&self, arrived: Arrived) -> Result<(), Failure> {
         let mut input = arrived.into_reader();
         let mut buffer = vec![0; 256 << 10];
         loop {
@@ -162,17 +162,17 @@ impl Output {
     }
 
     /// Prints `text`, which ends with its own newline.
-    pub fn text(&self, text: &str) -> Result<(), Failure> {
+    pub(super) fn text(&self, text: &str) -> Result<(), Failure> {
         self.bytes(text.as_bytes())
     }
 
     /// `rows` as a table that is no wider than the terminal.
-    pub fn table(&self, rows: &[Vec<Cell>]) -> String {
+    pub(super) fn table(&self, rows: &[Vec<Cell>]) -> String {
         super::table::fitted(rows, terminal::columns())
     }
 
     /// Prints what may be long: where a terminal shows it through the pager that git would take.
-    pub fn long(&self, text: &str) -> Result<(), Failure> {
+    pub(super) fn long(&self, text: &str) -> Result<(), Failure> {
         match self.pages() && pager::show(&mut text.as_bytes()) {
             true => Ok(()),
             false => self.text(text),
@@ -180,30 +180,30 @@ impl Output {
     }
 
     /// Whether what is long goes through a pager.
-    pub fn pages(&self) -> bool {
+    pub(super) fn pages(&self) -> bool {
         !self.no_pager && !self.json && std::io::stdout().is_terminal()
     }
 
     /// Prints one JSON value on a line of its own.
-    pub fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
+    pub(super) fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         self.bytes(&json_line(value)?)
     }
 
     /// Prints one JSON value on standard error, for verbs whose standard output is not theirs.
-    pub fn json_aside<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
+    pub(super) fn json_aside<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         // Nobody may be listening there: that is no reason to stop.
         let _ = std::io::stderr().write_all(&json_line(value)?);
         Ok(())
     }
 
     /// Prints `bytes` on standard error, for verbs that tell what another program said there.
-    pub fn bytes_aside(&self, bytes: &[u8]) {
+    pub(super) fn bytes_aside(&self, bytes: &[u8]) {
         // Nobody may be listening there: that is no reason to stop.
         let _ = std::io::stderr().write_all(bytes);
     }
 
     /// What passes on what another program says of its progress, where somebody watches.
-    pub fn progress(&self) -> Option<impl FnMut(&[u8]) + use<>> {
+    pub(super) fn progress(&self) -> Option<impl FnMut(&[u8]) + use<>> {
         self.is_watched().then_some(|said: &[u8]| {
             // Nobody may be listening any more: that is no reason to stop.
             let _ = std::io::stderr().write_all(said);
@@ -217,19 +217,19 @@ impl Output {
 
     /// Shows that `what` is going on until the value is dropped, if it takes long and somebody
     /// watches.
-    pub fn busy(&self, what: &'static str) -> Option<progress::Busy> {
+    pub(super) fn busy(&self, what: &'static str) -> Option<progress::Busy> {
         self.is_watched().then(|| progress::Busy::with(what))
     }
 
     /// Says something on standard error that is no answer and no failure.
-    pub fn note(&self, text: &str) {
+    pub(super) fn note(&self, text: &str) {
         if !self.quiet {
             self.say(Tone::Careful, "note", text);
         }
     }
 
     /// Says what `word` was taken for, where it means something else, too.
-    pub fn note_meaning(&self, word: &str, point: &PointInfo) {
+    pub(super) fn note_meaning(&self, word: &str, point: &PointInfo) {
         if !point.also.is_empty() {
             self.note(&format!(
                 "{word:?} is taken for {}; it could also be {}",
@@ -241,7 +241,7 @@ impl Output {
 
     /// Says on standard error what is wrong with something that the command did not fail for, and
     /// what to do.
-    pub fn trouble(&self, failure: &Failure) {
+    pub(super) fn trouble(&self, failure: &Failure) {
         self.say(Tone::Careful, "note", &failure.to_string());
         if let Some(hint) = &failure.hint {
             self.say(Tone::Good, "hint", hint);
@@ -249,14 +249,14 @@ impl Output {
     }
 
     /// Shows a failure; the exit code it asks for.
-    pub fn failure(&self, failure: &Failure) -> u8 {
+    pub(super) fn failure(&self, failure: &Failure) -> u8 {
         let exit = failure.exit.code();
         self.failure_as(failure, exit);
         exit
     }
 
     /// Shows a failure that ends the process with `exit`.
-    pub fn failure_as(&self, failure: &Failure, exit: u8) {
+    pub(super) fn failure_as(&self, failure: &Failure, exit: u8) {
         if self.json {
             let object = FailureObject {
                 error: FailureBody::of(failure, exit),

@@ -72,7 +72,7 @@ struct Suggestion {
     about: &'static str,
 }
 
-pub fn run(context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(context: &Context) -> Result<Exit, Failure> {
     let connection = context.connect_to_forks().map_err(welcomed)?;
     let (mut forks, mut reviews, mut handoffs, mut damaged) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());

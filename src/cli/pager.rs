@@ -14,7 +14,7 @@ const DEFAULTS: [(&str, &str); 2] = [("LESS", "FRX"), ("LV", "-c")];
 
 /// Shows what is in `text` through the pager until somebody leaves it. False where there is none:
 /// nothing was read then.
-pub fn show(text: &mut dyn Read) -> bool {
+pub(super) fn show(text: &mut dyn Read) -> bool {
     let Some(mut pager) = begin() else {
         return false;
     };

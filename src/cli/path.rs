@@ -11,7 +11,7 @@ use crate::path::text::host_path;
 Examples:
   cd \"$(tine path fix-parser)\" && cargo test
   cd \"$(tine path --main)\"                        back to the main checkout")]
-pub struct Path {
+pub(super) struct Path {
     /// The fork [default: the one whose mount this is]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
@@ -27,7 +27,7 @@ struct MainCheckout<'a> {
     main_checkout: &'a std::path::Path,
 }
 
-pub fn run(verb: &Path, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Path, context: &Context) -> Result<Exit, Failure> {
     if verb.main {
         return tell_main_checkout(context);
     }

@@ -13,13 +13,13 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const STEP: Duration = Duration::from_millis(100);
 
 /// Shows what is going on, and for how long, until it is dropped: nothing is left of it then.
-pub struct Busy {
+pub(super) struct Busy {
     ended: Option<Sender<()>>,
     shower: Option<JoinHandle<()>>,
 }
 
 impl Busy {
-    pub fn with(what: &'static str) -> Busy {
+    pub(super) fn with(what: &'static str) -> Busy {
         let (ended, end) = mpsc::channel::<()>();
         let is_over =
             move |time| !matches!(end.recv_timeout(time), Err(mpsc::RecvTimeoutError::Timeout));

@@ -30,7 +30,7 @@ Examples:
   tine push fix-parser                       to the remote that git would push to
   tine push fix-parser backup --as ada-fix   to another, under another name
   tine push --delete fix-parser              remove it from the remote")]
-pub struct Push {
+pub(super) struct Push {
     /// The fork; with --delete its name on the remote
     #[arg(value_name = "FORK")]
     pub fork: String,
@@ -68,7 +68,7 @@ struct Deleted<'a> {
     deleted: bool,
 }
 
-pub fn run(verb: &Push, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Push, context: &Context) -> Result<Exit, Failure> {
     let fork = ForkName::parse(&verb.fork)?;
     if verb.delete {
         return delete(verb, &fork, context);

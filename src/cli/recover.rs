@@ -3,7 +3,7 @@
 mod arguments;
 
 use self::arguments::Action;
-pub use self::arguments::Recover;
+pub(super) use self::arguments::Recover;
 use super::context::Context;
 use super::output::{Cell, Output, Tone};
 use super::shown::{self, Shown};
@@ -20,7 +20,7 @@ use crate::render::text::{
 use crate::workspace::ForkName;
 use crate::workspace::store::FSCK;
 
-pub fn run(verb: &Recover, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Recover, context: &Context) -> Result<Exit, Failure> {
     match (&verb.action, verb.id) {
         (Some(Action::List(verb)), _) => shown::run(verb, context),
         (Some(Action::Show(verb)), _) => shown::run(verb, context),

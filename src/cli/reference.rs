@@ -12,7 +12,7 @@ of the definitions in `src/cli`: change those. What is true for all commands, an
 ";
 
 /// The reference of `root`, which is built.
-pub fn of(root: &clap::Command) -> String {
+pub(super) fn of(root: &clap::Command) -> String {
     let mut text = HEAD.to_owned();
     let commands: Vec<&clap::Command> = with_subcommands(root).into_iter().skip(1).collect();
     text.push_str("\n## Options of every command\n\n");
@@ -87,7 +87,7 @@ fn section(command: &clap::Command) -> String {
 }
 
 /// How a command is written, one form a line.
-pub fn usage(command: &clap::Command) -> Vec<String> {
+pub(super) fn usage(command: &clap::Command) -> Vec<String> {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").lines();
     usage.map(|line| line.trim().to_owned()).collect()
@@ -147,7 +147,7 @@ fn written(argument: &clap::Arg) -> String {
 
 /// The lines of a command's examples, without their indentation, and the paragraphs that stand
 /// around them.
-pub fn examples(command: &clap::Command) -> (Vec<String>, Vec<String>) {
+pub(super) fn examples(command: &clap::Command) -> (Vec<String>, Vec<String>) {
     let after = command.get_after_long_help().map(ToString::to_string);
     let after = after.unwrap_or_default();
     let mut examples: Vec<String> = Vec::new();

@@ -31,7 +31,7 @@ Examples:
   sed s/x/y/ old | tine resolve 3 src/main.rs --stdin
   tine resolve 3 notes.md --delete")]
 #[command(group(clap::ArgGroup::new("how").required(true)))]
-pub struct Resolve {
+pub(super) struct Resolve {
     /// The review's number
     #[arg(value_name = "REVIEW")]
     pub review: u64,
@@ -85,7 +85,7 @@ pub struct Resolve {
     pub reason: Option<String>,
 }
 
-pub fn run(verb: &Resolve, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Resolve, context: &Context) -> Result<Exit, Failure> {
     let mut connection = context.connect()?;
     let store_dir = store_dir(context)?;
     let content = match (&verb.file, verb.stdin) {

@@ -24,7 +24,7 @@ const MAX_COMMITS: usize = 50;
 
 // Who resolves, and what follows. (A doc comment here would become a verb's help.)
 #[derive(Debug, Clone, clap::Args)]
-pub struct ResolverArgs {
+pub(super) struct ResolverArgs {
     /// Ask CMD about each conflict, with JSON on its standard input and output (docs/merge.md)
     #[arg(long, value_name = "CMD", help_heading = "Resolver")]
     pub resolver: Option<String>,
@@ -45,7 +45,7 @@ pub struct ResolverArgs {
 
 /// How a resolver left a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
+pub(super) enum Left {
     /// All is resolved, and nobody objects.
     Resolved,
     /// It is for a person to go on.
@@ -53,7 +53,7 @@ pub enum Left {
 }
 
 /// Asks the resolver about each open conflict of the review, and about the whole.
-pub fn resolve(
+pub(super) fn resolve(
     args: &ResolverArgs,
     context: &Context,
     connection: &mut Client,

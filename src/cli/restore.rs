@@ -18,7 +18,7 @@ Examples:
   tine restore fix-parser pristine                to its fork point
   tine restore fix-parser HEAD~2 --path src       one directory, as a commit has it
   tine restore fix-parser before-restore-1        take that back again")]
-pub struct Restore {
+pub(super) struct Restore {
     #[command(flatten)]
     pub operation: ops::Restore,
 
@@ -30,7 +30,7 @@ pub struct Restore {
     pub resolving: ResolverArgs,
 }
 
-pub fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
     let operation = ops::Restore {
         review: verb.resolving.review_wish(verb.review),
         ..verb.operation.clone()
@@ -67,7 +67,7 @@ pub fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// What happened, and the way back.
-pub fn told(restored: &Restored, what: &str) -> String {
+pub(super) fn told(restored: &Restored, what: &str) -> String {
     let fork = &restored.fork;
     let mut text = match &restored.before {
         Some(before) => format!("{fork} {what}; `tine restore {fork} {before}` takes that back\n"),
@@ -79,7 +79,7 @@ pub fn told(restored: &Restored, what: &str) -> String {
 }
 
 /// The ways back to what was staged and in no file, and to an index that could not be read.
-pub fn index_kept(index: &IndexKept) -> String {
+pub(super) fn index_kept(index: &IndexKept) -> String {
     let mut text = String::new();
     if let Some(id) = index.staged {
         text.push_str(&format!(
@@ -95,7 +95,7 @@ pub fn index_kept(index: &IndexKept) -> String {
 }
 
 /// The commits of others whose work files lack that went back past them.
-pub fn lacking(left_out: &[CommitLine]) -> String {
+pub(super) fn lacking(left_out: &[CommitLine]) -> String {
     let mut text = String::new();
     if !left_out.is_empty() {
         text.push_str(

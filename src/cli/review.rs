@@ -30,13 +30,13 @@ Examples:
   tine resolve 3 src/main.rs --theirs
   tine review diff 3
   tine review commit 3 -m 'Merge the parser'")]
-pub struct Review {
+pub(super) struct Review {
     #[command(subcommand)]
     pub action: Action,
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub enum Action {
+pub(super) enum Action {
     List(ListReviews),
     Show(ShowReview),
     Diff(Diff),
@@ -52,7 +52,7 @@ pub enum Action {
 #[command(after_long_help = "\
 Example:
   tine review diff 3 --stat")]
-pub struct Diff {
+pub(super) struct Diff {
     /// Its number
     #[arg(value_name = "REVIEW")]
     pub review: u64,
@@ -71,7 +71,7 @@ pub struct Diff {
 #[command(after_long_help = "\
 Example:
   tine review commit 3 -m 'Merge the parser'")]
-pub struct Commit {
+pub(super) struct Commit {
     /// Its number
     #[arg(value_name = "REVIEW")]
     pub review: u64,
@@ -89,7 +89,7 @@ pub struct Commit {
     pub allow_revert: bool,
 }
 
-pub fn run(verb: &Review, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Review, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
         Action::List(verb) => shown::run(verb, context),
         Action::Show(verb) => show(verb, context, &mut context.connect()?),
@@ -160,7 +160,7 @@ fn stands(review: &ReviewInfo) -> String {
 }
 
 /// Sends a request that is answered with a review, and shows that.
-pub fn show(
+pub(super) fn show(
     operation: &impl Operation<Answer = ReviewShown>,
     context: &Context,
     connection: &mut Client,
@@ -274,7 +274,7 @@ fn diff(verb: &Diff, context: &Context, connection: &mut Client) -> Result<Exit,
 }
 
 /// Merges with a review's resolutions.
-pub fn commit(
+pub(super) fn commit(
     context: &Context,
     connection: &mut Client,
     review: u64,

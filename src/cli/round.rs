@@ -7,7 +7,7 @@ mod telling;
 
 use serde::Serialize;
 
-pub use self::arguments::Round;
+pub(super) use self::arguments::Round;
 use self::arguments::{Action, Diff, Show};
 use self::telling::{
     told_attempt, told_cleaned, told_comparison, told_finished, told_prompt, told_reader,
@@ -30,7 +30,7 @@ use crate::ops::{
 };
 use crate::workspace::ForkName;
 
-pub fn run(verb: &Round, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Round, context: &Context) -> Result<Exit, Failure> {
     let place = match &verb.no_git {
         Some(dir) => Some(private::find(
             context,
@@ -281,7 +281,7 @@ impl Shown for CountAttempt {
 }
 
 /// Counts an attempt of the agent whose fork it is, before a command is run there.
-pub fn count_attempt(context: &Context, fork: &ForkName) -> Result<(), Failure> {
+pub(super) fn count_attempt(context: &Context, fork: &ForkName) -> Result<(), Failure> {
     let counted = context
         .connect()?
         .call(&CountAttemptIn { fork: fork.clone() })?;

@@ -17,7 +17,7 @@ use crate::workspace::ForkName;
 
 // What becomes of conflicts. (A doc comment here would become a verb's help.)
 #[derive(Debug, Clone, clap::Args)]
-pub struct ConflictArgs {
+pub(super) struct ConflictArgs {
     #[command(flatten)]
     pub choices: ConflictChoices,
 
@@ -30,7 +30,7 @@ pub struct ConflictArgs {
 }
 
 /// A request for the fork, as the flags say; without one the wish says where it goes.
-pub fn request(
+pub(super) fn request(
     context: &Context,
     fork: Option<&ForkName>,
     wish: SequenceWish,
@@ -52,7 +52,7 @@ pub fn request(
 }
 
 /// Sends it, lets a resolver look at conflicts, and tells what came of it.
-pub fn carry_out(
+pub(super) fn carry_out(
     context: &Context,
     connection: &mut Client,
     operation: &impl Operation<Answer = Sequenced>,
@@ -64,7 +64,7 @@ pub fn carry_out(
 }
 
 /// Lets a resolver look at conflicts, and tells what came of it.
-pub fn go_on(
+pub(super) fn go_on(
     context: &Context,
     connection: &mut Client,
     done: &Sequenced,
@@ -94,7 +94,7 @@ pub fn go_on(
 
 impl ResolverArgs {
     /// When a review is to be made.
-    pub fn review_wish(&self, is_asked_for: bool) -> ReviewWish {
+    pub(super) fn review_wish(&self, is_asked_for: bool) -> ReviewWish {
         match (self.semantic, is_asked_for || self.resolver.is_some()) {
             (true, _) => ReviewWish::Always,
             (false, true) => ReviewWish::OnConflict,
@@ -104,7 +104,7 @@ impl ResolverArgs {
 }
 
 /// Shows what came of it; the exit code that says it.
-pub fn tell(context: &Context, done: &Sequenced) -> Result<Exit, Failure> {
+pub(super) fn tell(context: &Context, done: &Sequenced) -> Result<Exit, Failure> {
     match context.output.is_json() {
         true => context
             .output

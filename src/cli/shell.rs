@@ -19,7 +19,7 @@ Examples:
   tine shell fix-parser
   tine shell fix-parser --at-origin         at the main checkout's path
   PS1='${TINE_FORK:+($TINE_FORK) }'$PS1     in ~/.bashrc: the fork in the prompt")]
-pub struct Shell {
+pub(super) struct Shell {
     /// The fork [default: the one whose mount this is]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
@@ -28,7 +28,7 @@ pub struct Shell {
     pub origin: OriginFlags,
 }
 
-pub fn run(verb: &Shell, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Shell, context: &Context) -> Result<Exit, Failure> {
     verb.origin.check(context)?;
     let fork = exec::mounted(context, verb.name.as_deref())?;
     let origin = verb.origin.place(context, &fork)?;

@@ -6,7 +6,7 @@ use crate::client::Client;
 use crate::ops::{Failure, Operation};
 
 /// An operation that is a verb of the command line.
-pub trait Shown: Operation + Clone {
+pub(super) trait Shown: Operation + Clone {
     /// Runs the steps of the caller's process after the operation.
     fn after(&self, _answer: &Self::Answer, _context: &Context, _client: &mut Client) {}
 
@@ -20,18 +20,22 @@ pub trait Shown: Operation + Clone {
 }
 
 /// Calls the operation and shows its answer: as text, or in JSON as it is.
-pub fn run<O: Shown>(verb: &O, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run<O: Shown>(verb: &O, context: &Context) -> Result<Exit, Failure> {
     call(verb, &mut context.connect_for(verb)?, context)
 }
 
 /// The same, of a client that is there already.
-pub fn call<O: Shown>(verb: &O, client: &mut Client, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn call<O: Shown>(
+    verb: &O,
+    client: &mut Client,
+    context: &Context,
+) -> Result<Exit, Failure> {
     let answer = client.call(verb)?;
     tell(verb, &answer, client, context)
 }
 
 /// Shows the answer to what was called.
-pub fn tell<O: Shown>(
+pub(super) fn tell<O: Shown>(
     verb: &O,
     answer: &O::Answer,
     client: &mut Client,

@@ -18,7 +18,7 @@ Examples:
   tine restore fix-parser regex                      go back to it
   tine new other --from-fork fix-parser@regex
   tine snapshot fix-parser regex --delete --force    let it go")]
-pub struct Snapshot {
+pub(super) struct Snapshot {
     #[command(flatten)]
     pub take: ops::TakeSnapshot,
 
@@ -31,7 +31,7 @@ pub struct Snapshot {
     pub force: bool,
 }
 
-pub fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
     let (true, Some(fork), Some(name)) = (verb.delete, &verb.take.fork, &verb.take.name) else {
         return shown::run(&verb.take, context);
     };

@@ -29,7 +29,7 @@ Examples:
   tine stats fix-parser --json | jq .mounted[0].operations.read
   tine stats --prometheus
   tine stats --serve 127.0.0.1:9464")]
-pub struct Stats {
+pub(super) struct Stats {
     #[command(flatten)]
     pub read: ReadStats,
 
@@ -59,7 +59,7 @@ struct Shown<'a> {
 
 /// One mount, with what follows from its counters.
 #[derive(Serialize)]
-pub struct ShownFork<'a> {
+pub(super) struct ShownFork<'a> {
     fork: &'a ForkName,
     transport: &'a str,
     elapsed_secs: f64,
@@ -75,7 +75,7 @@ pub struct ShownFork<'a> {
 
 /// The requests of one kind; times in microseconds.
 #[derive(Serialize)]
-pub struct ShownOperation<'a> {
+pub(super) struct ShownOperation<'a> {
     count: u64,
     per_sec: f64,
     mean_us: f64,
@@ -85,7 +85,7 @@ pub struct ShownOperation<'a> {
     latency: &'a [u64],
 }
 
-pub fn run(verb: &Stats, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Stats, context: &Context) -> Result<Exit, Failure> {
     if let Some(address) = &verb.serve {
         return metrics::serve(address, &verb.read, context);
     }
@@ -111,11 +111,11 @@ pub fn run(verb: &Stats, context: &Context) -> Result<Exit, Failure> {
 }
 
 /// What is said where nobody counts.
-pub const NONE_RUNS: &str =
+pub(super) const NONE_RUNS: &str =
     "no daemon runs, and nothing is mounted: any command that needs it starts it";
 
 /// What the daemon tells; `None` where none runs. A fork that is named must be mounted.
-pub fn ask(context: &Context, read: &ReadStats) -> Result<Option<Told>, Failure> {
+pub(super) fn ask(context: &Context, read: &ReadStats) -> Result<Option<Told>, Failure> {
     let Some(mut client) = Client::connect(context.repository()?.common_dir())? else {
         return match &read.fork {
             None => Ok(None),
@@ -151,7 +151,7 @@ fn shown(told: Option<&Told>) -> Shown<'_> {
 }
 
 /// A mount as scripts see it.
-pub fn shown_fork(fork: &ForkStats) -> ShownFork<'_> {
+pub(super) fn shown_fork(fork: &ForkStats) -> ShownFork<'_> {
     let operations = fork
         .operations
         .iter()
@@ -210,7 +210,7 @@ fn described(told: &Told, output: &Output) -> String {
 }
 
 /// The daemon in two lines.
-pub fn head(told: &Told) -> String {
+pub(super) fn head(told: &Told) -> String {
     let hits = |uses: CacheUses| match uses.hits + uses.misses {
         0 => "not used yet".to_owned(),
         all => format!(
@@ -232,7 +232,7 @@ pub fn head(told: &Told) -> String {
 }
 
 /// The kinds of requests, most frequent first.
-pub fn operations_table(fork: &ForkStats, output: &Output) -> String {
+pub(super) fn operations_table(fork: &ForkStats, output: &Output) -> String {
     let mut operations: Vec<(&String, &OperationStats)> = fork
         .operations
         .iter()
@@ -274,7 +274,7 @@ pub fn operations_table(fork: &ForkStats, output: &Output) -> String {
 }
 
 /// A time as a person reads it.
-pub fn time(secs: Option<f64>) -> String {
+pub(super) fn time(secs: Option<f64>) -> String {
     match secs {
         None => "-".to_owned(),
         Some(secs) if secs < 1e-3 => format!("{:.0} µs", secs * 1e6),

@@ -18,13 +18,13 @@ use crate::render::text::{counted, quoted, short_id};
 Examples:
   tine status fix-parser
   tine status --json | jq -r '.changes[].path'     inside the fork's mount")]
-pub struct Status {
+pub(super) struct Status {
     /// The fork [default: the one whose mount this is]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
 }
 
-pub fn run(verb: &Status, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Status, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
     let changes = connection.changes(&name, false)?;
     if context.output.is_json() {
@@ -96,7 +96,7 @@ fn told(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
 }
 
 /// One line: what happened, to what.
-pub fn change_text(change: &ChangeLine, output: &Output) -> String {
+pub(super) fn change_text(change: &ChangeLine, output: &Output) -> String {
     let tone = match change.kind {
         ChangeKindText::Added => Tone::Good,
         ChangeKindText::Deleted => Tone::Bad,

@@ -14,7 +14,7 @@ const OFFERED: usize = 3;
 
 /// `failure` of the command line `words`, which ran in `dir`, with a hint at what may have been
 /// meant.
-pub fn with_suggestion(failure: Failure, words: &[String], dir: &Path) -> Failure {
+pub(super) fn with_suggestion(failure: Failure, words: &[String], dir: &Path) -> Failure {
     let names = || Names::around(dir);
     let suggestion = match failure.code {
         ErrorCode::NoSuchReview => names().and_then(|names| open_reviews(&names)),

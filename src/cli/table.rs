@@ -15,7 +15,7 @@ const NARROWEST: usize = 6;
 const ELLIPSIS: char = '…';
 
 /// A cell of a [`table`].
-pub struct Cell {
+pub(super) struct Cell {
     text: String,
     /// What makes a terminal paint it.
     escape: Option<&'static str>,
@@ -25,17 +25,17 @@ pub struct Cell {
 }
 
 impl Cell {
-    pub fn new(text: impl Into<String>) -> Cell {
+    pub(super) fn new(text: impl Into<String>) -> Cell {
         Cell::of(one_line(&text.into()))
     }
 
     /// Two spaces further to the right: of what belongs to a line above the table.
-    pub fn indented(text: &str) -> Cell {
+    pub(super) fn indented(text: &str) -> Cell {
         Cell::marked("  ", text)
     }
 
     /// With a mark before it.
-    pub fn marked(mark: &str, text: &str) -> Cell {
+    pub(super) fn marked(mark: &str, text: &str) -> Cell {
         Cell::of(format!("{mark}{}", one_line(text)))
     }
 
@@ -49,19 +49,19 @@ impl Cell {
     }
 
     /// Painted in the colour of `tone`.
-    pub fn toned(mut self, output: &Output, tone: Tone) -> Cell {
+    pub(super) fn toned(mut self, output: &Output, tone: Tone) -> Cell {
         self.escape = output.has_colors().then(|| tone.escape());
         self
     }
 
     /// Set to the right of its column, as numbers are.
-    pub fn right(mut self) -> Cell {
+    pub(super) fn right(mut self) -> Cell {
         self.right = true;
         self
     }
 
     /// Keeps its end where it is shortened, as paths do.
-    pub fn ending(mut self) -> Cell {
+    pub(super) fn ending(mut self) -> Cell {
         self.ending = true;
         self
     }
@@ -104,13 +104,13 @@ fn shortened(text: &str, width: usize, ending: bool) -> String {
 
 /// Rows as a table of aligned columns, two spaces apart; the last column is not padded. Colours do
 /// not shift the columns.
-pub fn table(rows: &[Vec<Cell>]) -> String {
+pub(super) fn table(rows: &[Vec<Cell>]) -> String {
     fitted(rows, None)
 }
 
 /// As [`table`], with the longest cells shortened where a line would not fit into so many `columns`
 /// of a terminal.
-pub fn fitted(rows: &[Vec<Cell>], columns: Option<usize>) -> String {
+pub(super) fn fitted(rows: &[Vec<Cell>], columns: Option<usize>) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let mut widths: Vec<usize> = (0..count)
         .map(|column| {

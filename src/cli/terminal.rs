@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 /// How many columns it has; `None` where there is none, or it does not say.
-pub fn columns() -> Option<usize> {
+pub(super) fn columns() -> Option<usize> {
     let stdout = std::io::stdout();
     if !stdout.is_terminal() {
         return None;

@@ -31,7 +31,7 @@ Examples:
   tine top
   tine top fix-parser --interval 5
   tine top --once --sort written")]
-pub struct Top {
+pub(super) struct Top {
     #[command(flatten)]
     pub read: ReadStats,
 
@@ -50,7 +50,7 @@ pub struct Top {
 
 /// A column to sort by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Sort {
+pub(super) enum Sort {
     Requests,
     Read,
     Written,
@@ -112,7 +112,7 @@ struct Shown<'a> {
     mounted: Vec<ShownFork<'a>>,
 }
 
-pub fn run(top: &Top, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(top: &Top, context: &Context) -> Result<Exit, Failure> {
     let read = ReadStats {
         watch: true,
         ..top.read.clone()

@@ -22,7 +22,7 @@ Examples:
   tine tree
   tine tree --svg > forks.svg
   tine tree --dot | dot -Tpng > forks.png")]
-pub struct Tree {
+pub(super) struct Tree {
     /// Print the language of Graphviz
     #[arg(long, conflicts_with = "svg")]
     pub dot: bool,
@@ -65,7 +65,7 @@ struct Known {
     snapshots: BTreeMap<ForkName, Vec<SnapshotInfo>>,
 }
 
-pub fn run(tree: &Tree, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(tree: &Tree, context: &Context) -> Result<Exit, Failure> {
     let format = match (tree.dot, tree.svg) {
         (true, _) => Format::Dot,
         (false, true) => Format::Svg,

@@ -12,7 +12,7 @@ use crate::ops::protocol::ChangeLine;
 
 /// How much is shown of what lies between two trees.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub struct FormArgs {
+pub(super) struct FormArgs {
     /// Show how many lines changed in each file
     #[arg(long, group = "form")]
     pub stat: bool,
@@ -28,7 +28,7 @@ pub struct FormArgs {
 
 impl FormArgs {
     /// The same for `git diff`.
-    pub fn flags(self) -> &'static [&'static str] {
+    pub(super) fn flags(self) -> &'static [&'static str] {
         match (self.stat, self.name_only, self.name_status) {
             (true, ..) => &["--stat"],
             (_, true, _) => &["--name-only"],
@@ -40,7 +40,7 @@ impl FormArgs {
 
 /// Two trees, and what lies between them.
 #[derive(Serialize)]
-pub struct Difference<'a> {
+pub(super) struct Difference<'a> {
     pub old_tree: &'a str,
     pub new_tree: &'a str,
     pub changes: &'a [ChangeLine],
@@ -48,7 +48,7 @@ pub struct Difference<'a> {
 
 impl Difference<'_> {
     /// As JSON, or as `git diff` with `flags` shows it, which this process becomes then.
-    pub fn show(&self, context: &Context, flags: &[&str]) -> Result<Exit, Failure> {
+    pub(super) fn show(&self, context: &Context, flags: &[&str]) -> Result<Exit, Failure> {
         if context.output.is_json() {
             context.output.json(self)?;
             return Ok(SUCCESS);
@@ -58,7 +58,7 @@ impl Difference<'_> {
 }
 
 /// Becomes `git diff` between two trees.
-pub fn become_git_diff(
+pub(super) fn become_git_diff(
     context: &Context,
     (old_tree, new_tree): (&str, &str),
     flags: &[&str],

@@ -25,7 +25,7 @@ use crate::ui::{Place, Server};
 Examples:
   tine ui
   tine ui --no-open --port 8123     for a browser elsewhere, with `ssh -L 8123:127.0.0.1:8123`")]
-pub struct Ui {
+pub(super) struct Ui {
     /// The port of 127.0.0.1 [default: a free one]
     #[arg(
         short,
@@ -47,7 +47,7 @@ struct Document<'a> {
     port: u16,
 }
 
-pub fn run(verb: &Ui, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Ui, context: &Context) -> Result<Exit, Failure> {
     let common_dir = context.repository()?.common_dir().to_owned();
     let git_dir = context.git_dir()?;
     // What is wrong with it is told here, and not in the browser.

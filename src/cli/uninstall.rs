@@ -38,7 +38,7 @@ use crate::workspace::{ForkName, Store};
 Examples:
   tine uninstall --dry-run
   tine -C ~/project uninstall --force")]
-pub struct Uninstall {
+pub(super) struct Uninstall {
     /// Say what would be removed; ends with exit code 3 where that would be refused
     #[arg(short = 'n', long)]
     pub dry_run: bool,
@@ -86,7 +86,7 @@ struct Found {
     work: Vec<String>,
 }
 
-pub fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> {
     let repository = context.repository()?;
     let store_dir = Store::dir_of(repository);
     let was_running = Client::connect(repository.common_dir())?.is_some();

@@ -28,7 +28,7 @@ Examples:
   tine unmount fix-parser --merge=main
   tine unmount fix-parser --handoff --include-uncommitted
   tine unmount fix-parser --discard")]
-pub struct Unmount {
+pub(super) struct Unmount {
     /// The fork [default: the one whose mount this is]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
@@ -104,7 +104,7 @@ impl Unmount {
     }
 }
 
-pub fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
     // A policy may ask for a commit; where it needs an identity and there is none, the daemon says
     // so.

@@ -14,7 +14,7 @@ use crate::workspace::ForkName;
 // The operation, whose help this has, and what the caller does for it.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
-pub struct Update {
+pub(super) struct Update {
     #[command(flatten)]
     pub operation: ops::Update,
 
@@ -44,14 +44,14 @@ pub struct Update {
 
 /// Which dependency trees a fork is to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum CarriedTrees {
+pub(super) enum CarriedTrees {
     /// As the main checkout has them now
     Present,
     /// As the fork showed them before others were taken up
     Previous,
 }
 
-pub fn run(verb: &Update, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Update, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to(verb.operation.fork.as_ref())?;
     if let Some(which) = verb.carried {
         return take_up(context, &mut connection, name, which);

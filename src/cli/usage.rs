@@ -217,7 +217,7 @@ pub(super) const WRONG_VERBS: &[(&str, &str)] = &[
 ];
 
 /// Whether `--json` stands among `words`, before a `--`.
-pub fn asks_for_json(words: &[OsString]) -> bool {
+pub(super) fn asks_for_json(words: &[OsString]) -> bool {
     words
         .iter()
         .take_while(|word| *word != "--")
@@ -225,7 +225,7 @@ pub fn asks_for_json(words: &[OsString]) -> bool {
 }
 
 /// The value of `--color` among `words`, before a `--`; the last one counts.
-pub fn color_of(words: &[OsString]) -> Color {
+pub(super) fn color_of(words: &[OsString]) -> Color {
     let mut color = Color::Auto;
     let mut words = words.iter().take_while(|word| *word != "--").peekable();
     while let Some(word) = words.next() {
@@ -248,7 +248,7 @@ pub fn color_of(words: &[OsString]) -> Color {
 }
 
 /// What clap refused of `words`, in our own words.
-pub fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
+pub(super) fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
     let source = error.source();
     if let Some(failure) = source.and_then(|error| error.downcast_ref::<Failure>()) {
         return failure.clone();

@@ -19,7 +19,7 @@ use crate::render::nodes::shown;
 Examples:
   tine write fix-parser notes.md < notes.md
   tine write fix-parser tools/run.sh -p --executable --file run.sh")]
-pub struct Write {
+pub(super) struct Write {
     /// The fork
     #[arg(value_name = "FORK")]
     pub fork: String,
@@ -41,7 +41,7 @@ pub struct Write {
     pub executable: bool,
 }
 
-pub fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
     let mut inside = Inside::new(context, &verb.fork)?;
     let path = inside.path(&verb.path)?;
     // Before anything is read: the fork may not be there.

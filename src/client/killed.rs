@@ -21,7 +21,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 /// Whether the process at the other end of `line` was killed, or has returned from `main`, and yet
 /// keeps the connection. False of every process that may still answer, and where that cannot be
 /// known (another pid namespace).
-pub fn is_at(line: &UnixStream) -> io::Result<bool> {
+pub(crate) fn is_at(line: &UnixStream) -> io::Result<bool> {
     let peer = process::peer_credentials(line)?;
     // A connection that lasts even now has kept the process, and with it the number, from going to
     // another.
@@ -29,7 +29,7 @@ pub fn is_at(line: &UnixStream) -> io::Result<bool> {
 }
 
 /// Lets a daemon end that was killed, by cutting off the mounts of the store in `store_dir`.
-pub fn release(store_dir: &Path, line: &UnixStream) -> Result<(), Failure> {
+pub(crate) fn release(store_dir: &Path, line: &UnixStream) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io("end the daemon of", store_dir, &error);
     let daemon = process::peer_credentials(line).map_err(failed)?.pid;
     log::info!(
@@ -61,7 +61,7 @@ pub fn release(store_dir: &Path, line: &UnixStream) -> Result<(), Failure> {
 
 /// Whether the process at the other end, which says nothing more, has ended, or does so in time:
 /// the connection lasts as long as it.
-pub fn has_ended(line: &UnixStream) -> io::Result<bool> {
+pub(crate) fn has_ended(line: &UnixStream) -> io::Result<bool> {
     has_ended_within(line, END_PATIENCE)
 }
 

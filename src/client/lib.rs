@@ -20,7 +20,7 @@
 //!
 //!     // Every operation is called in the same way; its type says what it answers.
 //!     let snapshot = client.call(&TakeSnapshot {
-//!         fork: fork.name,
+//!         fork: Some(fork.name),
 //!         name: None,
 //!         message: Some("before the agent".to_owned()),
 //!     })?;

@@ -38,7 +38,7 @@ const TRANSFER_PATIENCE: Duration = Duration::from_secs(60);
 const TURNING_AWAY: Duration = Duration::from_millis(10);
 
 /// Serves whoever connects, for the life of the process.
-pub fn accept_all(daemon: &Arc<Daemon>, listener: &UnixListener) {
+pub(crate) fn accept_all(daemon: &Arc<Daemon>, listener: &UnixListener) {
     loop {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,

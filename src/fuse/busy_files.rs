@@ -54,13 +54,13 @@ struct Watched {
 
 impl BusyFiles {
     /// Somebody looks: files are counted for a while.
-    pub fn watch(&self) {
+    pub(crate) fn watch(&self) {
         self.watched.lock().until = Some(Instant::now() + PATIENCE);
         self.is_watched.store(true, Ordering::Relaxed);
     }
 
     /// Notes that something was done with a file, if somebody watches.
-    pub fn note(&self, ino: Ino, change: impl FnOnce(&mut BusyFile)) {
+    pub(crate) fn note(&self, ino: Ino, change: impl FnOnce(&mut BusyFile)) {
         if !self.is_watched.load(Ordering::Relaxed) {
             return;
         }
@@ -74,7 +74,7 @@ impl BusyFiles {
     }
 
     /// The busiest first.
-    pub fn read(&self) -> Vec<BusyFile> {
+    pub(crate) fn read(&self) -> Vec<BusyFile> {
         let mut files: Vec<BusyFile> = self.watched.lock().files.values().copied().collect();
         files.sort_by_key(|file| {
             (

@@ -30,11 +30,11 @@ pub(super) enum Access {
 }
 
 impl Access {
-    pub fn handle(self) -> u64 {
+    pub(crate) fn handle(self) -> u64 {
         self as u64
     }
 
-    pub fn of_handle(handle: u64) -> Option<Access> {
+    pub(crate) fn of_handle(handle: u64) -> Option<Access> {
         [Access::Cached, Access::Direct, Access::Passthrough]
             .into_iter()
             .find(|access| access.handle() == handle)
@@ -82,7 +82,7 @@ struct Table<B> {
 }
 
 impl<B> Opens<B> {
-    pub fn new() -> Opens<B> {
+    pub(crate) fn new() -> Opens<B> {
         Opens {
             table: Mutex::new(Table {
                 files: HashMap::new(),
@@ -93,7 +93,7 @@ impl<B> Opens<B> {
 
     /// Counts one more open file. `back` pins the content and tells the kernel of its file, where
     /// there is one.
-    pub fn open(
+    pub(crate) fn open(
         &self,
         ino: Ino,
         only_to_read: bool,
@@ -120,7 +120,7 @@ impl<B> Opens<B> {
     }
 
     /// One open file less. Whether the content that was pinned for it can be unpinned.
-    pub fn release(&self, ino: Ino, access: Access) -> bool {
+    pub(crate) fn release(&self, ino: Ino, access: Access) -> bool {
         let mut table = self.table.lock();
         let Entry::Occupied(mut entry) = table.files.entry(ino) else {
             return false;

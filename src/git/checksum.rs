@@ -17,7 +17,7 @@ pub(super) enum Checksum {
 }
 
 impl Checksum {
-    pub fn new(hash_kind: Kind) -> Checksum {
+    pub(crate) fn new(hash_kind: Kind) -> Checksum {
         match hash_kind {
             Kind::Sha1 => Checksum::Sha1(sha1::Sha1::new()),
             other => Checksum::Other(gix::hash::hasher(other)),
@@ -25,20 +25,20 @@ impl Checksum {
     }
 
     /// Begins with what the id of an object is a hash of before its content.
-    pub fn of_object(hash_kind: Kind, kind: gix::objs::Kind, len: u64) -> Checksum {
+    pub(crate) fn of_object(hash_kind: Kind, kind: gix::objs::Kind, len: u64) -> Checksum {
         let mut checksum = Checksum::new(hash_kind);
         checksum.update(&gix::objs::encode::loose_header(kind, len));
         checksum
     }
 
-    pub fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         match self {
             Checksum::Sha1(hasher) => hasher.update(bytes),
             Checksum::Other(hasher) => hasher.update(bytes),
         }
     }
 
-    pub fn finish(self) -> Result<ObjectId, GitError> {
+    pub(crate) fn finish(self) -> Result<ObjectId, GitError> {
         match self {
             Checksum::Sha1(hasher) => Ok(ObjectId::Sha1(hasher.finalize().into())),
             Checksum::Other(hasher) => hasher

@@ -116,7 +116,7 @@ const MAX_TREE_CACHE_BYTES: u64 = 2 << 20;
 pub(super) struct TreeCache(Cache<ObjectId, Arc<[u8]>, ByLength>);
 
 impl TreeCache {
-    pub fn new() -> Arc<TreeCache> {
+    pub(crate) fn new() -> Arc<TreeCache> {
         let expected_count = 1024;
         Arc::new(TreeCache(Cache::with_weighter(
             expected_count,
@@ -129,7 +129,7 @@ impl TreeCache {
         Some(self.0.get(&id)?.to_vec())
     }
 
-    pub fn put(&self, id: ObjectId, data: &[u8]) {
+    pub(crate) fn put(&self, id: ObjectId, data: &[u8]) {
         self.0.insert(id, data.into());
     }
 }

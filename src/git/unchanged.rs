@@ -35,7 +35,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    pub fn of(found: &Metadata) -> Times {
+    pub(crate) fn of(found: &Metadata) -> Times {
         Times {
             modified: Timestamp::of_stat(found.mtime(), found.mtime_nsec()),
             changed: Timestamp::of_stat(found.ctime(), found.ctime_nsec()),
@@ -85,7 +85,7 @@ pub(super) struct Unchanged {
 impl Unchanged {
     /// # Errors
     /// [`GitError::Library`] where the index cannot be read.
-    pub fn of(
+    pub(crate) fn of(
         repository: &Repository,
         checkout: &Path,
         hasher: &InoHasher,
@@ -100,20 +100,20 @@ impl Unchanged {
     }
 
     /// The file of the checkout that is the same as this one of a base.
-    pub fn same(&self, entry: &BaseEntry) -> Option<&UnchangedFile> {
+    pub(crate) fn same(&self, entry: &BaseEntry) -> Option<&UnchangedFile> {
         let file = self.files.get(&entry.ino)?;
         ((file.id, file.kind) == (entry.id, entry.kind)).then_some(file)
     }
 
     /// When it came here with an older mtime, if it did so other than with the whole checkout.
-    pub fn came(&self, times: Times) -> Option<Timestamp> {
+    pub(crate) fn came(&self, times: Times) -> Option<Timestamp> {
         let is_copied = |copied: &RangeInclusive<Timestamp>| copied.contains(&times.changed);
         let came = times.came_with_it() && !self.copied.as_ref().is_some_and(is_copied);
         came.then_some(times.changed)
     }
 
     /// When it got to be what it is.
-    pub fn since(&self, times: Times) -> Timestamp {
+    pub(crate) fn since(&self, times: Times) -> Timestamp {
         self.came(times).unwrap_or(times.modified)
     }
 }

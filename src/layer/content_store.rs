@@ -50,7 +50,7 @@ pub(super) struct ContentStore {
 }
 
 impl ContentStore {
-    pub fn create(dir: &Path, id: LayerId) -> Result<ContentStore, LayerError> {
+    pub(crate) fn create(dir: &Path, id: LayerId) -> Result<ContentStore, LayerError> {
         Ok(ContentStore::new(ContentReader::create(dir, id)?, id))
     }
 
@@ -75,7 +75,7 @@ impl ContentStore {
 
     /// Opens the contents that `index` names and frees all others, if it may: the log must be on
     /// the disk.
-    pub fn open(
+    pub(crate) fn open(
         dir: &Path,
         id: LayerId,
         index: &LayerIndex,
@@ -160,16 +160,16 @@ impl ContentStore {
         Ok(())
     }
 
-    pub fn reader(&self) -> &Arc<ContentReader> {
+    pub(crate) fn reader(&self) -> &Arc<ContentReader> {
         &self.reader
     }
 
     /// Bytes on the disk that contents in use occupy.
-    pub fn live_bytes(&self) -> u64 {
+    pub(crate) fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
 
-    pub fn is_dirty(&self) -> bool {
+    pub(crate) fn is_dirty(&self) -> bool {
         self.is_data_dirty
             || self.is_dir_dirty
             || self.is_all_dirty
@@ -179,17 +179,17 @@ impl ContentStore {
     }
 
     /// Whether a sync would make room.
-    pub fn has_freed(&self) -> bool {
+    pub(crate) fn has_freed(&self) -> bool {
         !self.freed.is_empty()
     }
 
     /// About how many bytes a sync would give back.
-    pub fn freed_bytes(&self) -> u64 {
+    pub(crate) fn freed_bytes(&self) -> u64 {
         self.freed_bytes
     }
 
     /// A place for a content of `len` bytes.
-    pub fn allocate(&mut self, len: u64) -> Result<ContentRef, LayerError> {
+    pub(crate) fn allocate(&mut self, len: u64) -> Result<ContentRef, LayerError> {
         let place = match SlotMap::capacity_for(len) {
             Some(capacity) => {
                 let offset = self.slots.take(capacity).ok_or_else(|| {
@@ -231,7 +231,7 @@ impl ContentStore {
     }
 
     /// Gives back a place that no record ever named.
-    pub fn abandon(&mut self, content: ContentRef) {
+    pub(crate) fn abandon(&mut self, content: ContentRef) {
         if content.layer != self.id {
             return;
         }
@@ -252,7 +252,7 @@ impl ContentStore {
     }
 
     /// Remembers that the record which was just written dropped this content.
-    pub fn drop_content(&mut self, content: ContentRef) {
+    pub(crate) fn drop_content(&mut self, content: ContentRef) {
         if content.layer == self.id {
             let bytes = self.uncount(content.place);
             self.freed_bytes = self.freed_bytes.saturating_add(bytes);
@@ -271,7 +271,7 @@ impl ContentStore {
     }
 
     /// As [`Layer::write_content`](super::Layer::write_content).
-    pub fn write(
+    pub(crate) fn write(
         &mut self,
         content: ContentRef,
         len: u64,
@@ -368,7 +368,7 @@ impl ContentStore {
     }
 
     /// As [`Layer::begin_writing`](super::Layer::begin_writing).
-    pub fn begin_writing(
+    pub(crate) fn begin_writing(
         &mut self,
         content: ContentRef,
         len: u64,
@@ -383,17 +383,17 @@ impl ContentStore {
     }
 
     /// As [`Layer::end_writing`](super::Layer::end_writing).
-    pub fn end_writing(&mut self, file: &ContentFile) {
+    pub(crate) fn end_writing(&mut self, file: &ContentFile) {
         self.being_written.remove(&file.number());
         self.dirty_files.insert(file.number());
         self.count_file(file.number(), file.file());
     }
 
-    pub fn is_being_written(&self, number: u64) -> bool {
+    pub(crate) fn is_being_written(&self, number: u64) -> bool {
         self.being_written.contains(&number)
     }
 
-    pub fn is_any_being_written(&self) -> bool {
+    pub(crate) fn is_any_being_written(&self) -> bool {
         !self.being_written.is_empty()
     }
 
@@ -407,7 +407,7 @@ impl ContentStore {
     }
 
     /// As [`Layer::resize_content`](super::Layer::resize_content).
-    pub fn resize(
+    pub(crate) fn resize(
         &mut self,
         content: ContentRef,
         len: u64,
@@ -453,7 +453,7 @@ impl ContentStore {
     }
 
     /// As [`Layer::zero_content`](super::Layer::zero_content).
-    pub fn zero(
+    pub(crate) fn zero(
         &mut self,
         content: ContentRef,
         len: u64,
@@ -483,7 +483,7 @@ impl ContentStore {
     }
 
     /// As [`Layer::reserve_content`](super::Layer::reserve_content).
-    pub fn reserve(
+    pub(crate) fn reserve(
         &mut self,
         content: ContentRef,
         len: u64,
@@ -531,7 +531,7 @@ impl ContentStore {
     }
 
     /// As [`Layer::copy_up`](super::Layer::copy_up).
-    pub fn copy_up(
+    pub(crate) fn copy_up(
         &mut self,
         from: &FrozenLayer,
         content: ContentRef,
@@ -556,7 +556,11 @@ impl ContentStore {
     }
 
     /// A content of this store with the same bytes as another one that has a file of its own.
-    pub fn duplicate(&mut self, content: ContentRef, len: u64) -> Result<ContentRef, LayerError> {
+    pub(crate) fn duplicate(
+        &mut self,
+        content: ContentRef,
+        len: u64,
+    ) -> Result<ContentRef, LayerError> {
         let Place::File(from_number) = self.reader.check(content, len)? else {
             return Ok(content);
         };
@@ -582,7 +586,7 @@ impl ContentStore {
 
     /// Gives a file of another layer's contents a second name here: whoever has it open and whoever
     /// reads this content have the same file.
-    pub fn adopt_file(&mut self, from: &Path) -> Result<ContentRef, LayerError> {
+    pub(crate) fn adopt_file(&mut self, from: &Path) -> Result<ContentRef, LayerError> {
         let number = self.next_file;
         let place = Place::File(number);
         fault::step()
@@ -600,7 +604,7 @@ impl ContentStore {
     }
 
     /// Cuts off what a content file has past `len`, the length its node has on the disk.
-    pub fn trim(&mut self, number: u64, len: u64) {
+    pub(crate) fn trim(&mut self, number: u64, len: u64) {
         let Ok(file) = self.reader.file(number) else {
             return;
         };
@@ -614,7 +618,7 @@ impl ContentStore {
     }
 
     /// Whether a content file has bytes past `len`.
-    pub fn has_more_than(&self, content: ContentRef, len: u64) -> Result<bool, LayerError> {
+    pub(crate) fn has_more_than(&self, content: ContentRef, len: u64) -> Result<bool, LayerError> {
         match self.reader.check(content, len)? {
             Place::Slot { .. } => Ok(false),
             Place::File(number) => self.file_len(number).map(|found| found > len),
@@ -622,7 +626,7 @@ impl ContentStore {
     }
 
     /// As [`Layer::backing_file`](super::Layer::backing_file).
-    pub fn backing_file(
+    pub(crate) fn backing_file(
         &mut self,
         content: ContentRef,
         len: u64,

@@ -54,7 +54,7 @@ pub(super) struct ContentReader {
 
 impl ContentReader {
     /// Makes an empty data file and the directory of files in `dir`.
-    pub fn create(dir: &Path, id: LayerId) -> Result<ContentReader, LayerError> {
+    pub(crate) fn create(dir: &Path, id: LayerId) -> Result<ContentReader, LayerError> {
         let files = dir.join(FILES_NAME);
         super::store::make_dir(&files)?;
         let path = dir.join(DATA_NAME);
@@ -67,7 +67,11 @@ impl ContentReader {
         ContentReader::open(dir, id, true)
     }
 
-    pub fn open(dir: &Path, id: LayerId, writable: bool) -> Result<ContentReader, LayerError> {
+    pub(crate) fn open(
+        dir: &Path,
+        id: LayerId,
+        writable: bool,
+    ) -> Result<ContentReader, LayerError> {
         let data_path = dir.join(DATA_NAME);
         let data =
             tine_sys::file::open_with(&data_path, OpenOptions::new().read(true).write(writable))
@@ -80,26 +84,26 @@ impl ContentReader {
         })
     }
 
-    pub fn data(&self) -> &Arc<File> {
+    pub(crate) fn data(&self) -> &Arc<File> {
         &self.data
     }
 
-    pub fn data_path(&self) -> &Path {
+    pub(crate) fn data_path(&self) -> &Path {
         &self.data_path
     }
 
-    pub fn files(&self) -> &Arc<Descriptors> {
+    pub(crate) fn files(&self) -> &Arc<Descriptors> {
         &self.files
     }
 
-    pub fn path(&self, place: Place) -> PathBuf {
+    pub(crate) fn path(&self, place: Place) -> PathBuf {
         match place {
             Place::Slot { .. } => self.data_path.clone(),
             Place::File(number) => self.files.path(number),
         }
     }
 
-    pub fn file(&self, number: u64) -> Result<Arc<File>, LayerError> {
+    pub(crate) fn file(&self, number: u64) -> Result<Arc<File>, LayerError> {
         self.files.open(number).map_err(|error| match error.kind() {
             // To a program it must not look as if there was no such file.
             io::ErrorKind::NotFound => LayerError::Corrupt {
@@ -113,7 +117,7 @@ impl ContentReader {
 
     /// The file of a content of `len` bytes, to be changed or copied. It is refused where it has
     /// lost some of them: in a file that is made longer they would look like zeroes.
-    pub fn whole_file(&self, number: u64, len: u64) -> Result<Arc<File>, LayerError> {
+    pub(crate) fn whole_file(&self, number: u64, len: u64) -> Result<Arc<File>, LayerError> {
         let file = self.file(number)?;
         let meta = file.metadata();
         let there = meta
@@ -126,7 +130,7 @@ impl ContentReader {
     }
 
     /// The place, if it can be one of this layer's that holds `len` bytes.
-    pub fn check(&self, content: ContentRef, len: u64) -> Result<Place, LayerError> {
+    pub(crate) fn check(&self, content: ContentRef, len: u64) -> Result<Place, LayerError> {
         let wrong = |reason: &str| {
             Err(LayerError::Corrupt {
                 path: self.path(content.place),
@@ -157,7 +161,7 @@ impl ContentReader {
     }
 
     /// As [`Layer::read_content`](super::Layer::read_content).
-    pub fn read(
+    pub(crate) fn read(
         &self,
         content: ContentRef,
         len: u64,
@@ -179,7 +183,7 @@ impl ContentReader {
     }
 
     /// As [`Layer::seek_content`](super::Layer::seek_content).
-    pub fn seek(
+    pub(crate) fn seek(
         &self,
         content: ContentRef,
         len: u64,
@@ -202,7 +206,7 @@ impl ContentReader {
 
     /// Bytes that a content of `len` bytes occupies on the disk: none where its file is missing,
     /// which can be removed still.
-    pub fn allocated(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
+    pub(crate) fn allocated(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
         match self.check(content, len)? {
             Place::Slot { .. } => Ok(len.next_multiple_of(u64::from(super::slots::SLOT_MIN))),
             Place::File(number) => match self.files.open(number).and_then(|file| file.metadata()) {

@@ -63,7 +63,7 @@ pub(super) struct Descriptors {
 
 impl Descriptors {
     /// `dir` is the layer's `files` directory.
-    pub fn new(dir: PathBuf, writable: bool) -> Descriptors {
+    pub(crate) fn new(dir: PathBuf, writable: bool) -> Descriptors {
         Descriptors {
             owner: NEXT_OWNER.fetch_add(1, Ordering::Relaxed),
             dir,
@@ -71,16 +71,16 @@ impl Descriptors {
         }
     }
 
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    pub fn path(&self, number: u64) -> PathBuf {
+    pub(crate) fn path(&self, number: u64) -> PathBuf {
         self.dir.join(number.to_string())
     }
 
     /// The open file `number`.
-    pub fn open(&self, number: u64) -> io::Result<Arc<File>> {
+    pub(crate) fn open(&self, number: u64) -> io::Result<Arc<File>> {
         if let Some(file) = POOL.lock().get((self.owner, number)) {
             return Ok(file);
         }
@@ -89,7 +89,7 @@ impl Descriptors {
     }
 
     /// Makes the file `number`, which must not be there yet.
-    pub fn create(&self, number: u64) -> io::Result<Arc<File>> {
+    pub(crate) fn create(&self, number: u64) -> io::Result<Arc<File>> {
         let mut options = OpenOptions::new();
         self.keep(
             number,
@@ -114,7 +114,7 @@ impl Descriptors {
     }
 
     /// Closes the file `number` and removes it.
-    pub fn remove(&self, number: u64) -> io::Result<()> {
+    pub(crate) fn remove(&self, number: u64) -> io::Result<()> {
         let closed = POOL.lock().files.remove(&(self.owner, number));
         drop(closed);
         match std::fs::remove_file(self.path(number)) {

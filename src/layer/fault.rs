@@ -43,7 +43,7 @@ mod armed {
 
     /// How steps fail from the chosen one on.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Fault {
+    pub(crate) enum Fault {
         /// This one step fails as on a full disk.
         DiskFull,
         /// This step and every later one fail, as if the process were gone.
@@ -56,25 +56,25 @@ mod armed {
     }
 
     /// Lets the step after `after` others fail on this thread.
-    pub fn arm(after: u64, fault: Fault) {
+    pub(crate) fn arm(after: u64, fault: Fault) {
         TAKEN.set(0);
         PLAN.set(Some((after, fault)));
     }
 
-    pub fn disarm() {
+    pub(crate) fn disarm() {
         PLAN.set(None);
     }
 
-    pub fn is_armed() -> bool {
+    pub(crate) fn is_armed() -> bool {
         PLAN.get().is_some()
     }
 
     /// Steps since [`arm`].
-    pub fn steps_taken() -> u64 {
+    pub(crate) fn steps_taken() -> u64 {
         TAKEN.get()
     }
 
-    pub fn step() -> io::Result<()> {
+    pub(crate) fn step() -> io::Result<()> {
         let taken = TAKEN.replace(TAKEN.get() + 1);
         match PLAN.get() {
             Some((after, Fault::DiskFull)) if taken == after => {

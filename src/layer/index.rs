@@ -92,7 +92,7 @@ pub(super) struct Effects {
 }
 
 impl Effects {
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.named.clear();
         self.dropped.clear();
         self.shrunk.clear();

@@ -105,12 +105,12 @@ pub(super) struct LogPoint {
 
 impl LogPoint {
     /// Bytes of the log up to here.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
     /// Brings the log up to this point to the disk.
-    pub fn sync(&self) -> Result<(), LayerError> {
+    pub(crate) fn sync(&self) -> Result<(), LayerError> {
         fault::step()
             .and_then(|()| self.file.sync_data())
             .map_err(LayerError::io("sync", &self.path))
@@ -119,7 +119,7 @@ impl LogPoint {
 
 impl Log {
     /// Begins a new log in `dir` and locks it. It is nobody's log before [`Log::take_place`].
-    pub fn prepare(dir: &Path, id: LayerId) -> Result<Log, LayerError> {
+    pub(crate) fn prepare(dir: &Path, id: LayerId) -> Result<Log, LayerError> {
         Log::start(dir, id, boot_id(), record::FORMAT_VERSION)
     }
 
@@ -165,7 +165,7 @@ impl Log {
 
     /// Brings a log that [`Log::start`] made to the disk and renames it to its place. What it names
     /// must be there before.
-    pub fn take_place(&mut self) -> Result<(), LayerError> {
+    pub(crate) fn take_place(&mut self) -> Result<(), LayerError> {
         let place = self.dir.join(LOG_NAME);
         // An intact record behind all others, so that none of those can be taken for a torn tail.
         let upto = self.len;
@@ -187,7 +187,7 @@ impl Log {
     ///
     /// Errors: [`LayerError::Locked`], [`LayerError::Corrupt`], [`LayerError::NewerFormat`], and
     /// [`LayerError::Frozen`] for a sealed one.
-    pub fn open(dir: &Path) -> Result<(Log, LayerIndex), LayerError> {
+    pub(crate) fn open(dir: &Path) -> Result<(Log, LayerIndex), LayerError> {
         Log::open_under(dir, boot_id())
     }
 
@@ -271,14 +271,14 @@ impl Log {
 
     /// Reads the log in `dir` as it is, sealed or not, without a lock. Of one that is being written
     /// it may see the end half written, which it takes for a torn tail.
-    pub fn look(dir: &Path) -> Result<Replay, LayerError> {
+    pub(crate) fn look(dir: &Path) -> Result<Replay, LayerError> {
         let path = dir.join(LOG_NAME);
         let file = tine_sys::file::open(&path).map_err(LayerError::io("open", &path))?;
         record::replay(&read_all(&file, &path)?, &path, boot_id())
     }
 
     /// Reads the sealed log in `dir`.
-    pub fn read_sealed(dir: &Path) -> Result<Replay, LayerError> {
+    pub(crate) fn read_sealed(dir: &Path) -> Result<Replay, LayerError> {
         let path = dir.join(LOG_NAME);
         let file = tine_sys::file::open(&path).map_err(LayerError::io("open", &path))?;
         let bytes = read_all(&file, &path)?;
@@ -296,58 +296,58 @@ impl Log {
         }
     }
 
-    pub fn id(&self) -> LayerId {
+    pub(crate) fn id(&self) -> LayerId {
         self.id
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Bytes.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
     /// Whether all that was changed is on the disk.
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.is_complete() && self.synced_len >= self.changed_len
     }
 
     /// Whether the log says of all that was changed that what it names is on the disk.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.complete_len >= self.changed_len
     }
 
     /// Gives back the room that was kept behind the end of a log to which nothing is added any
     /// more. Without it only space is lost.
-    pub fn give_back_reserve(&mut self) {
+    pub(crate) fn give_back_reserve(&mut self) {
         let cut = fault::step().and_then(|()| self.file.set_len(self.len));
         if let Err(error) = cut {
             log::debug!("{}: {error}", self.path.display());
         }
     }
 
-    pub fn is_sealed(&self) -> bool {
+    pub(crate) fn is_sealed(&self) -> bool {
         self.is_sealed
     }
 
-    pub fn is_poisoned(&self) -> bool {
+    pub(crate) fn is_poisoned(&self) -> bool {
         self.is_poisoned || self.is_interrupted
     }
 
     /// Says whether the file may hold what memory does not, because a panic came between.
-    pub fn set_interrupted(&mut self, is_interrupted: bool) {
+    pub(crate) fn set_interrupted(&mut self, is_interrupted: bool) {
         self.is_interrupted = is_interrupted;
     }
 
-    pub fn is_interrupted(&self) -> bool {
+    pub(crate) fn is_interrupted(&self) -> bool {
         self.is_interrupted
     }
 
     /// [`LayerError::Poisoned`] or [`LayerError::Interrupted`] once the file may hold what the
     /// index does not.
-    pub fn check(&self) -> Result<(), LayerError> {
+    pub(crate) fn check(&self) -> Result<(), LayerError> {
         if self.is_interrupted {
             return Err(LayerError::Interrupted {
                 path: self.path.clone(),
@@ -362,7 +362,7 @@ impl Log {
     }
 
     /// Appends one record of `ops`. On an error the log is as it was, or poisoned.
-    pub fn append(&mut self, ops: &[Op], room: Room) -> Result<(), LayerError> {
+    pub(crate) fn append(&mut self, ops: &[Op], room: Room) -> Result<(), LayerError> {
         if room == Room::Needs {
             self.keep_reserve()?;
         }
@@ -381,13 +381,13 @@ impl Log {
 
     /// Says that all that the first `upto` bytes name is on the disk. That holds for a reader once
     /// it is there itself.
-    pub fn append_complete(&mut self, upto: u64) -> Result<(), LayerError> {
+    pub(crate) fn append_complete(&mut self, upto: u64) -> Result<(), LayerError> {
         let synced = self.synced_len;
         self.append_body(&BodyRef::Complete { synced, upto }, 0)
     }
 
     /// As [`Log::append_complete`], where it was not said before; the log's end then.
-    pub fn complete(&mut self, upto: u64) -> Result<LogPoint, LayerError> {
+    pub(crate) fn complete(&mut self, upto: u64) -> Result<LogPoint, LayerError> {
         if self.complete_len < upto.min(self.changed_len) {
             self.append_complete(upto)?;
         }
@@ -397,7 +397,7 @@ impl Log {
     }
 
     /// Appends the record after which nothing may follow, once.
-    pub fn seal(&mut self) -> Result<(), LayerError> {
+    pub(crate) fn seal(&mut self) -> Result<(), LayerError> {
         if !self.is_sealed {
             self.append_body(&BodyRef::Seal, 0)?;
             self.is_sealed = true;
@@ -434,7 +434,7 @@ impl Log {
     }
 
     /// Keeps room on the disk for `more` bytes behind the log's end.
-    pub fn extend(&mut self, more: u64) -> Result<(), LayerError> {
+    pub(crate) fn extend(&mut self, more: u64) -> Result<(), LayerError> {
         self.reserve(self.len.saturating_add(more))
     }
 
@@ -505,7 +505,7 @@ impl Log {
     }
 
     /// The log's present end, to be synced and then handed to [`Log::mark_synced`].
-    pub fn point(&self) -> LogPoint {
+    pub(crate) fn point(&self) -> LogPoint {
         LogPoint {
             file: self.file.clone(),
             path: self.path.clone(),
@@ -516,14 +516,14 @@ impl Log {
     }
 
     /// Brings everything on the log's file system to the disk.
-    pub fn sync_fs(&self) -> Result<(), LayerError> {
+    pub(crate) fn sync_fs(&self) -> Result<(), LayerError> {
         fault::step()
             .and_then(|()| tine_sys::file::sync_fs(&self.file))
             .map_err(LayerError::io("sync the file system of", &self.path))
     }
 
     /// The log's present end, for [`Log::since`].
-    pub fn position(&self) -> LogPosition {
+    pub(crate) fn position(&self) -> LogPosition {
         LogPosition {
             instance: self.instance,
             len: self.len,
@@ -532,7 +532,7 @@ impl Log {
     }
 
     /// A moment some while ago.
-    pub fn recent(&self) -> LogPosition {
+    pub(crate) fn recent(&self) -> LogPosition {
         LogPosition {
             instance: self.instance,
             len: self.recent[0],
@@ -541,7 +541,7 @@ impl Log {
     }
 
     /// What was written since `position`; `None` where this log does not know it.
-    pub fn since(&self, position: LogPosition) -> Option<LogTail> {
+    pub(crate) fn since(&self, position: LogPosition) -> Option<LogTail> {
         let is_known = position.len <= self.len
             && (position.instance == self.instance || position.is_in(&self.file));
         is_known.then(|| LogTail {
@@ -554,7 +554,7 @@ impl Log {
     }
 
     /// Remembers that everything up to `point` is on the disk.
-    pub fn mark_synced(&mut self, point: &LogPoint) {
+    pub(crate) fn mark_synced(&mut self, point: &LogPoint) {
         if point.instance == self.instance {
             self.synced_len = self.synced_len.max(point.len);
             self.complete_len = self.complete_len.max(point.complete_len);
@@ -577,13 +577,13 @@ impl Log {
 
     /// What the kernel still had to write may be lost for good: no sync of this log can be trusted
     /// any more.
-    pub fn poison(&mut self) {
+    pub(crate) fn poison(&mut self) {
         self.is_poisoned = true;
     }
 
     /// Replaces the log by one that holds just `ops`, on the disk when this returns. On an error
     /// the old one stays.
-    pub fn rewrite(&mut self, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
+    pub(crate) fn rewrite(&mut self, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
         self.check()?;
         let result = self.try_rewrite(ops);
         if result.is_err() {
@@ -595,7 +595,7 @@ impl Log {
 
     /// Writes the sealed log of a merged layer, on the disk when this returns. What it names must
     /// be there before.
-    pub fn write_merged(
+    pub(crate) fn write_merged(
         dir: &Path,
         id: LayerId,
         ops: impl Iterator<Item = Op>,
@@ -609,7 +609,7 @@ impl Log {
 
     /// What the log in `dir`, which cannot be read as a whole, still says of the layer `id`; and
     /// its length. One that is missing, or no file, says nothing.
-    pub fn remains(dir: &Path, id: LayerId) -> Result<(Remains, u64), LayerError> {
+    pub(crate) fn remains(dir: &Path, id: LayerId) -> Result<(Remains, u64), LayerError> {
         let path = dir.join(LOG_NAME);
         let bytes = match std::fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_file() => {
@@ -624,7 +624,7 @@ impl Log {
 
     /// Writes a log that holds just `ops` in the place of the one in `dir`, on the disk when this
     /// returns. What it names must be there before.
-    pub fn replace(
+    pub(crate) fn replace(
         dir: &Path,
         id: LayerId,
         ops: impl Iterator<Item = Op>,

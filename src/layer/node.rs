@@ -181,11 +181,16 @@ pub(crate) mod object_id {
 
     use tine_git::ObjectId;
 
-    pub fn serialize<S: Serializer>(id: &ObjectId, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        id: &ObjectId,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_bytes(id.as_bytes())
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectId, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<ObjectId, D::Error> {
         let bytes = serde_bytes::ByteBuf::deserialize(deserializer)?;
         ObjectId::try_from(bytes.as_slice()).map_err(serde::de::Error::custom)
     }

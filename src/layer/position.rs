@@ -37,7 +37,7 @@ pub(super) struct LogTail {
 
 impl LogTail {
     /// The steps in it; `None` where it does not begin with a record or cannot be read.
-    pub fn read(&self) -> Option<Vec<Vec<Op>>> {
+    pub(crate) fn read(&self) -> Option<Vec<Vec<Op>>> {
         let bytes = read(&self.file, self.start, self.len)?;
         record::steps(&bytes, self.start, self.version, self.id)
     }
@@ -67,7 +67,7 @@ pub(super) struct PrefixHash {
 impl PrefixHash {
     /// The hash of the first `len` bytes of the log in `file`; `None` where they are too many, or
     /// cannot be read. `len` never becomes less.
-    pub fn hash(&self, file: &File, len: u64) -> Option<u64> {
+    pub(crate) fn hash(&self, file: &File, len: u64) -> Option<u64> {
         let mut hashed = self.hashed.lock();
         let (hashed_len, hasher) = &mut *hashed;
         if len > READ_MAX {

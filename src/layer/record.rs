@@ -425,7 +425,7 @@ pub(super) fn steps(bytes: &[u8], start: u64, version: u32, id: LayerId) -> Opti
 }
 
 impl Replay {
-    pub fn is_merged(&self) -> bool {
+    pub(crate) fn is_merged(&self) -> bool {
         self.version == MERGED_VERSION
     }
 
@@ -485,22 +485,22 @@ pub(super) mod testing {
     pub(crate) use super::HEADER_LEN;
     use super::*;
 
-    pub const BOOT: BootId = [1; 16];
-    pub const OTHER_BOOT: BootId = [2; 16];
+    pub(crate) const BOOT: BootId = [1; 16];
+    pub(crate) const OTHER_BOOT: BootId = [2; 16];
 
     /// A log in memory, written under [`BOOT`].
-    pub struct Bytes {
-        pub bytes: Vec<u8>,
+    pub(crate) struct Bytes {
+        pub(crate) bytes: Vec<u8>,
         version: u32,
         id: LayerId,
     }
 
     impl Bytes {
-        pub fn new(id: LayerId) -> Bytes {
+        pub(crate) fn new(id: LayerId) -> Bytes {
             Bytes::of_version(FORMAT_VERSION, id)
         }
 
-        pub fn of_version(version: u32, id: LayerId) -> Bytes {
+        pub(crate) fn of_version(version: u32, id: LayerId) -> Bytes {
             let bytes = header(version, id).to_vec();
             let mut log = Bytes { bytes, version, id };
             log.push(&BodyRef::Opened { boot: BOOT });
@@ -509,24 +509,24 @@ pub(super) mod testing {
         }
 
         /// Appends a record that says that `synced` bytes were on the disk.
-        pub fn push_ops(&mut self, synced: usize, ops: &[Op]) {
+        pub(crate) fn push_ops(&mut self, synced: usize, ops: &[Op]) {
             let synced = synced as u64;
             self.push(&BodyRef::Ops { synced, ops });
         }
 
         /// Appends a record that says that the first `upto` bytes are complete.
-        pub fn push_complete(&mut self, upto: usize) {
+        pub(crate) fn push_complete(&mut self, upto: usize) {
             let upto = upto as u64;
             self.push(&BodyRef::Complete { synced: 0, upto });
         }
 
         /// Appends a record that says that all before it is complete and on the disk.
-        pub fn push_vouch(&mut self) {
+        pub(crate) fn push_vouch(&mut self) {
             let upto = self.bytes.len() as u64;
             self.push(&BodyRef::Complete { synced: upto, upto });
         }
 
-        pub fn push_seal(&mut self) {
+        pub(crate) fn push_seal(&mut self) {
             self.push(&BodyRef::Seal);
         }
 
@@ -535,7 +535,7 @@ pub(super) mod testing {
         }
 
         /// Appends a record with right checksums, whatever is in it.
-        pub fn push_body(&mut self, body: &[u8]) {
+        pub(crate) fn push_body(&mut self, body: &[u8]) {
             let len = body.len() as u32;
             let crc = header_crc(self.id, self.bytes.len() as u64, len);
             for number in [len, crc, body_crc(self.version, crc, body)] {
@@ -546,7 +546,7 @@ pub(super) mod testing {
     }
 
     /// Reads a log: its index and how many bytes of it are good.
-    pub fn read(bytes: &[u8], boot: BootId) -> Result<(LayerIndex, usize), LayerError> {
+    pub(crate) fn read(bytes: &[u8], boot: BootId) -> Result<(LayerIndex, usize), LayerError> {
         let replay = replay(bytes, Path::new("log"), boot)?;
         Ok((replay.index, replay.good_len as usize))
     }

@@ -27,7 +27,7 @@ pub(super) struct BadSlot {
 }
 
 impl SlotMap {
-    pub fn new() -> SlotMap {
+    pub(crate) fn new() -> SlotMap {
         SlotMap {
             free: [const { Vec::new() }; CAPACITIES.len()],
             end: 0,
@@ -36,7 +36,9 @@ impl SlotMap {
 
     /// The map of a file in which the slots `taken` (offset, capacity) are in use, and the gaps
     /// between them.
-    pub fn rebuild(mut taken: Vec<(u64, u32)>) -> Result<(SlotMap, Vec<(u64, u64)>), BadSlot> {
+    pub(crate) fn rebuild(
+        mut taken: Vec<(u64, u32)>,
+    ) -> Result<(SlotMap, Vec<(u64, u64)>), BadSlot> {
         taken.sort_unstable();
         let mut map = SlotMap::new();
         let mut gaps = Vec::new();
@@ -71,7 +73,7 @@ impl SlotMap {
     }
 
     /// Gives out nothing of a file's first `len` bytes, whether it is in use or not.
-    pub fn use_only_beyond(&mut self, len: u64) {
+    pub(crate) fn use_only_beyond(&mut self, len: u64) {
         for free in &mut self.free {
             free.clear();
         }
@@ -79,14 +81,14 @@ impl SlotMap {
     }
 
     /// The smallest capacity for `len` bytes; `None` past [`SLOT_MAX`].
-    pub fn capacity_for(len: u64) -> Option<u32> {
+    pub(crate) fn capacity_for(len: u64) -> Option<u32> {
         CAPACITIES
             .into_iter()
             .find(|capacity| len <= u64::from(*capacity))
     }
 
     /// Takes a slot of one of the known capacities; `None` where the file cannot grow any further.
-    pub fn take(&mut self, capacity: u32) -> Option<u64> {
+    pub(crate) fn take(&mut self, capacity: u32) -> Option<u64> {
         let class = CAPACITIES.iter().position(|known| *known == capacity)?;
         if let Some(offset) = self.free[class].pop() {
             return Some(offset);
@@ -100,14 +102,14 @@ impl SlotMap {
     }
 
     /// Gives a slot back.
-    pub fn give_back(&mut self, offset: u64, capacity: u32) {
+    pub(crate) fn give_back(&mut self, offset: u64, capacity: u32) {
         if let Some(class) = CAPACITIES.iter().position(|known| *known == capacity) {
             self.free[class].push(offset);
         }
     }
 
     /// Bytes up to which the file may hold something.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.end
     }
 }

@@ -31,7 +31,7 @@ impl Call {
 }
 
 /// What a call ends with that is wanted no more.
-pub fn cancelled() -> Failure {
+pub(crate) fn cancelled() -> Failure {
     Failure::new(ErrorCode::Cancelled, "the call was cancelled")
         .hint("what it had done by then stays; `status` and `log` tell what that is")
 }

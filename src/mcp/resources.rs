@@ -38,7 +38,7 @@ const NOT_IN_PATHS: &AsciiSet = &CONTROLS
     .add(b'}');
 
 /// The active fork's changeset and changed files, and the changesets of other forks.
-pub fn list(session: &Session) -> Result<Vec<Resource>, Failure> {
+pub(crate) fn list(session: &Session) -> Result<Vec<Resource>, Failure> {
     let active = session.active();
     let mut resources = Vec::new();
     if active.is_some() {
@@ -87,7 +87,7 @@ pub fn list(session: &Session) -> Result<Vec<Resource>, Failure> {
 }
 
 /// What can be read without being listed.
-pub fn templates() -> Vec<ResourceTemplate> {
+pub(crate) fn templates() -> Vec<ResourceTemplate> {
     vec![
         ResourceTemplate::new(format!("{CHANGESET}/{{fork}}"), "changeset of a fork")
             .with_description("What is uncommitted in a fork")
@@ -101,7 +101,7 @@ pub fn templates() -> Vec<ResourceTemplate> {
 }
 
 /// What is at `uri`.
-pub fn read(session: &Session, uri: &str) -> Result<ReadResourceResult, Failure> {
+pub(crate) fn read(session: &Session, uri: &str) -> Result<ReadResourceResult, Failure> {
     let contents = if let Some(path) = uri.strip_prefix(FILE) {
         file(session, uri, path)?
     } else if let Some(fork) = fork_of(uri, CHANGESET) {

@@ -12,7 +12,7 @@ use tine_render::failure::FailureBody;
 type Object = Map<String, Value>;
 
 /// What a tool takes; and what its own doc comment says.
-pub fn of_arguments<T: JsonSchema>() -> (Arc<Object>, String) {
+pub(crate) fn of_arguments<T: JsonSchema>() -> (Arc<Object>, String) {
     let mut schema = plain::<T>();
     let description = schema.remove("description");
     let description = description
@@ -21,11 +21,13 @@ pub fn of_arguments<T: JsonSchema>() -> (Arc<Object>, String) {
         .unwrap_or_default();
     let description = description.to_owned();
     schema.entry("properties").or_insert_with(|| json!({}));
+    // `Entry::prepare` refuses every other argument.
+    schema.insert("additionalProperties".to_owned(), json!(false));
     (Arc::new(schema), description)
 }
 
 /// What a tool answers: that, or an error. Some clients check failed calls against it, too.
-pub fn of_answer<T: JsonSchema>() -> Arc<Object> {
+pub(crate) fn of_answer<T: JsonSchema>() -> Arc<Object> {
     let mut schema = plain::<T>();
     schema.remove("description");
     let required = schema.remove("required").unwrap_or_else(|| json!([]));
@@ -160,7 +162,6 @@ mod tests {
 
     /// Does a thing.
     #[derive(serde::Deserialize, JsonSchema)]
-    #[serde(deny_unknown_fields)]
     #[allow(dead_code)]
     struct Arguments {
         /// Where.

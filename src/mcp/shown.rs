@@ -12,7 +12,7 @@ const MAX_PATHS: usize = 500;
 
 /// A path that changed.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ChangedPath {
+pub(crate) struct ChangedPath {
     pub path: PathText,
     /// `added`, `modified`, `deleted` or `type_changed`.
     #[schemars(with = "String")]
@@ -21,7 +21,7 @@ pub struct ChangedPath {
 
 /// Paths that changed.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ChangedPaths {
+pub(crate) struct ChangedPaths {
     /// How many there are.
     pub total: usize,
     /// The first of them.
@@ -29,7 +29,7 @@ pub struct ChangedPaths {
 }
 
 impl ChangedPaths {
-    pub fn of(changes: &[ChangeLine]) -> ChangedPaths {
+    pub(crate) fn of(changes: &[ChangeLine]) -> ChangedPaths {
         let line = |change: &ChangeLine| ChangedPath {
             path: change.path.clone(),
             kind: change.kind,
@@ -41,7 +41,7 @@ impl ChangedPaths {
     }
 
     /// One line a path, and how many there are.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text: String = self
             .paths
             .iter()
@@ -58,7 +58,7 @@ impl ChangedPaths {
 
 /// A fork.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct ForkShown {
+pub(crate) struct ForkShown {
     pub name: String,
     /// Whether the tools of this session mean it.
     pub active: bool,
@@ -77,7 +77,7 @@ pub struct ForkShown {
 }
 
 impl ForkShown {
-    pub fn of(info: &ForkInfo, is_active: bool) -> ForkShown {
+    pub(crate) fn of(info: &ForkInfo, is_active: bool) -> ForkShown {
         use std::os::unix::ffi::OsStrExt;
         ForkShown {
             name: info.name.to_string(),
@@ -93,7 +93,7 @@ impl ForkShown {
     }
 
     /// In a line.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let branch = match &self.branch {
             Some(branch) => format!("on branch {branch}"),
             None => "with a detached HEAD".to_owned(),

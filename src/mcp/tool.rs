@@ -14,11 +14,11 @@ use tine_render::failure::FailureObject;
 
 /// Bytes of text that one answer holds at most; what is longer is told in pages, or where the rest
 /// is.
-pub const MAX_TEXT: usize = 48 << 10;
+pub(crate) const MAX_TEXT: usize = 48 << 10;
 
 /// What clients may tell people of a tool before it is called.
 #[derive(Debug, Clone, Copy)]
-pub struct Hints {
+pub(crate) struct Hints {
     read_only: bool,
     destructive: bool,
     idempotent: bool,
@@ -27,35 +27,35 @@ pub struct Hints {
 
 impl Hints {
     /// Changes nothing.
-    pub const LOOKS: Hints = Hints {
+    pub(crate) const LOOKS: Hints = Hints {
         read_only: true,
         destructive: false,
         idempotent: true,
         open_world: false,
     };
     /// Only adds.
-    pub const ADDS: Hints = Hints {
+    pub(crate) const ADDS: Hints = Hints {
         read_only: false,
         idempotent: false,
         ..Hints::LOOKS
     };
     /// Changes nothing but what the session means.
-    pub const GOES: Hints = Hints {
+    pub(crate) const GOES: Hints = Hints {
         idempotent: true,
         ..Hints::ADDS
     };
     /// Changes or removes what is there.
-    pub const CHANGES: Hints = Hints {
+    pub(crate) const CHANGES: Hints = Hints {
         destructive: true,
         ..Hints::ADDS
     };
     /// The same, and a second time changes nothing more.
-    pub const SETS: Hints = Hints {
+    pub(crate) const SETS: Hints = Hints {
         idempotent: true,
         ..Hints::CHANGES
     };
     /// May do anything, anywhere.
-    pub const ANYTHING: Hints = Hints {
+    pub(crate) const ANYTHING: Hints = Hints {
         open_world: true,
         ..Hints::CHANGES
     };
@@ -63,7 +63,7 @@ impl Hints {
 
 /// A tool: its arguments are the type's fields, and what a model is told of it and of them are
 /// their doc comments.
-pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
+pub(crate) trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     const NAME: &'static str;
     /// For people.
     const TITLE: &'static str;
@@ -80,13 +80,13 @@ pub trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
 }
 
 /// An answer, and the same in words.
-pub struct Told<A> {
+pub(crate) struct Told<A> {
     pub answer: A,
     pub text: String,
 }
 
 impl<A> Told<A> {
-    pub fn new(answer: A, text: impl Into<String>) -> Told<A> {
+    pub(crate) fn new(answer: A, text: impl Into<String>) -> Told<A> {
         Told {
             answer,
             text: text.into(),
@@ -95,7 +95,7 @@ impl<A> Told<A> {
 }
 
 /// A tool with its arguments, ready to be called.
-pub trait Prepared: Send {
+pub(crate) trait Prepared: Send {
     fn doing(&self) -> Option<String>;
     fn call(self: Box<Self>, session: &Session, call: &Call) -> CallToolResult;
 }
@@ -143,7 +143,7 @@ fn leave_out_nulls(value: &mut Value) {
 }
 
 /// A failure as a tool's error: the model is to see it.
-pub fn failed(failure: &Failure) -> CallToolResult {
+pub(crate) fn failed(failure: &Failure) -> CallToolResult {
     let mut text = format!("error: {} ({})", failure.message, failure.code);
     for cause in &failure.causes {
         text.push_str(&format!("\ncause: {cause}"));
@@ -157,13 +157,13 @@ pub fn failed(failure: &Failure) -> CallToolResult {
 }
 
 /// A tool in the list of all.
-pub struct Entry {
+pub(crate) struct Entry {
     pub line: ToolLine,
     prepare: fn(JsonObject) -> Result<Box<dyn Prepared>, serde_json::Error>,
 }
 
 impl Entry {
-    pub fn of<T: Tool>() -> Entry {
+    pub(crate) fn of<T: Tool>() -> Entry {
         let (arguments, description) = schema::of_arguments::<T>();
         let Hints {
             read_only,
@@ -190,7 +190,7 @@ impl Entry {
     }
 
     /// The tool with `arguments`.
-    pub fn prepare(&self, arguments: JsonObject) -> Result<Box<dyn Prepared>, Failure> {
+    pub(crate) fn prepare(&self, arguments: JsonObject) -> Result<Box<dyn Prepared>, Failure> {
         let known = self
             .line
             .input_schema
@@ -228,7 +228,7 @@ impl Entry {
 }
 
 /// `text`, cut after a character where it is longer than `limit` bytes; whether it was.
-pub fn cut(text: &mut String, limit: usize) -> bool {
+pub(crate) fn cut(text: &mut String, limit: usize) -> bool {
     if text.len() <= limit {
         return false;
     }

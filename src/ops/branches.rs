@@ -200,7 +200,7 @@ impl Operation for SwitchBranch {
     }
 }
 
-pub fn list(daemon: &Arc<Daemon>, all: bool) -> Result<Branches, Failure> {
+pub(crate) fn list(daemon: &Arc<Daemon>, all: bool) -> Result<Branches, Failure> {
     let repository = daemon.repository_now()?;
     follow(&daemon.store, &repository)?;
     let known = Known::now(&daemon.store, &repository)?;
@@ -305,7 +305,7 @@ fn lease<'d>(
     Ok(daemon.store.lease(keys, by)?)
 }
 
-pub fn delete(
+pub(crate) fn delete(
     daemon: &Arc<Daemon>,
     names: &[String],
     force: bool,
@@ -330,7 +330,7 @@ pub fn delete(
     })
 }
 
-pub fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<BranchRenamed, Failure> {
+pub(crate) fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<BranchRenamed, Failure> {
     // Their records name branches.
     let _rounds = daemon.rounds.lock();
     let _reviews = daemon.reviews.lock();
@@ -566,7 +566,7 @@ fn step_off(
 
 /// Fails where HEAD cannot be put back on the branch that it was on before it was switched: it, or
 /// the branch, is elsewhere now. The caller holds the branch's lease.
-pub fn check_way_back(
+pub(crate) fn check_way_back(
     daemon: &Daemon,
     repository: &Repository,
     fork: &ForkName,
@@ -609,7 +609,7 @@ pub fn check_way_back(
 }
 
 /// Has the fork's record say where HEAD is. HEAD itself does in any case.
-pub fn note_head(turn: &Turn<'_>, repository: &Repository) {
+pub(crate) fn note_head(turn: &Turn<'_>, repository: &Repository) {
     let noted = turn.open().and_then(|open| {
         let head = repository.head_of(open.worktree.git_dir())?;
         branches::note_head(&turn.daemon.store, repository, turn.name(), &head)?;

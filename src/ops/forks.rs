@@ -199,7 +199,7 @@ impl Operation for Delete {
 }
 
 /// Makes a fork, which takes up `given` where that is something.
-pub fn make(
+pub(crate) fn make(
     daemon: &Arc<Daemon>,
     peer: PeerCredentials,
     request: New,
@@ -427,13 +427,13 @@ fn list(daemon: &Arc<Daemon>) -> Forks {
     Forks { forks, damaged }
 }
 
-pub fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Result<ForkInfo, Failure> {
+pub(crate) fn show(daemon: &Arc<Daemon>, name: &ForkName) -> Result<ForkInfo, Failure> {
     let record = daemon.store.record(name)?;
     report::fork_info(daemon, &daemon.slot(name), &record)
 }
 
 /// `command` is what `tine recover` names, if it is not `tine delete`.
-pub fn delete(
+pub(crate) fn delete(
     daemon: &Arc<Daemon>,
     name: &ForkName,
     force: bool,
@@ -598,7 +598,7 @@ fn refuse_texts_in_buffers(turn: &Turn<'_>) -> Result<(), Failure> {
 
 /// Refuses where the fork, if it is there, holds repositories or submodules that no commit can
 /// keep.
-pub fn refuse_repositories_in(daemon: &Arc<Daemon>, name: &ForkName) -> Result<(), Failure> {
+pub(crate) fn refuse_repositories_in(daemon: &Arc<Daemon>, name: &ForkName) -> Result<(), Failure> {
     if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(name) {
         return Ok(());
     }

@@ -185,7 +185,7 @@ fn create(
 }
 
 /// Commits what is uncommitted in a fork; the commit, if there was something.
-pub fn commit_uncommitted(
+pub(crate) fn commit_uncommitted(
     turn: &Turn<'_>,
     message: Option<String>,
     signers: &Signers,
@@ -268,7 +268,10 @@ fn begin(
 }
 
 /// What `word` names, so that it means one thing.
-pub fn named_parent(daemon: &Arc<Daemon>, word: Option<&str>) -> Result<Option<String>, Failure> {
+pub(crate) fn named_parent(
+    daemon: &Arc<Daemon>,
+    word: Option<&str>,
+) -> Result<Option<String>, Failure> {
     word.map(|word| merging::target_called(daemon, word))
         .transpose()
 }
@@ -288,7 +291,7 @@ fn parent_of(daemon: &Daemon, record: &ForkRecord) -> Option<String> {
 
 /// Hands over the commits of a fork that was unmounted, and waits until that is done. The caller
 /// has no turn.
-pub fn of_unmounted(
+pub(crate) fn of_unmounted(
     daemon: &Arc<Daemon>,
     name: &ForkName,
     to: Option<&str>,
@@ -327,7 +330,7 @@ fn not_made(name: &ForkName, failure: Failure) -> Failure {
 }
 
 /// As [`of_unmounted`] when the fork's turn is over, in a thread of its own: nobody waits for it.
-pub fn of_unmounted_later(turn: &Turn<'_>, to: Option<String>) -> Result<(), Failure> {
+pub(crate) fn of_unmounted_later(turn: &Turn<'_>, to: Option<String>) -> Result<(), Failure> {
     let (daemon, name) = (turn.daemon.clone(), turn.name().clone());
     let work = move || {
         if let Err(failure) = of_unmounted(&daemon, &name, to.as_deref(), false) {
@@ -480,7 +483,7 @@ fn kept_in(repository: &Repository, record: &HandoffRecord) -> Result<Option<Str
 }
 
 /// A record with the place of its mailbox.
-pub fn info(daemon: &Daemon, record: HandoffRecord) -> HandoffInfo {
+pub(crate) fn info(daemon: &Daemon, record: HandoffRecord) -> HandoffInfo {
     HandoffInfo {
         agent_texts: AgentTexts::default(),
         mailbox: (record.state == HandoffState::Ready).then(|| record.mailbox(&daemon.store)),

@@ -153,7 +153,7 @@ pub enum Insistence {
     DetachBusy,
 }
 
-pub fn status(daemon: &Arc<Daemon>) -> Result<DaemonInfo, Failure> {
+pub(crate) fn status(daemon: &Arc<Daemon>) -> Result<DaemonInfo, Failure> {
     daemon.refuse_if_stopping()?;
     let (records, _) = daemon.store.records();
     Ok(DaemonInfo {
@@ -171,7 +171,7 @@ pub fn status(daemon: &Arc<Daemon>) -> Result<DaemonInfo, Failure> {
 
 /// Looks whether the store is whole; nobody changes reviews, handoffs or sessions while they are
 /// put right.
-pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Result<CheckReport, Failure> {
+pub(crate) fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Result<CheckReport, Failure> {
     daemon.refuse_if_stopping()?;
     let _rounds = options.repair.then(|| daemon.rounds.lock());
     let _reviews = options.repair.then(|| daemon.reviews.lock());
@@ -189,7 +189,10 @@ pub fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Result<CheckReport,
 }
 
 /// Lists what repairs moved aside, and puts one of them back where that is asked for.
-pub fn set_aside(daemon: &Arc<Daemon>, put_back: Option<u64>) -> Result<SetAsideList, Failure> {
+pub(crate) fn set_aside(
+    daemon: &Arc<Daemon>,
+    put_back: Option<u64>,
+) -> Result<SetAsideList, Failure> {
     daemon.refuse_if_stopping()?;
     let _rounds = daemon.rounds.lock();
     let _reviews = daemon.reviews.lock();
@@ -235,7 +238,7 @@ fn figures(daemon: &Arc<Daemon>) -> Figures {
     figures
 }
 
-pub fn resident_bytes() -> Option<u64> {
+pub(crate) fn resident_bytes() -> Option<u64> {
     let text = status_line("VmRSS:")?;
     let kibibytes: u64 = text.strip_suffix(" kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)

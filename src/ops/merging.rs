@@ -120,7 +120,7 @@ impl Operation for Merge {
 }
 
 /// Merges what `request` says, or says what would come of it.
-pub fn merge(
+pub(crate) fn merge(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     request: &Merge,
@@ -132,12 +132,12 @@ pub fn merge(
 }
 
 /// The fork or branch that `word` names, so that it means one thing from here on.
-pub fn target_called(daemon: &Arc<Daemon>, word: &str) -> Result<String, Failure> {
+pub(crate) fn target_called(daemon: &Arc<Daemon>, word: &str) -> Result<String, Failure> {
     Ok(find_target(daemon, &daemon.repository_now()?, word)?.to_string())
 }
 
 /// As [`merge`], with the resolutions of a review.
-pub fn merge_with(
+pub(crate) fn merge_with(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     request: &Merge,
@@ -772,7 +772,7 @@ fn find_holder(
 }
 
 /// A review whose merge was made otherwise.
-pub fn contained(review: &ReviewRecord) -> Failure {
+pub(crate) fn contained(review: &ReviewRecord) -> Failure {
     Failure::new(
         ErrorCode::ReviewOutdated,
         format!(
@@ -786,7 +786,7 @@ pub fn contained(review: &ReviewRecord) -> Failure {
     ))
 }
 
-pub fn outdated(review: &ReviewRecord) -> Failure {
+pub(crate) fn outdated(review: &ReviewRecord) -> Failure {
     Failure::new(
         ErrorCode::ReviewOutdated,
         format!(
@@ -801,7 +801,7 @@ pub fn outdated(review: &ReviewRecord) -> Failure {
 }
 
 /// Both sides of a review as they are now: the target, and the only source.
-pub fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &Merge) -> Result<Sides, Failure> {
+pub(crate) fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &Merge) -> Result<Sides, Failure> {
     looking(daemon, by, request, |merging, turns, source| {
         let stand = merging.stand(turns)?;
         Ok(Sides {
@@ -814,7 +814,7 @@ pub fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &Merge) -> Result<Sides,
 
 /// Both sides of a review as they are now, and the conflicts that they have; `None` where no merge
 /// commit would be made of them and nothing conflicts.
-pub fn replan(
+pub(crate) fn replan(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     request: &Merge,

@@ -231,7 +231,7 @@ fn finish_advance(turn: &Turn<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-pub fn mount(
+pub(crate) fn mount(
     daemon: &Arc<Daemon>,
     name: &ForkName,
     dir: Option<PathBuf>,
@@ -311,7 +311,7 @@ fn remember(
     })
 }
 
-pub fn unmount(
+pub(crate) fn unmount(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     name: &ForkName,

@@ -315,7 +315,11 @@ fn read(daemon: &Arc<Daemon>, fork: ForkName, paths: &[RepoPath]) -> Result<Cont
     })
 }
 
-pub fn write(daemon: &Arc<Daemon>, by: By<'_>, request: &Write) -> Result<WrittenLine, Failure> {
+pub(crate) fn write(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &Write,
+) -> Result<WrittenLine, Failure> {
     let path = parse(&request.path)?;
     let options = PutOptions {
         parents: request.parents,
@@ -334,7 +338,7 @@ pub fn write(daemon: &Arc<Daemon>, by: By<'_>, request: &Write) -> Result<Writte
     })
 }
 
-pub fn rename(
+pub(crate) fn rename(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     name: &ForkName,
@@ -352,7 +356,7 @@ pub fn rename(
     })
 }
 
-pub fn remove(
+pub(crate) fn remove(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     fork: ForkName,

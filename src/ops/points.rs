@@ -22,7 +22,7 @@ pub struct ResolvedPoint {
 
 /// Finds what `word` means to the fork `name`, and writes that point's tree. The caller must have
 /// no fork's turn: this takes the turn of the fork that is named.
-pub fn resolve(
+pub(crate) fn resolve(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     name: &ForkName,
@@ -40,7 +40,7 @@ pub fn resolve(
 }
 
 /// The fork point of the fork `name`, whatever else may be called so.
-pub fn pristine(
+pub(crate) fn pristine(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     name: &ForkName,
@@ -67,7 +67,7 @@ fn follow_head(
 }
 
 /// Writes the tree where it is none yet. The caller must have no fork's turn.
-pub fn complete(
+pub(crate) fn complete(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     name: &ForkName,

@@ -18,7 +18,7 @@ use tine_workspace::{By, Caller, Fork, ForkName, SnapshotReason, UnmountPolicy};
 
 /// What an action left behind.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The commit that was made, in hex.
     pub commit: Option<String>,
     /// The snapshot that keeps what was discarded.
@@ -34,7 +34,7 @@ pub struct Signers {
 }
 
 /// The policy as an action; a commit gets a message of tine's own.
-pub fn default_action(policy: &UnmountPolicy, name: &ForkName) -> UnmountAction {
+pub(crate) fn default_action(policy: &UnmountPolicy, name: &ForkName) -> UnmountAction {
     match policy {
         UnmountPolicy::Keep => UnmountAction::Keep,
         UnmountPolicy::Commit => UnmountAction::Commit {
@@ -65,7 +65,7 @@ pub fn stays_committed(fork: &str, commit: &str) -> String {
 }
 
 /// The action as a policy.
-pub fn policy_of(action: &UnmountAction) -> UnmountPolicy {
+pub(crate) fn policy_of(action: &UnmountAction) -> UnmountPolicy {
     match action {
         UnmountAction::Keep => UnmountPolicy::Keep,
         UnmountAction::Commit { .. } => UnmountPolicy::Commit,
@@ -76,7 +76,7 @@ pub fn policy_of(action: &UnmountAction) -> UnmountPolicy {
 }
 
 /// Refuses what is known to fail, before anything is unmounted.
-pub fn check(turn: &Turn<'_>, action: &UnmountAction) -> Result<(), Failure> {
+pub(crate) fn check(turn: &Turn<'_>, action: &UnmountAction) -> Result<(), Failure> {
     match action {
         UnmountAction::Keep => Ok(()),
         UnmountAction::Commit { message }
@@ -115,7 +115,7 @@ fn refuse_operation(turn: &Turn<'_>) -> Result<(), Failure> {
 
 /// Does `action` with a fork that is not mounted; a [merge](merge), or a handoff, is left to be
 /// done.
-pub fn apply(
+pub(crate) fn apply(
     turn: &Turn<'_>,
     action: &UnmountAction,
     signers: &Signers,
@@ -187,7 +187,7 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
 
 /// Refuses where the fork holds repositories of its own: no commit can keep what was committed in
 /// them. What git keeps for a submodule elsewhere does not count.
-pub fn refuse_nested_repositories(
+pub(crate) fn refuse_nested_repositories(
     name: &ForkName,
     fork: &Fork,
     changeset: &Changeset,
@@ -214,7 +214,7 @@ pub fn refuse_nested_repositories(
 
 /// Refuses where the fork holds checkouts whose repository is elsewhere, as a worktree of another
 /// one: what was committed in them stays there, and what is in their files goes.
-pub fn refuse_nested_checkouts(
+pub(crate) fn refuse_nested_checkouts(
     name: &ForkName,
     fork: &Fork,
     changeset: &Changeset,
@@ -237,7 +237,7 @@ pub fn refuse_nested_checkouts(
 }
 
 /// Does what `tine unmount` would, after the mount has gone without it.
-pub fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
+pub(crate) fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
     let record = match turn.update_record(|record| record.mounted = false) {
         Ok(record) => record,
         // Deleted meanwhile: nothing is left to do.
@@ -270,7 +270,7 @@ pub fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
 }
 
 /// Merges a fork that is not mounted. The caller must have no turn.
-pub fn merge(
+pub(crate) fn merge(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     name: &ForkName,

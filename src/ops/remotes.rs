@@ -37,7 +37,7 @@ impl Operation for MakeState {
     }
 }
 
-pub fn make_state(
+pub(crate) fn make_state(
     daemon: &Arc<Daemon>,
     request: &MakeState,
     signers: Signers,

@@ -13,7 +13,11 @@ use tine_workspace::store::{TreeState, disk_usage};
 use tine_workspace::{CarryRecord, DependencyTree, ForkName, ForkRecord, SnapshotRecord};
 
 /// What is known of a fork. Waits for nobody who changes it.
-pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<ForkInfo, Failure> {
+pub(crate) fn fork_info(
+    daemon: &Daemon,
+    slot: &Slot,
+    record: &ForkRecord,
+) -> Result<ForkInfo, Failure> {
     let worktree = LinkedWorktree::open(&daemon.repository, &record.worktree_id)?;
     let head = daemon.repository.head_of(worktree.git_dir())?;
     let stats = slot.with_open_fork(|fork| fork.workspace.stats());
@@ -66,7 +70,7 @@ pub fn fork_info(daemon: &Daemon, slot: &Slot, record: &ForkRecord) -> Result<Fo
 }
 
 /// What is known of the dependency trees that a fork carries.
-pub fn trees(daemon: &Daemon, carry: &CarryRecord) -> Vec<TreeInfo> {
+pub(crate) fn trees(daemon: &Daemon, carry: &CarryRecord) -> Vec<TreeInfo> {
     let info = |tree: &DependencyTree| {
         let state = daemon.store.tree_state(carry, tree);
         TreeInfo {
@@ -85,7 +89,7 @@ pub fn trees(daemon: &Daemon, carry: &CarryRecord) -> Vec<TreeInfo> {
     carry.trees.iter().map(info).collect()
 }
 
-pub fn change_line(change: &Change) -> ChangeLine {
+pub(crate) fn change_line(change: &Change) -> ChangeLine {
     let mode = |side: &Option<Side>| side.as_ref().map(|side| side.kind.mode_text());
     let id = |side: &Option<Side>| {
         let known = side.as_ref().filter(|side| !side.id.is_null());
@@ -101,7 +105,7 @@ pub fn change_line(change: &Change) -> ChangeLine {
     }
 }
 
-pub fn snapshot_info(fork: &ForkName, snapshot: &SnapshotRecord) -> SnapshotInfo {
+pub(crate) fn snapshot_info(fork: &ForkName, snapshot: &SnapshotRecord) -> SnapshotInfo {
     SnapshotInfo {
         agent_texts: AgentTexts::default(),
         fork: fork.clone(),
@@ -117,7 +121,7 @@ pub fn snapshot_info(fork: &ForkName, snapshot: &SnapshotRecord) -> SnapshotInfo
     }
 }
 
-pub fn commit_line(id: ObjectId, info: &CommitInfo) -> CommitLine {
+pub(crate) fn commit_line(id: ObjectId, info: &CommitInfo) -> CommitLine {
     CommitLine {
         commit: id.to_string(),
         summary: info.summary.clone(),

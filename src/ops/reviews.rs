@@ -1,6 +1,6 @@
 //! Reviews: looking at them, resolving their conflicts, and committing them.
 
-pub mod sides;
+pub(crate) mod sides;
 
 use std::sync::Arc;
 
@@ -190,7 +190,7 @@ impl Operation for CommitReview {
 /// Linux follows no longer path.
 const MAX_LINK_BYTES: u64 = 4096;
 
-pub fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Result<Reviews, Failure> {
+pub(crate) fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Result<Reviews, Failure> {
     let repository = daemon.repository_now()?;
     let (records, damaged) = daemon.store.documents::<ReviewRecord>(Shelf::Reviews)?;
     let reviews = records
@@ -205,14 +205,14 @@ pub fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Result<Reviews, Fail
     })
 }
 
-pub fn show(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
+pub(crate) fn show(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
     let record = ReviewRecord::load(&daemon.store, review)?;
     let record = reopened(daemon, &daemon.repository_now()?, record);
     shown(daemon, by, record)
 }
 
 /// Says what is to become of a conflict, in the place of what was said before.
-pub fn resolve(
+pub(crate) fn resolve(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     request: &Resolve,
@@ -331,7 +331,11 @@ pub fn resolve(
 }
 
 /// Says what is thought of the whole, in the place of what was said before.
-pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &Judge) -> Result<ReviewShown, Failure> {
+pub(crate) fn judge(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &Judge,
+) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
@@ -384,7 +388,11 @@ pub fn judge(daemon: &Arc<Daemon>, by: By<'_>, request: &Judge) -> Result<Review
 }
 
 /// Plans the merge again, of the sides as they are now. One that was aborted is open again then.
-pub fn refresh(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
+pub(crate) fn refresh(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    review: u64,
+) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = ReviewRecord::load(&daemon.store, review)?;
@@ -427,7 +435,7 @@ fn all_merged(record: &ReviewRecord) -> Failure {
 }
 
 /// What is left to do with a review of which nothing is to be merged any more.
-pub fn nothing_to_plan(record: &ReviewRecord) -> String {
+pub(crate) fn nothing_to_plan(record: &ReviewRecord) -> String {
     let id = record.id;
     match record.state {
         ReviewState::Aborted => format!("it stays aborted, and `tine review show {id}` shows it"),
@@ -529,7 +537,7 @@ fn reopened(daemon: &Daemon, repository: &Repository, mut record: ReviewRecord) 
 }
 
 /// Lets the review go. Neither side was changed by it.
-pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
+pub(crate) fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
     let _turn = daemon.reviews.lock();
     let mut record = open_review(daemon, review)?;
@@ -555,7 +563,7 @@ pub fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShow
 
 /// Merges with the resolutions. Refused while a conflict is open, or where a side has moved on and
 /// the conflicts are others.
-pub fn commit(
+pub(crate) fn commit(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     request: &CommitReview,

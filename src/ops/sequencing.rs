@@ -14,8 +14,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use self::building::build;
-pub use self::mailboxes::unless_taken_back;
-pub use self::reviewing::{commit_review, find_more, follow, refresh};
+pub(crate) use self::mailboxes::unless_taken_back;
+pub(crate) use self::reviewing::{commit_review, find_more, follow, refresh};
 use super::merging::outdated;
 use super::target::{Holder, Target, find_target, while_it_moves};
 use crate::failure::{ErrorCode, Failure};
@@ -282,7 +282,7 @@ impl OnFork {
 }
 
 /// What was asked for, whoever asked.
-pub struct Asked {
+pub(crate) struct Asked {
     /// A fork or branch.
     pub into: String,
     /// Whether anything uncommitted is in the way.
@@ -301,14 +301,14 @@ pub struct Asked {
 
 /// The target as it is.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing {
+pub(crate) struct Standing {
     pub tip: Tip,
     /// The view, where uncommitted changes play a part: a tree.
     pub view: Option<ObjectId>,
 }
 
 /// Does what `request` says, or says what would come of it.
-pub fn sequence(
+pub(crate) fn sequence(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     request: &RunSequence,
@@ -385,7 +385,7 @@ fn wish_of(daemon: &Daemon, wish: &SequenceWish) -> Result<Wish, Failure> {
 }
 
 /// What was sent, as a blob.
-pub fn write_content(
+pub(crate) fn write_content(
     daemon: &Daemon,
     repository: &Repository,
     content: &Transfer,
@@ -406,7 +406,7 @@ pub fn write_content(
 
 /// Plans it, and does it; planned again where the target moves meanwhile. With a review: with its
 /// resolutions, and of what it was planned of.
-pub fn carry_out(
+pub(crate) fn carry_out(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     asked: &Asked,

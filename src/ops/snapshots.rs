@@ -25,7 +25,6 @@ use tine_workspace::{
 /// programs go on working in it. It costs milliseconds and no disk, however much has changed. The
 /// name is all that is printed on standard output.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 pub struct TakeSnapshot {
     /// The fork
     #[arg(value_name = "FORK", required = true)]
@@ -64,7 +63,6 @@ impl Operation for TakeSnapshot {
 /// The oldest comes first. Those that tine took by itself, before something was thrown away, say
 /// so; `tine gc` lets these go after 30 days.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 #[command(after_long_help = "\
 Examples:
   tine snapshots fix-parser
@@ -173,7 +171,7 @@ impl Operation for Collect {
     }
 }
 
-pub fn take(
+pub(crate) fn take(
     daemon: &Arc<Daemon>,
     fork: &ForkName,
     name: Option<ForkName>,
@@ -197,7 +195,7 @@ pub fn take(
     })
 }
 
-pub fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Result<Snapshots, Failure> {
+pub(crate) fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Result<Snapshots, Failure> {
     let snapshots = daemon.store.snapshots(fork)?;
     Ok(Snapshots {
         fork: fork.clone(),
@@ -208,7 +206,7 @@ pub fn list(daemon: &Arc<Daemon>, fork: &ForkName) -> Result<Snapshots, Failure>
     })
 }
 
-pub fn remove(
+pub(crate) fn remove(
     daemon: &Arc<Daemon>,
     fork: &ForkName,
     name: &ForkName,
@@ -288,7 +286,7 @@ fn keep_as_entry(
 }
 
 /// Lets the fork be as it was at the snapshot; the snapshot of what it was.
-pub fn restore_in(
+pub(crate) fn restore_in(
     turn: &Turn<'_>,
     open: &Fork,
     snapshot: &SnapshotRecord,
@@ -308,7 +306,7 @@ pub fn restore_in(
 
 /// Writes down that the fork is another now, so that it can be taken back; the operation's number.
 /// The fork is what was asked for in any case, and the snapshot leads back.
-pub fn record_switch(
+pub(crate) fn record_switch(
     turn: &Turn<'_>,
     by: By<'_>,
     before: &ForkName,
@@ -324,7 +322,11 @@ pub fn record_switch(
         .ok()
 }
 
-pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Result<Restored, Failure> {
+pub(crate) fn reset(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    fork: &ForkName,
+) -> Result<Restored, Failure> {
     let slot = daemon.slot(fork);
     let turn = daemon.turn(&slot)?;
     let dropped = reset_to_head(&turn, SnapshotReason::BeforeReset, by.command)?;
@@ -342,14 +344,14 @@ pub fn reset(daemon: &Arc<Daemon>, by: By<'_>, fork: &ForkName) -> Result<Restor
 }
 
 /// The ways back of a fork that was taken back to HEAD.
-pub struct Dropped {
+pub(crate) struct Dropped {
     /// The snapshot of what it was, if that was anything.
     pub snapshot: Option<ForkName>,
     pub index: IndexKept,
 }
 
 /// Takes the fork back to HEAD.
-pub fn reset_to_head(
+pub(crate) fn reset_to_head(
     turn: &Turn<'_>,
     reason: SnapshotReason,
     command: &str,
@@ -421,7 +423,7 @@ fn keep_staged(
     .map(Some)
 }
 
-pub fn collect(daemon: &Arc<Daemon>) -> Result<Collected, Failure> {
+pub(crate) fn collect(daemon: &Arc<Daemon>) -> Result<Collected, Failure> {
     let expired = recovery::tend(
         &daemon.store,
         &daemon.repository_now()?,

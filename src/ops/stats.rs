@@ -42,7 +42,11 @@ const MAX_FILES: usize = 20;
 
 /// Of one fork, or of all that are mounted; with `watch` it is counted for a while from now on
 /// which files are read and written.
-pub fn stats(daemon: &Arc<Daemon>, fork: Option<&ForkName>, watch: bool) -> Result<Stats, Failure> {
+pub(crate) fn stats(
+    daemon: &Arc<Daemon>,
+    fork: Option<&ForkName>,
+    watch: bool,
+) -> Result<Stats, Failure> {
     let slots = match fork {
         None => daemon.slots(),
         Some(fork) => {

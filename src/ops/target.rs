@@ -21,7 +21,7 @@ use tine_workspace::{By, ForkName, SnapshotOptions, SnapshotReason};
 
 /// Where the target is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Holder {
+pub(crate) enum Holder {
     /// In nobody's checkout.
     Branch(String),
     /// In one that is no fork's.
@@ -44,7 +44,7 @@ impl fmt::Display for Holder {
 const ATTEMPTS: usize = 4;
 
 /// Plans and does something to a target, again where that moved meanwhile.
-pub fn while_it_moves<T>(
+pub(crate) fn while_it_moves<T>(
     mut plan_and_do: impl FnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut attempt = 1;
@@ -64,7 +64,7 @@ pub fn while_it_moves<T>(
 ///
 /// # Errors
 /// `ref-moved` where it is not, to be planned again; `lease-held`.
-pub fn lease<'d>(
+pub(crate) fn lease<'d>(
     daemon: &'d Daemon,
     repository: &Repository,
     by: &str,
@@ -103,11 +103,11 @@ pub fn lease<'d>(
 }
 
 /// What a target holds from when it was found that it can move until it has.
-pub struct Ready<'a>(Option<checkout::PreparedMove<'a>>);
+pub(crate) struct Ready<'a>(Option<checkout::PreparedMove<'a>>);
 
 impl Ready<'_> {
     /// Of a fork, which finds out by itself.
-    pub fn fork() -> Ready<'static> {
+    pub(crate) fn fork() -> Ready<'static> {
         Ready(None)
     }
 }
@@ -119,7 +119,7 @@ fn from_of(branch: &str, step: &Step) -> Result<ObjectId, Failure> {
 }
 
 /// A target, with the turn of the fork that it is.
-pub struct Target<'a> {
+pub(crate) struct Target<'a> {
     pub daemon: &'a Arc<Daemon>,
     pub by: By<'a>,
     pub repository: &'a Repository,
@@ -129,7 +129,7 @@ pub struct Target<'a> {
 
 impl Target<'_> {
     /// Takes the leases of what moves with it, and looks again with `find` whether that is it.
-    pub fn lease(
+    pub(crate) fn lease(
         &self,
         find: impl FnOnce() -> Result<Holder, Failure>,
     ) -> Result<Lease<'_>, Failure> {
@@ -145,7 +145,7 @@ impl Target<'_> {
     }
 
     /// What it stands on. What is uncommitted in a fork is no part of it.
-    pub fn tip(&self) -> Result<Tip, Failure> {
+    pub(crate) fn tip(&self) -> Result<Tip, Failure> {
         let commit_id = match self.holder {
             Holder::Fork(_) => self.head()?.commit_id(),
             Holder::Branch(branch) | Holder::Checkout(branch, _) => {
@@ -158,7 +158,7 @@ impl Target<'_> {
         })
     }
 
-    pub fn line(&self) -> Result<MergeTarget, Failure> {
+    pub(crate) fn line(&self) -> Result<MergeTarget, Failure> {
         Ok(match self.holder {
             Holder::Branch(branch) => MergeTarget {
                 branch: Some(branch.clone()),
@@ -191,7 +191,7 @@ impl Target<'_> {
     }
 
     /// Refuses where something is uncommitted in it.
-    pub fn refuse_uncommitted(&self) -> Result<(), Failure> {
+    pub(crate) fn refuse_uncommitted(&self) -> Result<(), Failure> {
         let (what, is_clean) = match self.holder {
             Holder::Branch(_) => return Ok(()),
             Holder::Checkout(_, dir) => (
@@ -216,7 +216,7 @@ impl Target<'_> {
 
     /// Finds out whether it could move so. A checkout is locked from here on, so that it still can
     /// when the sources are committed.
-    pub fn check(&self, step: &Step) -> Result<Ready<'_>, Failure> {
+    pub(crate) fn check(&self, step: &Step) -> Result<Ready<'_>, Failure> {
         self.refuse_held_twice()?;
         match self.holder {
             Holder::Fork(_) => {
@@ -252,7 +252,7 @@ impl Target<'_> {
     }
 
     /// Moves it; the snapshot of what it was, where it is a fork. The caller holds its leases.
-    pub fn go(
+    pub(crate) fn go(
         &self,
         ready: Ready<'_>,
         step: &Step,
@@ -279,7 +279,7 @@ impl Target<'_> {
 
     /// Runs what git runs after a merge in a checkout, if the target is one. A hook may call tine:
     /// the caller has no turn and no lease.
-    pub fn after(repository: &Repository, holder: &Holder) {
+    pub(crate) fn after(repository: &Repository, holder: &Holder) {
         if let Holder::Checkout(_, dir) = holder {
             repository.after_checkout_move(dir);
         }
@@ -309,7 +309,7 @@ impl Target<'_> {
 }
 
 /// A move of a target that was written down when it was made; commits in hex.
-pub struct NotedMove<'a> {
+pub(crate) struct NotedMove<'a> {
     pub target: &'a str,
     /// The branch that the target was on.
     pub branch: Option<&'a str>,
@@ -319,7 +319,11 @@ pub struct NotedMove<'a> {
 
 /// Whether the move was taken back: its target is on the same branch, still has what it had before,
 /// and does not have what it came to. A target that is gone, or is elsewhere, took nothing back.
-pub fn was_taken_back(daemon: &Daemon, repository: &Repository, noted: &NotedMove<'_>) -> bool {
+pub(crate) fn was_taken_back(
+    daemon: &Daemon,
+    repository: &Repository,
+    noted: &NotedMove<'_>,
+) -> bool {
     let look = || -> Result<bool, Failure> {
         let (branch, tip) = match find_target(daemon, repository, noted.target)? {
             Holder::Branch(branch) | Holder::Checkout(branch, _) => {
@@ -354,7 +358,7 @@ pub fn was_taken_back(daemon: &Daemon, repository: &Repository, noted: &NotedMov
 /// The word for a target that `word` named (`None`: the branch that a source came from), to find it
 /// again: a fork is meant wherever its HEAD is, and a branch, which is at `line`, whoever has it
 /// checked out by then.
-pub fn word_for(
+pub(crate) fn word_for(
     daemon: &Daemon,
     word: Option<&str>,
     holder: &Holder,
@@ -370,13 +374,13 @@ pub fn word_for(
     }
 }
 
-pub fn fork_called(daemon: &Daemon, word: &str) -> Option<ForkName> {
+pub(crate) fn fork_called(daemon: &Daemon, word: &str) -> Option<ForkName> {
     let name = ForkName::parse(word.strip_prefix("fork:").unwrap_or(word)).ok()?;
     daemon.store.record(&name).is_ok().then_some(name)
 }
 
 /// What `word` names: a fork, or a branch.
-pub fn find_target(
+pub(crate) fn find_target(
     daemon: &Daemon,
     repository: &Repository,
     word: &str,
@@ -397,7 +401,7 @@ pub fn find_target(
 }
 
 /// Who has the branch checked out.
-pub fn holder_of(
+pub(crate) fn holder_of(
     daemon: &Daemon,
     repository: &Repository,
     branch: &str,

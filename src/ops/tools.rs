@@ -45,7 +45,11 @@ impl Operation for CallTool {
 }
 
 /// Does what a tool asks, where that belongs.
-pub fn answer(daemon: &Arc<Daemon>, by: By<'_>, request: &CallTool) -> Result<ToolAnswer, Failure> {
+pub(crate) fn answer(
+    daemon: &Arc<Daemon>,
+    by: By<'_>,
+    request: &CallTool,
+) -> Result<ToolAnswer, Failure> {
     let context = ToolContext {
         fork: None,
         buffers: request.buffers.then_some(ActiveBuffers {

@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Lets the fork show its dependency trees as the main checkout has them, or with `previous` as it
 /// did before. Blocks until the trees have come to rest and their files are copied; programs in the
 /// fork go on meanwhile.
-pub fn take_up(
+pub(crate) fn take_up(
     daemon: &Arc<Daemon>,
     fork: &ForkName,
     previous: bool,

@@ -8,7 +8,7 @@ use crate::state::slots::{Daemon, Slot, Turn};
 use tine_workspace::ForkName;
 
 /// The slots of forks, which need not exist.
-pub fn slots_of(
+pub(crate) fn slots_of(
     daemon: &Daemon,
     forks: impl IntoIterator<Item = ForkName>,
 ) -> BTreeMap<ForkName, Arc<Slot>> {
@@ -21,7 +21,7 @@ pub fn slots_of(
 
 /// Waits for all their turns: in the order of the names, so that two requests never wait for each
 /// other.
-pub fn turns_of<'a>(
+pub(crate) fn turns_of<'a>(
     daemon: &'a Arc<Daemon>,
     slots: &'a BTreeMap<ForkName, Arc<Slot>>,
 ) -> Result<BTreeMap<ForkName, Turn<'a>>, Failure> {

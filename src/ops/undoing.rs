@@ -67,7 +67,6 @@ impl operation::Operation for ListOperations {
 /// beneath PATH. What programs did in the mount is no operation; where it is in the way it is kept,
 /// and `tine redo` brings it back. `tine op log` shows what there is.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 #[command(after_long_help = "\
 Examples:
   tine undo fix-parser
@@ -104,7 +103,6 @@ impl operation::Operation for Undo {
 ///
 /// As long as nothing else was done since by a command; with PATH nothing else to that.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
 #[command(after_long_help = "\
 Examples:
   tine redo fix-parser
@@ -140,7 +138,11 @@ impl operation::Operation for Redo {
 /// So many operations are compared with what was written to open buffers.
 const MAX_LOOKED_AT: usize = 1000;
 
-pub fn list(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Result<Operations, Failure> {
+pub(crate) fn list(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    limit: usize,
+) -> Result<Operations, Failure> {
     looking(daemon, name, |workspace| {
         let operations = workspace.operations(limit)?;
         Ok(Operations {

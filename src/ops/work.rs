@@ -90,14 +90,14 @@ pub struct Commit {
 mod paragraphs {
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(
+    pub(super) fn serialize<S: Serializer>(
         paragraphs: &[String],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&paragraphs.join("\n\n"))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Vec<String>, D::Error> {
         Ok(vec![String::deserialize(deserializer)?])
@@ -141,7 +141,11 @@ impl Operation for Log {
     }
 }
 
-pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Result<Changes, Failure> {
+pub(crate) fn changes(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    write: bool,
+) -> Result<Changes, Failure> {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
     let fork = turn.open_existing()?;
@@ -180,7 +184,7 @@ pub fn changes(daemon: &Arc<Daemon>, name: &ForkName, write: bool) -> Result<Cha
 
 /// What leads from the point `against` (HEAD, where none is named) to the fork's view; with
 /// `reverse` the other way.
-pub fn diff(
+pub(crate) fn diff(
     daemon: &Arc<Daemon>,
     name: &ForkName,
     against: Option<&str>,
@@ -225,7 +229,7 @@ pub fn diff(
     })
 }
 
-pub fn commit(
+pub(crate) fn commit(
     daemon: &Arc<Daemon>,
     name: &ForkName,
     message: String,
@@ -289,7 +293,7 @@ pub fn commit(
     })
 }
 
-pub fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Result<Commits, Failure> {
+pub(crate) fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Result<Commits, Failure> {
     let record = daemon.store.record(name)?;
     let worktree = LinkedWorktree::open(&daemon.repository, &record.worktree_id)?;
     let head = daemon.repository.head_of(worktree.git_dir())?;
@@ -309,7 +313,7 @@ pub fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Result<Commit
 }
 
 /// The commit of the fork's base.
-pub fn base_commit(record: &ForkRecord) -> Result<Option<ObjectId>, Failure> {
+pub(crate) fn base_commit(record: &ForkRecord) -> Result<Option<ObjectId>, Failure> {
     record
         .base_commit
         .as_deref()

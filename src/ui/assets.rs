@@ -1,7 +1,7 @@
 //! The page's files.
 
 /// A file as it is served.
-pub struct Asset {
+pub(crate) struct Asset {
     /// Beneath the key; empty for the page itself.
     pub name: &'static str,
     pub media_type: &'static str,
@@ -46,6 +46,6 @@ const fn script(name: &'static str, content: &'static str) -> Asset {
 }
 
 /// The file of that name.
-pub fn find(name: &str) -> Option<&'static Asset> {
+pub(crate) fn find(name: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.name == name)
 }

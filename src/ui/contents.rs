@@ -18,13 +18,13 @@ const SHOWN_MAX: u64 = 4 << 20;
 const LABELS: [&str; 3] = ["base", "ours", "theirs"];
 
 /// A value as JSON.
-pub fn document(value: &impl Serialize) -> Result<Value, Failure> {
+pub(crate) fn document(value: &impl Serialize) -> Result<Value, Failure> {
     serde_json::to_value(value).map_err(|error| {
         Failure::new(ErrorCode::Internal, "the answer cannot be told").cause(error.to_string())
     })
 }
 
-pub fn object_id(hex: &str) -> Result<ObjectId, Failure> {
+pub(crate) fn object_id(hex: &str) -> Result<ObjectId, Failure> {
     ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
         Failure::new(ErrorCode::Usage, format!("{hex:?} is no object id"))
             .cause(error.to_string())
@@ -33,7 +33,7 @@ pub fn object_id(hex: &str) -> Result<ObjectId, Failure> {
 }
 
 /// Changes between two trees, each with how many lines it adds and removes.
-pub fn with_line_counts(
+pub(crate) fn with_line_counts(
     repository: &Repository,
     (old_tree, new_tree): (&str, &str),
     changes: &[ChangeLine],
@@ -60,7 +60,7 @@ pub fn with_line_counts(
 /// What there is to show at one side of a path.
 #[derive(Debug, Serialize)]
 #[serde(tag = "form", rename_all = "kebab-case")]
-pub enum Shown {
+pub(crate) enum Shown {
     /// `exact`: whether that is all of it, byte for byte.
     Text {
         text: String,
@@ -136,11 +136,11 @@ fn read(repository: &Repository, mode: &str, id: &str) -> Result<Read, Failure> 
 }
 
 /// One side of a changed path: git's mode, and the id.
-pub type Side<'a> = Option<(&'a str, &'a str)>;
+pub(crate) type Side<'a> = Option<(&'a str, &'a str)>;
 
 /// A changed path, side by side.
 #[derive(Debug, Serialize)]
-pub struct Compared {
+pub(crate) struct Compared {
     /// `None` where both are texts.
     old: Option<Shown>,
     new: Option<Shown>,
@@ -148,7 +148,7 @@ pub struct Compared {
     sides: Option<Sides>,
 }
 
-pub fn compare(
+pub(crate) fn compare(
     repository: &Repository,
     old: Side<'_>,
     new: Side<'_>,
@@ -213,7 +213,7 @@ impl From<TextHunk<'_>> for HunkShown {
 }
 
 /// A conflict with its contents.
-pub fn conflict(repository: &Repository, record: &ConflictRecord) -> Result<Value, Failure> {
+pub(crate) fn conflict(repository: &Repository, record: &ConflictRecord) -> Result<Value, Failure> {
     let contents = |versions: &[VersionRecord]| -> Result<Vec<Shown>, Failure> {
         versions
             .iter()

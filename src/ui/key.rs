@@ -10,10 +10,10 @@ use tine_ops::Failure;
 const KEY_BYTES: usize = 32;
 
 /// A random word, new each time the page is served.
-pub struct Key(String);
+pub(crate) struct Key(String);
 
 impl Key {
-    pub fn new() -> Result<Key, Failure> {
+    pub(crate) fn new() -> Result<Key, Failure> {
         let mut bytes = [0; KEY_BYTES];
         let source = Path::new("/dev/urandom");
         File::open(source)
@@ -25,12 +25,12 @@ impl Key {
             .collect()))
     }
 
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Whether `word` is it, in a time that tells nothing about how much of it is right.
-    pub fn is(&self, word: &str) -> bool {
+    pub(crate) fn is(&self, word: &str) -> bool {
         let (own, given) = (self.0.as_bytes(), word.as_bytes());
         let differs = own
             .iter()

@@ -67,7 +67,7 @@ impl Place {
 }
 
 /// A request of the page.
-pub struct Asked {
+pub(crate) struct Asked {
     /// As in the address.
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -115,13 +115,13 @@ fn not_understood(cause: &str) -> Failure {
 
 /// Whether something is only looked at, or done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
+pub(crate) enum Manner {
     Look,
     Act,
 }
 
 /// One thing that can be asked.
-pub struct Route {
+pub(crate) struct Route {
     pub name: &'static str,
     pub manner: Manner,
     pub answer: fn(&Place, &Asked) -> Result<Value, Failure>,
@@ -165,7 +165,7 @@ const fn act(name: &'static str, answer: fn(&Place, &Asked) -> Result<Value, Fai
 }
 
 /// The route of that name.
-pub fn find(name: &str) -> Option<&'static Route> {
+pub(crate) fn find(name: &str) -> Option<&'static Route> {
     ROUTES.iter().find(|route| route.name == name)
 }
 

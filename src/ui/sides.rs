@@ -17,7 +17,7 @@ const LIKENESS: usize = 4;
 
 /// How much is shown.
 #[derive(Debug, Clone, Copy)]
-pub struct SidesOptions {
+pub(crate) struct SidesOptions {
     /// Lines around what differs.
     pub context: usize,
     /// Rows after which it is cut off.
@@ -26,7 +26,7 @@ pub struct SidesOptions {
 
 /// What differs between two texts.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Sides {
+pub(crate) struct Sides {
     pub hunks: Vec<Hunk>,
     /// How many rows there are, shown or not.
     pub rows: usize,
@@ -34,7 +34,7 @@ pub struct Sides {
 
 /// Rows that follow each other in both texts.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Hunk {
+pub(crate) struct Hunk {
     /// The first line of each text, counted from 1.
     pub old_line: usize,
     pub new_line: usize,
@@ -44,7 +44,7 @@ pub struct Hunk {
 /// A line of each text.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum Row {
+pub(crate) enum Row {
     Same {
         same: Vec<Piece>,
     },
@@ -57,11 +57,11 @@ pub enum Row {
 
 /// A part of a line.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Piece(pub Mark, pub String);
+pub(crate) struct Piece(pub Mark, pub String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mark {
+pub(crate) enum Mark {
     Plain,
     /// The other line has something else here.
     Changed,
@@ -70,7 +70,7 @@ pub enum Mark {
 }
 
 /// Compares two texts. Costs grow with their lines and with what differs.
-pub fn sides(old: &[u8], new: &[u8], options: SidesOptions) -> Sides {
+pub(crate) fn sides(old: &[u8], new: &[u8], options: SidesOptions) -> Sides {
     let old_lines: Vec<&[u8]> = old.split_inclusive(|&byte| byte == b'\n').collect();
     let new_lines: Vec<&[u8]> = new.split_inclusive(|&byte| byte == b'\n').collect();
     let mut input = InternedInput::default();

@@ -25,7 +25,7 @@ const RESTS: u32 = 10;
 const STOPPED: &str = "stopped";
 
 /// The pulse as soon as it is another than `known`, or after a while the same.
-pub fn next_pulse(place: &Place, known: &str) -> Result<String, Failure> {
+pub(crate) fn next_pulse(place: &Place, known: &str) -> Result<String, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let begun = Instant::now();

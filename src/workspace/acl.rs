@@ -80,7 +80,7 @@ pub(super) struct Acl {
 impl Acl {
     /// Reads an attribute's value; `None` for a list without entries, which means that there shall
     /// be none.
-    pub fn decode(value: &[u8]) -> Result<Option<Acl>, FsError> {
+    pub(crate) fn decode(value: &[u8]) -> Result<Option<Acl>, FsError> {
         let (version, entries) = value
             .split_first_chunk::<HEADER_LEN>()
             .ok_or(FsError::Invalid)?;
@@ -133,7 +133,7 @@ impl Acl {
             }
     }
 
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut value = VERSION.to_le_bytes().to_vec();
         for (tag, perm) in &self.entries {
             let (tag, id) = tag.encode();
@@ -145,13 +145,13 @@ impl Acl {
     }
 
     /// Whether the mode says as much.
-    pub fn is_mode_only(&self) -> bool {
+    pub(crate) fn is_mode_only(&self) -> bool {
         self.entries.len() == 3
     }
 
     /// The nine permission bits of the mode that goes with the list: in the group's place stands
     /// the mask, if there is one.
-    pub fn mode(&self) -> u16 {
+    pub(crate) fn mode(&self) -> u16 {
         let has_mask = self.has_mask();
         self.entries.iter().fold(0, |mode, (tag, perm)| match tag {
             Tag::Owner => mode | perm << 6,
@@ -163,13 +163,13 @@ impl Acl {
     }
 
     /// What chmod does to the list.
-    pub fn set_mode(&mut self, mode: u16) {
+    pub(crate) fn set_mode(&mut self, mode: u16) {
         self.change_mode_entries(|_, bits| bits, mode);
     }
 
     /// What a new node has that is made with `mode` where this is the default list: the list is
     /// narrowed to what the mode grants. [`Acl::mode`] is the node's then.
-    pub fn narrow(&mut self, mode: u16) {
+    pub(crate) fn narrow(&mut self, mode: u16) {
         self.change_mode_entries(|perm, bits| perm & bits, mode);
     }
 
@@ -198,7 +198,7 @@ pub(super) mod tests {
     use super::*;
 
     /// An attribute's value, from tags, permissions and ids.
-    pub fn value(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    pub(crate) fn value(entries: &[(u16, u16, u32)]) -> Vec<u8> {
         let mut value = VERSION.to_le_bytes().to_vec();
         for (tag, perm, id) in entries {
             value.extend(tag.to_le_bytes());
@@ -209,7 +209,7 @@ pub(super) mod tests {
     }
 
     /// `u::rwx,u:1000:rw-,g::r-x,m::rwx,o::r--`
-    pub fn extended() -> Vec<u8> {
+    pub(crate) fn extended() -> Vec<u8> {
         value(&[
             (USER_OBJ, 7, NO_ID),
             (USER, 6, 1000),
@@ -220,7 +220,7 @@ pub(super) mod tests {
     }
 
     /// The list that says what `mode` says.
-    pub fn minimal(mode: u16) -> Vec<u8> {
+    pub(crate) fn minimal(mode: u16) -> Vec<u8> {
         value(&[
             (USER_OBJ, mode >> 6 & 7, NO_ID),
             (GROUP_OBJ, mode >> 3 & 7, NO_ID),

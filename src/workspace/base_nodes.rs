@@ -82,12 +82,12 @@ impl BaseNodes {
     }
 
     /// The root directory's attributes.
-    pub fn root_attr(&self) -> Result<Attr, GitError> {
+    pub(crate) fn root_attr(&self) -> Result<Attr, GitError> {
         let root = self.base.root()?;
         Ok(self.directory_attr(Ino::ROOT, &root))
     }
 
-    pub fn root_origin(&self) -> Origin {
+    pub(crate) fn root_origin(&self) -> Origin {
         Origin {
             path: Default::default(),
             kind: TreeEntryKind::Directory,
@@ -96,7 +96,7 @@ impl BaseNodes {
     }
 
     /// The attributes of an untouched base node.
-    pub fn attr(&self, node: &BaseRef) -> Result<Attr, FsError> {
+    pub(crate) fn attr(&self, node: &BaseRef) -> Result<Attr, FsError> {
         let entry = node.entry();
         match entry.kind {
             TreeEntryKind::Directory => {

@@ -38,7 +38,7 @@ pub(super) struct Home {
 }
 
 impl Home {
-    pub fn add(&mut self, other: Home) {
+    pub(crate) fn add(&mut self, other: Home) {
         self.nodes.extend(other.nodes);
         self.names.extend(other.names);
     }

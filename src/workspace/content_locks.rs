@@ -26,7 +26,7 @@ impl Default for ContentLocks {
 impl ContentLocks {
     /// While it is held, the node's bytes do not change. Refused to who is in haste and would have
     /// to wait.
-    pub fn read(&self, ino: Ino) -> Result<RwLockReadGuard<'_, ()>, FsError> {
+    pub(crate) fn read(&self, ino: Ino) -> Result<RwLockReadGuard<'_, ()>, FsError> {
         let lock = self.lock_of(ino);
         match lock.try_read() {
             Some(guard) => Ok(guard),
@@ -39,7 +39,7 @@ impl ContentLocks {
 
     /// To change the node's bytes where they are, or how many they are. Refused as
     /// [`ContentLocks::read`] is.
-    pub fn write(&self, ino: Ino) -> Result<RwLockWriteGuard<'_, ()>, FsError> {
+    pub(crate) fn write(&self, ino: Ino) -> Result<RwLockWriteGuard<'_, ()>, FsError> {
         let lock = self.lock_of(ino);
         match lock.try_write() {
             Some(guard) => Ok(guard),
@@ -51,7 +51,7 @@ impl ContentLocks {
     }
 
     /// While they are held, nobody changes any content in its place.
-    pub fn write_all(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
+    pub(crate) fn write_all(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
         self.locks.iter().map(RwLock::write).collect()
     }
 

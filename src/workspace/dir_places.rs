@@ -17,7 +17,7 @@ pub(super) struct DirPlaces<'a> {
 }
 
 impl<'a> DirPlaces<'a> {
-    pub fn new(state: &'a State) -> DirPlaces<'a> {
+    pub(crate) fn new(state: &'a State) -> DirPlaces<'a> {
         DirPlaces {
             state,
             dirs: HashMap::new(),
@@ -26,7 +26,7 @@ impl<'a> DirPlaces<'a> {
     }
 
     /// Where the directory is that a layer has a node for; `None` for one that is gone.
-    pub fn dir_path(&mut self, ino: Ino) -> Option<RepoPath> {
+    pub(crate) fn dir_path(&mut self, ino: Ino) -> Option<RepoPath> {
         if ino == Ino::ROOT {
             return Some(RepoPath::root());
         }
@@ -38,7 +38,7 @@ impl<'a> DirPlaces<'a> {
     }
 
     /// As [`DirPlaces::dir_path`], of the base directory `base_path`, which need not be in a layer.
-    pub fn base_dir_path(&mut self, ino: Ino, base_path: RepoPath) -> Option<RepoPath> {
+    pub(crate) fn base_dir_path(&mut self, ino: Ino, base_path: RepoPath) -> Option<RepoPath> {
         match self.state.stack.node(ino) {
             Some(node) if node.nlink == 0 => None,
             _ => self.path_of_dir(ino, Some(base_path)),

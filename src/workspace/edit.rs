@@ -33,7 +33,7 @@ pub(super) struct Edit<'a> {
 }
 
 impl<'a> Edit<'a> {
-    pub fn new(workspace: &'a Workspace, state: &'a mut State) -> Edit<'a> {
+    pub(crate) fn new(workspace: &'a Workspace, state: &'a mut State) -> Edit<'a> {
         Edit {
             workspace,
             state,
@@ -47,7 +47,7 @@ impl<'a> Edit<'a> {
     }
 
     /// The node as it shall be, copied up where no layer has it yet.
-    pub fn node_mut(&mut self, found: &Found) -> Result<&mut Node, FsError> {
+    pub(crate) fn node_mut(&mut self, found: &Found) -> Result<&mut Node, FsError> {
         match self.nodes.entry(found.ino) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(vacant) => {
@@ -61,14 +61,14 @@ impl<'a> Edit<'a> {
     }
 
     /// The node as it shall be, to be looked at.
-    pub fn node(&self, found: &Found) -> Result<Node, FsError> {
+    pub(crate) fn node(&self, found: &Found) -> Result<Node, FsError> {
         match self.nodes.get(&found.ino) {
             Some(node) => Ok(node.clone()),
             None => self.workspace.node(self.state, found),
         }
     }
 
-    pub fn kind(&self, found: &Found) -> Result<FileKind, FsError> {
+    pub(crate) fn kind(&self, found: &Found) -> Result<FileKind, FsError> {
         match self.nodes.get(&found.ino) {
             Some(node) => Ok(node.kind),
             None => self.workspace.kind(self.state, found),
@@ -76,7 +76,7 @@ impl<'a> Edit<'a> {
     }
 
     /// What `name` in `dir` leads to after what was said of this step so far.
-    pub fn child(&self, dir: &Found, name: &EntryName) -> Result<Option<Found>, FsError> {
+    pub(crate) fn child(&self, dir: &Found, name: &EntryName) -> Result<Option<Found>, FsError> {
         match self.led.get(&(dir.ino, name.clone())) {
             Some(led) => Ok(led.map(Found::in_layer)),
             None if self.is_made_here(dir) => Ok(None),
@@ -85,7 +85,7 @@ impl<'a> Edit<'a> {
     }
 
     /// Whether the directory has no entry after what was said of this step so far.
-    pub fn is_empty(&self, dir: &Found) -> Result<bool, FsError> {
+    pub(crate) fn is_empty(&self, dir: &Found) -> Result<bool, FsError> {
         let of_dir = self
             .led
             .iter()
@@ -109,7 +109,7 @@ impl<'a> Edit<'a> {
     }
 
     /// A node that is made in this step; its number.
-    pub fn new_node(&mut self, node: Node) -> Result<Ino, FsError> {
+    pub(crate) fn new_node(&mut self, node: Node) -> Result<Ino, FsError> {
         let ino = self.state.stack.open_layer_mut().allocate_ino()?;
         self.nodes.insert(ino, node);
         Ok(ino)
@@ -117,19 +117,19 @@ impl<'a> Edit<'a> {
 
     /// Whether no node that stays has this number of the base's: none that a layer names, none that
     /// the kernel remembers.
-    pub fn is_unused(&self, ino: Ino) -> bool {
+    pub(crate) fn is_unused(&self, ino: Ino) -> bool {
         let is_named = self.state.stack.node(ino).is_some() && !self.drops.contains(&ino);
         !is_named && !self.nodes.contains_key(&ino) && !self.workspace.inodes.is_remembered(ino)
     }
 
     /// A node under a number that is unused.
-    pub fn put_node(&mut self, ino: Ino, node: Node) {
+    pub(crate) fn put_node(&mut self, ino: Ino, node: Node) {
         self.drops.remove(&ino);
         self.nodes.insert(ino, node);
     }
 
     /// Makes a node at a free name of a directory, which may be one that is made in this step.
-    pub fn make(
+    pub(crate) fn make(
         &mut self,
         caller: Caller,
         dir: &Found,
@@ -147,7 +147,7 @@ impl<'a> Edit<'a> {
 
     /// A name came to, or went from, the directory: its times change, and its links by those of
     /// subdirectories.
-    pub fn touch_dir(&mut self, dir: &Found, links: i64) -> Result<(), FsError> {
+    pub(crate) fn touch_dir(&mut self, dir: &Found, links: i64) -> Result<(), FsError> {
         let now = self.now;
         let node = self.node_mut(dir)?;
         node.mtime = now;
@@ -158,7 +158,12 @@ impl<'a> Edit<'a> {
     }
 
     /// Makes `name` in `dir` lead to the node, which is a directory or not.
-    pub fn put_name(&mut self, dir: &Found, name: &EntryName, ino: Ino) -> Result<(), FsError> {
+    pub(crate) fn put_name(
+        &mut self,
+        dir: &Found,
+        name: &EntryName,
+        ino: Ino,
+    ) -> Result<(), FsError> {
         let is_base_place = self
             .state
             .stack
@@ -182,7 +187,7 @@ impl<'a> Edit<'a> {
     }
 
     /// Takes `name` from `dir`: a whiteout where something beneath would show otherwise.
-    pub fn drop_name(&mut self, dir: &Found, name: &EntryName) -> Result<(), FsError> {
+    pub(crate) fn drop_name(&mut self, dir: &Found, name: &EntryName) -> Result<(), FsError> {
         let shows_beneath = match self.state.stack.frozen_dentry(dir.ino, name.as_bytes()) {
             Some(Dentry::Entry(_)) => true,
             Some(Dentry::Whiteout) => false,
@@ -223,7 +228,7 @@ impl<'a> Edit<'a> {
 
     /// The node lost a name (a directory: its only one). Without any left it is gone, unless
     /// somebody still uses it.
-    pub fn lose_link(&mut self, found: &Found) -> Result<(), FsError> {
+    pub(crate) fn lose_link(&mut self, found: &Found) -> Result<(), FsError> {
         let is_dir = self.workspace.kind(self.state, found)? == FileKind::Directory;
         let links = match (self.nodes.get(&found.ino), &found.place) {
             (Some(node), _) => node.nlink,
@@ -257,7 +262,7 @@ impl<'a> Edit<'a> {
 
     /// All that is beneath the directory loses its name there, as if it were emptied step by step.
     /// Where nobody uses what the base has alone, nothing is said of it.
-    pub fn empty_dir(&mut self, dir: &Found) -> Result<(), FsError> {
+    pub(crate) fn empty_dir(&mut self, dir: &Found) -> Result<(), FsError> {
         let mut rest = vec![dir.clone()];
         while let Some(dir) = rest.pop() {
             let is_kept = self.workspace.inodes.is_remembered(dir.ino);
@@ -280,7 +285,7 @@ impl<'a> Edit<'a> {
     }
 
     /// Makes it so, in one record.
-    pub fn commit(self) -> Result<(), FsError> {
+    pub(crate) fn commit(self) -> Result<(), FsError> {
         let place = |op: &Op| match op {
             Op::PutDentry { parent, name, .. } | Op::DropDentry { parent, name } => {
                 Some((*parent, name.clone()))

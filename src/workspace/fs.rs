@@ -97,7 +97,7 @@ pub(super) struct Found {
 
 impl Found {
     /// A node that a layer has, or will have.
-    pub fn in_layer(ino: Ino) -> Found {
+    pub(crate) fn in_layer(ino: Ino) -> Found {
         Found {
             ino,
             place: Place::Layer,
@@ -105,7 +105,7 @@ impl Found {
     }
 
     /// Whether the base has it, and no layer before.
-    pub fn is_in_base(&self) -> bool {
+    pub(crate) fn is_in_base(&self) -> bool {
         matches!(self.place, Place::Base(_))
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct BaseRef {
 
 impl BaseRef {
     /// `None` where the directory has no such entry.
-    pub fn new(dir: &Arc<BaseDir>, index: usize) -> Option<BaseRef> {
+    pub(crate) fn new(dir: &Arc<BaseDir>, index: usize) -> Option<BaseRef> {
         dir.entries.get(index)?;
         Some(BaseRef {
             dir: dir.clone(),
@@ -32,19 +32,19 @@ impl BaseRef {
         })
     }
 
-    pub fn entry(&self) -> &BaseEntry {
+    pub(crate) fn entry(&self) -> &BaseEntry {
         &self.dir.entries[self.index()]
     }
 
-    pub fn dir(&self) -> &Arc<BaseDir> {
+    pub(crate) fn dir(&self) -> &Arc<BaseDir> {
         &self.dir
     }
 
-    pub fn index(&self) -> usize {
+    pub(crate) fn index(&self) -> usize {
         self.index as usize
     }
 
-    pub fn origin(&self) -> Origin {
+    pub(crate) fn origin(&self) -> Origin {
         let entry = self.entry();
         Origin {
             path: self.path(),
@@ -53,7 +53,7 @@ impl BaseRef {
         }
     }
 
-    pub fn path(&self) -> RepoPath {
+    pub(crate) fn path(&self) -> RepoPath {
         self.dir.path.join(&self.entry().name)
     }
 
@@ -105,7 +105,7 @@ pub(super) struct InodeTable {
 
 impl InodeTable {
     /// Counts one lookup of `ino`.
-    pub fn remember(&self, ino: Ino, lower: Option<&LowerRef>) -> Result<(), InoCollision> {
+    pub(crate) fn remember(&self, ino: Ino, lower: Option<&LowerRef>) -> Result<(), InoCollision> {
         match self.remembered.entry(ino) {
             Entry::Vacant(vacant) => {
                 vacant.insert(Remembered {
@@ -129,7 +129,7 @@ impl InodeTable {
     }
 
     /// Gives back `count` lookups; whether none is left.
-    pub fn forget(&self, ino: Ino, count: u64) -> bool {
+    pub(crate) fn forget(&self, ino: Ino, count: u64) -> bool {
         match self.remembered.entry(ino) {
             Entry::Vacant(_) => false,
             Entry::Occupied(mut occupied) => {
@@ -144,29 +144,29 @@ impl InodeTable {
     }
 
     /// Gives back every lookup.
-    pub fn forget_all(&self) {
+    pub(crate) fn forget_all(&self) {
         self.remembered.clear();
     }
 
     /// How many nodes the kernel remembers.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.remembered.len()
     }
 
     /// Gives up room that many more nodes took before: the table does not shrink by itself.
-    pub fn shrink(&self) {
+    pub(crate) fn shrink(&self) {
         if self.remembered.capacity() / SPARSE > self.remembered.len() + MIN_ROOM {
             self.remembered.shrink_to_fit();
         }
     }
 
     /// Everything that the kernel remembers.
-    pub fn numbers(&self) -> Vec<Ino> {
+    pub(crate) fn numbers(&self) -> Vec<Ino> {
         self.remembered.iter().map(|entry| *entry.key()).collect()
     }
 
     /// The carried nodes at or below `dir` that the kernel remembers.
-    pub fn carried_below(&self, dir: &RepoPath) -> Vec<Arc<CarriedNode>> {
+    pub(crate) fn carried_below(&self, dir: &RepoPath) -> Vec<Arc<CarriedNode>> {
         let carried = |known: &Remembered| match &known.lower {
             Some(LowerRef::Carried(node)) if node.path.starts_with(dir) => Some(node.clone()),
             _ => None,
@@ -177,7 +177,7 @@ impl InodeTable {
 
     /// A base node that no layer names stands elsewhere now, or nowhere. What is carried stays
     /// where it is.
-    pub fn set_base(&self, ino: Ino, base: Option<BaseRef>) {
+    pub(crate) fn set_base(&self, ino: Ino, base: Option<BaseRef>) {
         if let Some(mut known) = self.remembered.get_mut(&ino)
             && !(base.is_none() && matches!(known.lower, Some(LowerRef::Carried(_))))
         {
@@ -186,24 +186,24 @@ impl InodeTable {
     }
 
     /// The node is a carried one, if no layer names it.
-    pub fn set_carried(&self, ino: Ino, node: Arc<CarriedNode>) {
+    pub(crate) fn set_carried(&self, ino: Ino, node: Arc<CarriedNode>) {
         if let Some(mut known) = self.remembered.get_mut(&ino) {
             known.lower = Some(LowerRef::Carried(node));
         }
     }
 
-    pub fn is_remembered(&self, ino: Ino) -> bool {
+    pub(crate) fn is_remembered(&self, ino: Ino) -> bool {
         self.remembered.contains_key(&ino)
     }
 
-    pub fn base(&self, ino: Ino) -> Option<BaseRef> {
+    pub(crate) fn base(&self, ino: Ino) -> Option<BaseRef> {
         match self.lower(ino)? {
             LowerRef::Base(base) => Some(base),
             LowerRef::Carried(_) => None,
         }
     }
 
-    pub fn lower(&self, ino: Ino) -> Option<LowerRef> {
+    pub(crate) fn lower(&self, ino: Ino) -> Option<LowerRef> {
         self.remembered.get(&ino)?.lower.clone()
     }
 }

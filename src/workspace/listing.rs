@@ -49,7 +49,7 @@ struct Listed {
 }
 
 /// `.` or `..`, which are no names.
-pub const DOT_NAMES: [&str; 2] = [".", ".."];
+pub(crate) const DOT_NAMES: [&str; 2] = [".", ".."];
 
 impl Workspace {
     /// Lists a directory from `cookie` (0: the beginning) until `add` answers false. `.` and `..`

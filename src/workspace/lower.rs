@@ -30,7 +30,7 @@ pub(super) enum Lower {
 }
 
 impl Lower {
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         match self {
             Lower::Blob(blob) => blob.len(),
             Lower::Carried(file) => file.len(),
@@ -38,7 +38,7 @@ impl Lower {
     }
 
     /// Reads at `offset` until `buffer` is full or the bytes end; how many were read.
-    pub fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
+    pub(crate) fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         match self {
             Lower::Blob(blob) => blob.read_at(buffer, offset).map_err(|source| {
                 FsError::Layer(LayerError::io("read the spooled blob at", "spool")(source))
@@ -47,14 +47,14 @@ impl Lower {
         }
     }
 
-    pub fn reader(&self) -> impl Read + '_ {
+    pub(crate) fn reader(&self) -> impl Read + '_ {
         LowerReader {
             lower: self,
             offset: 0,
         }
     }
 
-    pub fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
+    pub(crate) fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
         let available = usize::try_from(self.len().saturating_sub(offset)).unwrap_or(usize::MAX);
         let mut buffer = vec![0; len.min(available)];
         let read = self.read_into(offset, &mut buffer)?;

@@ -40,7 +40,12 @@ impl NewNode {
 
     /// The caller's, or in a set-group-id directory that group's. What the directory's default ACL
     /// does not decide, the caller's umask does; some flags are the directory's.
-    pub fn into_node(self, caller: Caller, dir: &Node, now: Timestamp) -> Result<Node, FsError> {
+    pub(crate) fn into_node(
+        self,
+        caller: Caller,
+        dir: &Node,
+        now: Timestamp,
+    ) -> Result<Node, FsError> {
         let inherits_group = dir.perm & S_ISGID != 0;
         let is_dir = self.kind == FileKind::Directory;
         let mut node = Node {

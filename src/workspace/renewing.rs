@@ -37,12 +37,12 @@ pub(super) struct InOrder {
 }
 
 impl InOrder {
-    pub fn from(time: Timestamp) -> InOrder {
+    pub(crate) fn from(time: Timestamp) -> InOrder {
         InOrder { time, before: None }
     }
 
     /// The time for a file that had `time`, which none before it had a later one than.
-    pub fn time_for(&mut self, time: Timestamp) -> Timestamp {
+    pub(crate) fn time_for(&mut self, time: Timestamp) -> Timestamp {
         if self.before.is_some_and(|before| before < time) {
             self.time = self.time.next();
         }
@@ -60,7 +60,7 @@ pub(super) struct Outputs<'a> {
 
 impl<'a> Outputs<'a> {
     /// `read` gives the content of the regular file of the view at a path, if there is one.
-    pub fn new(
+    pub(crate) fn new(
         base: &'a Base,
         read: impl Fn(&RepoPath) -> Result<Option<Vec<u8>>, FsError> + 'a,
     ) -> Outputs<'a> {
@@ -76,11 +76,11 @@ impl<'a> Outputs<'a> {
         }
     }
 
-    pub fn is_tracked(&self, path: &RepoPath) -> bool {
+    pub(crate) fn is_tracked(&self, path: &RepoPath) -> bool {
         self.base.find(path).is_ok_and(|found| found.is_some())
     }
 
-    pub fn has(&mut self, path: &RepoPath) -> bool {
+    pub(crate) fn has(&mut self, path: &RepoPath) -> bool {
         let is_ignored =
             |rules: &mut IgnoreRules<'a>| rules.is_ignored(path, false).unwrap_or(false);
         self.rules.as_mut().is_some_and(is_ignored) && !self.is_tracked(path)

@@ -199,14 +199,14 @@ pub(super) struct SnapshotList {
 }
 
 impl SnapshotList {
-    pub fn find(&self, name: &ForkName) -> Option<&SnapshotRecord> {
+    pub(crate) fn find(&self, name: &ForkName) -> Option<&SnapshotRecord> {
         self.snapshots
             .iter()
             .find(|snapshot| snapshot.name == *name)
     }
 
     /// The name asked for, or a free one that says why the snapshot was taken.
-    pub fn name_for(
+    pub(crate) fn name_for(
         &mut self,
         asked: Option<&ForkName>,
         reason: SnapshotReason,

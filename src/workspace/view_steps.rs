@@ -75,7 +75,7 @@ pub(super) enum Held {
 }
 
 impl Held {
-    pub fn of(node: &Node) -> Held {
+    pub(crate) fn of(node: &Node) -> Held {
         match (&node.content, &node.origin) {
             (Content::Base, Some(origin)) => Held::Base(origin.path.clone(), origin.id),
             (content, _) => Held::Content(content.clone(), node.size),
@@ -109,7 +109,7 @@ pub(super) struct ViewBefore {
 
 impl ViewBefore {
     /// Adds names that nothing was found at.
-    pub fn add_paths(&mut self, paths: BTreeSet<RepoPath>) {
+    pub(crate) fn add_paths(&mut self, paths: BTreeSet<RepoPath>) {
         self.paths.extend(paths);
     }
 }

@@ -110,14 +110,14 @@ mod mode_text {
 
     use tine_git::TreeEntryKind;
 
-    pub fn serialize<S: Serializer>(
+    pub(super) fn serialize<S: Serializer>(
         kind: &TreeEntryKind,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&kind.mode_text())
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<TreeEntryKind, D::Error> {
         let text = String::deserialize(deserializer)?;

@@ -79,7 +79,7 @@ struct Attached {
     session: u64,
 }
 
-pub fn run(context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(context: &Context) -> Result<Exit, Failure> {
     let common_dir = context.repository()?.common_dir().to_owned();
     // An editor may have been started in a mount that is to be unmounted.
     context.step_out();

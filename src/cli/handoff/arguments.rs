@@ -19,13 +19,13 @@ Examples:
   tine handoff show 3
   git am --keep \"$(tine handoff show 3 --path)\"
   tine handoff import fixes.mbox")]
-pub struct Handoff {
+pub(crate) struct Handoff {
     #[command(subcommand)]
     pub action: Action,
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub enum Action {
+pub(crate) enum Action {
     Create(Create),
     #[command(aliases = ["ls"])]
     List(ListHandoffs),
@@ -50,7 +50,7 @@ Examples:
   tine handoff apply 3                       to whom it is for
   tine handoff apply 3 --into main --dry-run
   tine handoff apply 3 --review              keep conflicts, to be resolved one by one")]
-pub struct Apply {
+pub(crate) struct Apply {
     /// Its number
     #[arg(value_name = "ID")]
     pub id: u64,
@@ -91,7 +91,7 @@ Examples:
   tine handoff create fix-parser
   tine handoff create fix-parser --to main --background
   tine handoff create fix-parser --include-uncommitted -m 'Fix the parser'")]
-pub struct Create {
+pub(crate) struct Create {
     /// The fork [default: the one whose mount this is]
     #[arg(value_name = "FORK")]
     pub fork: Option<String>,
@@ -132,7 +132,7 @@ Examples:
   tine handoff show 3
   git am --keep \"$(tine handoff show 3 --path)\"
   tine handoff show 3 --patch | less")]
-pub struct Show {
+pub(crate) struct Show {
     #[command(flatten)]
     pub handoff: ShowHandoff,
 
@@ -150,7 +150,7 @@ pub struct Show {
 #[command(after_long_help = "\
 Example:
   tine handoff diff 3 --stat")]
-pub struct Diff {
+pub(crate) struct Diff {
     #[command(flatten)]
     pub handoff: ShowHandoff,
 
@@ -166,7 +166,7 @@ pub struct Diff {
 Examples:
   tine handoff import fixes.mbox
   git -C ../other format-patch --stdout main.. | tine handoff import - --to main")]
-pub struct Import {
+pub(crate) struct Import {
     /// The file; `-` is standard input
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: PathBuf,

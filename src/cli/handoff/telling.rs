@@ -7,7 +7,7 @@ use crate::render::handoffs::{size, stands, told_line, whose};
 use crate::render::text::{human_age, now_secs, one_line, short_id};
 
 /// Handoffs as a table.
-pub fn told_table(handoffs: &[HandoffInfo], output: &Output) -> String {
+pub(super) fn told_table(handoffs: &[HandoffInfo], output: &Output) -> String {
     let rows: Vec<Vec<Cell>> = handoffs
         .iter()
         .map(|HandoffInfo { record, .. }| {
@@ -24,7 +24,7 @@ pub fn told_table(handoffs: &[HandoffInfo], output: &Output) -> String {
 }
 
 /// A handoff with its commits.
-pub fn told_shown(shown: &HandoffShown, output: &Output) -> String {
+pub(super) fn told_shown(shown: &HandoffShown, output: &Output) -> String {
     let record = &shown.info.record;
     let mut text = told_line(&shown.info);
     if let (Some(head), Some(branch)) = (&record.head_commit, &record.branch) {

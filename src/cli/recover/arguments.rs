@@ -29,7 +29,7 @@ Examples:
   tine recover show 5
   tine recover purge 5 6
   tine recover purge --older-than 30d")]
-pub struct Recover {
+pub(crate) struct Recover {
     /// The number of the entry to bring back
     #[arg(value_name = "ID")]
     pub id: Option<u64>,
@@ -55,7 +55,7 @@ pub struct Recover {
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub enum Action {
+pub(crate) enum Action {
     #[command(aliases = ["ls"])]
     List(ListRecover),
     Show(ShowRecover),

@@ -22,7 +22,7 @@ Examples:
   tine round compare
   tine round merge --agents coder,tester --into main --resolver scripts/resolvers/model
   tine round clean")]
-pub struct Round {
+pub(crate) struct Round {
     /// The session that is meant
     #[arg(long, global = true, value_name = "NAME", default_value = "default")]
     pub session: ForkName,
@@ -37,7 +37,7 @@ pub struct Round {
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub enum Action {
+pub(crate) enum Action {
     Start(StartRound),
     Finish(FinishRound),
     Show(Show),
@@ -60,7 +60,7 @@ Examples:
   tine round show
   tine round show --for coder --json
   tine round show --for coder --prompt")]
-pub struct Show {
+pub(crate) struct Show {
     /// As this agent may see it
     #[arg(long = "for", value_name = "A")]
     pub reader: Option<ForkName>,
@@ -76,7 +76,7 @@ pub struct Show {
 Examples:
   tine round diff planner coder
   tine round diff planner coder --stat")]
-pub struct Diff {
+pub(crate) struct Diff {
     /// The agent whose work it leads from
     #[arg(value_name = "A")]
     pub a: ForkName,
@@ -99,7 +99,7 @@ Examples:
   tine round merge --into main
   tine round merge --agents coder,tester --into main --dry-run
   tine round merge --into main --resolver scripts/resolvers/model --auto-commit")]
-pub struct Merge {
+pub(crate) struct Merge {
     /// Whose, in this order [default: all, in the session's]
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub agents: Vec<ForkName>,

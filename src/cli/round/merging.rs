@@ -23,7 +23,7 @@ struct Document {
     left: Vec<String>,
 }
 
-pub fn merge(verb: &Merge, round: &Rounds<'_>) -> Result<Exit, Failure> {
+pub(super) fn merge(verb: &Merge, round: &Rounds<'_>) -> Result<Exit, Failure> {
     let context = round.context;
     let mut connection = round.connect()?;
     let results = round.results(&mut connection, &verb.agents, true)?;

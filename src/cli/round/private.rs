@@ -15,7 +15,7 @@ use crate::ops::{ErrorCode, Failure};
 use crate::workspace::{ForkName, Store};
 
 /// A directory without git.
-pub struct Place {
+pub(super) struct Place {
     /// Without symlinks.
     pub directory: PathBuf,
     pub common_dir: PathBuf,
@@ -23,7 +23,7 @@ pub struct Place {
 }
 
 /// The place of `dir`, which is made where `create` says so.
-pub fn find(context: &Context, dir: &Path, create: bool) -> Result<Place, Failure> {
+pub(super) fn find(context: &Context, dir: &Path, create: bool) -> Result<Place, Failure> {
     let dir = context.absolute(dir);
     let directory = dir
         .canonicalize()
@@ -88,7 +88,7 @@ fn home(directory: &Path) -> Result<PathBuf, Failure> {
 
 impl Place {
     /// Takes the directory's files in where no session of that name works on them yet.
-    pub fn take_in_unless_begun(
+    pub(super) fn take_in_unless_begun(
         &self,
         connection: &mut Client,
         session: &ForkName,
@@ -108,7 +108,7 @@ impl Place {
 
     /// Removes all of it where no session, fork, archive or entry of `tine recover` is left;
     /// whether that was done.
-    pub fn remove_if_unused(&self, mut connection: Client) -> Result<bool, Failure> {
+    pub(super) fn remove_if_unused(&self, mut connection: Client) -> Result<bool, Failure> {
         let store = Store::dir_of(&self.repository);
         let rounds = round::session_dir(&store, &ForkName::parse("x")?);
         let is_used = rounds.parent().is_some_and(holds_anything)

@@ -27,7 +27,7 @@ use crate::tools::TextEdit;
 #[command(after_long_help = "\
 Example:
   tine tool read src/main.rs --json")]
-pub struct Read {
+pub(crate) struct Read {
     /// The file
     #[arg(value_name = "PATH")]
     pub path: OsString,
@@ -41,7 +41,7 @@ pub struct Read {
 #[command(after_long_help = "\
 Example:
   tine tool write notes/today.md < today.md")]
-pub struct Write {
+pub(crate) struct Write {
     /// The file
     #[arg(value_name = "PATH")]
     pub path: OsString,
@@ -63,7 +63,7 @@ Examples:
   tine tool edit src/main.rs --old 'let x = 1;' --new 'let x = 2;'
   tine tool edit src/main.rs --old foo --new bar --all
   tine tool edit src/main.rs --edits edits.json --json")]
-pub struct Edit {
+pub(crate) struct Edit {
     /// The file
     #[arg(value_name = "PATH")]
     pub path: OsString,
@@ -103,7 +103,7 @@ pub struct Edit {
 #[command(after_long_help = "\
 Example:
   tine tool delete src/old.rs")]
-pub struct Delete {
+pub(crate) struct Delete {
     /// The file
     #[arg(value_name = "PATH")]
     pub path: OsString,
@@ -117,7 +117,7 @@ pub struct Delete {
 #[command(after_long_help = "\
 Example:
   tine tool move src/old.rs src/lexer/new.rs")]
-pub struct Move {
+pub(crate) struct Move {
     /// What is moved
     #[arg(value_name = "SRC")]
     pub from: OsString,
@@ -131,7 +131,7 @@ fn path_text(path: &OsString) -> PathText {
     PathText::from(path.as_bytes())
 }
 
-pub fn read(verb: &Read, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
+pub(super) fn read(verb: &Read, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct Shown {
         route: Route,
@@ -165,7 +165,7 @@ pub fn read(verb: &Read, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     Ok(crate::cli::SUCCESS)
 }
 
-pub fn write(verb: &Write, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
+pub(super) fn write(verb: &Write, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct Shown {
         route: Route,
@@ -214,7 +214,7 @@ pub fn write(verb: &Write, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     caller.print(&told, || line)
 }
 
-pub fn edit(verb: &Edit, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
+pub(super) fn edit(verb: &Edit, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct Shown {
         route: Route,
@@ -278,7 +278,7 @@ fn edits(verb: &Edit) -> Result<Vec<TextEdit>, Failure> {
     })
 }
 
-pub fn delete(verb: &Delete, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
+pub(super) fn delete(verb: &Delete, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct Shown {
         route: Route,
@@ -295,7 +295,7 @@ pub fn delete(verb: &Delete, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     caller.print(&Shown { route, path }, || line)
 }
 
-pub fn rename(verb: &Move, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
+pub(super) fn rename(verb: &Move, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct Shown {
         route: Route,

@@ -24,7 +24,7 @@ use crate::render::text::{counted, one_line, quoted};
 #[command(after_long_help = "\
 Example:
   tine tool list src --deep")]
-pub struct List {
+pub(crate) struct List {
     /// The directory
     #[arg(value_name = "PATH", default_value = ".")]
     pub path: OsString,
@@ -44,7 +44,7 @@ pub struct List {
 Examples:
   tine tool search 'TODO|FIXME'
   tine tool search 'fn main' src --glob '*.rs' --glob '!*_test.rs' --limit 20")]
-pub struct Search {
+pub(crate) struct Search {
     /// The regular expression
     #[arg(value_name = "REGEX", allow_hyphen_values = true)]
     pub pattern: String,
@@ -75,9 +75,9 @@ pub struct Search {
 #[command(after_long_help = "\
 Example:
   tine tool context --json")]
-pub struct Where {}
+pub(crate) struct Where {}
 
-pub fn list(verb: &List, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
+pub(super) fn list(verb: &List, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct Shown {
         route: Route,
@@ -106,7 +106,7 @@ pub fn list(verb: &List, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     })
 }
 
-pub fn search(verb: &Search, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
+pub(super) fn search(verb: &Search, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     #[derive(Serialize)]
     struct Shown {
         route: Route,
@@ -175,7 +175,7 @@ fn one_line_of(found: &str) -> String {
     format!("{}{}", indent.replace('\r', ""), one_line(rest))
 }
 
-pub fn context(caller: &mut Caller<'_>) -> Result<Exit, Failure> {
+pub(super) fn context(caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     let shown_context = match caller.call(ToolOperation::Context)? {
         ToolAnswer::Context(shown) => shown,
         // Nothing has been started here yet.

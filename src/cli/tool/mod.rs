@@ -31,7 +31,7 @@ Examples:
   tine tool edit src/main.rs --old 'let x = 1;' --new 'let x = 2;'
   tine tool search 'fn \\w+_test' --glob '*.rs' --json
   tine tool run --timeout 600 -- cargo test")]
-pub struct Tool {
+pub(super) struct Tool {
     /// The fork to work in [default: the one whose mount this is]
     #[arg(long, global = true, value_name = "NAME")]
     pub fork: Option<ForkName>,
@@ -56,7 +56,7 @@ pub struct Tool {
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub enum Action {
+pub(super) enum Action {
     Read(Read),
     Write(Write),
     Edit(Edit),
@@ -73,7 +73,7 @@ pub enum Action {
     Where(Where),
 }
 
-pub fn run(verb: &Tool, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Tool, context: &Context) -> Result<Exit, Failure> {
     let mut caller = Caller::new(verb, context)?;
     match &verb.action {
         Action::Read(verb) => files::read(verb, &mut caller),

@@ -28,7 +28,7 @@ const SIGNALLED: i32 = 128;
 Examples:
   tine tool run --timeout 600 -- cargo test
   tine tool run --shell 'make 2>&1 | tail' --json")]
-pub struct Run {
+pub(crate) struct Run {
     /// A line for sh, in place of a command
     #[arg(
         long,
@@ -66,7 +66,7 @@ struct Shown {
     goes_on: bool,
 }
 
-pub fn run(verb: &Run, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &Run, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     let context = caller.context;
     let (dir, env) = match &caller.fork {
         Some(fork) => {

@@ -28,14 +28,14 @@ const ENTRY_OUT_LEN: usize = 128;
 
 /// `FATTR_*`.
 mod set {
-    pub const MODE: u32 = 1;
-    pub const UID: u32 = 1 << 1;
-    pub const GID: u32 = 1 << 2;
-    pub const SIZE: u32 = 1 << 3;
-    pub const ATIME: u32 = 1 << 4;
-    pub const MTIME: u32 = 1 << 5;
-    pub const ATIME_NOW: u32 = 1 << 7;
-    pub const MTIME_NOW: u32 = 1 << 8;
+    pub(super) const MODE: u32 = 1;
+    pub(super) const UID: u32 = 1 << 1;
+    pub(super) const GID: u32 = 1 << 2;
+    pub(super) const SIZE: u32 = 1 << 3;
+    pub(super) const ATIME: u32 = 1 << 4;
+    pub(super) const MTIME: u32 = 1 << 5;
+    pub(super) const ATIME_NOW: u32 = 1 << 7;
+    pub(super) const MTIME_NOW: u32 = 1 << 8;
 }
 
 /// `FUSE_WRITE_KILL_SUIDGID`.
@@ -46,7 +46,7 @@ const KEEP_CACHE: u32 = 1 << 1;
 
 /// What every request says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub(super) struct Header {
     opcode: u32,
     unique: u64,
     pub node: Ino,
@@ -56,7 +56,7 @@ pub struct Header {
 
 /// What is asked. Names are free of zeroes, and may be empty.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Request<'a> {
+pub(super) enum Request<'a> {
     Lookup {
         name: &'a [u8],
     },
@@ -204,7 +204,7 @@ impl<'a> Rest<'a> {
 
 impl Header {
     /// EIO where it is none; the answer then has no number, and the kernel refuses it.
-    pub fn decode(header: &[u8; HEADER_LEN]) -> Answer<Header> {
+    pub(super) fn decode(header: &[u8; HEADER_LEN]) -> Answer<Header> {
         let read = || {
             let mut fields = Fields(header);
             let (_len, opcode, unique) = (fields.u32()?, fields.u32()?, fields.u64()?);
@@ -224,7 +224,11 @@ impl Header {
     }
 
     /// ENOSYS for a request that is not known, EIO for one that is no request.
-    pub fn request<'a>(&self, header: &[u8; HEADER_LEN], payload: &'a [u8]) -> Answer<Request<'a>> {
+    pub(super) fn request<'a>(
+        &self,
+        header: &[u8; HEADER_LEN],
+        payload: &'a [u8],
+    ) -> Answer<Request<'a>> {
         let payload = payload.get(..self.payload_len).ok_or(Errno::EIO)?;
         let arguments = header.get(OP_IN_AT..2 * OP_IN_AT).ok_or(Errno::EIO)?;
         match decode(self.opcode, Fields(arguments), Rest(payload)) {
@@ -235,7 +239,7 @@ impl Header {
 
     /// Writes the outcome into the header: what was written to the payload, and how much that is,
     /// or an errno.
-    pub fn answer(&self, outcome: Answer<usize>, header: &mut [u8; HEADER_LEN]) {
+    pub(super) fn answer(&self, outcome: Answer<usize>, header: &mut [u8; HEADER_LEN]) {
         let (len, error) = match outcome {
             Ok(len) => (u32::try_from(len).unwrap_or(0), 0),
             Err(errno) => (0, -errno.code()),
@@ -444,7 +448,7 @@ fn copy_file_range<'a>(fields: &mut Fields<'_>) -> Option<Request<'a>> {
 }
 
 /// Writes an answer. What does not fit makes [`Payload::len`] fail.
-pub struct Payload<'a> {
+pub(super) struct Payload<'a> {
     bytes: &'a mut [u8],
     len: usize,
     is_full: bool,
@@ -452,7 +456,7 @@ pub struct Payload<'a> {
 
 impl<'a> Payload<'a> {
     /// At most `limit` bytes.
-    pub fn new(bytes: &'a mut [u8], limit: usize) -> Payload<'a> {
+    pub(super) fn new(bytes: &'a mut [u8], limit: usize) -> Payload<'a> {
         let limit = limit.min(bytes.len());
         Payload {
             bytes: &mut bytes[..limit],
@@ -462,14 +466,14 @@ impl<'a> Payload<'a> {
     }
 
     /// What was written, in bytes. EIO if something did not fit.
-    pub fn len(self) -> Answer<usize> {
+    pub(super) fn len(self) -> Answer<usize> {
         match self.is_full {
             false => Ok(self.len),
             true => Err(Errno::EIO),
         }
     }
 
-    pub fn bytes(&mut self, bytes: &[u8]) {
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
         match self
             .bytes
             .get_mut(self.len..)
@@ -483,11 +487,11 @@ impl<'a> Payload<'a> {
         }
     }
 
-    pub fn u32(&mut self, number: u32) {
+    pub(super) fn u32(&mut self, number: u32) {
         self.bytes(&number.to_ne_bytes());
     }
 
-    pub fn u64(&mut self, number: u64) {
+    pub(super) fn u64(&mut self, number: u64) {
         self.bytes(&number.to_ne_bytes());
     }
 
@@ -512,7 +516,7 @@ impl<'a> Payload<'a> {
     }
 
     /// `struct fuse_attr_out`.
-    pub fn attr_out(&mut self, attr: &Attr, ttl: Duration) {
+    pub(super) fn attr_out(&mut self, attr: &Attr, ttl: Duration) {
         self.u64(ttl.as_secs());
         self.u32(ttl.subsec_nanos());
         self.u32(0);
@@ -520,7 +524,7 @@ impl<'a> Payload<'a> {
     }
 
     /// `struct fuse_entry_out`. Where nothing is, the number is 0.
-    pub fn entry_out(&mut self, entry: &Entry) {
+    pub(super) fn entry_out(&mut self, entry: &Entry) {
         self.u64(entry.attr.map_or(0, |attr| attr.ino.0));
         self.u64(entry.generation);
         self.u64(entry.name_ttl.as_secs());
@@ -535,7 +539,7 @@ impl<'a> Payload<'a> {
 
     /// `struct fuse_dirent`, after a `struct fuse_entry_out` where there are attributes. Whether it
     /// fitted.
-    pub fn dirent(&mut self, listed: &Listed<'_>, attr: Option<&Attr>) -> bool {
+    pub(super) fn dirent(&mut self, listed: &Listed<'_>, attr: Option<&Attr>) -> bool {
         let before = if attr.is_some() { ENTRY_OUT_LEN } else { 0 };
         let len = (before + DIRENT_LEN + listed.name.len()).next_multiple_of(8);
         if len > self.bytes.len() - self.len {
@@ -556,14 +560,14 @@ impl<'a> Payload<'a> {
 
     /// `struct fuse_open_out` of a file whose cached bytes stay, which nothing is remembered of
     /// until it is closed.
-    pub fn open_out(&mut self) {
+    pub(super) fn open_out(&mut self) {
         self.u64(0);
         self.u32(KEEP_CACHE);
         self.u32(0);
     }
 
     /// `struct fuse_statfs_out`.
-    pub fn statfs_out(&mut self, figures: &StatFs) {
+    pub(super) fn statfs_out(&mut self, figures: &StatFs) {
         let (blocks, free) = (figures.blocks, figures.blocks_free);
         for number in [
             blocks,
@@ -581,7 +585,7 @@ impl<'a> Payload<'a> {
     }
 
     /// `struct fuse_ioctl_out` and what follows it.
-    pub fn ioctl_out(&mut self, data: &[u8]) {
+    pub(super) fn ioctl_out(&mut self, data: &[u8]) {
         self.bytes(&[0; 16]);
         self.bytes(data);
     }

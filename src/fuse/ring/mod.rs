@@ -46,10 +46,10 @@ const SLOTS_WHEN_OFFLINE: usize = 1;
 
 /// Called when a ring can no longer be served: the connection must end, or its programs would wait
 /// for ever.
-pub type Failed = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type Failed = Arc<dyn Fn() + Send + Sync>;
 
 /// Rings that no connection knows of yet. Dropping it ends their threads.
-pub struct Prepared {
+pub(crate) struct Prepared {
     threads: Vec<Starting>,
     workers: Arc<Workers>,
 }
@@ -67,7 +67,7 @@ struct Start {
 }
 
 /// The rings of one mount.
-pub struct Rings {
+pub(crate) struct Rings {
     threads: Vec<Serving>,
     workers: Arc<Workers>,
 }
@@ -100,7 +100,7 @@ impl Mailbox {
 impl Prepared {
     /// Makes all that does not need the kernel's consent, for the connection of `device`. Fails
     /// where io_uring may not be used, or memory or descriptors lack.
-    pub fn new(operations: &Arc<Operations>, device: OwnedFd) -> io::Result<Prepared> {
+    pub(crate) fn new(operations: &Arc<Operations>, device: OwnedFd) -> io::Result<Prepared> {
         let device = Arc::new(device);
         let possible = cpus("possible")?;
         let online = cpus("online")?;
@@ -129,7 +129,7 @@ impl Prepared {
 
     /// Offers the slots to the kernel, which has agreed to rings. Where it refuses one, it goes on
     /// with `/dev/fuse` alone.
-    pub fn register(self, failed: &Failed) -> io::Result<Rings> {
+    pub(crate) fn register(self, failed: &Failed) -> io::Result<Rings> {
         let (registered, outcomes) = channel();
         let mut threads = Vec::with_capacity(self.threads.len());
         for Starting { thread, start } in self.threads {
@@ -164,7 +164,7 @@ impl Prepared {
 impl Rings {
     /// Waits until the connection has given all slots back, which it does when it ends. Where it
     /// cannot be brought to an end, closing the rings is part of that: `by_force`.
-    pub fn end(self, by_force: bool) {
+    pub(crate) fn end(self, by_force: bool) {
         for serving in self.threads {
             if by_force {
                 serving.mailbox.stop();

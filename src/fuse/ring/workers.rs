@@ -15,9 +15,9 @@ use tine_sys::cpu::CpuSet;
 /// How long a thread without work stays.
 const IDLE: Duration = Duration::from_secs(5);
 
-pub type Job = Box<dyn FnOnce() + Send>;
+pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-pub struct Workers {
+pub(super) struct Workers {
     state: Mutex<State>,
     /// Told of a job, and of the end.
     changed: Condvar,
@@ -33,7 +33,7 @@ struct State {
 
 impl Workers {
     /// Workers that may run where the calling thread may.
-    pub fn new() -> io::Result<Arc<Workers>> {
+    pub(super) fn new() -> io::Result<Arc<Workers>> {
         Ok(Arc::new(Workers {
             state: Mutex::new(State {
                 jobs: VecDeque::new(),
@@ -47,7 +47,7 @@ impl Workers {
 
     /// Has a thread do the job; the calling one where no other can be had. There are never more
     /// threads than jobs under way at one time.
-    pub fn run(self: &Arc<Workers>, job: Job) {
+    pub(super) fn run(self: &Arc<Workers>, job: Job) {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
         if state.jobs.len() <= state.idle {
@@ -68,7 +68,7 @@ impl Workers {
     }
 
     /// Ends the threads that are idle, and the others when they have done their jobs.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_all();
     }

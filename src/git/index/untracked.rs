@@ -46,7 +46,7 @@ struct Directory {
 impl KnownFiles {
     /// What the index in `bytes` knows; `None` where it has not both extensions, or is not
     /// understood.
-    pub fn read(bytes: &[u8], hash_len: usize) -> Option<KnownFiles> {
+    pub(super) fn read(bytes: &[u8], hash_len: usize) -> Option<KnownFiles> {
         let content = bytes.get(..bytes.len().checked_sub(hash_len)?)?;
         let mut rest = Reader(content);
         if rest.take(4)? != b"DIRC" {
@@ -78,7 +78,7 @@ impl KnownFiles {
     }
 
     /// Whether git has to look at the file of this entry of the index that was read.
-    pub fn is_dirty(&self, entry: usize) -> bool {
+    pub(super) fn is_dirty(&self, entry: usize) -> bool {
         self.dirty
             .get(entry / 64)
             .is_none_or(|word| word >> (entry % 64) & 1 == 1)
@@ -86,7 +86,7 @@ impl KnownFiles {
 
     /// Has git list the directory of `path` again, and those above: the path came into the index,
     /// or left it.
-    pub fn invalidate(&mut self, path: &[u8]) {
+    pub(super) fn invalidate(&mut self, path: &[u8]) {
         let mut at = 0;
         let mut components = path.split(|byte| *byte == b'/').peekable();
         while let Some(component) = components.next() {
@@ -112,7 +112,7 @@ impl KnownFiles {
     }
 
     /// The UNTR extension.
-    pub fn encode_untracked(&self) -> Vec<u8> {
+    pub(super) fn encode_untracked(&self) -> Vec<u8> {
         let Untracked { header, dirs } = &self.untracked;
         let mut encoded = header.clone();
         push_varint(&mut encoded, dirs.len());

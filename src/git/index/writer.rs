@@ -39,7 +39,7 @@ pub(super) struct EntryStat {
 impl EntryStat {
     /// What git would remember of a node with `attr`. The device is left out: git does not compare
     /// it unless built to.
-    pub fn of(attr: &Attr) -> EntryStat {
+    pub(super) fn of(attr: &Attr) -> EntryStat {
         EntryStat {
             ctime: index_time(attr.ctime),
             mtime: index_time(attr.mtime),
@@ -100,7 +100,7 @@ pub(super) struct Encoder {
 
 impl Encoder {
     /// `expected_count` entries will come, more or less.
-    pub fn new(hash_kind: gix::hash::Kind, expected_count: usize) -> Encoder {
+    pub(super) fn new(hash_kind: gix::hash::Kind, expected_count: usize) -> Encoder {
         let mut encoded =
             Vec::with_capacity(expected_count.saturating_mul(80 + hash_kind.len_in_bytes()));
         encoded.extend_from_slice(b"DIRC\0\0\0\x04");
@@ -116,12 +116,12 @@ impl Encoder {
     }
 
     /// How many entries there are so far.
-    pub fn count(&self) -> u32 {
+    pub(super) fn count(&self) -> u32 {
         self.count
     }
 
     /// Appends the entry at `path`, which must sort behind the one before.
-    pub fn push(
+    pub(super) fn push(
         &mut self,
         path: &[u8],
         kind: TreeEntryKind,
@@ -173,7 +173,7 @@ impl Encoder {
     }
 
     /// Has git look at the file of the entry that was pushed last, whatever it is told of changes.
-    pub fn mark_dirty(&mut self) {
+    pub(super) fn mark_dirty(&mut self) {
         let Some(last) = self.count.checked_sub(1) else {
             return;
         };
@@ -188,7 +188,7 @@ impl Encoder {
     /// extension, which says that the files of all entries that are not dirty are as their entries,
     /// as far as they did not change since then; with `untracked` an UNTR extension, which must be
     /// of the same state.
-    pub fn finish(
+    pub(super) fn finish(
         mut self,
         tree: &CachedTree,
         token: Option<&str>,

@@ -36,7 +36,7 @@ pub(crate) struct ContentSync {
 
 impl ContentSync {
     /// Brings the contents to the disk.
-    pub fn write_out(&self) -> Result<(), LayerError> {
+    pub(crate) fn write_out(&self) -> Result<(), LayerError> {
         if self.is_all_dirty || self.dirty_files.len() > SYNC_FILES_MAX {
             return fault::step()
                 .and_then(|()| tine_sys::file::sync_fs(&self.data))
@@ -68,7 +68,7 @@ impl ContentSync {
 
     /// Gives the space of freed places back to the file system. Call only once the log is on the
     /// disk.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         let mut slots = Vec::new();
         for place in &self.freed {
             match place {
@@ -86,7 +86,7 @@ impl ContentSync {
 
 impl ContentStore {
     /// Takes out all that waits for the disk.
-    pub fn begin_sync(&mut self) -> ContentSync {
+    pub(crate) fn begin_sync(&mut self) -> ContentSync {
         self.syncs_under_way += 1;
         self.freed_bytes = 0;
         ContentSync {
@@ -103,7 +103,7 @@ impl ContentStore {
 
     /// Lets freed slots be used again, or, where syncing failed, remembers all of it for the next
     /// time.
-    pub fn end_sync(&mut self, job: ContentSync, is_synced: bool) {
+    pub(crate) fn end_sync(&mut self, job: ContentSync, is_synced: bool) {
         self.syncs_under_way = self.syncs_under_way.saturating_sub(1);
         if is_synced {
             if job.is_all_dirty {
@@ -123,13 +123,13 @@ impl ContentStore {
     }
 
     /// Lets the kernel tell of what it failed to write before; it does so once.
-    pub fn forget_errors(&self) {
+    pub(crate) fn forget_errors(&self) {
         let _ = fault::step().and_then(|()| tine_sys::file::sync_fs(self.reader.data()));
     }
 
     /// Writes all contents that `index` names onto themselves, so that the kernel takes them for
     /// unwritten. What cannot be read is left alone.
-    pub fn write_again(&mut self, index: &LayerIndex) -> Result<(), LayerError> {
+    pub(crate) fn write_again(&mut self, index: &LayerIndex) -> Result<(), LayerError> {
         self.is_all_dirty = true;
         for (content, _) in named_places(index, self.id) {
             let path = self.reader.path(content.place);

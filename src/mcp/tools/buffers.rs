@@ -18,15 +18,14 @@ use tine_tools::BufferConflict;
 /// Clean merges are shown in the editor at once. Conflicts change nothing: you get all three texts,
 /// and settle them by editing the file so that it says what both mean.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MergeBuffer {
+pub(super) struct MergeBuffer {
     /// From the fork's root, or absolute.
     path: String,
 }
 
 /// What came of merging a buffer.
 #[derive(Serialize, JsonSchema)]
-pub struct BufferShown {
+pub(super) struct BufferShown {
     path: PathText,
     /// Whether the editor's text now has what you wrote.
     merged: bool,

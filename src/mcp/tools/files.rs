@@ -18,7 +18,10 @@ use tine_tools::TextEdit;
 const DEFAULT_LINES: u64 = 2000;
 
 /// The bytes of a file of the fork, as the tools see it.
-pub fn read_bytes(session: &Session, path: &str) -> Result<(Route, PathText, Vec<u8>), Failure> {
+pub(crate) fn read_bytes(
+    session: &Session,
+    path: &str,
+) -> Result<(Route, PathText, Vec<u8>), Failure> {
     let operation = ToolOperation::ReadFile {
         path: text_path(path),
     };
@@ -38,7 +41,7 @@ pub fn read_bytes(session: &Session, path: &str) -> Result<(Route, PathText, Vec
 }
 
 /// `bytes` on their way to the daemon.
-pub fn outgoing(session: &Session, bytes: &[u8]) -> Result<Transfer, Failure> {
+pub(crate) fn outgoing(session: &Session, bytes: &[u8]) -> Result<Transfer, Failure> {
     let mut outgoing = Outgoing::new(session.store_dir());
     outgoing.add(bytes)?;
     Ok(outgoing.finish())
@@ -49,8 +52,7 @@ pub fn outgoing(session: &Session, bytes: &[u8]) -> Result<Transfer, Failure> {
 /// A long file comes in pages: `next_line` says where the next one begins. Of a file that is open
 /// in a person's editor you get what you wrote to it, else what the person has there, saved or not.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ReadFile {
+pub(crate) struct ReadFile {
     /// From the fork's root, or absolute: in its mount or in the main checkout.
     path: String,
     /// The first line to read, from 1. Default: 1.
@@ -61,7 +63,7 @@ pub struct ReadFile {
 
 /// A file, or a part of it.
 #[derive(Serialize, JsonSchema)]
-pub struct FileShown {
+pub(crate) struct FileShown {
     path: PathText,
     /// `fork`, or `buffer`: it is open in a person's editor.
     #[schemars(with = "String")]
@@ -181,8 +183,7 @@ fn page(text: &str, first_line: u64, lines: u64) -> Page {
 ///
 /// Directories that are missing are made. To change a part of a file `edit_file` is better.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct WriteFile {
+pub(crate) struct WriteFile {
     /// From the fork's root, or absolute: in its mount or in the main checkout.
     path: String,
     /// All that the file is to have.
@@ -191,7 +192,7 @@ pub struct WriteFile {
 
 /// A file that was written.
 #[derive(Serialize, JsonSchema)]
-pub struct FileWritten {
+pub(crate) struct FileWritten {
     path: PathText,
     /// `fork`, or `buffer`: it is open in a person's editor, and this is your version until it is
     /// merged with theirs.
@@ -258,8 +259,7 @@ fn open_in_editor(route: Route) -> &'static str {
 /// left. An `old` that is not there, or that is there several times, is an error of its own, and
 /// nothing is changed.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct EditFile {
+pub(crate) struct EditFile {
     /// From the fork's root, or absolute: in its mount or in the main checkout.
     path: String,
     /// One after another.
@@ -281,7 +281,7 @@ struct Edit {
 
 /// A file that was edited.
 #[derive(Serialize, JsonSchema)]
-pub struct FileEdited {
+pub(crate) struct FileEdited {
     path: PathText,
     /// `fork`, or `buffer`: it is open in a person's editor, and this is your version until it is
     /// merged with theirs.
@@ -337,15 +337,14 @@ impl Tool for EditFile {
 
 /// Delete a file of the active fork. `undo` brings it back.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct DeleteFile {
+pub(crate) struct DeleteFile {
     /// From the fork's root, or absolute: in its mount or in the main checkout.
     path: String,
 }
 
 /// A file that was deleted.
 #[derive(Serialize, JsonSchema)]
-pub struct FileDeleted {
+pub(crate) struct FileDeleted {
     path: PathText,
 }
 
@@ -371,8 +370,7 @@ impl Tool for DeleteFile {
 
 /// Move or rename a file or directory of the active fork.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct MoveFile {
+pub(crate) struct MoveFile {
     /// What to move: from the fork's root, or absolute.
     from: String,
     /// Where it is to be, likewise, with its new name.
@@ -381,7 +379,7 @@ pub struct MoveFile {
 
 /// A file that was moved.
 #[derive(Serialize, JsonSchema)]
-pub struct FileMoved {
+pub(crate) struct FileMoved {
     from: PathText,
     to: PathText,
 }

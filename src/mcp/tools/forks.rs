@@ -20,12 +20,11 @@ use tine_workspace::ForkName;
 /// Call this first. Without an active fork the other tools have nothing to work on: `fork` makes
 /// one.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Context {}
+pub(super) struct Context {}
 
 /// Where the session stands.
 #[derive(Serialize, JsonSchema)]
-pub struct ContextShown {
+pub(super) struct ContextShown {
     /// None: no fork is active.
     fork: Option<ForkShown>,
     /// Where `run` runs commands, absolute.
@@ -79,8 +78,7 @@ impl Tool for Context {
 /// (uncommitted changes and all: to try something in two ways), or as named by `from` or
 /// `from_fork`. The fork that was active before stays as it is; `use_fork` goes back to it.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Fork {
+pub(super) struct Fork {
     /// Letters, digits, '.', '_' and '-'. Default: the first free one of `mcp-1`, `mcp-2`, …
     name: Option<String>,
     /// A revision to start from, as git understands it.
@@ -139,7 +137,7 @@ impl Tool for Fork {
 
 /// A fork that was made.
 #[derive(Serialize, JsonSchema)]
-pub struct NewForkShown {
+pub(super) struct NewForkShown {
     #[serde(flatten)]
     fork: ForkShown,
     /// What must be known of it: steps that failed, and files that lead to other trees.
@@ -148,8 +146,7 @@ pub struct NewForkShown {
 
 /// Let another fork that is there be the active one; it is mounted if it is not.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct UseFork {
+pub(super) struct UseFork {
     /// As `list_forks` tells it.
     name: String,
 }
@@ -169,12 +166,11 @@ impl Tool for UseFork {
 
 /// List all forks of the repository, those of other agents and people too.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ListForks {}
+pub(super) struct ListForks {}
 
 /// Forks.
 #[derive(Serialize, JsonSchema)]
-pub struct ForksShown {
+pub(super) struct ForksShown {
     forks: Vec<ForkShown>,
     /// What is wrong with forks that cannot be read.
     damaged: Vec<String>,

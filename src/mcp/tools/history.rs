@@ -61,7 +61,7 @@ impl Tool for ListSnapshots {
 
 /// What was restored.
 #[derive(Serialize, JsonSchema)]
-pub struct RestoredShown {
+pub(crate) struct RestoredShown {
     fork: String,
     /// The point that it is at now.
     to: Option<String>,
@@ -157,7 +157,7 @@ fn in_conflict(
 
 /// What was taken back, or done again.
 #[derive(Serialize, JsonSchema)]
-pub struct TakenBackShown {
+pub(crate) struct TakenBackShown {
     fork: String,
     /// The operation whose changes these were.
     operation: u64,
@@ -254,15 +254,14 @@ fn take_back(
 /// Tell what was done in the active fork: its own commits, and operations on its files, the newest
 /// first.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Log {
+pub(super) struct Log {
     /// How many of each to tell at most, up to 500. Default: 20.
     limit: Option<usize>,
 }
 
 /// What was done.
 #[derive(Serialize, JsonSchema)]
-pub struct LogShown {
+pub(super) struct LogShown {
     fork: String,
     /// Since the fork's base.
     commits: Vec<CommitShown>,

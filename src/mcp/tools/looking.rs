@@ -22,8 +22,7 @@ const MAX_FOUND: usize = 1000;
 
 /// List what a directory of the active fork holds.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ListDirectory {
+pub(super) struct ListDirectory {
     /// From the fork's root, or absolute. Default: the root.
     path: Option<String>,
     /// All beneath it, too.
@@ -33,7 +32,7 @@ pub struct ListDirectory {
 
 /// What a directory holds.
 #[derive(Serialize, JsonSchema)]
-pub struct DirectoryShown {
+pub(super) struct DirectoryShown {
     path: PathText,
     entries: Vec<EntryShown>,
     /// How many there are; `entries` has the first of them.
@@ -125,8 +124,7 @@ fn entries_counted(count: usize) -> String {
 ///
 /// What git ignores, and what is no text, is left out.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Search {
+pub(super) struct Search {
     /// A regular expression in ripgrep's (Rust's) syntax: escape `( ) [ ] { } . * + ? | ^ $ \`.
     pattern: String,
     /// Only at or beneath this path. Default: everywhere.
@@ -147,7 +145,7 @@ pub struct Search {
 
 /// What was found.
 #[derive(Serialize, JsonSchema)]
-pub struct SearchShown {
+pub(super) struct SearchShown {
     lines: Vec<LineShown>,
     /// There are more: narrow it, or raise the limit.
     truncated: bool,

@@ -34,7 +34,7 @@ const MAX_CONFLICTS: usize = 100;
 /// What becomes of conflicts.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Settle {
+pub(super) enum Settle {
     /// They are kept as a review, to be resolved one by one.
     #[default]
     Review,
@@ -65,8 +65,7 @@ impl Settle {
 /// change nothing: they come back with all sides' texts and the number of a review, in which
 /// `resolve_conflict` settles each, and `commit_review` makes the merge.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Merge {
+pub(super) struct Merge {
     /// A fork, `FORK@SNAPSHOT`, branch or commit. Default: the active fork.
     source: Option<String>,
     /// A fork or branch. Default: the branch that the active fork came from; where `source` is
@@ -90,7 +89,7 @@ pub struct Merge {
 
 /// What came of a merge, or would.
 #[derive(Serialize, JsonSchema)]
-pub struct MergeShown {
+pub(super) struct MergeShown {
     /// `merged`, `nothing-to-merge`, or `conflicts`: nothing was changed.
     #[schemars(with = "String")]
     status: MergeStatus,
@@ -111,7 +110,7 @@ pub struct MergeShown {
 
 /// A conflict, and what is to become of it.
 #[derive(Serialize, JsonSchema)]
-pub struct ConflictShown {
+pub(super) struct ConflictShown {
     /// What `resolve_conflict` takes.
     path: PathText,
     /// `both_modified`, `both_added`, `modify_delete`, `rename_rename`, `binary` and so on.
@@ -171,7 +170,7 @@ struct ResolutionShown {
 }
 
 /// Conflicts with their contents, as far as one answer holds them.
-pub fn conflicts_shown(
+pub(super) fn conflicts_shown(
     place: &Place,
     conflicts: &[ConflictRecord],
 ) -> Result<Vec<ConflictShown>, Failure> {
@@ -249,7 +248,7 @@ fn conflict_shown(
 }
 
 /// Conflicts in words, with the texts of their hunks.
-pub fn conflicts_text(conflicts: &[ConflictShown]) -> String {
+pub(super) fn conflicts_text(conflicts: &[ConflictShown]) -> String {
     let mut text = String::new();
     for conflict in conflicts {
         let stands = match &conflict.resolution {
@@ -275,7 +274,7 @@ pub fn conflicts_text(conflicts: &[ConflictShown]) -> String {
 }
 
 /// Where conflicts are gone on with.
-pub fn way_on(review: Option<u64>) -> String {
+pub(super) fn way_on(review: Option<u64>) -> String {
     match review {
         Some(review) => format!(
             "\nnothing was changed; review {review} keeps them: `resolve_conflict` for each, then `commit_review`"
@@ -285,7 +284,7 @@ pub fn way_on(review: Option<u64>) -> String {
 }
 
 /// A merge, told.
-pub fn told(place: &Place, merged: Merged) -> Result<Told<MergeShown>, Failure> {
+pub(super) fn told(place: &Place, merged: Merged) -> Result<Told<MergeShown>, Failure> {
     let target = target_name(&merged.target);
     let conflicts = conflicts_shown(place, &merged.conflicts)?;
     let would = if merged.dry_run { "would be " } else { "" };
@@ -384,8 +383,7 @@ impl Tool for Merge {
 /// What is uncommitted stays uncommitted. Conflicts change nothing and become a review, as with
 /// `merge`; there `ours` is the fork's, and with `rebase` what comes.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Update {
+pub(super) struct Update {
     /// What to bring it up to: a revision, or another fork's HEAD. Default: the branch that it came
     /// from.
     from: Option<String>,
@@ -401,7 +399,7 @@ pub struct Update {
 }
 
 /// An update, told.
-pub fn told_update(place: &Place, done: Sequenced) -> Result<Told<MergeShown>, Failure> {
+pub(super) fn told_update(place: &Place, done: Sequenced) -> Result<Told<MergeShown>, Failure> {
     let target = match &done.target.fork {
         Some(fork) => fork.to_string(),
         None => target_name(&done.target),

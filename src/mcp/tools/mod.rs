@@ -1,14 +1,14 @@
 //! The tools, in the order in which they are listed.
 
 mod buffers;
-pub mod files;
+pub(crate) mod files;
 mod forks;
 mod history;
 mod looking;
 mod merging;
 mod reviews;
 mod run;
-pub mod work;
+pub(crate) mod work;
 
 use std::sync::LazyLock;
 
@@ -53,12 +53,12 @@ static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
 });
 
 /// All tools.
-pub fn all() -> &'static [Entry] {
+pub(crate) fn all() -> &'static [Entry] {
     &ALL
 }
 
 /// The tool called `name`.
-pub fn find(name: &str) -> Option<&'static Entry> {
+pub(crate) fn find(name: &str) -> Option<&'static Entry> {
     ALL.iter().find(|entry| entry.line.name == name)
 }
 

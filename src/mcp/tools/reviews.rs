@@ -27,15 +27,14 @@ const BY: &str = "mcp";
 /// Show a review: a merge with conflicts that is kept, each with all sides' texts and how it is
 /// resolved. Without a number: list those that are open.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ShowReview {
+pub(super) struct ShowReview {
     /// As `merge` told it.
     review: Option<u64>,
 }
 
 /// Reviews.
 #[derive(Serialize, JsonSchema)]
-pub struct ReviewsShown {
+pub(super) struct ReviewsShown {
     reviews: Vec<ReviewLine>,
     /// Of the one that was asked for.
     conflicts: Vec<ConflictShown>,
@@ -148,8 +147,7 @@ impl Tool for ShowReview {
 /// Say what is to become of one conflict of a review. It may be said again, differently, until the
 /// review is committed.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ResolveConflict {
+pub(super) struct ResolveConflict {
     /// As `merge` told it.
     review: u64,
     /// The conflict's.
@@ -241,8 +239,7 @@ impl Tool for ResolveConflict {
 /// (`review-outdated`): then merge again, which plans the same review again and keeps its
 /// resolutions.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CommitReview {
+pub(super) struct CommitReview {
     /// As `merge` told it.
     review: u64,
     /// Of the merge commit. Default: that of the merge.
@@ -291,8 +288,7 @@ impl Tool for CommitReview {
 
 /// Let a review go. Neither side was changed by it.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct AbortReview {
+pub(super) struct AbortReview {
     /// As `merge` told it.
     review: u64,
 }

@@ -32,8 +32,7 @@ const DEFAULT_TIMEOUT_SECS: u64 = 600;
 /// look at `exit_code`. It can reach what lies outside the fork as any command can: keep to the
 /// fork.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Run {
+pub(super) struct Run {
     /// As `sh` takes it.
     command: String,
     /// Where to run it, from the fork's root. Default: the root.
@@ -44,7 +43,7 @@ pub struct Run {
 
 /// What came of a command.
 #[derive(Serialize, JsonSchema)]
-pub struct RunShown {
+pub(super) struct RunShown {
     /// None: it ended otherwise.
     exit_code: Option<i32>,
     /// The signal that ended it.

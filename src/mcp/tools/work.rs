@@ -28,12 +28,11 @@ use tine_render::text::{counted, one_line, short_id};
 /// Tell what is uncommitted in the active fork, as `git add -A` would take it: ignored files are
 /// left out.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Status {}
+pub(crate) struct Status {}
 
 /// What is uncommitted.
 #[derive(Serialize, JsonSchema)]
-pub struct StatusShown {
+pub(crate) struct StatusShown {
     fork: String,
     /// None: HEAD is detached.
     branch: Option<String>,
@@ -44,7 +43,7 @@ pub struct StatusShown {
 }
 
 /// What is uncommitted in a fork.
-pub fn status_of(session: &Session, fork: Option<&str>) -> Result<StatusShown, Failure> {
+pub(crate) fn status_of(session: &Session, fork: Option<&str>) -> Result<StatusShown, Failure> {
     let fork = session.fork_or(fork)?;
     let changes = session.with(|connection| connection.changes(&fork, false))?;
     Ok(StatusShown {
@@ -73,8 +72,7 @@ impl Tool for Status {
 /// Show what differs between the active fork and its last commit, or another point, as git's patch.
 /// New files are in it.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Diff {
+pub(crate) struct Diff {
     /// What to compare with: a snapshot, another fork, `pristine` (the fork point: its commits
     /// too), or a revision. Default: HEAD.
     against: Option<String>,
@@ -88,7 +86,7 @@ pub struct Diff {
 
 /// What differs.
 #[derive(Serialize, JsonSchema)]
-pub struct DiffShown {
+pub(crate) struct DiffShown {
     fork: String,
     /// What it is compared with, with a prefix that leaves it no other meaning. None: HEAD.
     against: Option<String>,
@@ -100,7 +98,7 @@ pub struct DiffShown {
 }
 
 /// What differs, with the patch as far as `limit` bytes.
-pub fn diff_of(
+pub(crate) fn diff_of(
     session: &Session,
     fork: Option<&str>,
     against: Option<String>,
@@ -199,7 +197,7 @@ impl Tool for Diff {
 
 /// A commit that was made.
 #[derive(Serialize, JsonSchema)]
-pub struct CommitMade {
+pub(crate) struct CommitMade {
     fork: String,
     branch: Option<String>,
     commit: String,
@@ -261,8 +259,7 @@ impl Tool for Commit {
 ///
 /// For work that you are not to merge yourself.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Handoff {
+pub(crate) struct Handoff {
     /// The fork or branch that is to apply it. Default: what the fork came from.
     to: Option<String>,
     /// Commit what is uncommitted first.
@@ -279,7 +276,7 @@ pub struct Handoff {
 
 /// A handoff.
 #[derive(Serialize, JsonSchema)]
-pub struct HandoffMade {
+pub(crate) struct HandoffMade {
     /// Its number.
     id: u64,
     fork: Option<String>,

@@ -22,7 +22,7 @@ use tine_workspace::{ForkName, StoreError};
 
 /// Has the record name what its branches are called now; the sides that are gone. Whether it names
 /// others can be seen by comparing it.
-pub fn find(
+pub(crate) fn find(
     daemon: &Daemon,
     repository: &Repository,
     record: &mut ReviewRecord,
@@ -38,7 +38,7 @@ pub fn find(
 }
 
 /// Fails where the target is gone.
-pub fn require_target(
+pub(crate) fn require_target(
     repository: &Repository,
     record: &ReviewRecord,
     gone: &[MergeSide],
@@ -111,7 +111,7 @@ fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String>
 
 /// The command that takes up a review that was aborted; where nothing does, the one that shows it.
 /// `is_kept` is whether an entry of `tine recover` has all that it needs.
-pub fn way_back(daemon: &Daemon, repository: &Repository, id: u64, is_kept: bool) -> String {
+pub(crate) fn way_back(daemon: &Daemon, repository: &Repository, id: u64, is_kept: bool) -> String {
     let refresh = format!("tine review refresh {id}");
     let found = ReviewRecord::load(&daemon.store, id)
         .map_err(Failure::from)
@@ -279,7 +279,7 @@ fn is_word_there(
 }
 
 /// Where the review's revisions are understood: in its checkout, while that is there.
-pub fn git_dir_of<'a>(repository: &'a Repository, record: &'a ReviewRecord) -> &'a Path {
+pub(crate) fn git_dir_of<'a>(repository: &'a Repository, record: &'a ReviewRecord) -> &'a Path {
     match record.merge.git_dir.exists() {
         true => &record.merge.git_dir,
         false => repository.common_dir(),
@@ -288,7 +288,7 @@ pub fn git_dir_of<'a>(repository: &'a Repository, record: &'a ReviewRecord) -> &
 
 /// Fails where the source is gone, and what the review kept of it, too: one that was aborted keeps
 /// nothing from `git gc`.
-pub fn require_kept(
+pub(crate) fn require_kept(
     repository: &Repository,
     record: &ReviewRecord,
     gone: &[MergeSide],
@@ -324,7 +324,7 @@ fn is_lost<'a>(
 /// Whether the target has all of the source, which is gone: the commit that the review keeps, or
 /// another one that was made of the same files on the same commits when the source was merged
 /// otherwise.
-pub fn is_merged(
+pub(crate) fn is_merged(
     daemon: &Daemon,
     repository: &Repository,
     record: &ReviewRecord,
@@ -348,7 +348,7 @@ pub fn is_merged(
 }
 
 /// The source as the review keeps it, as a word.
-pub fn kept_source(record: &ReviewRecord) -> String {
+pub(crate) fn kept_source(record: &ReviewRecord) -> String {
     format!(
         "rev:{}",
         record.theirs_commit.as_ref().unwrap_or(&record.theirs_tree)
@@ -356,7 +356,7 @@ pub fn kept_source(record: &ReviewRecord) -> String {
 }
 
 /// What is done, with the commits in the place of names that may lead elsewhere by now.
-pub fn pinned_wish(record: &ReviewRecord) -> Option<Wish> {
+pub(crate) fn pinned_wish(record: &ReviewRecord) -> Option<Wish> {
     let work = record.work.as_ref()?;
     let mut wish = work.wish.clone();
     match &mut wish {

@@ -23,7 +23,7 @@ const DIRECTORY: &str = "directory";
 
 /// Lets go of a seat. Its scratch is archived, with what came since it was finished; `tine recover`
 /// lists what nothing else has of it. A branch that somebody has checked out stays, and is given.
-pub fn retire(
+pub(super) fn retire(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     record: &mut RoundRecord,
@@ -59,7 +59,10 @@ pub fn retire(
 
 /// Removes the locks with which a process died while it let go of seats: those of their branches
 /// are nobody's but tine's.
-pub fn release_stale_locks(repository: &Repository, record: &RoundRecord) -> Result<(), Failure> {
+pub(super) fn release_stale_locks(
+    repository: &Repository,
+    record: &RoundRecord,
+) -> Result<(), Failure> {
     if record.stage == Stage::Open {
         return Ok(());
     }
@@ -71,7 +74,7 @@ pub fn release_stale_locks(repository: &Repository, record: &RoundRecord) -> Res
 
 /// Lets go of a seat and all that it had, by `command`; the entries of `tine recover` that bring
 /// back what nothing else has, if `keeps` asks for them.
-pub fn discard(
+pub(super) fn discard(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     seat: &Seat,
@@ -160,7 +163,11 @@ fn branch_of(repository: &Repository, seat: &Seat) -> Result<Option<(String, Obj
 }
 
 /// Takes back that git ignores scratch directories, where no session has any.
-pub fn include_again(daemon: &Daemon, repository: &Repository, name: &str) -> Result<(), Failure> {
+pub(super) fn include_again(
+    daemon: &Daemon,
+    repository: &Repository,
+    name: &str,
+) -> Result<(), Failure> {
     let all = RoundRecord::all(&daemon.store)?;
     match all.iter().any(|record| record.scratch == name) {
         true => Ok(()),
@@ -183,7 +190,7 @@ struct Left {
     is_open: bool,
 }
 
-pub fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleaned, Failure> {
+pub(super) fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<RoundsCleaned, Failure> {
     let repository = daemon.repository_now()?;
     let mut record = RoundRecord::load(&daemon.store, &session_of(request.session.as_ref())?)?;
     release_stale_locks(&repository, &record)?;

@@ -20,7 +20,7 @@ use tine_git::{LinkedWorktree, Repository};
 use tine_path::shell::shell_word;
 use tine_workspace::{By, ForkName, StoreError};
 
-pub fn finish(call: &Call<'_>, request: &FinishRound) -> Result<RoundFinished, Failure> {
+pub(super) fn finish(call: &Call<'_>, request: &FinishRound) -> Result<RoundFinished, Failure> {
     let daemon = call.daemon;
     let repository = daemon.repository_now()?;
     let mut record = RoundRecord::load(&daemon.store, &session_of(request.session.as_ref())?)?;
@@ -184,7 +184,7 @@ fn leave(
 }
 
 /// Archives the seat's scratch, where it has some, and notes that.
-pub fn archive_of(
+pub(super) fn archive_of(
     daemon: &Arc<Daemon>,
     record: &mut RoundRecord,
     name: &ForkName,

@@ -24,7 +24,7 @@ use tine_path::RepoPath;
 use tine_workspace::{ForkName, StoreError};
 
 /// What a seat has.
-pub struct Work {
+pub(super) struct Work {
     /// The last commit.
     pub commit: Option<ObjectId>,
     /// With what is not committed.
@@ -34,7 +34,7 @@ pub struct Work {
 }
 
 /// What a seat has; `None` where nothing of it is there any more.
-pub fn find_work(
+pub(super) fn find_work(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     record: &RoundRecord,
@@ -124,13 +124,13 @@ fn work_of(
     }
 }
 
-pub fn show(daemon: &Arc<Daemon>, session: &ForkName) -> Result<SessionShown, Failure> {
+pub(super) fn show(daemon: &Arc<Daemon>, session: &ForkName) -> Result<SessionShown, Failure> {
     let record = RoundRecord::load(&daemon.store, session)?;
     shown(daemon, &daemon.repository_now()?, &record)
 }
 
 /// The books of a session.
-pub fn shown(
+pub(super) fn shown(
     daemon: &Arc<Daemon>,
     repository: &Repository,
     record: &RoundRecord,
@@ -197,12 +197,16 @@ fn seat_shown(
 }
 
 /// Where an archive lies.
-pub fn archive_path(daemon: &Daemon, record: &RoundRecord, archive: &ArchiveRecord) -> PathBuf {
+pub(super) fn archive_path(
+    daemon: &Daemon,
+    record: &RoundRecord,
+    archive: &ArchiveRecord,
+) -> PathBuf {
     round::archive_dir(daemon.store.dir(), &record.session).join(record.archive_name(archive))
 }
 
 /// What `reader` may know.
-pub fn show_to(
+pub(super) fn show_to(
     daemon: &Arc<Daemon>,
     session: &ForkName,
     reader: &ForkName,
@@ -246,7 +250,7 @@ pub fn show_to(
 }
 
 /// All sessions, in a few words each, by name.
-pub fn sessions(daemon: &Daemon) -> Result<Vec<SessionLine>, Failure> {
+pub(super) fn sessions(daemon: &Daemon) -> Result<Vec<SessionLine>, Failure> {
     let mut sessions: Vec<SessionLine> = RoundRecord::all(&daemon.store)?
         .into_iter()
         .map(|record| {
@@ -305,7 +309,7 @@ fn found(
     Ok(found)
 }
 
-pub fn results(
+pub(super) fn results(
     daemon: &Arc<Daemon>,
     session: &ForkName,
     agents: &[ForkName],
@@ -317,7 +321,7 @@ pub fn results(
 }
 
 /// Sets each result against each other. Objects are added, and nothing is changed.
-pub fn compare(
+pub(super) fn compare(
     daemon: &Arc<Daemon>,
     session: &ForkName,
     agents: &[ForkName],
@@ -370,7 +374,7 @@ pub fn compare(
 }
 
 /// A commit of all that is there, which no ref leads to where something is not committed.
-pub fn commit_of(repository: &Repository, work: &Work) -> Result<ObjectId, Failure> {
+pub(super) fn commit_of(repository: &Repository, work: &Work) -> Result<ObjectId, Failure> {
     match (work.uncommitted, work.commit) {
         (0, Some(commit_id)) => Ok(commit_id),
         (_, head) => Ok(repository.write_commit(&CommitSpec {

@@ -14,7 +14,7 @@ use tine_change::round::{RoundRecord, Seat, SeatState};
 use tine_sys::process::PeerCredentials;
 use tine_workspace::{ForkName, StoreError};
 
-pub fn present(
+pub(super) fn present(
     daemon: &Arc<Daemon>,
     peer: PeerCredentials,
     request: &PresentRound,
@@ -104,7 +104,7 @@ pub fn present(
     })
 }
 
-pub fn attempt(
+pub(super) fn attempt(
     daemon: &Arc<Daemon>,
     mut record: RoundRecord,
     agent: &ForkName,
@@ -136,7 +136,7 @@ pub fn attempt(
 }
 
 /// The session and the agent whose fork it is.
-pub fn whose(daemon: &Daemon, fork: &ForkName) -> Result<(RoundRecord, ForkName), Failure> {
+pub(super) fn whose(daemon: &Daemon, fork: &ForkName) -> Result<(RoundRecord, ForkName), Failure> {
     for record in RoundRecord::all(&daemon.store)? {
         let agent = record.seated().find(|(_, seat)| seat.fork == *fork);
         if let Some(agent) = agent.map(|(agent, _)| agent.name.clone()) {

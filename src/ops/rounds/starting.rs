@@ -25,7 +25,7 @@ use tine_workspace::{By, Caller, CarryWish, ForkName, MountWishes, StoreError, U
 /// What scratch directories are called where nobody says otherwise.
 const SCRATCH: &str = ".scratch";
 
-pub fn start(
+pub(super) fn start(
     daemon: &Arc<Daemon>,
     peer: PeerCredentials,
     request: &StartRound,
@@ -325,7 +325,7 @@ fn begin(
 }
 
 /// Makes a seat's fork, as far as it is not there.
-pub fn make(
+pub(super) fn make(
     daemon: &Arc<Daemon>,
     peer: PeerCredentials,
     record: &RoundRecord,

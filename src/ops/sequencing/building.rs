@@ -9,7 +9,11 @@ use tine_change::sequence::{Item, Sequence, Wish};
 use tine_git::{GitError, ObjectId};
 
 /// What is to be done for `asked`.
-pub fn build(target: &Target<'_>, asked: &Asked, now: &Standing) -> Result<Sequence, Failure> {
+pub(super) fn build(
+    target: &Target<'_>,
+    asked: &Asked,
+    now: &Standing,
+) -> Result<Sequence, Failure> {
     match &asked.wish {
         Wish::Update { rebase, .. } => update(target, asked, now, *rebase),
         Wish::CherryPick {
@@ -56,7 +60,7 @@ pub fn build(target: &Target<'_>, asked: &Asked, now: &Standing) -> Result<Seque
 }
 
 /// The commit that an update goes to; `None` of other wishes.
-pub fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<ObjectId>, Failure> {
+pub(super) fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<ObjectId>, Failure> {
     let Wish::Update { from, .. } = &asked.wish else {
         return Ok(None);
     };

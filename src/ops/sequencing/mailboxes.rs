@@ -13,7 +13,7 @@ use tine_git::Repository;
 use tine_git::mailbox::Subjects;
 
 /// Refuses a handoff that is not ready, or, without `force`, is applied already; whom it is for.
-pub fn check(daemon: &Daemon, id: u64, force: bool) -> Result<Option<String>, Failure> {
+pub(super) fn check(daemon: &Daemon, id: u64, force: bool) -> Result<Option<String>, Failure> {
     let record = HandoffRecord::load(&daemon.store, id)?;
     let record = unless_taken_back(daemon, &daemon.repository_now()?, record);
     let refused = |message: String| Failure::new(ErrorCode::HandoffState, message);
@@ -45,7 +45,7 @@ pub fn check(daemon: &Daemon, id: u64, force: bool) -> Result<Option<String>, Fa
 }
 
 /// A handoff as it stands now: one whose application was taken back is applied nowhere.
-pub fn unless_taken_back(
+pub(crate) fn unless_taken_back(
     daemon: &Daemon,
     repository: &Repository,
     mut record: HandoffRecord,
@@ -73,7 +73,7 @@ pub fn unless_taken_back(
 }
 
 /// The commits of a handoff, as its mailbox has them.
-pub fn items(target: &Target<'_>, id: u64, three_way: bool) -> Result<Vec<Item>, Failure> {
+pub(super) fn items(target: &Target<'_>, id: u64, three_way: bool) -> Result<Vec<Item>, Failure> {
     let store = &target.daemon.store;
     let record = HandoffRecord::load(store, id)?;
     record.verify(store)?;
@@ -90,7 +90,7 @@ pub fn items(target: &Target<'_>, id: u64, three_way: bool) -> Result<Vec<Item>,
 }
 
 /// Writes down that it was applied. The target has moved in any case.
-pub fn note_applied(daemon: &Daemon, asked: &Asked, done: &Sequenced) {
+pub(super) fn note_applied(daemon: &Daemon, asked: &Asked, done: &Sequenced) {
     let is_there = matches!(
         done.status,
         MergeStatus::Merged | MergeStatus::NothingToMerge

@@ -25,7 +25,7 @@ use tine_workspace::By;
 use tine_workspace::store::Shelf;
 
 /// Keeps a sequence that stopped, or that is to be looked at, as a review; its number.
-pub fn keep(
+pub(super) fn keep(
     target: &Target<'_>,
     asked: &Asked,
     now: &Standing,
@@ -158,7 +158,7 @@ fn recall(
 }
 
 /// Where nothing is open in a review: finds what comes up after it.
-pub fn find_more(
+pub(crate) fn find_more(
     daemon: &Daemon,
     repository: &Repository,
     record: &mut ReviewRecord,
@@ -183,7 +183,7 @@ pub(super) fn moved_from(review: &ReviewRecord, now: &Standing) -> Vec<MergeSide
 
 /// The sides that are no longer what was planned. Where the same is to be done with the same
 /// conflicts, the review is planned again, of how things are now, and has no such side.
-pub fn follow(
+pub(crate) fn follow(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     record: &mut ReviewRecord,
@@ -216,7 +216,7 @@ pub fn follow(
 
 /// Plans the sequence again, of how things are now. Resolutions stay where the conflict is the
 /// same.
-pub fn refresh(
+pub(crate) fn refresh(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     record: &mut ReviewRecord,
@@ -266,7 +266,7 @@ pub fn refresh(
 }
 
 /// Does what was reviewed, with the resolutions.
-pub fn commit_review(
+pub(crate) fn commit_review(
     daemon: &Arc<Daemon>,
     by: By<'_>,
     record: &ReviewRecord,

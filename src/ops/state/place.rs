@@ -19,7 +19,7 @@ use tine_workspace::{ForkName, ForkRecord};
 /// configuration (a relative one counts from the checkout; `~/` is expanded), else beneath
 /// [`default_mount_root`]. `repository` was opened just now, as the daemon outlives changes of the
 /// configuration.
-pub fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, Failure> {
+pub(crate) fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, Failure> {
     if !repository.has_setting("tine", "mountRoot") {
         return Ok(default_mount_root(repository.checkout_dir()).join(name.as_str()));
     }
@@ -49,7 +49,7 @@ pub fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, 
 }
 
 /// How requests shall come, by `tine.transport` of git's configuration.
-pub fn transport(repository: &Repository) -> Result<TransportChoice, Failure> {
+pub(crate) fn transport(repository: &Repository) -> Result<TransportChoice, Failure> {
     let Some(text) = repository.config_string("tine.transport") else {
         return Ok(TransportChoice::default());
     };
@@ -66,7 +66,7 @@ pub fn transport(repository: &Repository) -> Result<TransportChoice, Failure> {
 /// Makes `dir` absolute and free of symlinks and checks that `name` may be mounted there: outside
 /// the checkout and the git directory (git would see it there), neither in nor around another
 /// fork's place, and missing or a directory that is empty or the fork's own place.
-pub fn check(
+pub(crate) fn check(
     repository: &Repository,
     forks: &[ForkRecord],
     name: &ForkName,

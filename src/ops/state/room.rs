@@ -9,19 +9,19 @@ use crate::failure::{self, Failure};
 use tine_sys::process;
 
 /// How many forks are unmounted at the same time, at most.
-pub const UNMOUNTED_AT_ONCE: usize = 32;
+pub(crate) const UNMOUNTED_AT_ONCE: usize = 32;
 
 /// How many descriptors stay free: three for each unmounting, which reads the table of mounts and
 /// who uses them.
 const KEPT_FREE: u64 = 3 * UNMOUNTED_AT_ONCE as u64;
 
 /// How many files this process has open.
-pub fn open_files() -> io::Result<u64> {
+pub(crate) fn open_files() -> io::Result<u64> {
     Ok(fs::read_dir("/proc/self/fd")?.count() as u64)
 }
 
 /// Fails where another mount would take from the descriptors that are kept free.
-pub fn for_a_mount() -> Result<(), Failure> {
+pub(crate) fn for_a_mount() -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io("count", "/proc/self/fd".as_ref(), &error);
     let open = open_files().map_err(failed)?;
     let limit = process::open_files_limit().map_err(failed)?;

@@ -34,7 +34,7 @@ const SUFFIX: &str = ".stray";
 
 /// What the user of a fork was not told yet; it outlives the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Untold {
+pub(crate) struct Untold {
     /// In the order in which they came.
     pub brought: Vec<Stray>,
     /// Why those that lie under the mount stay there. It is told until they come.
@@ -43,7 +43,7 @@ pub struct Untold {
 
 impl Untold {
     /// A record that cannot be read says nothing.
-    pub fn of(store: &Store, name: &ForkName) -> Untold {
+    pub(crate) fn of(store: &Store, name: &ForkName) -> Untold {
         store
             .untold(name)
             .unwrap_or_else(|error| {
@@ -61,7 +61,7 @@ impl Untold {
     }
 
     /// Takes strays out that somebody was told of.
-    pub fn told(store: &Store, name: &ForkName, told: &[Stray]) {
+    pub(crate) fn told(store: &Store, name: &ForkName, told: &[Stray]) {
         let mut untold = Untold::of(store, name);
         untold.brought.retain(|stray| !told.contains(stray));
         untold.write(store, name);
@@ -70,7 +70,7 @@ impl Untold {
 
 /// What lies at the mount place `dir` of a fork that is not mounted, by its name there. What cannot
 /// be read is not told.
-pub fn lying_at(dir: &Path) -> Vec<PathText> {
+pub(crate) fn lying_at(dir: &Path) -> Vec<PathText> {
     let names = tine_fuse::lying_at(dir).unwrap_or_else(|error| {
         log::debug!("what lies at {} cannot be told: {error}", dir.display());
         Vec::new()
@@ -82,7 +82,7 @@ pub fn lying_at(dir: &Path) -> Vec<PathText> {
 }
 
 /// What a fork that is deleted leaves at its mount place `dir`.
-pub fn left_at(dir: &Path) -> Option<LeftInPlace> {
+pub(crate) fn left_at(dir: &Path) -> Option<LeftInPlace> {
     let paths = lying_at(dir);
     (!paths.is_empty()).then(|| LeftInPlace {
         mount_dir: dir.to_owned(),
@@ -91,7 +91,7 @@ pub fn left_at(dir: &Path) -> Option<LeftInPlace> {
 }
 
 /// Brings what lies under a new mount into its fork, and notes what is to be told of it.
-pub fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &Mount) {
+pub(crate) fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &Mount) {
     let Some(ground) = mount.take_ground() else {
         return;
     };

@@ -65,14 +65,14 @@ impl AgentFork {
 
 /// Whether conflicts were settled by a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Favored {
+pub(super) enum Favored {
     Yes,
     No,
 }
 
 /// What is to be told to the editor.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Progress {
+pub(super) enum Progress {
     Nothing,
     Offer(Vec<TextPatch>),
     Conflict(Vec<BufferConflict>),
@@ -80,7 +80,7 @@ pub enum Progress {
 
 /// One buffer.
 #[derive(Debug, Clone)]
-pub struct Buffer {
+pub(super) struct Buffer {
     person: Arc<str>,
     /// How many steps the person's text has made.
     version: u64,
@@ -96,7 +96,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    pub fn new(text: Arc<str>, saved: bool, version: u64) -> Buffer {
+    pub(super) fn new(text: Arc<str>, saved: bool, version: u64) -> Buffer {
         Buffer {
             person: text,
             version,
@@ -108,11 +108,11 @@ impl Buffer {
         }
     }
 
-    pub fn version(&self) -> u64 {
+    pub(super) fn version(&self) -> u64 {
         self.version
     }
 
-    pub fn person(&self) -> PersonText {
+    pub(super) fn person(&self) -> PersonText {
         PersonText {
             text: self.person.clone(),
             saved: self.saved,
@@ -120,12 +120,12 @@ impl Buffer {
     }
 
     /// The text of the first agent that has its own.
-    pub fn agent(&self) -> Option<Arc<str>> {
+    pub(super) fn agent(&self) -> Option<Arc<str>> {
         self.forks.first().map(|fork| fork.step.agent.clone())
     }
 
     /// The agent's own text where it has one, else the person's.
-    pub fn agent_sees(&self, agent: &AgentId) -> &Arc<str> {
+    pub(super) fn agent_sees(&self, agent: &AgentId) -> &Arc<str> {
         self.fork_of(agent)
             .map_or(&self.person, |fork| &fork.step.agent)
     }
@@ -134,20 +134,20 @@ impl Buffer {
         self.forks.iter().find(|fork| fork.agent == *agent)
     }
 
-    pub fn is_forked(&self) -> bool {
+    pub(super) fn is_forked(&self) -> bool {
         !self.forks.is_empty()
     }
 
-    pub fn is_offered(&self) -> bool {
+    pub(super) fn is_offered(&self) -> bool {
         self.offer.is_some()
     }
 
-    pub fn has_unsaved_merge(&self) -> bool {
+    pub(super) fn has_unsaved_merge(&self) -> bool {
         !self.merged.is_empty()
     }
 
     /// What agents did that no file has yet, one thing after the other.
-    pub fn steps(&self) -> Vec<Step> {
+    pub(super) fn steps(&self) -> Vec<Step> {
         let merged = self.merged.iter().map(|(_, step)| step.clone());
         let forked = self
             .forks
@@ -158,7 +158,7 @@ impl Buffer {
 
     /// Notes that the file has those of [`Buffer::steps`] for which `fits` holds, in their order;
     /// those that the person's text has, too, are forgotten, and come back.
-    pub fn filed(&mut self, fits: &[bool]) -> Vec<(AgentId, Step)> {
+    pub(super) fn filed(&mut self, fits: &[bool]) -> Vec<(AgentId, Step)> {
         let mut fits = fits.iter().copied();
         let (filed, left) = mem::take(&mut self.merged)
             .into_iter()
@@ -178,7 +178,7 @@ impl Buffer {
 
     /// The file has nothing any more of what agents wrote; `merged` is what the person's text has
     /// of it.
-    pub fn unfile(&mut self, merged: Vec<(AgentId, Step)>) {
+    pub(super) fn unfile(&mut self, merged: Vec<(AgentId, Step)>) {
         let left = mem::replace(&mut self.merged, merged);
         self.merged.extend(left);
         self.forget_filed();
@@ -194,13 +194,13 @@ impl Buffer {
     }
 
     /// Whether what leads from `base` to `text` can be done to what the agent sees.
-    pub fn fits(&self, agent: &AgentId, base: &str, text: &str) -> bool {
+    pub(super) fn fits(&self, agent: &AgentId, base: &str, text: &str) -> bool {
         let sees = self.agent_sees(agent);
         merge_text(base.as_bytes(), sees.as_bytes(), text.as_bytes()).is_clean()
     }
 
     /// The agent has made `text` of `base`, which is what it last had.
-    pub fn write(&mut self, agent: &AgentId, base: &Arc<str>, text: Arc<str>) {
+    pub(super) fn write(&mut self, agent: &AgentId, base: &Arc<str>, text: Arc<str>) {
         if text == *base || text == *self.agent_sees(agent) {
             return;
         }
@@ -226,7 +226,7 @@ impl Buffer {
 
     /// The person has a new text. An editor that has one did not take what it was offered for the
     /// one before.
-    pub fn change(&mut self, text: Arc<str>) {
+    pub(super) fn change(&mut self, text: Arc<str>) {
         self.person = text;
         self.saved = false;
         self.version += 1;
@@ -235,7 +235,7 @@ impl Buffer {
 
     /// As [`Buffer::change`], with a text that may be the file's: then what the person did not save
     /// was given up, and with it what was merged there. That is the agent's own again.
-    pub fn replace(&mut self, text: Arc<str>, saved: bool) {
+    pub(super) fn replace(&mut self, text: Arc<str>, saved: bool) {
         let before = self.person.clone();
         self.change(text);
         self.saved = saved;
@@ -296,14 +296,14 @@ impl Buffer {
     }
 
     /// The file has the person's text, and nothing else.
-    pub fn saved(&mut self) {
+    pub(super) fn saved(&mut self) {
         self.saved = true;
         self.merged.clear();
         self.forget_filed();
     }
 
     /// Merges as far as that is clean. A conflict is told once.
-    pub fn progress(&mut self) -> Progress {
+    pub(super) fn progress(&mut self) -> Progress {
         // What was offered is either taken, or the text has moved on: then it is merged again.
         if self.offer.is_some() {
             return Progress::Nothing;
@@ -325,7 +325,7 @@ impl Buffer {
 
     /// Offers the merged text: of each agent what fits, or all, with conflicts settled for `side`.
     /// What is to be changed; where nothing is, the agents' texts end.
-    pub fn offer(&mut self, side: Option<BufferSide>) -> Vec<TextPatch> {
+    pub(super) fn offer(&mut self, side: Option<BufferSide>) -> Vec<TextPatch> {
         if let Some(offer) = &self.offer {
             return lines::patches(&self.person, &offer.text);
         }
@@ -367,7 +367,7 @@ impl Buffer {
     }
 
     /// The editor has the text that it was offered; `None` where none was.
-    pub fn applied(&mut self) -> Option<Favored> {
+    pub(super) fn applied(&mut self) -> Option<Favored> {
         let favored = self.offer.as_ref()?.favored;
         self.saved = false;
         self.version += 1;
@@ -429,7 +429,7 @@ impl Buffer {
     }
 
     /// Where agents' texts and the person's exclude each other.
-    pub fn conflicts(&self) -> Vec<BufferConflict> {
+    pub(super) fn conflicts(&self) -> Vec<BufferConflict> {
         if self.offer.is_some() {
             return Vec::new();
         }

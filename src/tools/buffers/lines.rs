@@ -7,7 +7,7 @@ use gix::diff::blob::{Algorithm, Diff, InternedInput};
 use super::TextPatch;
 
 /// What leads from `before` to `after`, in the order of the lines.
-pub fn patches(before: &str, after: &str) -> Vec<TextPatch> {
+pub(super) fn patches(before: &str, after: &str) -> Vec<TextPatch> {
     let new = split(after);
     diff(before, after)
         .hunks()
@@ -37,7 +37,7 @@ fn range(lines: &Range<u32>) -> Range<usize> {
 
 /// The lines of `after` that are not in `before`, or that one of the texts `known` has, too; in
 /// their order.
-pub fn own(before: &str, after: &str, known: &[&str]) -> String {
+pub(super) fn own(before: &str, after: &str, known: &[&str]) -> String {
     let lines = split(after);
     let mut is_own = vec![false; lines.len()];
     for patch in diff(before, after).hunks() {
@@ -57,7 +57,7 @@ pub fn own(before: &str, after: &str, known: &[&str]) -> String {
 }
 
 /// The text with the patches, or why they do not fit.
-pub fn patched(text: &str, patches: &[TextPatch]) -> Result<String, &'static str> {
+pub(super) fn patched(text: &str, patches: &[TextPatch]) -> Result<String, &'static str> {
     let lines = split(text);
     let mut patched = String::with_capacity(text.len());
     let mut done = 0;

@@ -10,7 +10,7 @@ use tine_workspace::store::Shelf;
 use tine_workspace::{ForkName, Store, StoreError};
 
 /// One record, `<store>/<shelf>/<id>.json`.
-pub trait Note: Serialize + DeserializeOwned {
+pub(super) trait Note: Serialize + DeserializeOwned {
     const SHELF: Shelf;
     type Key: Ord;
 
@@ -21,7 +21,7 @@ pub trait Note: Serialize + DeserializeOwned {
 }
 
 /// All of a kind.
-pub struct Notes<N: Note>(BTreeMap<N::Key, N>);
+pub(super) struct Notes<N: Note>(BTreeMap<N::Key, N>);
 
 impl<N: Note> Default for Notes<N> {
     fn default() -> Notes<N> {
@@ -31,25 +31,29 @@ impl<N: Note> Default for Notes<N> {
 
 impl<N: Note> Notes<N> {
     /// Reads what an earlier daemon noted.
-    pub fn load(&mut self, store: &Store) -> Result<Vec<StoreError>, StoreError> {
+    pub(super) fn load(&mut self, store: &Store) -> Result<Vec<StoreError>, StoreError> {
         let (notes, damaged) = store.documents::<N>(N::SHELF)?;
         self.0
             .extend(notes.into_iter().map(|note| (note.key(), note)));
         Ok(damaged)
     }
 
-    pub fn get(&self, key: &N::Key) -> Option<&N> {
+    pub(super) fn get(&self, key: &N::Key) -> Option<&N> {
         self.0.get(key)
     }
 
     /// Whether anything is noted in the fork, or in the main checkout.
-    pub fn is_in(&self, fork: Option<&ForkName>) -> bool {
+    pub(super) fn is_in(&self, fork: Option<&ForkName>) -> bool {
         self.0.values().any(|note| note.fork() == fork)
     }
 
     /// Adds the note that `make` makes for its number, in the place of one with the same key. It is
     /// in the store when this returns.
-    pub fn put(&mut self, store: &Store, make: impl FnOnce(u64) -> N) -> Result<(), StoreError> {
+    pub(super) fn put(
+        &mut self,
+        store: &Store,
+        make: impl FnOnce(u64) -> N,
+    ) -> Result<(), StoreError> {
         let note = store.add_document::<_, StoreError>(N::SHELF, |id| Ok(make(id)))?;
         if let Some(old) = self.0.insert(note.key(), note) {
             drop_record(store, &old);
@@ -58,19 +62,19 @@ impl<N: Note> Notes<N> {
     }
 
     /// Forgets the note with that key, if there is one.
-    pub fn forget(&mut self, store: &Store, key: &N::Key) {
+    pub(super) fn forget(&mut self, store: &Store, key: &N::Key) {
         if let Some(note) = self.0.remove(key) {
             drop_record(store, &note);
         }
     }
 
     /// Forgets the notes of a fork that is gone.
-    pub fn forget_fork(&mut self, store: &Store, fork: &ForkName) {
+    pub(super) fn forget_fork(&mut self, store: &Store, fork: &ForkName) {
         self.forget_all(store, |note| note.fork() == Some(fork));
     }
 
     /// Forgets those that `is_over` is true of.
-    pub fn forget_all(&mut self, store: &Store, is_over: impl Fn(&N) -> bool) {
+    pub(super) fn forget_all(&mut self, store: &Store, is_over: impl Fn(&N) -> bool) {
         self.0.retain(|_, note| {
             let goes = is_over(note);
             if goes {

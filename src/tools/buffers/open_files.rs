@@ -17,7 +17,7 @@ use tine_workspace::store::Shelf;
 
 /// `<store>/open-files/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenFile {
+pub(super) struct OpenFile {
     id: u64,
     /// None: the main checkout.
     fork: Option<ForkName>,
@@ -27,7 +27,7 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
-    pub fn new(id: u64, key: &BufferKey, editor: ProcessId) -> OpenFile {
+    pub(super) fn new(id: u64, key: &BufferKey, editor: ProcessId) -> OpenFile {
         OpenFile {
             id,
             fork: key.fork.clone(),

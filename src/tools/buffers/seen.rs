@@ -15,7 +15,7 @@ use tine_merge::{Favor, merge_text};
 const MAX_BYTES: usize = 64 << 20;
 
 #[derive(Default)]
-pub struct SeenTexts {
+pub(super) struct SeenTexts {
     texts: BTreeMap<(BufferKey, AgentId), Seen>,
     /// Which text was used when, oldest first.
     uses: BTreeMap<u64, (BufferKey, AgentId)>,
@@ -29,12 +29,12 @@ struct Seen {
 }
 
 impl SeenTexts {
-    pub fn get(&self, agent: &AgentId, key: &BufferKey) -> Option<Arc<str>> {
+    pub(super) fn get(&self, agent: &AgentId, key: &BufferKey) -> Option<Arc<str>> {
         let seen = self.texts.get(&(key.clone(), agent.clone()))?;
         Some(seen.text.clone())
     }
 
-    pub fn put(&mut self, agent: &AgentId, key: &BufferKey, text: Arc<str>) {
+    pub(super) fn put(&mut self, agent: &AgentId, key: &BufferKey, text: Arc<str>) {
         let of = (key.clone(), agent.clone());
         self.remove(&of);
         if text.len() as u64 > EDIT_MAX {
@@ -54,7 +54,7 @@ impl SeenTexts {
 
     /// The agent made `after` of `before`, which may be newer than what it has: of that it has not
     /// seen what is new.
-    pub fn edit(&mut self, agent: &AgentId, key: &BufferKey, before: &str, after: &str) {
+    pub(super) fn edit(&mut self, agent: &AgentId, key: &BufferKey, before: &str, after: &str) {
         let Some(had) = self.get(agent, key) else {
             return;
         };
@@ -67,7 +67,7 @@ impl SeenTexts {
     }
 
     /// The file has gone, or is at `to`.
-    pub fn rename(&mut self, key: &BufferKey, to: Option<&BufferKey>) {
+    pub(super) fn rename(&mut self, key: &BufferKey, to: Option<&BufferKey>) {
         let of = self.texts.keys().filter(|(of, _)| of == key);
         for of in of.cloned().collect::<Vec<_>>() {
             let text = self.remove(&of);

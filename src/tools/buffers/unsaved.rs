@@ -16,7 +16,7 @@ use tine_workspace::store::Shelf;
 
 /// `<store>/unsaved-reads/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnsavedRead {
+pub(super) struct UnsavedRead {
     id: u64,
     /// None: the main checkout.
     fork: Option<ForkName>,
@@ -26,7 +26,7 @@ pub struct UnsavedRead {
 }
 
 impl UnsavedRead {
-    pub fn new(id: u64, key: &BufferKey, agent: &AgentId) -> UnsavedRead {
+    pub(super) fn new(id: u64, key: &BufferKey, agent: &AgentId) -> UnsavedRead {
         UnsavedRead {
             id,
             fork: key.fork.clone(),
@@ -35,7 +35,7 @@ impl UnsavedRead {
         }
     }
 
-    pub fn is_of(&self, key: &BufferKey) -> bool {
+    pub(super) fn is_of(&self, key: &BufferKey) -> bool {
         self.fork == key.fork && self.path == key.path
     }
 }

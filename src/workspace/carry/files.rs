@@ -84,17 +84,17 @@ pub(crate) struct CarriedFile {
 }
 
 impl CarriedFile {
-    pub fn ino(&self) -> Ino {
+    pub(crate) fn ino(&self) -> Ino {
         self.carry.number(&self.path, &self.version)
     }
 
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.version.size
     }
 
     /// Reads at `offset` until `buffer` is full or the file ends; the number of bytes read.
     /// [`FsError::Stale`] where the main checkout has another version by now.
-    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
+    pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let read = self.read_version(offset, buffer);
         if read.is_err() {
             self.carry.files.remove(self.ino());

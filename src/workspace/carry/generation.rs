@@ -249,7 +249,7 @@ impl Generation {
 
 impl KeptNode {
     /// Whether it has the bytes of this version of the file.
-    pub fn is_version(&self, version: &FileVersion) -> bool {
+    pub(super) fn is_version(&self, version: &FileVersion) -> bool {
         let stat = &self.stat;
         (stat.ino, stat.size, stat.mtime) == (version.host_ino, version.size, version.mtime)
             // Others may have linked it since.

@@ -61,16 +61,16 @@ pub(super) struct CarriedNode {
 }
 
 impl CarriedNode {
-    pub fn ino(&self) -> Ino {
+    pub(crate) fn ino(&self) -> Ino {
         self.attr.ino
     }
 
-    pub fn is_dir(&self) -> bool {
+    pub(crate) fn is_dir(&self) -> bool {
         self.attr.kind == FileKind::Directory
     }
 
     /// What a layer remembers of it.
-    pub fn content(&self) -> CarriedContent {
+    pub(crate) fn content(&self) -> CarriedContent {
         CarriedContent {
             path: self.path.clone(),
             version: self.version,

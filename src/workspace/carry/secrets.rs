@@ -59,7 +59,7 @@ const MADE_BY_OTHERS: [&[u8]; 22] = [
 ];
 
 /// Whether `path` is held back unless it is asked for.
-pub fn is_secret(path: &RepoPath) -> bool {
+pub(crate) fn is_secret(path: &RepoPath) -> bool {
     let Some((parent, name)) = path.split_last() else {
         return false;
     };
@@ -73,7 +73,7 @@ pub fn is_secret(path: &RepoPath) -> bool {
 
 /// Those of `patterns`, a line each, that name secrets: whose last component, taken as a name, is
 /// one. What lies in a directory that they name is named with it.
-pub fn named_secrets<'p>(patterns: impl IntoIterator<Item = &'p [u8]>) -> Vec<Vec<u8>> {
+pub(crate) fn named_secrets<'p>(patterns: impl IntoIterator<Item = &'p [u8]>) -> Vec<Vec<u8>> {
     patterns
         .into_iter()
         .filter(|pattern| {

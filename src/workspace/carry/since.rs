@@ -18,7 +18,7 @@ const MAX_WAIT: Duration = Duration::from_millis(50);
 /// A moment of the clock that the host takes ctimes from, told by the file `scratch`, which is made
 /// for that and removed: what changed before has an earlier ctime, what changes from now on has
 /// that or a later one.
-pub fn moment_by(scratch: &Path) -> io::Result<Timestamp> {
+pub(crate) fn moment_by(scratch: &Path) -> io::Result<Timestamp> {
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -60,7 +60,7 @@ impl Weights {
         }
     }
 
-    pub fn add(&mut self, operation: &Operation) {
+    pub(crate) fn add(&mut self, operation: &Operation) {
         let Operation { id, kept_bytes, .. } = *operation;
         let undoes = operation.undoes.clone();
         if let Some(Undoes { operation, changes }) = &undoes {

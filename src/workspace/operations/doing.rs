@@ -68,7 +68,7 @@ pub(crate) struct Named {
 }
 
 impl<'a> Doing<'a> {
-    pub fn begin(
+    pub(crate) fn begin(
         workspace: &'a Workspace,
         state: &'a mut State,
         id: u64,
@@ -112,38 +112,38 @@ impl<'a> Doing<'a> {
         })
     }
 
-    pub fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &State {
         self.edit.state
     }
 
     /// What others changed since; `None` where that cannot be told.
-    pub fn changed_since(&self, since: LogPosition) -> Option<Touched> {
+    pub(crate) fn changed_since(&self, since: LogPosition) -> Option<Touched> {
         let layer = self.edit.state.stack.open_layer();
         layer.changes_since(since)?.read()
     }
 
-    pub fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.operation.id
     }
 
-    pub fn undoes(&mut self, undoes: Option<Undoes>) {
+    pub(crate) fn undoes(&mut self, undoes: Option<Undoes>) {
         self.operation.undoes = undoes;
     }
 
-    pub fn node(&self, found: &Found) -> Result<Node, FsError> {
+    pub(crate) fn node(&self, found: &Found) -> Result<Node, FsError> {
         self.edit.node(found)
     }
 
-    pub fn kind(&self, found: &Found) -> Result<FileKind, FsError> {
+    pub(crate) fn kind(&self, found: &Found) -> Result<FileKind, FsError> {
         self.edit.kind(found)
     }
 
-    pub fn is_empty(&self, dir: &Found) -> Result<bool, FsError> {
+    pub(crate) fn is_empty(&self, dir: &Found) -> Result<bool, FsError> {
         self.edit.is_empty(dir)
     }
 
     /// Notes a change that says all by itself.
-    pub fn note(&mut self, change: Change) {
+    pub(crate) fn note(&mut self, change: Change) {
         match &change {
             Change::Made { path, .. }
             | Change::PutBack { path, .. }
@@ -162,7 +162,7 @@ impl<'a> Doing<'a> {
     }
 
     /// The name at `path`, in a directory that is there.
-    pub fn named(&self, path: &RepoPath) -> Result<Named, OperationError> {
+    pub(crate) fn named(&self, path: &RepoPath) -> Result<Named, OperationError> {
         let (named, missing) = self.deepest(path)?;
         match missing.is_empty() {
             true => Ok(named),
@@ -171,7 +171,7 @@ impl<'a> Doing<'a> {
     }
 
     /// What is at `path`; `None` also where a directory on the way is missing or no directory.
-    pub fn find(&self, path: &RepoPath) -> Result<Option<Named>, OperationError> {
+    pub(crate) fn find(&self, path: &RepoPath) -> Result<Option<Named>, OperationError> {
         match self.deepest(path) {
             Ok((named, missing)) if missing.is_empty() && named.found.is_some() => Ok(Some(named)),
             Ok(_) | Err(OperationError::NotADirectory(_)) => Ok(None),
@@ -210,7 +210,7 @@ impl<'a> Doing<'a> {
     }
 
     /// Makes the directories that are missing on the way to `path`: how many. Then the name there.
-    pub fn with_parents(
+    pub(crate) fn with_parents(
         &mut self,
         caller: Caller,
         path: &RepoPath,
@@ -228,7 +228,7 @@ impl<'a> Doing<'a> {
     }
 
     /// Makes a node at a free name.
-    pub fn make(
+    pub(crate) fn make(
         &mut self,
         caller: Caller,
         path: &RepoPath,
@@ -252,13 +252,13 @@ impl<'a> Doing<'a> {
     }
 
     /// Whether a node of the base may come back under its own number.
-    pub fn is_unused(&self, ino: Ino) -> bool {
+    pub(crate) fn is_unused(&self, ino: Ino) -> bool {
         self.edit.is_unused(ino)
     }
 
     /// Brings the base's node to a free name, under its own number, which is unused, and with the
     /// time of this step. A directory has nothing in it then.
-    pub fn take_base(
+    pub(crate) fn take_base(
         &mut self,
         path: &RepoPath,
         named: &Named,
@@ -300,7 +300,7 @@ impl<'a> Doing<'a> {
     }
 
     /// Gives a file other permission bits.
-    pub fn set_perm(
+    pub(crate) fn set_perm(
         &mut self,
         path: &RepoPath,
         found: &Found,
@@ -333,24 +333,24 @@ impl<'a> Doing<'a> {
     }
 
     /// A content of the layer that nothing names yet.
-    pub fn store(&mut self, bytes: &[u8]) -> Result<Option<ContentRef>, FsError> {
+    pub(crate) fn store(&mut self, bytes: &[u8]) -> Result<Option<ContentRef>, FsError> {
         self.workspace.store_content(self.edit.state, bytes)
     }
 
     /// Gives back what [`Doing::store`] gave.
-    pub fn abandon(&mut self, contents: &[ContentRef]) {
+    pub(crate) fn abandon(&mut self, contents: &[ContentRef]) {
         let layer = self.edit.state.stack.open_layer_mut();
         contents
             .iter()
             .for_each(|content| layer.abandon_content(*content));
     }
 
-    pub fn child(&self, dir: &Found, name: &EntryName) -> Result<Option<Found>, FsError> {
+    pub(crate) fn child(&self, dir: &Found, name: &EntryName) -> Result<Option<Found>, FsError> {
         self.edit.child(dir, name)
     }
 
     /// Moves what is at `path` to the attic, with all beneath it.
-    pub fn remove(
+    pub(crate) fn remove(
         &mut self,
         path: &RepoPath,
         named: &Named,
@@ -383,7 +383,7 @@ impl<'a> Doing<'a> {
     }
 
     /// Gives the node that an earlier operation took away its place again, which is free.
-    pub fn put_back(
+    pub(crate) fn put_back(
         &mut self,
         path: &RepoPath,
         named: &Named,
@@ -420,7 +420,7 @@ impl<'a> Doing<'a> {
     }
 
     /// Notes that this is at `path` again, for [`Doing::renew`].
-    pub fn came_back(&mut self, path: &RepoPath, found: Found) {
+    pub(crate) fn came_back(&mut self, path: &RepoPath, found: Found) {
         self.came_back.push((path.clone(), found));
     }
 
@@ -428,7 +428,7 @@ impl<'a> Doing<'a> {
     /// back: what was made meanwhile was made of other bytes. All files keep their order in time, a
     /// nanosecond apart. What git ignores stays as old as it was: an output must not seem newer
     /// than a source that was changed meanwhile.
-    pub fn renew(&mut self) -> Result<(), FsError> {
+    pub(crate) fn renew(&mut self) -> Result<(), FsError> {
         let mut files = Vec::new();
         let mut rest = std::mem::take(&mut self.came_back);
         while let Some((path, found)) = rest.pop() {
@@ -485,7 +485,7 @@ impl<'a> Doing<'a> {
     }
 
     /// Moves what is at one name to another, which is free.
-    pub fn rename(
+    pub(crate) fn rename(
         &mut self,
         (from, source, found): (&RepoPath, &Named, &Found),
         (to, target): (&RepoPath, &Named),
@@ -517,7 +517,7 @@ impl<'a> Doing<'a> {
     }
 
     /// Replaces a file's content: `change` says how. What it had goes to a new node in the attic.
-    pub fn write(
+    pub(crate) fn write(
         &mut self,
         path: &RepoPath,
         found: &Found,
@@ -553,7 +553,7 @@ impl<'a> Doing<'a> {
 
     /// Gives a file what the node in an earlier operation's part of the attic has, and that node
     /// what the file had.
-    pub fn exchange(
+    pub(crate) fn exchange(
         &mut self,
         path: &RepoPath,
         found: &Found,
@@ -613,7 +613,7 @@ impl<'a> Doing<'a> {
     }
 
     /// Makes it so, in one record.
-    pub fn commit(mut self) -> Result<Done, FsError> {
+    pub(crate) fn commit(mut self) -> Result<Done, FsError> {
         // A record of this kind can be told in JSON: all of it is numbers and text.
         let told = serde_json::to_vec(&self.operation).map_err(|_| FsError::Invalid)?;
         self.edit.node_mut(&self.part)?.set_operation(&told);

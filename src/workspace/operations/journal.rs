@@ -15,7 +15,7 @@ use tine_sys::file;
 
 /// Where a fork's operations are written down, and which is the last.
 #[derive(Debug, Default)]
-pub struct Journal {
+pub(crate) struct Journal {
     /// `None` for a workspace without a store.
     path: Option<PathBuf>,
     /// The last operation in the file.
@@ -29,7 +29,7 @@ pub struct Journal {
 impl Journal {
     /// Reads how far the file goes, and cuts off half a line at its end. One that is missing is
     /// empty.
-    pub fn open(path: PathBuf) -> io::Result<Journal> {
+    pub(crate) fn open(path: PathBuf) -> io::Result<Journal> {
         let mut written = 0;
         let mut len = 0;
         match file::open(&path) {
@@ -61,22 +61,22 @@ impl Journal {
     }
 
     /// Numbers up to this one were given.
-    pub fn note(&mut self, id: u64) {
+    pub(crate) fn note(&mut self, id: u64) {
         self.last = self.last.max(id);
     }
 
     /// The number of the next operation.
-    pub fn next_id(&self) -> u64 {
+    pub(crate) fn next_id(&self) -> u64 {
         self.last.saturating_add(1)
     }
 
     /// Whether the file lacks more than the operation `id`.
-    pub fn lacks_more_than(&self, id: u64) -> bool {
+    pub(crate) fn lacks_more_than(&self, id: u64) -> bool {
         self.path.is_some() && self.written.saturating_add(1) < id
     }
 
     /// Writes down those that the file lacks, by number. What fails is made up for the next time.
-    pub fn write<'o>(&mut self, operations: impl IntoIterator<Item = &'o Operation>) {
+    pub(crate) fn write<'o>(&mut self, operations: impl IntoIterator<Item = &'o Operation>) {
         let Some(path) = &self.path else {
             return;
         };
@@ -103,7 +103,7 @@ impl Journal {
     }
 
     /// The newest `limit` operations, the newest first.
-    pub fn read(&self, limit: usize) -> io::Result<Vec<Operation>> {
+    pub(crate) fn read(&self, limit: usize) -> io::Result<Vec<Operation>> {
         match &self.path {
             Some(path) => read(path, limit),
             None => Ok(Vec::new()),

@@ -37,7 +37,7 @@ pub(super) struct PreparedBase {
 
 impl PreparedBase {
     /// Writes its index to `to`.
-    pub fn write_index(&self, to: &Path) -> Result<(), StoreError> {
+    pub(super) fn write_index(&self, to: &Path) -> Result<(), StoreError> {
         let hasher = self.base.hasher();
         let modified = |path: &[u8]| {
             let known = self.times.as_ref().zip(RepoPath::parse(path).ok());
@@ -116,7 +116,7 @@ pub(super) enum IndexSource {
 
 impl Beginning {
     /// On a base, with nothing changed.
-    pub fn at(
+    pub(super) fn at(
         prepared: PreparedBase,
         commit_id: Option<ObjectId>,
         carry: Option<CarryRecord>,
@@ -136,7 +136,7 @@ impl Beginning {
 
     /// Gives a worktree that was just registered its index, and brings all of it to the disk: no
     /// record may name a worktree that a power loss took.
-    pub fn fill_worktree(&self, worktree: &LinkedWorktree) -> Result<(), StoreError> {
+    pub(super) fn fill_worktree(&self, worktree: &LinkedWorktree) -> Result<(), StoreError> {
         match &self.index {
             IndexSource::Base(base) => base.write_index(&worktree.index_path())?,
             IndexSource::File(path) => copy_index(path, &worktree.index_path())?,
@@ -166,7 +166,7 @@ impl Beginning {
 
     /// Makes the layer in which the fork is written: nothing but the `.git` file that makes its
     /// root a checkout of `worktree`.
-    pub fn create_layer(
+    pub(super) fn create_layer(
         &self,
         dir: &Path,
         id: u64,

@@ -49,7 +49,7 @@ pub const FSCK: &str =
     "`git fsck` tells what else the repository lacks; fetch or copy the object from another clone";
 
 /// Whether the record of this number on the shelf is what it must be.
-pub type ReadsDocument<'a> = &'a dyn Fn(&Store, Shelf, u64) -> Result<(), StoreError>;
+pub(super) type ReadsDocument<'a> = &'a dyn Fn(&Store, Shelf, u64) -> Result<(), StoreError>;
 
 /// What those above the store know and do.
 #[derive(Clone, Copy)]

@@ -133,7 +133,7 @@ pub(super) struct Staged {
 
 impl Staged {
     /// Writes `value` as JSON to take the place of `path`.
-    pub fn json<T: Serialize>(path: &Path, value: &T) -> Result<Staged, StoreError> {
+    pub(super) fn json<T: Serialize>(path: &Path, value: &T) -> Result<Staged, StoreError> {
         let staged = Staged {
             temporary: temporary_beside(path),
             path: path.to_owned(),
@@ -144,7 +144,7 @@ impl Staged {
     }
 
     /// Puts it there, durably.
-    pub fn put_in_place(&self) -> Result<(), StoreError> {
+    pub(super) fn put_in_place(&self) -> Result<(), StoreError> {
         fs::rename(&self.temporary, &self.path).map_err(StoreError::io("replace", &self.path))?;
         sync_parent(&self.path)
     }

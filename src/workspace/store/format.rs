@@ -77,7 +77,7 @@ pub(super) struct Formats {
 }
 
 impl Formats {
-    pub fn read(places: &Places) -> Formats {
+    pub(super) fn read(places: &Places) -> Formats {
         Formats {
             files: [places.format(), places.format_copy()].map(|path| {
                 let read = Format::read(&path);
@@ -87,7 +87,7 @@ impl Formats {
     }
 
     /// What counts: what bears a checksum, else what is whole.
-    pub fn chosen(&self) -> Option<&Format> {
+    pub(super) fn chosen(&self) -> Option<&Format> {
         let mut whole: Vec<&Format> = self
             .files
             .iter()
@@ -98,7 +98,7 @@ impl Formats {
     }
 
     /// What is wrong with which file. A copy that is not there is none of an earlier tine's.
-    pub fn troubles(self) -> Vec<(PathBuf, StoreError)> {
+    pub(super) fn troubles(self) -> Vec<(PathBuf, StoreError)> {
         let chosen = self.chosen().map(|format| format.ino_key.clone());
         let [(path, own), (copy_path, copy)] = self.files;
         let trouble =
@@ -116,7 +116,7 @@ impl Formats {
     }
 
     /// Writes what is missing or damaged anew. One that cannot be read stays.
-    pub fn settle(&self, places: &Places) -> Result<(), StoreError> {
+    pub(super) fn settle(&self, places: &Places) -> Result<(), StoreError> {
         let Some(chosen) = self.chosen() else {
             return Ok(());
         };

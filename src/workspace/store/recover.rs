@@ -58,7 +58,7 @@ pub(super) struct Inventory {
 }
 
 impl Inventory {
-    pub fn of(places: &Places) -> Result<Inventory, StoreError> {
+    pub(super) fn of(places: &Places) -> Result<Inventory, StoreError> {
         let mut inventory = Inventory {
             records: Vec::new(),
             unreadable: HashSet::new(),
@@ -100,7 +100,7 @@ impl Inventory {
     }
 
     /// Whether a record that can be read names the layer.
-    pub fn names_layer(&self, id: u64) -> bool {
+    pub(super) fn names_layer(&self, id: u64) -> bool {
         self.layers.contains(&id) || self.aside.contains(&id)
     }
 }

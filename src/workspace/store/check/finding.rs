@@ -153,7 +153,7 @@ pub struct CheckReport {
 
 /// What can be done about a finding.
 #[derive(Debug, Clone)]
-pub enum Remedy {
+pub(super) enum Remedy {
     /// Somebody has to decide.
     None,
     /// The ref `refs/tine/<group>/<label>` is to point there.
@@ -197,7 +197,7 @@ pub enum Remedy {
 
 impl Remedy {
     /// What it does, in words; `None` where it does nothing.
-    pub fn plan(&self) -> Option<String> {
+    pub(super) fn plan(&self) -> Option<String> {
         Some(match self {
             Remedy::None => return None,
             Remedy::Keep { group, label, id } => format!("set refs/tine/{group}/{label} to {id}"),
@@ -226,13 +226,13 @@ impl Remedy {
 }
 
 /// A finding, and the way out of it.
-pub struct Found {
+pub(super) struct Found {
     pub finding: Finding,
     pub remedy: Remedy,
 }
 
 impl Found {
-    pub fn new(
+    pub(super) fn new(
         kind: FindingKind,
         fork: Option<&str>,
         what: impl ToString,
@@ -254,12 +254,12 @@ impl Found {
     }
 
     /// Whether it is the same trouble, which a repair may have said more about.
-    pub fn is_as(&self, other: &Found) -> bool {
+    pub(super) fn is_as(&self, other: &Found) -> bool {
         let (one, other) = (&self.finding, &other.finding);
         one.kind == other.kind && one.what == other.what && one.detail.starts_with(&other.detail)
     }
 
-    pub fn with(mut self, remedy: Remedy) -> Found {
+    pub(super) fn with(mut self, remedy: Remedy) -> Found {
         self.remedy = remedy;
         self
     }
