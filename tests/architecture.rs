@@ -1,7 +1,7 @@
 //! The house rules that can be checked by reading the source: which part may name which, and what
 //! stands where.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -488,6 +488,34 @@ fn no_file_is_a_drawer_for_everything() {
         })
         .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn no_two_public_types_have_one_name() {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for source in sources() {
+        for (number, line) in source.serving.lines().enumerate() {
+            let mut words = line
+                .trim_start()
+                .split_inclusive(|c: char| !c.is_alphanumeric());
+            if words.next() != Some("pub ") {
+                continue;
+            }
+            if !matches!(
+                words.next(),
+                Some("struct " | "enum " | "trait " | "type " | "union ")
+            ) {
+                continue;
+            }
+            let name = words.next().expect("a type has a name");
+            let name = name.trim_end_matches(|c: char| !c.is_alphanumeric());
+            let place = format!("{}:{}", source.path.display(), number + 1);
+            places.entry(name.to_owned()).or_default().push(place);
+        }
+    }
+    assert!(places.len() > 300, "the types are found");
+    places.retain(|_, places| places.len() > 1);
+    assert!(places.is_empty(), "{places:#?}");
 }
 
 /// rustfmt does not wrap prose. Tables and diagrams may be wider.

@@ -18,7 +18,7 @@ use support::{
     TestFork, TestRepo, mounts_beneath, path_text, require_fuse, require_program, run_with_timeout,
     skip, test_name, transport, wait_until,
 };
-use tine::fuse::{Mount, MountError, MountOptions, UnmountMode, users_of};
+use tine::fuse::{FuseMount, MountError, MountOptions, UnmountMode, users_of};
 use tine::path::RepoPath;
 use tine::workspace::{Caller, MountSettings};
 
@@ -383,7 +383,7 @@ fn permissions_hold_for_those_who_are_not_root() {
             transport: transport(),
             guarded: false,
         };
-        Mount::start(Arc::clone(fork.workspace()), &options, Box::new(|| {})).unwrap()
+        FuseMount::start(Arc::clone(fork.workspace()), &options, Box::new(|| {})).unwrap()
     };
 
     if is_root {
@@ -674,7 +674,7 @@ fn unmounting_from_outside_ends_the_session_and_frees_the_place() {
     for round in 0..3 {
         let (tell, ended) = channel();
         let told = Box::new(move || tell.send(()).unwrap());
-        let mount = Mount::start(Arc::clone(fork.workspace()), &options, told).unwrap();
+        let mount = FuseMount::start(Arc::clone(fork.workspace()), &options, told).unwrap();
         let table = fs::read_to_string("/proc/self/mounts").unwrap();
         assert!(
             table.contains("tine:one ") && table.contains(" fuse.tine rw,nosuid,nodev"),

@@ -344,7 +344,7 @@ fn is_noted(fork: &Fork, step: &Step) -> Result<bool, ChangeError> {
     let moved = step.head_move();
     Ok(newest.is_some_and(|(operation, _)| {
         operation.changes.iter().any(|change| match change {
-            tine_workspace::Change::Advanced(noted) => {
+            tine_workspace::FileChange::Advanced(noted) => {
                 (&noted.from, &noted.to, &noted.switch) == (&moved.from, &moved.to, &moved.switch)
             }
             _ => false,

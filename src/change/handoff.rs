@@ -123,7 +123,7 @@ pub struct HandoffSpec {
 
 /// What came of making a mailbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Made {
+pub enum MailboxOutcome {
     Mailbox {
         figures: MailboxFigures,
         commits: u64,
@@ -280,19 +280,23 @@ impl HandoffRecord {
     }
 
     /// Makes the mailbox, in the place of any that is there. The record is left as it is.
-    pub fn make(&self, store: &Store, repository: &Repository) -> Result<Made, ChangeError> {
+    pub fn make(
+        &self,
+        store: &Store,
+        repository: &Repository,
+    ) -> Result<MailboxOutcome, ChangeError> {
         let Some(range) = self.range()? else {
-            return Ok(Made::Nothing { merges: 0 });
+            return Ok(MailboxOutcome::Nothing { merges: 0 });
         };
         let commits @ RangeCommits { merges, .. } = &repository.commits_in(&range)?;
         if commits.plain.is_empty() {
-            return Ok(Made::Nothing { merges: *merges });
+            return Ok(MailboxOutcome::Nothing { merges: *merges });
         }
         let figures = store.attach(Shelf::Handoffs, self.id, MAILBOX, |path| {
             let written = repository.write_mailbox(&range, commits, path);
             written.map_err(ChangeError::from)
         })?;
-        Ok(Made::Mailbox {
+        Ok(MailboxOutcome::Mailbox {
             figures,
             commits: commits.plain.len() as u64,
             merges: *merges,
@@ -307,10 +311,10 @@ impl HandoffRecord {
     }
 
     /// What came of making it; `Err` is why it failed.
-    pub fn finish(&mut self, outcome: Result<Made, String>) {
+    pub fn finish(&mut self, outcome: Result<MailboxOutcome, String>) {
         self.finished_secs = Some(Timestamp::now().secs);
         match outcome {
-            Ok(Made::Mailbox {
+            Ok(MailboxOutcome::Mailbox {
                 figures,
                 commits,
                 merges,
@@ -321,7 +325,7 @@ impl HandoffRecord {
                 self.mailbox_bytes = figures.bytes;
                 self.sha256 = Some(figures.sha256);
             }
-            Ok(Made::Nothing { merges }) => {
+            Ok(MailboxOutcome::Nothing { merges }) => {
                 self.state = HandoffState::Skipped;
                 self.merges = merges;
                 let reason = match merges {

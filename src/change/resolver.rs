@@ -35,16 +35,16 @@ pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(300);
 /// Bytes in JSON: as text where they are UTF-8, else in base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Content {
+pub enum JsonBytes {
     Text(String),
     Base64(String),
 }
 
-impl From<Vec<u8>> for Content {
-    fn from(bytes: Vec<u8>) -> Content {
+impl From<Vec<u8>> for JsonBytes {
+    fn from(bytes: Vec<u8>) -> JsonBytes {
         match String::from_utf8(bytes) {
-            Ok(text) => Content::Text(text),
-            Err(error) => Content::Base64(STANDARD.encode(error.as_bytes())),
+            Ok(text) => JsonBytes::Text(text),
+            Err(error) => JsonBytes::Base64(STANDARD.encode(error.as_bytes())),
         }
     }
 }
@@ -86,7 +86,7 @@ pub struct QuestionVersion {
     pub mode: String,
     pub id: String,
     /// `None` for a submodule.
-    pub content: Option<Content>,
+    pub content: Option<JsonBytes>,
 }
 
 /// A part of a text that conflicts, with all three contents.
@@ -96,9 +96,9 @@ pub struct QuestionHunk {
     pub base_line: usize,
     pub ours_line: usize,
     pub theirs_line: usize,
-    pub base: Content,
-    pub ours: Content,
-    pub theirs: Content,
+    pub base: JsonBytes,
+    pub ours: JsonBytes,
+    pub theirs: JsonBytes,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -114,7 +114,7 @@ pub struct MergeQuestion {
     pub source: String,
     pub target: String,
     /// What the merge changes in the target, as git shows it.
-    pub patch: Content,
+    pub patch: JsonBytes,
     pub changed_paths: Vec<PathText>,
     pub resolutions: Vec<QuestionResolution>,
 }
@@ -540,7 +540,7 @@ mod tests {
         let merged = MergeQuestion {
             source: "a".to_owned(),
             target: "b".to_owned(),
-            patch: Content::Text(String::new()),
+            patch: JsonBytes::Text(String::new()),
             changed_paths: Vec::new(),
             resolutions: Vec::new(),
         };

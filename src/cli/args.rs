@@ -100,7 +100,7 @@ pub(super) enum Verb {
     Diff(diff::Diff),
     Revert(ops::Revert),
     #[command(aliases = ["ci"])]
-    Commit(client::commit::Commit),
+    Commit(client::commit::CommitWithHooks),
     Branch(branch::Branch),
     Merge(merge::Merge),
     #[command(aliases = ["pull"])]

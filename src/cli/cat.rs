@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::context::Context;
 use super::inside::store_dir;
 use super::{Exit, SUCCESS};
-use crate::change::resolver::Content;
+use crate::change::resolver::JsonBytes;
 use crate::ops::protocol::FileLine;
 use crate::ops::transfer::unread;
 use crate::ops::{Failure, ReadFiles};
@@ -23,7 +23,7 @@ struct Contents {
 struct FileContent {
     #[serde(flatten)]
     file: FileLine,
-    content: Content,
+    content: JsonBytes,
 }
 
 pub(super) fn run(verb: &ReadFiles, context: &Context) -> Result<Exit, Failure> {

@@ -6,14 +6,14 @@ use std::path::Path;
 use super::context::Context;
 use super::output::Tone;
 use super::{Exit, SUCCESS};
-use crate::client::commit::{self, Commit, note_agent_texts, note_skipped};
+use crate::client::commit::{self, CommitWithHooks, note_agent_texts, note_skipped};
 pub(super) use crate::client::hooks::HookOutput;
 use crate::git::program;
 use crate::ops::Failure;
 use crate::ops::protocol::Committed;
 use crate::render::text::{counted, one_line, quoted, short_id};
 
-pub(super) fn run(verb: &Commit, context: &Context) -> Result<Exit, Failure> {
+pub(super) fn run(verb: &CommitWithHooks, context: &Context) -> Result<Exit, Failure> {
     verb.check()?;
     let (mut connection, name) = context.connect_to(verb.operation.fork.as_ref())?;
     let fork = connection.show(&name)?;

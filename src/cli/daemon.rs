@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::{Exit, SUCCESS};
-use crate::client::ending::{self, Stopped};
+use crate::client::ending::{self, StopOutcome};
 use crate::client::{Client, silent};
 use crate::daemon::server;
 use crate::git::{CacheFigures, Filling};
@@ -139,9 +139,9 @@ fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
         return tell(context, None, Detail::Brief);
     }
     context.output.text(match stopped {
-        Stopped::Ended => "the daemon has ended\n",
-        Stopped::Killed => "the daemon did not answer and was killed\n",
-        Stopped::NotRunning => "no daemon runs\n",
+        StopOutcome::Ended => "the daemon has ended\n",
+        StopOutcome::Killed => "the daemon did not answer and was killed\n",
+        StopOutcome::NotRunning => "no daemon runs\n",
     })
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::context::Context;
 use super::trees::FormArgs;
 use super::{Exit, SUCCESS};
-use crate::change::resolver::Content;
+use crate::change::resolver::JsonBytes;
 use crate::client::content::content;
 use crate::client::diff::{check_paths, git_diff};
 use crate::git::GitError;
@@ -144,8 +144,8 @@ struct Counts {
 
 #[derive(Serialize)]
 struct Contents {
-    old_content: Option<Content>,
-    new_content: Option<Content>,
+    old_content: Option<JsonBytes>,
+    new_content: Option<JsonBytes>,
 }
 
 fn tell_json(

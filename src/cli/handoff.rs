@@ -19,7 +19,7 @@ use super::{Exit, SUCCESS, pager};
 use crate::change::handoff::HandoffState;
 use crate::client;
 use crate::client::commit::note_agent_texts;
-use crate::client::commit::{self, Commit};
+use crate::client::commit::{self, CommitWithHooks};
 use crate::client::hooks::HookOutput;
 use crate::client::identity;
 use crate::ops::protocol::{
@@ -55,7 +55,7 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
     };
     if verb.include_uncommitted {
-        let mut wish = Commit::of(
+        let mut wish = CommitWithHooks::of(
             request
                 .message
                 .clone()

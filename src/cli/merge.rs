@@ -7,7 +7,7 @@ use super::output::{Cell, Output, Tone, table};
 use super::resolving::{self, Left, ResolverArgs};
 use super::{Exit, SUCCESS, review};
 use crate::change::merge::FastForward;
-use crate::change::resolver::{Content, QuestionHunk};
+use crate::change::resolver::{JsonBytes, QuestionHunk};
 use crate::change::review::{ConflictRecord, Rejected, ResolutionRecord, VersionRecord};
 use crate::client::commit::note_agent_texts;
 use crate::client::content::{content, hunks};
@@ -347,7 +347,7 @@ struct ConflictDocument<'a> {
 struct ResolutionDocument<'a> {
     #[serde(flatten)]
     resolution: &'a ResolutionRecord,
-    contents: Vec<Option<Content>>,
+    contents: Vec<Option<JsonBytes>>,
 }
 
 #[derive(Serialize)]
@@ -355,7 +355,7 @@ struct VersionDocument<'a> {
     #[serde(flatten)]
     version: &'a VersionRecord,
     /// `None` for a submodule.
-    content: Option<Content>,
+    content: Option<JsonBytes>,
 }
 
 fn conflicts_with_contents<'a>(

@@ -15,7 +15,7 @@ use super::{Exit, stats};
 use crate::fuse::latency_bound_secs;
 use crate::ops::protocol::{ForkStats, OperationStats, Stats};
 use crate::ops::{ErrorCode, Failure, ReadStats};
-use crate::ui::http::{Head, Reply};
+use crate::ui::http::{Reply, RequestHead};
 
 /// The content type that scrapers expect.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -252,12 +252,12 @@ pub(super) fn serve(address: &str, read: &ReadStats, context: &Context) -> Resul
 
 /// Reads what is asked, each connection in a thread of its own: one that says nothing keeps nobody
 /// waiting.
-fn listen(listener: &TcpListener, heads: &mpsc::Sender<(TcpStream, Head)>) {
+fn listen(listener: &TcpListener, heads: &mpsc::Sender<(TcpStream, RequestHead)>) {
     for stream in listener.incoming() {
         let heads = heads.clone();
         let read = move || {
             let mut stream = stream?;
-            if let Some(head) = Head::read(&mut stream)? {
+            if let Some(head) = RequestHead::read(&mut stream)? {
                 // The other end is gone only with the process.
                 let _ = heads.send((stream, head));
             }
@@ -276,7 +276,7 @@ fn listen(listener: &TcpListener, heads: &mpsc::Sender<(TcpStream, Head)>) {
 
 /// Whether the request names this machine by its address: a name could be anybody's, and its page
 /// would read the answer.
-fn is_named_loopback(head: &Head) -> bool {
+fn is_named_loopback(head: &RequestHead) -> bool {
     head.values("Host").all(|host| {
         host.parse::<SocketAddr>()
             .is_ok_and(|address| address.ip().is_loopback())

@@ -5,7 +5,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `args` | the whole command line as types |
-//! | `usage` | what clap refuses, turned into a [`Failure`](crate::ops::Failure) with a hint that fits |
+//! | `usage` | what clap refuses, turned into a [`Failure`] with a hint that fits |
 //! | `completing`, `names` | what shells complete, and the names of what there is |
 //! | `suggest` | names like the one that was mistyped |
 //! | `table`, `terminal`, `pager`, `progress` | what is shown to who sits at a terminal |

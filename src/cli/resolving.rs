@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::context::Context;
 use super::inside::store_dir;
 use crate::change::resolver::{
-    AnsweredResolution, CommandResolver, ConflictQuestion, Content, DEFAULT_PATIENCE,
+    AnsweredResolution, CommandResolver, ConflictQuestion, DEFAULT_PATIENCE, JsonBytes,
     MergeQuestion, QuestionCommit, QuestionResolution, QuestionVersion, Resolver, VerdictKind,
 };
 use crate::change::review::{ConflictRecord, Verdict, VersionRecord};
@@ -193,7 +193,7 @@ impl Asking<'_> {
         let question = MergeQuestion {
             source: record.merge.source.clone(),
             target: record.merge.into.clone(),
-            patch: Content::from(program::run(&mut git, b"")?),
+            patch: JsonBytes::from(program::run(&mut git, b"")?),
             changed_paths: shown
                 .changes
                 .iter()

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::{Exit, SUCCESS};
 use crate::ops::{ErrorCode, Failure};
 use crate::sys::process;
-use crate::ui::{Place, Server};
+use crate::ui::{PageContext, Server};
 
 /// Show forks, diffs, reviews and handoffs in a browser
 ///
@@ -52,7 +52,7 @@ pub(super) fn run(verb: &Ui, context: &Context) -> Result<Exit, Failure> {
     let git_dir = context.git_dir()?;
     // What is wrong with it is told here, and not in the browser.
     drop(context.connect()?);
-    let place = Place {
+    let place = PageContext {
         common_dir,
         git_dir,
         cwd: context.cwd().to_owned(),

@@ -4,7 +4,7 @@
 use super::context::Context;
 use super::restore::index_kept;
 use super::{Exit, SUCCESS};
-use crate::client::commit::{self, Commit};
+use crate::client::commit::{self, CommitWithHooks};
 use crate::client::hooks::HookOutput;
 use crate::client::{Client, identity};
 use crate::ops;
@@ -170,7 +170,7 @@ fn commit_first(
             | UnmountPolicy::Handoff { .. } => return Ok(None),
         },
     };
-    let mut wish = Commit::of(message);
+    let mut wish = CommitWithHooks::of(message);
     wish.no_verify = verb.no_verify;
     // A merge is looked at as a whole.
     wish.operation.allow_revert = is_merged || verb.allow_revert;

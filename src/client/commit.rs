@@ -24,7 +24,7 @@ Examples:
   tine commit fix-parser -m 'Fix the parser'
   tine commit -m 'Fix the parser' -m 'It forgot the last line.'     inside the fork's mount
   tine commit try -m wip --author 'Ada <ada@example.org>' --no-verify")]
-pub struct Commit {
+pub struct CommitWithHooks {
     #[command(flatten)]
     #[serde(flatten)]
     pub operation: ops::Commit,
@@ -40,10 +40,10 @@ pub struct Commit {
     pub no_verify: bool,
 }
 
-impl Commit {
+impl CommitWithHooks {
     /// Everything with this message, where nothing else is said.
-    pub fn of(message: String) -> Commit {
-        Commit {
+    pub fn of(message: String) -> CommitWithHooks {
+        CommitWithHooks {
             operation: ops::Commit {
                 fork: None,
                 message: vec![message],
@@ -82,7 +82,7 @@ pub fn make(
     place: &Place,
     connection: &mut Client,
     fork: &ForkInfo,
-    commit: Commit,
+    commit: CommitWithHooks,
     output: HookOutput,
     go_on: &dyn Fn() -> Result<(), Failure>,
 ) -> Result<Made, Failure> {
@@ -135,7 +135,7 @@ pub fn commit_first(
     place: &Place,
     connection: &mut Client,
     fork: &ForkName,
-    commit: Commit,
+    commit: CommitWithHooks,
     output: HookOutput,
 ) -> Result<Option<String>, Failure> {
     let no_verify = commit.no_verify;

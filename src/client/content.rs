@@ -1,7 +1,7 @@
 //! Contents of files in JSON.
 
 use crate::place::Place;
-use tine_change::resolver::{Content, QuestionHunk};
+use tine_change::resolver::{JsonBytes, QuestionHunk};
 use tine_change::review::ConflictRecord;
 use tine_git::ObjectId;
 use tine_merge::{TextHunk, text_of};
@@ -13,7 +13,7 @@ pub fn content(
     place: &Place,
     mode: Option<&str>,
     id: Option<&str>,
-) -> Result<Option<Content>, Failure> {
+) -> Result<Option<JsonBytes>, Failure> {
     let (Some(mode), Some(id)) = (mode, id) else {
         return Ok(None);
     };

@@ -23,7 +23,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What came of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stopped {
+pub enum StopOutcome {
     NotRunning,
     /// It unmounted everything and ended.
     Ended,
@@ -33,18 +33,18 @@ pub enum Stopped {
 
 /// Ends the daemon of `repository`. Refused while programs use a mount; with `force` they are cut
 /// off, and a daemon that does not answer is killed.
-pub fn stop(repository: &Repository, force: bool) -> Result<Stopped, Failure> {
+pub fn stop(repository: &Repository, force: bool) -> Result<StopOutcome, Failure> {
     if !force {
         return match Client::connect(repository.common_dir())? {
             None => match silent::find(repository.common_dir(), ANSWER_PATIENCE)? {
-                None => Ok(Stopped::NotRunning),
+                None => Ok(StopOutcome::NotRunning),
                 Some(pid) => Err(Failure::new(
                     ErrorCode::DaemonUnreachable,
                     format!("the daemon (process {pid}) starts or ends, and does not answer"),
                 )
                 .hint("`tine daemon stop --force` ends it, whatever state it is in")),
             },
-            Some(mut client) => client.call(&Stop { force }).map(|_| Stopped::Ended),
+            Some(mut client) => client.call(&Stop { force }).map(|_| StopOutcome::Ended),
         };
     }
     // Connected before it is asked anything, so that it is known whom to kill.
@@ -53,7 +53,7 @@ pub fn stop(repository: &Repository, force: bool) -> Result<Stopped, Failure> {
     };
     let asked = match Client::connect_within(repository.common_dir(), ANSWER_PATIENCE) {
         // It was ending already.
-        Ok(None) if killed::has_ended(&line).unwrap_or(false) => return Ok(Stopped::Ended),
+        Ok(None) if killed::has_ended(&line).unwrap_or(false) => return Ok(StopOutcome::Ended),
         Ok(None) => Err(
             Failure::new(ErrorCode::DaemonUnreachable, "the daemon does not end")
                 .hint("`tine daemon stop --force` ends it, whatever state it is in"),
@@ -62,24 +62,24 @@ pub fn stop(repository: &Repository, force: bool) -> Result<Stopped, Failure> {
         Err(failure) => Err(failure),
     };
     match asked {
-        Ok(_) => Ok(Stopped::Ended),
+        Ok(_) => Ok(StopOutcome::Ended),
         Err(failure) if failure.code == ErrorCode::DaemonUnreachable => {
             log::info!("{failure}");
             kill(repository, &line)?;
-            Ok(Stopped::Killed)
+            Ok(StopOutcome::Killed)
         }
         Err(failure) => Err(failure),
     }
 }
 
 /// Kills a daemon that has no socket yet, or no more, where it still is like that after a while.
-fn end_silent(repository: &Repository) -> Result<Stopped, Failure> {
+fn end_silent(repository: &Repository) -> Result<StopOutcome, Failure> {
     let common_dir = repository.common_dir();
     let Some(pid) = silent::find(common_dir, ANSWER_PATIENCE)? else {
         // It may listen by now.
         return match socket::connect(&Store::dir_of(repository))? {
             Some(_) => stop(repository, true),
-            None => Ok(Stopped::NotRunning),
+            None => Ok(StopOutcome::NotRunning),
         };
     };
     log::info!("the daemon (process {pid}) starts or ends, and does not answer");
@@ -93,7 +93,7 @@ fn end_silent(repository: &Repository) -> Result<Stopped, Failure> {
         )));
     }
     detach_mounts(repository)?;
-    Ok(Stopped::Killed)
+    Ok(StopOutcome::Killed)
 }
 
 /// Clears away the mounts of a daemon that is gone.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::commit::{self, Commit};
+use crate::commit::{self, CommitWithHooks};
 use crate::hooks::{HookOutput, Hooks, MERGE_HOOKS, may_run};
 use crate::place::Place;
 use crate::{Client, identity};
@@ -98,7 +98,7 @@ pub fn prepare(
             continue;
         }
         let info = connection.show(&fork)?;
-        let mut commit_wish = Commit::of(work_message(&fork));
+        let mut commit_wish = CommitWithHooks::of(work_message(&fork));
         commit_wish.no_verify = wish.no_verify;
         // The plan of the merge is refused before, where that is not wanted.
         commit_wish.operation.allow_revert = true;

@@ -49,7 +49,7 @@ pub use askers::process_and_above;
 pub use busy_files::BusyFile;
 pub use counters::{KindFigures, LATENCY_CLASSES, Traffic, latency_bound_secs};
 pub use mount::{
-    Ground, Mount, MountError, MountOptions, UnmountMode, cut_off, detach_stale, guards_below,
+    FuseMount, Ground, MountError, MountOptions, UnmountMode, cut_off, detach_stale, guards_below,
     has_lost_daemon, lying_at, remove_guard,
 };
 pub use place::is_seen_at;

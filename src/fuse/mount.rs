@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The session thread owns everything that must go when the session ends, for whatever reason it
-//! does; [`Mount`] only watches it.
+//! does; [`FuseMount`] only watches it.
 
 mod ending;
 mod ground;
@@ -62,7 +62,7 @@ pub struct MountOptions {
     pub transport: TransportChoice,
     /// Whether programs are kept from writing into the directory when the mount is gone for a
     /// while, as it is after the daemon was killed. The directory may then hold files, which the
-    /// mount covers: [`Mount::take_ground`] leads to them.
+    /// mount covers: [`FuseMount::take_ground`] leads to them.
     pub guarded: bool,
 }
 
@@ -119,7 +119,7 @@ impl MountError {
 /// Called once when a session has ended.
 type Ended = Box<dyn FnOnce() + Send>;
 
-/// What the session thread and [`Mount`] share.
+/// What the session thread and [`FuseMount`] share.
 struct Shared {
     state: Mutex<State>,
     /// Told when `state.over` becomes true.
@@ -147,7 +147,7 @@ impl Shared {
 }
 
 /// A mounted fork. Dropping it does not unmount.
-pub struct Mount {
+pub struct FuseMount {
     /// As `/proc/self/mountinfo` had it when it was made. Valid while the session lives: a
     /// connection that lives keeps its device number from being given to another.
     place: MountedAt,
@@ -158,7 +158,7 @@ pub struct Mount {
     ground: Mutex<Option<Ground>>,
 }
 
-impl Mount {
+impl FuseMount {
     /// Mounts `workspace`, with the directory made if it is missing, and serves it from threads of
     /// this process. `ended` is called, from a thread of its own, when the session ends for
     /// whatever reason (an `umount` from outside, too). Returns when the mount is ready to use: the
@@ -170,7 +170,7 @@ impl Mount {
         workspace: Arc<Workspace>,
         options: &MountOptions,
         ended: Ended,
-    ) -> Result<Mount, MountError> {
+    ) -> Result<FuseMount, MountError> {
         let (uid, gid) = (effective_uid(), effective_gid());
         let counters = Arc::new(Counters::new());
         let priming = PrimingFile::new(uid, gid);
@@ -245,7 +245,7 @@ pub(super) fn serve<F: Filesystem>(
     counters: Arc<Counters>,
     options: &MountOptions,
     ended: Ended,
-) -> Result<Mount, MountError> {
+) -> Result<FuseMount, MountError> {
     sys::keep_large_buffers_untouched();
     let ground = Ground::open(&options.dir)?;
     let dir = ground.dir().to_owned();
@@ -298,7 +298,7 @@ pub(super) fn serve<F: Filesystem>(
         }),
         over: Condvar::new(),
     });
-    let mount = Mount {
+    let mount = FuseMount {
         place,
         shared,
         counters,
@@ -359,7 +359,7 @@ fn identify(dir: &Path, options: &MountOptions) -> Result<MountedAt, MountError>
         .ok_or_else(|| MountError::io("find the mount at", dir)(io::ErrorKind::NotFound.into()))
 }
 
-impl Mount {
+impl FuseMount {
     /// Has `ended` called when the session ends. Fails, without ever calling it, where that was
     /// before.
     fn tell_when_over(&self, ended: Ended) -> Result<(), MountError> {

@@ -36,7 +36,7 @@ use tine_path::{EntryName, RepoPath};
 use tine_sys::beneath::{self, Access};
 use tine_sys::calls_beneath::{self as calls, NewName};
 use tine_sys::process::leave_descriptors;
-use tine_workspace::{Announcement, Invalidation, Listener, NamePlace, ViewStep};
+use tine_workspace::{Announcement, AnnouncementListener, Invalidation, NamePlace, ViewStep};
 
 /// How long one call may take.
 const STALL: Duration = Duration::from_secs(2);
@@ -83,7 +83,7 @@ impl Replayer {
     }
 
     /// What the workspace calls.
-    pub(super) fn listener(self) -> Listener {
+    pub(super) fn listener(self) -> AnnouncementListener {
         Arc::new(move |announcement| self.announce(announcement))
     }
 

@@ -17,7 +17,7 @@ use fuser::{
 };
 
 use super::counters::Counters;
-use super::mount::{self, Mount, MountError, MountOptions, UnmountMode, detach_stale};
+use super::mount::{self, FuseMount, MountError, MountOptions, UnmountMode, detach_stale};
 use super::{TransportChoice, device, place, users_of};
 use tine_sys::mount::UnmountHow;
 use tine_sys::process::{effective_gid, effective_uid};
@@ -110,7 +110,7 @@ impl Filesystem for Tiny {
 
 /// A mount of [`Tiny`] that is gone when the test is.
 struct Fixture {
-    mount: Mount,
+    mount: FuseMount,
     ended: Receiver<()>,
     calls: Arc<AtomicUsize>,
     late_asked: Receiver<()>,
@@ -160,7 +160,7 @@ fn options(dir: &Path) -> MountOptions {
     }
 }
 
-fn try_mount(dir: &Path) -> Result<Mount, MountError> {
+fn try_mount(dir: &Path) -> Result<FuseMount, MountError> {
     let (late_asked, _) = channel();
     let tiny = Tiny {
         release_late: parking_lot::Mutex::new(None),

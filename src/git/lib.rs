@@ -55,7 +55,7 @@ pub use gix::ObjectId;
 pub use head::{GoneBranch, MovedUnder};
 pub use history::CommitContent;
 pub use ignore::{IgnoreRules, MAX_IGNORE_FILE_BYTES};
-pub use merge_tree::{MergeMessage, MergeTreeSpec, MergedTree, Stage, StageSide};
+pub use merge_tree::{IndexStage, MergeMessage, MergeTreeSpec, MergedTree, StageSide};
 pub use objects::{CommitInfo, TreeEntry, TreeEntryKind};
 pub use patch::{PatchFile, Patched, RejectedFile};
 pub use refs::DamagedBranch;

@@ -32,7 +32,7 @@ pub struct MergedTree {
     /// With conflict markers in texts, and files out of each other's way at names of git's making.
     pub tree_id: ObjectId,
     /// What is unmerged, as an index would have it; sorted by path, then stage.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<IndexStage>,
     /// Conflicts and notes.
     pub messages: Vec<MergeMessage>,
     /// Whether git would go on and commit. Conflicts need not leave stages.
@@ -52,7 +52,7 @@ pub enum StageSide {
 
 /// An unmerged entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stage {
+pub struct IndexStage {
     pub path: RepoPath,
     pub stage: StageSide,
     /// Never a directory.
@@ -363,7 +363,7 @@ impl<'a> Fields<'a> {
 }
 
 /// `<mode> <id> <stage>TAB<path>`
-fn stage(field: &[u8], tree_id: ObjectId) -> Result<Stage, GitError> {
+fn stage(field: &[u8], tree_id: ObjectId) -> Result<IndexStage, GitError> {
     let (head, name) = split_at(field, b'\t').ok_or_else(|| unexpected(field))?;
     let (mode, rest) = split_at(head, b' ').ok_or_else(|| unexpected(field))?;
     let (id, number) = split_at(rest, b' ').ok_or_else(|| unexpected(field))?;
@@ -382,7 +382,7 @@ fn stage(field: &[u8], tree_id: ObjectId) -> Result<Stage, GitError> {
     };
     let path = path(name, tree_id)?;
     check_path(&path, kind)?;
-    Ok(Stage {
+    Ok(IndexStage {
         path,
         stage,
         kind,

@@ -30,7 +30,7 @@ const LEASES: &str = "+leases";
 const ORIGIN: &str = "origin";
 
 /// Hears what git says while it is at work, as it says it; `None` where nobody wants to.
-pub type Listener<'a> = Option<&'a mut dyn FnMut(&[u8])>;
+pub type ProgressSink<'a> = Option<&'a mut dyn FnMut(&[u8])>;
 
 /// What the remote's ref must be before it changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,7 +183,7 @@ impl Repository {
         remote: &str,
         name: Option<&str>,
         prune: bool,
-        listener: Listener<'_>,
+        listener: ProgressSink<'_>,
     ) -> Result<(), GitError> {
         let mut command =
             self.fetch_command(remote, name, listener.is_some(), &[("--prune", prune)]);
@@ -238,7 +238,7 @@ impl Repository {
         name: &str,
         commit_id: Option<ObjectId>,
         force: bool,
-        mut listener: Listener<'_>,
+        mut listener: ProgressSink<'_>,
     ) -> Result<bool, GitError> {
         let lease = match (force, self.kept_as(&leases(remote), name)?) {
             (true, _) => Lease::Anything,
@@ -256,7 +256,7 @@ impl Repository {
             }
         }
         let mut send = |lease| {
-            let listener: Listener<'_> = match &mut listener {
+            let listener: ProgressSink<'_> = match &mut listener {
                 Some(told) => Some(&mut **told),
                 None => None,
             };
@@ -287,7 +287,7 @@ impl Repository {
         name: &str,
         commit_id: Option<ObjectId>,
         lease: Lease,
-        listener: Listener<'_>,
+        listener: ProgressSink<'_>,
     ) -> Result<Pushed, GitError> {
         let full_name = format!("{FORKS}{name}");
         let mut command = self.user_command();
@@ -363,7 +363,7 @@ fn progress(is_heard: bool) -> &'static str {
     }
 }
 
-fn converse(command: &mut Command, listener: Listener<'_>) -> Result<Finished, GitError> {
+fn converse(command: &mut Command, listener: ProgressSink<'_>) -> Result<Finished, GitError> {
     match listener {
         Some(told) => program::converse(command, told),
         None => program::converse(command, &mut |_| {}),

@@ -13,7 +13,7 @@ use super::contents::{ContentReader, named_contents};
 use super::log::Log;
 use super::merge::part_dir;
 use super::slots::SlotMap;
-use super::{Content, ContentRef, LayerError, LayerId, LayerIndex, Place};
+use super::{Content, ContentLocation, ContentRef, LayerError, LayerId, LayerIndex};
 use tine_attr::Ino;
 use tine_git::ObjectId;
 
@@ -150,8 +150,8 @@ fn check_contents(
     for (ino, node, content) in own {
         // Of what was merged two nodes may have the same content.
         let is_new = match content.place {
-            Place::Slot { offset, capacity } => slots.insert((offset, capacity)),
-            Place::File(number) => files.insert(number),
+            ContentLocation::Slot { offset, capacity } => slots.insert((offset, capacity)),
+            ContentLocation::File(number) => files.insert(number),
         };
         let fault = match is_new || is_merged {
             true => fault_of(&reader, content, node.size, data_len, &mut buffer),
@@ -187,10 +187,10 @@ fn fault_of(
     match reader.check(content, size) {
         Err(LayerError::Corrupt { reason, .. }) => Some(ContentFault::Misplaced(reason)),
         Err(error) => Some(ContentFault::Unreadable(error.to_string())),
-        Ok(Place::Slot { offset, .. }) => short(data_len.saturating_sub(offset))
+        Ok(ContentLocation::Slot { offset, .. }) => short(data_len.saturating_sub(offset))
             .or_else(|| unreadable(reader.data(), offset, size, buffer)),
         // Not through the reader: it would keep every one of them open.
-        Ok(Place::File(_)) => match tine_sys::file::open(&reader.path(content.place)) {
+        Ok(ContentLocation::File(_)) => match tine_sys::file::open(&reader.path(content.place)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some(ContentFault::Missing),
             Err(error) => Some(ContentFault::Unreadable(error.to_string())),
             Ok(file) => match file.metadata() {

@@ -15,7 +15,7 @@ use super::descriptors::Descriptors;
 use super::fault;
 use super::log::sync_dir;
 use super::ranges::{clear_beyond, zero_range};
-use super::{ContentRef, LayerError, Place};
+use super::{ContentLocation, ContentRef, LayerError};
 
 /// The file of one content. The caller keeps writers and readers of the same content apart.
 pub struct ContentFile {
@@ -32,7 +32,7 @@ impl ContentFile {
         content: ContentRef,
         len: u64,
     ) -> Result<Option<ContentFile>, LayerError> {
-        let Place::File(number) = reader.check(content, len)? else {
+        let ContentLocation::File(number) = reader.check(content, len)? else {
             return Ok(None);
         };
         Ok(Some(ContentFile {
@@ -110,8 +110,10 @@ impl ContentFlush {
         content: ContentRef,
     ) -> Result<ContentFlush, LayerError> {
         let (file, dir) = match reader.check(content, 0)? {
-            Place::Slot { .. } => (reader.data().clone(), None),
-            Place::File(number) => (reader.file(number)?, Some(reader.files().dir().to_owned())),
+            ContentLocation::Slot { .. } => (reader.data().clone(), None),
+            ContentLocation::File(number) => {
+                (reader.file(number)?, Some(reader.files().dir().to_owned()))
+            }
         };
         let path = reader.path(content.place);
         Ok(ContentFlush { file, path, dir })

@@ -16,7 +16,7 @@ use super::contents::{ContentReader, named_places};
 use super::fault;
 use super::ranges::{clear_beyond, clone_or_copy, cut, zero_range};
 use super::slots::SlotMap;
-use super::{ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Place};
+use super::{ContentLocation, ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex};
 
 pub(super) use lost::lost_contents;
 use sync::punch;
@@ -42,7 +42,7 @@ pub(super) struct ContentStore {
     /// A process before this one wrote what it did not sync.
     is_all_dirty: bool,
     /// Dropped by records that may not be on the disk yet.
-    freed: Vec<Place>,
+    freed: Vec<ContentLocation>,
     /// About how many bytes of the disk these have.
     freed_bytes: u64,
     /// [`ContentSync`]s that have begun and not ended.
@@ -85,11 +85,11 @@ impl ContentStore {
         let mut taken = Vec::new();
         for (content, size) in named_places(index, id) {
             match store.reader.check(content, size)? {
-                Place::Slot { offset, capacity } => {
+                ContentLocation::Slot { offset, capacity } => {
                     taken.push((offset, capacity));
                     store.live_bytes = store.live_bytes.saturating_add(u64::from(capacity));
                 }
-                Place::File(number) => {
+                ContentLocation::File(number) => {
                     if store.file_bytes.insert(number, 0).is_some() {
                         return Err(LayerError::Corrupt {
                             path: store.reader.path(content.place),
@@ -195,16 +195,16 @@ impl ContentStore {
                 let offset = self.slots.take(capacity).ok_or_else(|| {
                     self.too_large(
                         "grow",
-                        Place::Slot {
+                        ContentLocation::Slot {
                             offset: 0,
                             capacity,
                         },
                     )
                 })?;
                 self.live_bytes += u64::from(capacity);
-                Place::Slot { offset, capacity }
+                ContentLocation::Slot { offset, capacity }
             }
-            None => Place::File(self.new_file()?),
+            None => ContentLocation::File(self.new_file()?),
         };
         Ok(ContentRef {
             layer: self.id,
@@ -217,7 +217,7 @@ impl ContentStore {
         fault::step()
             .and_then(|()| self.reader.files().create(number))
             .map_err(|error| {
-                LayerError::io("create", self.reader.path(Place::File(number)))(error)
+                LayerError::io("create", self.reader.path(ContentLocation::File(number)))(error)
             })?;
         self.add_file(number);
         Ok(number)
@@ -237,8 +237,8 @@ impl ContentStore {
         }
         self.uncount(content.place);
         match content.place {
-            Place::Slot { offset, capacity } => self.slots.give_back(offset, capacity),
-            Place::File(number) => {
+            ContentLocation::Slot { offset, capacity } => self.slots.give_back(offset, capacity),
+            ContentLocation::File(number) => {
                 if let Err(error) = fault::step().and_then(|()| self.reader.files().remove(number))
                 {
                     log::warn!(
@@ -261,10 +261,10 @@ impl ContentStore {
     }
 
     /// What the place occupied.
-    fn uncount(&mut self, place: Place) -> u64 {
+    fn uncount(&mut self, place: ContentLocation) -> u64 {
         let bytes = match place {
-            Place::Slot { capacity, .. } => u64::from(capacity),
-            Place::File(number) => self.file_bytes.remove(&number).unwrap_or(0),
+            ContentLocation::Slot { capacity, .. } => u64::from(capacity),
+            ContentLocation::File(number) => self.file_bytes.remove(&number).unwrap_or(0),
         };
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
         bytes
@@ -284,7 +284,7 @@ impl ContentStore {
             return Ok(content);
         }
         match place {
-            Place::Slot { capacity, .. } if end > u64::from(capacity) => {
+            ContentLocation::Slot { capacity, .. } if end > u64::from(capacity) => {
                 self.move_to(content, len, len.max(end), |store, moved| {
                     store.write_in_place(moved.place, len, offset, data)
                 })
@@ -332,7 +332,7 @@ impl ContentStore {
     /// Writes where there is room; what lies between `len` and `offset` becomes zeroes.
     fn write_in_place(
         &mut self,
-        place: Place,
+        place: ContentLocation,
         len: u64,
         offset: u64,
         data: &[u8],
@@ -343,7 +343,7 @@ impl ContentStore {
         let error =
             |store: &ContentStore, error| LayerError::io("write", store.reader.path(place))(error);
         match place {
-            Place::Slot { offset: start, .. } => {
+            ContentLocation::Slot { offset: start, .. } => {
                 self.is_data_dirty = true;
                 let file = self.reader.data();
                 let written = fault::step().and_then(|()| match offset.checked_sub(len) {
@@ -357,7 +357,7 @@ impl ContentStore {
                 });
                 written.map_err(|e| error(self, e))
             }
-            Place::File(number) => {
+            ContentLocation::File(number) => {
                 let file = self.reader.whole_file(number, len)?;
                 self.dirty_files.insert(number);
                 let written = write_at(&file, len, offset, data);
@@ -420,11 +420,10 @@ impl ContentStore {
             return Ok(content);
         }
         match place {
-            Place::Slot { capacity, .. } if new_len > u64::from(capacity) => {
-                self.move_to(content, len, new_len, |store, moved| {
+            ContentLocation::Slot { capacity, .. } if new_len > u64::from(capacity) => self
+                .move_to(content, len, new_len, |store, moved| {
                     store.extend_in_place(moved.place, len, new_len)
-                })
-            }
+                }),
             place => {
                 self.extend_in_place(place, len, new_len)?;
                 Ok(content)
@@ -432,13 +431,18 @@ impl ContentStore {
         }
     }
 
-    fn extend_in_place(&mut self, place: Place, len: u64, new_len: u64) -> Result<(), LayerError> {
+    fn extend_in_place(
+        &mut self,
+        place: ContentLocation,
+        len: u64,
+        new_len: u64,
+    ) -> Result<(), LayerError> {
         match place {
-            Place::Slot { .. } => {
+            ContentLocation::Slot { .. } => {
                 let zeroes = vec![0; (new_len - len) as usize];
                 self.write_in_place(place, len, len, &zeroes)
             }
-            Place::File(number) => {
+            ContentLocation::File(number) => {
                 let file = self.reader.whole_file(number, len)?;
                 self.dirty_files.insert(number);
                 let resized =
@@ -466,11 +470,11 @@ impl ContentStore {
             return Ok(());
         }
         match place {
-            Place::Slot { .. } => {
+            ContentLocation::Slot { .. } => {
                 let zeroes = vec![0; (end - offset) as usize];
                 self.write_in_place(place, len, offset, &zeroes)
             }
-            Place::File(number) => {
+            ContentLocation::File(number) => {
                 let file = self.reader.whole_file(number, len)?;
                 self.dirty_files.insert(number);
                 let zeroed = fault::step().and_then(|()| zero_range(&file, offset, end - offset));
@@ -493,7 +497,7 @@ impl ContentStore {
         let place = self.reader.check(content, len)?;
         let end = self.end_of(place, offset, count)?;
         match place {
-            Place::Slot { capacity, .. } if end > u64::from(capacity) => {
+            ContentLocation::Slot { capacity, .. } if end > u64::from(capacity) => {
                 self.move_to(content, len, end.max(len), |store, moved| {
                     store.reserve_in_place(moved.place, offset, count)
                 })
@@ -507,18 +511,18 @@ impl ContentStore {
 
     fn reserve_in_place(
         &mut self,
-        place: Place,
+        place: ContentLocation,
         offset: u64,
         count: u64,
     ) -> Result<(), LayerError> {
         let reserved = match place {
-            Place::Slot { offset: start, .. } => {
+            ContentLocation::Slot { offset: start, .. } => {
                 self.is_data_dirty = true;
                 fault::step().and_then(|()| {
                     tine_sys::file::reserve(self.reader.data(), start + offset, count)
                 })
             }
-            Place::File(number) => {
+            ContentLocation::File(number) => {
                 let file = self.reader.file(number)?;
                 self.dirty_files.insert(number);
                 let reserved =
@@ -541,7 +545,7 @@ impl ContentStore {
         let place = source.check(content, len)?;
         let new = self.allocate(len)?;
         let result = match (place, new.place) {
-            (Place::File(from_number), Place::File(number)) => source
+            (ContentLocation::File(from_number), ContentLocation::File(number)) => source
                 .whole_file(from_number, len)
                 .and_then(|from| self.copy_file(&from, number, len)),
             _ => {
@@ -561,14 +565,14 @@ impl ContentStore {
         content: ContentRef,
         len: u64,
     ) -> Result<ContentRef, LayerError> {
-        let Place::File(from_number) = self.reader.check(content, len)? else {
+        let ContentLocation::File(from_number) = self.reader.check(content, len)? else {
             return Ok(content);
         };
         let from = self.reader.whole_file(from_number, len)?;
         let number = self.new_file()?;
         let new = ContentRef {
             layer: self.id,
-            place: Place::File(number),
+            place: ContentLocation::File(number),
         };
         let copied = self.copy_file(&from, number, len);
         self.or_abandon(new, copied)
@@ -580,7 +584,7 @@ impl ContentStore {
         let copied = fault::step().and_then(|()| clone_or_copy(from, &to, len));
         self.count_file(number, &to);
         copied.map_err(|error| {
-            LayerError::io("copy to", self.reader.path(Place::File(number)))(error)
+            LayerError::io("copy to", self.reader.path(ContentLocation::File(number)))(error)
         })
     }
 
@@ -588,7 +592,7 @@ impl ContentStore {
     /// reads this content have the same file.
     pub(crate) fn adopt_file(&mut self, from: &Path) -> Result<ContentRef, LayerError> {
         let number = self.next_file;
-        let place = Place::File(number);
+        let place = ContentLocation::File(number);
         fault::step()
             .and_then(|()| std::fs::hard_link(from, self.reader.path(place)))
             .map_err(|error| LayerError::io("link", from)(error))?;
@@ -611,7 +615,7 @@ impl ContentStore {
         if let Err(error) = fault::step().and_then(|()| cut(&file, len)) {
             log::warn!(
                 "truncate {}: {error}",
-                self.reader.path(Place::File(number)).display()
+                self.reader.path(ContentLocation::File(number)).display()
             );
         }
         self.count_file(number, &file);
@@ -620,8 +624,8 @@ impl ContentStore {
     /// Whether a content file has bytes past `len`.
     pub(crate) fn has_more_than(&self, content: ContentRef, len: u64) -> Result<bool, LayerError> {
         match self.reader.check(content, len)? {
-            Place::Slot { .. } => Ok(false),
-            Place::File(number) => self.file_len(number).map(|found| found > len),
+            ContentLocation::Slot { .. } => Ok(false),
+            ContentLocation::File(number) => self.file_len(number).map(|found| found > len),
         }
     }
 
@@ -632,7 +636,7 @@ impl ContentStore {
         len: u64,
     ) -> Result<Option<Arc<File>>, LayerError> {
         let place = self.reader.check(content, len)?;
-        let Place::File(number) = place else {
+        let ContentLocation::File(number) = place else {
             return Ok(None);
         };
         let file = self.reader.whole_file(number, len)?;
@@ -647,20 +651,20 @@ impl ContentStore {
     fn file_len(&self, number: u64) -> Result<u64, LayerError> {
         let meta = self.reader.file(number)?.metadata();
         let meta = meta.map_err(|error| {
-            LayerError::io("stat", self.reader.path(Place::File(number)))(error)
+            LayerError::io("stat", self.reader.path(ContentLocation::File(number)))(error)
         })?;
         Ok(meta.len())
     }
 
     /// The end of a range, if files can be that long.
-    fn end_of(&self, place: Place, offset: u64, count: u64) -> Result<u64, LayerError> {
+    fn end_of(&self, place: ContentLocation, offset: u64, count: u64) -> Result<u64, LayerError> {
         offset
             .checked_add(count)
             .filter(|end| *end <= i64::MAX as u64)
             .ok_or_else(|| self.too_large("write", place))
     }
 
-    fn too_large(&self, action: &'static str, place: Place) -> LayerError {
+    fn too_large(&self, action: &'static str, place: ContentLocation) -> LayerError {
         LayerError::io(action, self.reader.path(place))(io::Error::from_raw_os_error(libc::EFBIG))
     }
 }

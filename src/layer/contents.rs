@@ -27,12 +27,12 @@ pub const SLOT_MAX: u64 = 64 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ContentRef {
     pub layer: LayerId,
-    pub place: Place,
+    pub place: ContentLocation,
 }
 
 /// A place in a layer's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Place {
+pub enum ContentLocation {
     /// In `data`; offset and capacity in bytes, multiples of 4 KiB.
     Slot { offset: u64, capacity: u32 },
     /// `files/<number>`.
@@ -96,10 +96,10 @@ impl ContentReader {
         &self.files
     }
 
-    pub(crate) fn path(&self, place: Place) -> PathBuf {
+    pub(crate) fn path(&self, place: ContentLocation) -> PathBuf {
         match place {
-            Place::Slot { .. } => self.data_path.clone(),
-            Place::File(number) => self.files.path(number),
+            ContentLocation::Slot { .. } => self.data_path.clone(),
+            ContentLocation::File(number) => self.files.path(number),
         }
     }
 
@@ -130,13 +130,17 @@ impl ContentReader {
     }
 
     /// The place, if it can be one of this layer's that holds `len` bytes.
-    pub(crate) fn check(&self, content: ContentRef, len: u64) -> Result<Place, LayerError> {
+    pub(crate) fn check(
+        &self,
+        content: ContentRef,
+        len: u64,
+    ) -> Result<ContentLocation, LayerError> {
         let wrong = |reason: &str| {
             Err(LayerError::Corrupt {
                 path: self.path(content.place),
                 offset: match content.place {
-                    Place::Slot { offset, .. } => offset,
-                    Place::File(_) => 0,
+                    ContentLocation::Slot { offset, .. } => offset,
+                    ContentLocation::File(_) => 0,
                 },
                 reason: reason.to_owned(),
             })
@@ -145,13 +149,13 @@ impl ContentReader {
             return wrong("the content belongs to another layer");
         }
         match content.place {
-            Place::Slot { capacity, .. } if u64::from(capacity) > SLOT_MAX => {
+            ContentLocation::Slot { capacity, .. } if u64::from(capacity) > SLOT_MAX => {
                 wrong("no slot is that large")
             }
-            Place::Slot { capacity, .. } if len > u64::from(capacity) => {
+            ContentLocation::Slot { capacity, .. } if len > u64::from(capacity) => {
                 wrong("the content is longer than its slot")
             }
-            Place::Slot { offset, capacity }
+            ContentLocation::Slot { offset, capacity }
                 if offset.checked_add(u64::from(capacity)).is_none() =>
             {
                 wrong("the slot lies outside of any file")
@@ -173,10 +177,10 @@ impl ContentReader {
         let count = left.min(buffer.len());
         let buffer = &mut buffer[..count];
         let read = match place {
-            Place::Slot { offset: start, .. } => {
+            ContentLocation::Slot { offset: start, .. } => {
                 self.data.read_exact_at(buffer, start + offset.min(len))
             }
-            Place::File(number) => self.file(number)?.read_exact_at(buffer, offset),
+            ContentLocation::File(number) => self.file(number)?.read_exact_at(buffer, offset),
         };
         read.map_err(|error| failed_read(self.path(place), offset, error))?;
         Ok(count)
@@ -195,9 +199,9 @@ impl ContentReader {
             return Ok(None);
         }
         match (place, whence) {
-            (Place::Slot { .. }, SeekWhence::Data) => Ok(Some(offset)),
-            (Place::Slot { .. }, SeekWhence::Hole) => Ok(Some(len)),
-            (Place::File(number), whence) => {
+            (ContentLocation::Slot { .. }, SeekWhence::Data) => Ok(Some(offset)),
+            (ContentLocation::Slot { .. }, SeekWhence::Hole) => Ok(Some(len)),
+            (ContentLocation::File(number), whence) => {
                 seek_in_file(&*self.file(number)?, len, offset, whence)
             }
         }
@@ -208,12 +212,16 @@ impl ContentReader {
     /// which can be removed still.
     pub(crate) fn allocated(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
         match self.check(content, len)? {
-            Place::Slot { .. } => Ok(len.next_multiple_of(u64::from(super::slots::SLOT_MIN))),
-            Place::File(number) => match self.files.open(number).and_then(|file| file.metadata()) {
-                Ok(meta) => Ok(meta.blocks().saturating_mul(512)),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
-                Err(error) => Err(LayerError::io("stat", self.files.path(number))(error)),
-            },
+            ContentLocation::Slot { .. } => {
+                Ok(len.next_multiple_of(u64::from(super::slots::SLOT_MIN)))
+            }
+            ContentLocation::File(number) => {
+                match self.files.open(number).and_then(|file| file.metadata()) {
+                    Ok(meta) => Ok(meta.blocks().saturating_mul(512)),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+                    Err(error) => Err(LayerError::io("stat", self.files.path(number))(error)),
+                }
+            }
         }
     }
 }

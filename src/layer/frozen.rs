@@ -13,7 +13,7 @@ use super::merge::{named_layers, part_dir};
 use super::merged::Run;
 use super::slots::SlotMap;
 use super::store::SeekWhence;
-use super::{ContentRef, Layer, LayerError, LayerId, LayerIndex, Place};
+use super::{ContentLocation, ContentRef, Layer, LayerError, LayerId, LayerIndex};
 use tine_attr::Ino;
 
 /// A layer that takes no more changes, shared by every fork and snapshot that stands on it.
@@ -85,7 +85,7 @@ impl FrozenLayer {
             // its fork went elsewhere.
             let mut slots = BTreeSet::new();
             for (content, size) in named_places(&index, *part) {
-                if let Place::Slot { offset, capacity } = contents.check(content, size)?
+                if let ContentLocation::Slot { offset, capacity } = contents.check(content, size)?
                     && !slots.insert((offset, capacity))
                     && !is_merged
                 {

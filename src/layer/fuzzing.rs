@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 
 use super::record::testing::{BOOT, Bytes, HEADER_LEN, OTHER_BOOT, read};
 use super::{
-    CarriedContent, Content, ContentRef, Dentry, FileVersion, LayerError, LayerId, LayerIndex,
-    Node, Op, Origin, Place, Xattrs,
+    CarriedContent, Content, ContentLocation, ContentRef, Dentry, FileVersion, LayerError, LayerId,
+    LayerIndex, Node, Op, Origin, Xattrs,
 };
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_git::{ObjectId, TreeEntryKind};
@@ -235,7 +235,7 @@ fn history(id: LayerId) -> Vec<Vec<Op>> {
     };
     let own = |place| Content::Own(ContentRef { layer: id, place });
     let slot = |number: u64| {
-        own(Place::Slot {
+        own(ContentLocation::Slot {
             offset: number * 4096,
             capacity: 4096,
         })
@@ -322,7 +322,7 @@ fn history(id: LayerId) -> Vec<Vec<Op>> {
             },
         ],
         vec![
-            Op::PutNode(ino(4), node(own(Place::File(1)), 100_000)),
+            Op::PutNode(ino(4), node(own(ContentLocation::File(1)), 100_000)),
             put(Ino::ROOT, "large", ino(4)),
         ],
         vec![

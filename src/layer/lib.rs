@@ -48,7 +48,7 @@ mod tests;
 
 pub use changes::{ChangesSince, Touched};
 pub use content_file::{ContentFile, ContentFlush};
-pub use contents::{ContentRef, FILES_NAME, Place};
+pub use contents::{ContentLocation, ContentRef, FILES_NAME};
 pub use error::LayerError;
 pub use frozen::{FrozenLayer, inos_below};
 pub use index::{DirDelta, LayerIndex};

@@ -1,5 +1,5 @@
 //! The append-only log: appending, syncing, replacing it by a checkpoint, and its lock. The format
-//! is in [`record`](super::record).
+//! is in [`record`].
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

@@ -20,7 +20,7 @@ use super::contents::{DATA_NAME, FILES_NAME, named_contents, named_places};
 use super::fault;
 use super::log::{Log, sync_dir};
 use super::store::make_dir;
-use super::{ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex, Place};
+use super::{ContentLocation, ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex};
 
 /// The directory of contents by layer.
 const PARTS_NAME: &str = "parts";
@@ -62,7 +62,7 @@ impl FrozenLayer {
         let mut parts: BTreeMap<LayerId, BTreeSet<u64>> = BTreeMap::new();
         for (content, _) in named_contents(&index) {
             let files = parts.entry(content.layer).or_default();
-            if let Place::File(number) = content.place {
+            if let ContentLocation::File(number) = content.place {
                 files.insert(number);
             }
         }
@@ -78,7 +78,7 @@ impl FrozenLayer {
                 link(from.data_path(), &part_dir.join(DATA_NAME))?;
                 for number in files {
                     let to = files_dir.join(number.to_string());
-                    link(&from.path(Place::File(*number)), &to)?;
+                    link(&from.path(ContentLocation::File(*number)), &to)?;
                 }
                 sync_dir(&files_dir)?;
                 sync_dir(&part_dir)?;
@@ -109,8 +109,8 @@ impl FrozenLayer {
                 let slots =
                     named_places(self.index(), part).filter_map(|(content, _)| {
                         match content.place {
-                            Place::Slot { offset, capacity } => Some((offset, capacity)),
-                            Place::File(_) => None,
+                            ContentLocation::Slot { offset, capacity } => Some((offset, capacity)),
+                            ContentLocation::File(_) => None,
                         }
                     });
                 punch_all_but(&data, path, &slots.collect());

@@ -18,7 +18,7 @@ use super::contents::{DATA_NAME, FILES_NAME};
 use super::log::{Log, sync_dir};
 use super::ranges::clone_or_copy;
 use super::store::make_dir;
-use super::{Content, ContentRef, LayerError, LayerId, LayerIndex, Node, Op, Place};
+use super::{Content, ContentLocation, ContentRef, LayerError, LayerId, LayerIndex, Node, Op};
 use tine_attr::Ino;
 
 /// What making a layer whole cost.
@@ -160,7 +160,7 @@ struct Later {
     /// The node as it was last; `None` where it was dropped.
     nodes: HashMap<Ino, Option<Node>>,
     /// Who got which place, in this order.
-    claims: Vec<(Place, Ino)>,
+    claims: Vec<(ContentLocation, Ino)>,
     inos_below: Ino,
 }
 
@@ -195,7 +195,7 @@ impl Later {
     }
 
     /// Who got a part of this place last, and whether it was this very place.
-    fn last_claim(&self, place: Place) -> Option<(Ino, bool)> {
+    fn last_claim(&self, place: ContentLocation) -> Option<(Ino, bool)> {
         let mut claims = self.claims.iter().rev();
         let (claimed, ino) = claims.find(|(claimed, _)| overlap(*claimed, place))?;
         Some((*ino, *claimed == place))
@@ -255,7 +255,7 @@ impl Later {
         // A content file that is not there, as of any content that is lost.
         let unused = (self.unused_file(index, files)?..).zip(lost);
         ops.extend(unused.map(|(number, (ino, node))| {
-            let place = Place::File(number);
+            let place = ContentLocation::File(number);
             let layer = self.id;
             let node = Node {
                 content: Content::Own(ContentRef { layer, place }),
@@ -274,8 +274,10 @@ impl Later {
             Some(content) => {
                 let is_its = self.last_claim(content.place) == Some((ino, true));
                 match content.place {
-                    Place::Slot { .. } => is_its,
-                    Place::File(number) => is_its && is_there(&files.join(number.to_string()))?,
+                    ContentLocation::Slot { .. } => is_its,
+                    ContentLocation::File(number) => {
+                        is_its && is_there(&files.join(number.to_string()))?
+                    }
                 }
             }
         })
@@ -288,7 +290,7 @@ impl Later {
             .nodes()
             .filter_map(|(_, node)| Some(node.content.own()?.place));
         for place in named.chain(self.claims.iter().map(|(place, _)| *place)) {
-            if let Place::File(number) = place {
+            if let ContentLocation::File(number) = place {
                 last = last.max(number);
             }
         }
@@ -304,12 +306,12 @@ impl Later {
     }
 }
 
-fn overlap(one: Place, other: Place) -> bool {
+fn overlap(one: ContentLocation, other: ContentLocation) -> bool {
     match (one, other) {
-        (Place::File(one), Place::File(other)) => one == other,
+        (ContentLocation::File(one), ContentLocation::File(other)) => one == other,
         (
-            Place::Slot { offset, capacity },
-            Place::Slot {
+            ContentLocation::Slot { offset, capacity },
+            ContentLocation::Slot {
                 offset: other,
                 capacity: other_capacity,
             },
@@ -317,16 +319,22 @@ fn overlap(one: Place, other: Place) -> bool {
             offset < other.saturating_add(u64::from(other_capacity))
                 && other < offset.saturating_add(u64::from(capacity))
         }
-        (Place::File(_), Place::Slot { .. }) | (Place::Slot { .. }, Place::File(_)) => false,
+        (ContentLocation::File(_), ContentLocation::Slot { .. })
+        | (ContentLocation::Slot { .. }, ContentLocation::File(_)) => false,
     }
 }
 
 /// Whether a place that was given up still has bytes: it was not punched out, or unlinked.
-fn is_filled(data: &File, files: &Path, place: Place, size: u64) -> Result<bool, LayerError> {
+fn is_filled(
+    data: &File,
+    files: &Path,
+    place: ContentLocation,
+    size: u64,
+) -> Result<bool, LayerError> {
     match place {
-        Place::File(number) => is_there(&files.join(number.to_string())),
-        Place::Slot { .. } if size == 0 => Ok(true),
-        Place::Slot { offset, .. } => {
+        ContentLocation::File(number) => is_there(&files.join(number.to_string())),
+        ContentLocation::Slot { .. } if size == 0 => Ok(true),
+        ContentLocation::Slot { offset, .. } => {
             let found = tine_sys::file::seek_data(data, offset)
                 .map_err(LayerError::io("look into", DATA_NAME))?;
             Ok(found.is_some_and(|found| found < offset.saturating_add(size)))

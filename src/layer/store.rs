@@ -17,8 +17,8 @@ use super::fault;
 use super::index::Effects;
 use super::log::{Log, Room, sync_dir};
 use super::{
-    ChangesSince, ContentRef, Dentry, FrozenLayer, LayerError, LayerId, LayerIndex, LogPosition,
-    Node, Op, Place, Reserve, Touched,
+    ChangesSince, ContentLocation, ContentRef, Dentry, FrozenLayer, LayerError, LayerId,
+    LayerIndex, LogPosition, Node, Op, Reserve, Touched,
 };
 use parking_lot::Mutex;
 use tine_attr::Ino;
@@ -363,7 +363,7 @@ impl Layer {
             }
         }
         for (ino, content) in &effects.shrunk {
-            if let Place::File(number) = content.place
+            if let ContentLocation::File(number) = content.place
                 && content.layer == self.log.id()
             {
                 self.shrunk.insert(number, *ino);
@@ -665,7 +665,7 @@ impl Layer {
     /// What a content of `len` bytes occupies, in units of 512 bytes.
     pub fn content_blocks(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
         let mut bytes = self.contents.reader().allocated(content, len)?;
-        if let Place::File(number) = content.place
+        if let ContentLocation::File(number) = content.place
             && self.shrunk.contains_key(&number)
         {
             // What was cut off is only waiting for the disk.

@@ -6,11 +6,11 @@ use tine_tools::run::Cancel;
 /// Whether a call is still wanted; shared by the thread that does it and the one that hears the
 /// client.
 #[derive(Default)]
-pub struct Call {
+pub struct ToolCall {
     cancel: Cancel,
 }
 
-impl Call {
+impl ToolCall {
     /// The client, or the end of the session, wants it no more.
     pub fn cancel(&self) {
         self.cancel.cancel();

@@ -20,7 +20,7 @@ use signal_hook::iterator::Signals;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, interval_at};
 
-use super::call::Call;
+use super::call::ToolCall;
 use super::session::Session;
 use super::tool::{self, Prepared};
 use super::{resources, tools};
@@ -128,7 +128,7 @@ impl Server {
         &self,
         context: &RequestContext<RoleServer>,
         doing: Option<String>,
-        work: impl FnOnce(&Session, &Call) -> T + Send + 'static,
+        work: impl FnOnce(&Session, &ToolCall) -> T + Send + 'static,
     ) -> Result<T, ErrorData> {
         let turn = tokio::select! {
             turn = Arc::clone(&self.turns).acquire_owned() => turn.map_err(|error| broken(&error))?,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::call::Call;
+use super::call::ToolCall;
 use tine_attr::Timestamp;
 use tine_client::after_new::after_new;
 use tine_client::hooks::HookOutput;
@@ -55,7 +55,7 @@ pub struct Session {
 #[derive(Default)]
 struct Calls {
     last: u64,
-    under_way: BTreeMap<u64, Arc<Call>>,
+    under_way: BTreeMap<u64, Arc<ToolCall>>,
 }
 
 /// A fork that is to be made.
@@ -308,8 +308,8 @@ impl Session {
     }
 
     /// Counts a call until it is [ended](Session::end).
-    pub fn begin(&self) -> (u64, Arc<Call>) {
-        let call = Arc::new(Call::default());
+    pub fn begin(&self) -> (u64, Arc<ToolCall>) {
+        let call = Arc::new(ToolCall::default());
         let mut calls = self.calls.lock();
         calls.last += 1;
         let id = calls.last;

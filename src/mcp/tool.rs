@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::call::Call;
+use super::call::ToolCall;
 use super::schema;
 use super::session::Session;
 use tine_ops::{ErrorCode, Failure};
@@ -76,7 +76,7 @@ pub(crate) trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     }
 
     /// Does it, on a thread of its own.
-    fn call(self, session: &Session, call: &Call) -> Result<Told<Self::Answer>, Failure>;
+    fn call(self, session: &Session, call: &ToolCall) -> Result<Told<Self::Answer>, Failure>;
 }
 
 /// An answer, and the same in words.
@@ -97,7 +97,7 @@ impl<A> Told<A> {
 /// A tool with its arguments, ready to be called.
 pub(crate) trait Prepared: Send {
     fn doing(&self) -> Option<String>;
-    fn call(self: Box<Self>, session: &Session, call: &Call) -> CallToolResult;
+    fn call(self: Box<Self>, session: &Session, call: &ToolCall) -> CallToolResult;
 }
 
 impl<T: Tool> Prepared for T {
@@ -105,7 +105,7 @@ impl<T: Tool> Prepared for T {
         Tool::doing(self)
     }
 
-    fn call(self: Box<Self>, session: &Session, call: &Call) -> CallToolResult {
+    fn call(self: Box<Self>, session: &Session, call: &ToolCall) -> CallToolResult {
         let told = call
             .check()
             .and_then(|()| Tool::call(*self, session, call))

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Conflict, ConflictKind, Version};
-use tine_git::{MergeMessage, Stage, StageSide, TreeEntryKind};
+use tine_git::{IndexStage, MergeMessage, StageSide, TreeEntryKind};
 use tine_path::RepoPath;
 
 /// The conflicts of a merge.
@@ -83,7 +83,7 @@ const KINDS: [(&str, Option<ConflictKind>); 18] = [
 ];
 
 /// Puts together what belongs together.
-pub(super) fn classify(stages: &[Stage], messages: &[MergeMessage]) -> Classified {
+pub(super) fn classify(stages: &[IndexStage], messages: &[MergeMessage]) -> Classified {
     let messages: Vec<&MergeMessage> = messages
         .iter()
         .filter(|message| message.kind.starts_with("CONFLICT"))

@@ -200,7 +200,7 @@ pub fn merge(
     }
 }
 
-fn told(key: &BufferKey, merged: tine_tools::buffers::Merged) -> BufferMerged {
+fn told(key: &BufferKey, merged: tine_tools::buffers::MergedBuffer) -> BufferMerged {
     BufferMerged {
         path: (&key.path).into(),
         conflicts: merged.conflicts,

@@ -12,7 +12,7 @@ use super::work::base_commit;
 use super::{buffers, remotes};
 use crate::failure::{self, ErrorCode, Failure};
 use crate::operation::{Call, Operation};
-use crate::protocol::{AgentTexts, Deleted, Done, ForkInfo, Forks, RemoteFork, Stray};
+use crate::protocol::{Acknowledged, AgentTexts, Deleted, ForkInfo, Forks, RemoteFork, Stray};
 use crate::state::slots::{Daemon, Slot, Turn};
 use crate::state::strays::{self, Untold};
 use crate::state::{generations, handoffs, place};
@@ -141,11 +141,11 @@ pub struct NoteToldStrays {
 
 impl Operation for NoteToldStrays {
     const NAME: &'static str = "told-strays";
-    type Answer = Done;
+    type Answer = Acknowledged;
 
-    fn run(self, call: &Call<'_>) -> Result<Done, Failure> {
+    fn run(self, call: &Call<'_>) -> Result<Acknowledged, Failure> {
         Untold::told(&call.daemon.store, &self.fork, &self.strays);
-        Ok(Done {})
+        Ok(Acknowledged {})
     }
 }
 

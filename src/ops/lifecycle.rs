@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::protocol::{
-    DaemonInfo, Done, Figures, MountFigures, PROTOCOL_VERSION, SetAsideList, StoreChecked,
+    Acknowledged, DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION, SetAsideList, StoreChecked,
 };
 use crate::state::room;
 use crate::state::slots::{Daemon, Slot, busy};
@@ -65,19 +65,19 @@ pub struct Stop {
 impl Operation for Stop {
     const NAME: &'static str = "stop";
     const FOR_EVERY_VERSION: bool = true;
-    type Answer = Done;
+    type Answer = Acknowledged;
 
     fn frees_space(&self) -> bool {
         true
     }
 
-    fn run(self, call: &Call<'_>) -> Result<Done, Failure> {
+    fn run(self, call: &Call<'_>) -> Result<Acknowledged, Failure> {
         let insistence = match self.force {
             true => Insistence::Force,
             false => Insistence::Refuse,
         };
         stop(call.daemon, insistence)?;
-        Ok(Done {})
+        Ok(Acknowledged {})
     }
 }
 

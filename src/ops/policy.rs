@@ -113,7 +113,7 @@ fn refuse_operation(turn: &Turn<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Does `action` with a fork that is not mounted; a [merge](merge), or a handoff, is left to be
+/// Does `action` with a fork that is not mounted; a [merge], or a handoff, is left to be
 /// done.
 pub(crate) fn apply(
     turn: &Turn<'_>,

@@ -7,7 +7,7 @@
 //! version](crate::Operation::FOR_EVERY_VERSION) have their arguments at the top.
 //!
 //! Paths need not be UTF-8: those that are travel as strings, others as `{"base64":"…"}`
-//! ([`PathText`]).
+//! ([`PathText`](tine_path::text::PathText)).
 
 mod branches;
 mod buffers;
@@ -42,7 +42,9 @@ pub use self::handoff::{
     CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, PatchLine,
 };
 pub use self::merging::{MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewWish};
-pub use self::process::{DaemonInfo, Done, Figures, MountFigures, SetAsideList, StoreChecked};
+pub use self::process::{
+    Acknowledged, DaemonInfo, Figures, MountFigures, SetAsideList, StoreChecked,
+};
 pub use self::recovery::{
     BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
 };

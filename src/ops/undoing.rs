@@ -22,7 +22,7 @@ use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_workspace::store::LeaseKey;
 use tine_workspace::{
-    By, Change, Direction, Fork, ForkName, HeadMove, Note, Operation, OperationError,
+    By, Direction, FileChange, FileOperation, Fork, ForkName, HeadMove, Note, OperationError,
     OperationKind, OperationState, TakenBack, Undoes,
 };
 
@@ -197,7 +197,8 @@ fn take_back(
         open.workspace.sync()?;
     }
     let reachable = open.workspace.reachable()?;
-    let line = |operation: &Operation| operation_line(operation, reachable.state_of(operation.id));
+    let line =
+        |operation: &FileOperation| operation_line(operation, reachable.state_of(operation.id));
     let note = |note: &Note| NoteLine {
         path: (&note.path).into(),
         note: note.kind,
@@ -224,11 +225,11 @@ fn take_back_in_buffer(
         return Ok(None);
     };
     let operations = open.workspace.operations(MAX_LOOKED_AT)?;
-    let is_about = |operation: &Operation| {
+    let is_about = |operation: &FileOperation| {
         let mut paths = operation.changes.iter().flat_map(|change| change.paths());
         path.is_none_or(|path| paths.any(|changed| changed.starts_with(path)))
     };
-    let is_next = |(operation, state): &&(Operation, OperationState)| {
+    let is_next = |(operation, state): &&(FileOperation, OperationState)| {
         let is_undo = operation.kind == OperationKind::Undo;
         *state == OperationState::Done
             && is_undo == (direction == Direction::Redo)
@@ -277,7 +278,7 @@ fn switch_back(
     direction: Direction,
     of: u64,
     before: &str,
-) -> Result<Operation, Failure> {
+) -> Result<FileOperation, Failure> {
     let snapshot = turn
         .daemon
         .store
@@ -305,12 +306,12 @@ fn switch_back(
         Direction::Redo => OperationKind::Redo,
     };
     let id = snapshots::record_switch(turn, by, &now, kind, Some(of)).unwrap_or_default();
-    Ok(Operation {
+    Ok(FileOperation {
         id,
         time: Timestamp::now(),
         command: by.command.to_owned(),
         kind,
-        changes: vec![Change::Switched {
+        changes: vec![FileChange::Switched {
             before: now.to_string(),
         }],
         undoes: None,
@@ -325,7 +326,7 @@ fn move_back(
     direction: Direction,
     undoes: Undoes,
     moved: &HeadMove,
-) -> Result<Operation, Failure> {
+) -> Result<FileOperation, Failure> {
     let id = |hex: &String| {
         ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
             Failure::new(
@@ -470,7 +471,7 @@ fn keep_left(
     )?))
 }
 
-fn operation_line(operation: &Operation, state: OperationState) -> OperationLine {
+fn operation_line(operation: &FileOperation, state: OperationState) -> OperationLine {
     let mut paths: Vec<&RepoPath> = operation
         .changes
         .iter()

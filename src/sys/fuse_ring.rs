@@ -1,8 +1,8 @@
 //! The io_uring through which FUSE hands out requests and takes answers
 //! (`include/uapi/linux/fuse.h`, Linux 6.14), and the buffers that they come and go in.
 //!
-//! A [`Slot`] is such a buffer: a header and a payload. It is given to the kernel, and comes back
-//! with a request in it. Whoever holds the value may touch its memory, and nobody else does:
+//! A [`RingSlot`] is such a buffer: a header and a payload. It is given to the kernel, and comes
+//! back with a request in it. Only the holder of the value may touch its memory:
 //!
 //! ```text
 //! FuseRing::new ─► slots ─► register ─► (kernel) ─► take ─► read, write the answer ─► commit ─► (kernel) ─► take …
@@ -92,7 +92,7 @@ impl Drop for Memory {
 }
 
 /// A buffer of a [`FuseRing`]. There is one value for each index.
-pub struct Slot {
+pub struct RingSlot {
     memory: Arc<Memory>,
     index: usize,
     /// The queue that it was registered with.
@@ -103,9 +103,9 @@ pub struct Slot {
     is_large: bool,
 }
 
-impl Slot {
-    fn all(memory: &Arc<Memory>, count: usize) -> Vec<Slot> {
-        let slot = |index| Slot {
+impl RingSlot {
+    fn all(memory: &Arc<Memory>, count: usize) -> Vec<RingSlot> {
+        let slot = |index| RingSlot {
             memory: memory.clone(),
             index,
             queue_id: 0,
@@ -213,9 +213,9 @@ impl Waker {
 /// What a ring has to tell.
 pub enum Completion {
     /// A request came.
-    Request(Slot),
+    Request(RingSlot),
     /// The kernel refused a slot, or gave it back for good.
-    Returned(Slot, io::Error),
+    Returned(RingSlot, io::Error),
     /// [`Waker::wake`] was called, at least once.
     Woken,
 }
@@ -225,7 +225,7 @@ pub struct FuseRing {
     ring: IoUring<Entry128, cqueue::Entry>,
     memory: Arc<Memory>,
     /// Those that the kernel has, by index.
-    with_kernel: Vec<Option<Slot>>,
+    with_kernel: Vec<Option<RingSlot>>,
     held: usize,
     /// Whether a slot may hold more memory than an idle ring should.
     has_large: bool,
@@ -242,7 +242,7 @@ impl FuseRing {
         device: BorrowedFd<'_>,
         slots: usize,
         payload_len: usize,
-    ) -> io::Result<(FuseRing, Vec<Slot>)> {
+    ) -> io::Result<(FuseRing, Vec<RingSlot>)> {
         let entries = u32::try_from(slots + 1).map_err(|_| ErrorKind::InvalidInput)?;
         let ring = IoUring::builder()
             .dontfork()
@@ -251,7 +251,7 @@ impl FuseRing {
             .setup_defer_taskrun()
             .build(entries)?;
         let memory = Arc::new(Memory::map(slots, payload_len)?);
-        let all = Slot::all(&memory, slots);
+        let all = RingSlot::all(&memory, slots);
         let mut ring = FuseRing {
             ring,
             memory,
@@ -274,7 +274,7 @@ impl FuseRing {
     }
 
     /// Offers a slot to a queue of the connection, so that a request may come in it.
-    pub fn register(&mut self, queue_id: u16, mut slot: Slot) -> io::Result<()> {
+    pub fn register(&mut self, queue_id: u16, mut slot: RingSlot) -> io::Result<()> {
         slot.queue_id = queue_id;
         slot.commit_id = 0;
         let vectors = slot.vectors();
@@ -282,13 +282,13 @@ impl FuseRing {
     }
 
     /// Gives the answer that stands in a slot, and the slot for another request.
-    pub fn commit(&mut self, mut slot: Slot) -> io::Result<()> {
+    pub fn commit(&mut self, mut slot: RingSlot) -> io::Result<()> {
         slot.note_use();
         self.has_large |= slot.is_large;
         self.push(COMMIT_AND_FETCH, None, slot)
     }
 
-    fn push(&mut self, code: u32, vectors: Option<u64>, slot: Slot) -> io::Result<()> {
+    fn push(&mut self, code: u32, vectors: Option<u64>, slot: RingSlot) -> io::Result<()> {
         if !Arc::ptr_eq(&slot.memory, &self.memory) {
             return Err(ErrorKind::InvalidInput.into());
         }
@@ -352,7 +352,10 @@ impl FuseRing {
     /// return. So nothing is in the slots where there is nothing to take.
     fn shrink(&mut self) {
         if self.ring.completion().is_empty() {
-            self.with_kernel.iter_mut().flatten().for_each(Slot::shrink);
+            self.with_kernel
+                .iter_mut()
+                .flatten()
+                .for_each(RingSlot::shrink);
             self.has_large = false;
         }
     }
@@ -415,8 +418,8 @@ mod tests {
 
     const PAYLOAD: usize = 1 << 20;
 
-    fn slots(count: usize) -> Vec<Slot> {
-        Slot::all(&Arc::new(Memory::map(count, PAYLOAD).unwrap()), count)
+    fn slots(count: usize) -> Vec<RingSlot> {
+        RingSlot::all(&Arc::new(Memory::map(count, PAYLOAD).unwrap()), count)
     }
 
     #[test]

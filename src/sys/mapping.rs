@@ -22,10 +22,10 @@ thread_local! {
 /// The disk could not give what was read. Mappings that were used hold zeroes in its place from now
 /// on, for every thread: they must be given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unreadable;
+pub struct UnreadableMapping;
 
-impl From<Unreadable> for io::Error {
-    fn from(_: Unreadable) -> io::Error {
+impl From<UnreadableMapping> for io::Error {
+    fn from(_: UnreadableMapping) -> io::Error {
         io::Error::from_raw_os_error(libc::EIO)
     }
 }
@@ -51,11 +51,11 @@ pub fn survive_unreadable_pages() -> io::Result<()> {
 
 /// Runs `read`, which may read mapped files, and tells where one could not be read. What it gave
 /// then is dropped.
-pub fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, Unreadable> {
+pub fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, UnreadableMapping> {
     let _guard = Guard::new();
     let result = read();
     match IS_STRUCK.get() {
-        true => Err(Unreadable),
+        true => Err(UnreadableMapping),
         false => Ok(result),
     }
 }
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(guarded(|| read(0)), Ok(0));
         assert_eq!(
             guarded(|| (guarded(|| read(len - 1)), read(0))),
-            Ok((Err(Unreadable), 0))
+            Ok((Err(UnreadableMapping), 0))
         );
         assert_eq!(guarded(|| read(len - 1)), Ok(0), "it was replaced");
         // SAFETY: the mapping is not used any more.

@@ -33,14 +33,14 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
-use self::buffer::{Buffer, Favored, Progress, Step};
-use self::kept::{AgentRecord, FileBefore};
+use self::buffer::{AgentEdit, Buffer, Favored, Progress};
+use self::kept::{AgentTextRecord, FileBefore};
 use self::notes::Notes;
 use self::open_files::OpenFile;
 use self::seen::SeenTexts;
 pub use self::terms::{
-    AgentId, BufferConflict, BufferError, BufferEvent, BufferKey, BufferSide, BufferState, Merged,
-    NewText, PersonText, TextPatch,
+    AgentId, BufferConflict, BufferError, BufferEvent, BufferKey, BufferSide, BufferState,
+    MergedBuffer, NewText, PersonText, TextPatch,
 };
 use self::unsaved::UnsavedRead;
 use tine_attr::Timestamp;
@@ -55,7 +55,7 @@ pub const MAX_TEXT_BYTES: usize = 8 << 20;
 /// What a buffer forgot because the file has it.
 #[derive(Debug)]
 pub struct Filed {
-    merged: Vec<(AgentId, Step)>,
+    merged: Vec<(AgentId, AgentEdit)>,
     file: Option<FileBefore>,
 }
 
@@ -427,12 +427,13 @@ impl Buffers {
     }
 
     /// What agents did in the buffer that no file has.
-    pub fn unfiled(&self, key: &BufferKey) -> Option<AgentRecord> {
+    pub fn unfiled(&self, key: &BufferKey) -> Option<AgentTextRecord> {
         let state = self.state.lock();
         let open = state.open.get(key)?;
         let steps = open.buffer.steps();
         let file = open.file.clone().unwrap_or_default();
-        (!steps.is_empty()).then(|| AgentRecord::of(open.record.unwrap_or(0), key, &file, &steps))
+        (!steps.is_empty())
+            .then(|| AgentTextRecord::of(open.record.unwrap_or(0), key, &file, &steps))
     }
 
     /// Notes that the file has those steps of `record` that fit it; where `is_told`, the editor
@@ -442,7 +443,7 @@ impl Buffers {
         &self,
         store: &Store,
         key: &BufferKey,
-        record: &AgentRecord,
+        record: &AgentTextRecord,
         fits: &[bool],
         is_told: bool,
     ) -> Result<Option<Filed>, StoreError> {
@@ -831,9 +832,9 @@ impl Buffers {
         side: Option<BufferSide>,
         deadline: Instant,
         goes_on: impl Fn() -> bool,
-    ) -> Result<Merged, BufferError> {
+    ) -> Result<MergedBuffer, BufferError> {
         let mut state = self.state.lock();
-        let mut merged = Merged::default();
+        let mut merged = MergedBuffer::default();
         let mut is_first = true;
         loop {
             let open = state
@@ -846,9 +847,9 @@ impl Buffers {
             }
             let conflicts = open.buffer.conflicts();
             if !conflicts.is_empty() && side.is_none() {
-                return Ok(Merged {
+                return Ok(MergedBuffer {
                     conflicts,
-                    ..Merged::default()
+                    ..MergedBuffer::default()
                 });
             }
             if is_first || !open.buffer.is_offered() {
@@ -920,6 +921,6 @@ fn check_size(name: &Path, text: &str) -> Result<(), BufferError> {
 }
 
 /// What the store keeps of buffers whose editor is gone: by number.
-pub fn records(store: &Store) -> Result<(Vec<AgentRecord>, Vec<StoreError>), StoreError> {
+pub fn records(store: &Store) -> Result<(Vec<AgentTextRecord>, Vec<StoreError>), StoreError> {
     store.documents(Shelf::Buffers)
 }

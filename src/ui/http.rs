@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A request without its body.
-pub struct Head {
+pub struct RequestHead {
     pub method: String,
     /// The path, with what follows a question mark.
     pub target: String,
@@ -34,9 +34,9 @@ pub struct Reply {
     pub content: Vec<u8>,
 }
 
-impl Head {
+impl RequestHead {
     /// Reads a request's head; `None` where the other side said none that can be read.
-    pub fn read(stream: &mut TcpStream) -> io::Result<Option<Head>> {
+    pub fn read(stream: &mut TcpStream) -> io::Result<Option<RequestHead>> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let deadline = Instant::now() + PATIENCE;
@@ -56,7 +56,7 @@ impl Head {
                 Ok(httparse::Status::Partial) => {}
                 Ok(httparse::Status::Complete(end)) => {
                     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-                    return Ok(Some(Head {
+                    return Ok(Some(RequestHead {
                         method: parsed.method.unwrap_or_default().to_owned(),
                         target: parsed.path.unwrap_or_default().to_owned(),
                         headers: parsed

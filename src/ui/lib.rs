@@ -29,5 +29,5 @@ mod server;
 mod sides;
 mod watch;
 
-pub use routes::Place;
+pub use routes::PageContext;
 pub use server::Server;

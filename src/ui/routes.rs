@@ -35,7 +35,7 @@ const ROWS: usize = 400;
 const ROWS_MAX: usize = 200_000;
 
 /// The repository whose page it is.
-pub struct Place {
+pub struct PageContext {
     pub common_dir: PathBuf,
     /// Where revisions are understood: the private git directory of a worktree.
     pub git_dir: PathBuf,
@@ -43,7 +43,7 @@ pub struct Place {
     pub cwd: PathBuf,
 }
 
-impl Place {
+impl PageContext {
     /// The daemon, if it runs. A page that is merely open starts none.
     pub fn running(&self) -> Result<Option<Client>, Failure> {
         Client::connect(&self.common_dir)
@@ -124,7 +124,7 @@ pub(crate) enum Manner {
 pub(crate) struct Route {
     pub name: &'static str,
     pub manner: Manner,
-    pub answer: fn(&Place, &Asked) -> Result<Value, Failure>,
+    pub answer: fn(&PageContext, &Asked) -> Result<Value, Failure>,
 }
 
 const ROUTES: [Route; 18] = [
@@ -148,7 +148,10 @@ const ROUTES: [Route; 18] = [
     act("apply", apply),
 ];
 
-const fn look(name: &'static str, answer: fn(&Place, &Asked) -> Result<Value, Failure>) -> Route {
+const fn look(
+    name: &'static str,
+    answer: fn(&PageContext, &Asked) -> Result<Value, Failure>,
+) -> Route {
     Route {
         name,
         manner: Manner::Look,
@@ -156,7 +159,10 @@ const fn look(name: &'static str, answer: fn(&Place, &Asked) -> Result<Value, Fa
     }
 }
 
-const fn act(name: &'static str, answer: fn(&Place, &Asked) -> Result<Value, Failure>) -> Route {
+const fn act(
+    name: &'static str,
+    answer: fn(&PageContext, &Asked) -> Result<Value, Failure>,
+) -> Route {
     Route {
         name,
         manner: Manner::Act,
@@ -169,12 +175,12 @@ pub(crate) fn find(name: &str) -> Option<&'static Route> {
     ROUTES.iter().find(|route| route.name == name)
 }
 
-fn pulse(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+fn pulse(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let pulse = watch::next_pulse(place, asked.text("known").unwrap_or_default())?;
     Ok(json!({ "pulse": pulse }))
 }
 
-fn forks(place: &Place, _: &Asked) -> Result<Value, Failure> {
+fn forks(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
     let mut client = place.look()?;
     let Forks { forks, damaged } = client.call(&ops::ListForks {})?;
     let mut snapshots = serde_json::Map::new();
@@ -193,7 +199,7 @@ fn forks(place: &Place, _: &Asked) -> Result<Value, Failure> {
 }
 
 /// How many paths each fork has uncommitted, or what is wrong with it.
-fn uncommitted(place: &Place, _: &Asked) -> Result<Value, Failure> {
+fn uncommitted(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
     let mut client = place.look()?;
     let forks = client.call(&ops::ListForks {})?.forks;
     let mut told = serde_json::Map::new();
@@ -211,7 +217,7 @@ fn uncommitted(place: &Place, _: &Asked) -> Result<Value, Failure> {
     Ok(Value::Object(told))
 }
 
-fn diff(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+fn diff(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let request = ops::Diff {
         fork: asked.fork("fork")?,
         against: asked.text("against").map(str::to_owned),
@@ -231,7 +237,7 @@ fn with(mut document: Value, field: &str, value: Value) -> Value {
     document
 }
 
-fn sides(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+fn sides(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let side = |mode, id| asked.text(mode).zip(asked.text(id));
     let options = SidesOptions {
         context: asked.number_or("context", CONTEXT_LINES)?,
@@ -242,25 +248,25 @@ fn sides(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     document(&contents::compare(&repository, old, new, options)?)
 }
 
-fn reviews(place: &Place, _: &Asked) -> Result<Value, Failure> {
+fn reviews(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
     document(&place.look()?.call(&ops::ListReviews { all: true })?)
 }
 
 /// A review, with line counts in what it would change.
-fn told_review(place: &Place, shown: &ReviewShown) -> Result<Value, Failure> {
+fn told_review(place: &PageContext, shown: &ReviewShown) -> Result<Value, Failure> {
     let trees = (shown.old_tree.as_str(), shown.new_tree.as_str());
     let changes = contents::with_line_counts(&place.repository()?, trees, &shown.changes)?;
     Ok(with(document(shown)?, "changes", changes))
 }
 
-fn review(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+fn review(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let request = ops::ShowReview {
         review: asked.number("review")?,
     };
     told_review(place, &place.look()?.call(&request)?)
 }
 
-fn conflict(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+fn conflict(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let review = asked.number("review")?;
     let number: usize = asked.number("conflict")?;
     let shown = place.look()?.call(&ops::ShowReview { review })?;
@@ -274,12 +280,12 @@ fn conflict(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     contents::conflict(&place.repository()?, record)
 }
 
-fn handoffs(place: &Place, _: &Asked) -> Result<Value, Failure> {
+fn handoffs(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
     let request = ops::ListHandoffs { all: true };
     document(&place.look()?.call(&request)?)
 }
 
-fn handoff(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+fn handoff(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let request = ops::ShowHandoff {
         id: asked.number("handoff")?,
     };
@@ -296,18 +302,18 @@ fn handoff(place: &Place, asked: &Asked) -> Result<Value, Failure> {
     }
 }
 
-fn sessions(place: &Place, _: &Asked) -> Result<Value, Failure> {
+fn sessions(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
     document(&place.look()?.call(&ops::ListSessions {})?)
 }
 
-fn session(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+fn session(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let request = ops::ShowRound {
         session: asked.fork("session")?,
     };
     document(&place.look()?.call(&request)?)
 }
 
-fn start(place: &Place, _: &Asked) -> Result<Value, Failure> {
+fn start(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
     place.act()?;
     Ok(json!({}))
 }
@@ -337,7 +343,7 @@ struct Resolve {
     reason: Option<String>,
 }
 
-fn resolve(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+fn resolve(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let wish: Resolve = asked.body()?;
     let mut client = place.act()?;
     let store_dir = Store::dir_of(&place.repository()?);
@@ -390,20 +396,20 @@ struct OfReview {
     message: Option<String>,
 }
 
-fn refresh(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+fn refresh(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let OfReview { review, .. } = asked.body()?;
     let shown = place.act()?.call(&ops::RefreshReview { review })?;
     told_review(place, &shown)
 }
 
-fn abort(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+fn abort(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let OfReview { review, .. } = asked.body()?;
     let shown = place.act()?.call(&ops::AbortReview { review })?;
     told_review(place, &shown)
 }
 
 /// What came of it, a merge or a sequence.
-fn commit(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+fn commit(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let OfReview { review, message } = asked.body()?;
     let message = message.filter(|message| !message.trim().is_empty());
     let hooks = HookWish {
@@ -432,7 +438,7 @@ struct Apply {
 }
 
 /// Applies a handoff; conflicts become a review.
-fn apply(place: &Place, asked: &Asked) -> Result<Value, Failure> {
+fn apply(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let Apply { handoff, into } = asked.body()?;
     let signers = identity::signers(&place.common_dir)?;
     let request = ops::RunSequence {

@@ -11,9 +11,9 @@ use std::thread;
 
 use serde_json::json;
 
-use super::http::{Head, Reply};
+use super::http::{Reply, RequestHead};
 use super::key::Key;
-use super::routes::{Asked, Manner, Place};
+use super::routes::{Asked, Manner, PageContext};
 use super::{assets, contents, routes};
 use tine_ops::{ErrorCode, ExitCode, Failure};
 
@@ -57,7 +57,7 @@ pub struct Server {
 struct Page {
     port: u16,
     key: Key,
-    place: Place,
+    place: PageContext,
 }
 
 /// A request that is refused before anybody is asked.
@@ -68,7 +68,7 @@ struct Refusal {
 
 impl Server {
     /// Listens on that port of 127.0.0.1; on a free one for 0.
-    pub fn bind(port: u16, place: Place) -> Result<Server, Failure> {
+    pub fn bind(port: u16, place: PageContext) -> Result<Server, Failure> {
         let cannot = |cause: String| {
             Failure::new(
                 ErrorCode::Io,
@@ -180,7 +180,7 @@ impl Drop for Counted {
 impl Page {
     /// Reads a request and replies.
     fn converse(&self, stream: &mut TcpStream) -> std::io::Result<()> {
-        let Some(mut head) = Head::read(stream)? else {
+        let Some(mut head) = RequestHead::read(stream)? else {
             return Ok(());
         };
         let reply = match self.check(&head) {
@@ -231,7 +231,7 @@ impl Page {
     }
 
     /// Whether the request is the page's own; what follows the key in its path.
-    fn check(&self, head: &Head) -> Result<Wanted, Refusal> {
+    fn check(&self, head: &RequestHead) -> Result<Wanted, Refusal> {
         let hosts: Vec<&str> = head.values("Host").collect();
         let own = [
             format!("127.0.0.1:{}", self.port),

@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::routes::Place;
+use super::routes::PageContext;
 use tine_client::Client;
 use tine_ops::{self as ops, Failure, Operation};
 
@@ -25,7 +25,7 @@ const RESTS: u32 = 10;
 const STOPPED: &str = "stopped";
 
 /// The pulse as soon as it is another than `known`, or after a while the same.
-pub(crate) fn next_pulse(place: &Place, known: &str) -> Result<String, Failure> {
+pub(crate) fn next_pulse(place: &PageContext, known: &str) -> Result<String, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let begun = Instant::now();
@@ -37,7 +37,7 @@ pub(crate) fn next_pulse(place: &Place, known: &str) -> Result<String, Failure> 
     }
 }
 
-fn pulse(place: &Place) -> Result<String, Failure> {
+fn pulse(place: &PageContext) -> Result<String, Failure> {
     let Some(mut client) = place.running()? else {
         return Ok(STOPPED.to_owned());
     };

@@ -16,7 +16,7 @@ use super::fs::{Found, Workspace};
 use super::inodes::BaseRef;
 use super::mutate::NewNode;
 use super::operations::doing::{DIRECTORY, Doing, Named};
-use super::operations::{By, Change, HeadMove, OperationKind, Undoes};
+use super::operations::{By, FileChange, HeadMove, OperationKind, Undoes};
 use super::ops::Caller;
 use tine_attr::{FileKind, Ino};
 use tine_git::{BlobContent, ObjectId, TreeEntryKind};
@@ -110,7 +110,7 @@ impl Workspace {
                 None => Touched::default(),
             };
             if let Some(advance) = &options.advance {
-                doing.note(Change::Advanced(advance.moved.clone()));
+                doing.note(FileChange::Advanced(advance.moved.clone()));
                 doing.undoes(advance.undoes.clone());
             }
             let mut applying = Applying {

@@ -56,7 +56,7 @@ pub struct Announcement {
 }
 
 /// Who is told of changes that did not come through the kernel.
-pub type Listener = Arc<dyn Fn(Announcement) + Send + Sync>;
+pub type AnnouncementListener = Arc<dyn Fn(Announcement) + Send + Sync>;
 
 /// One fork's file system. All methods may be called from any thread; each is atomic.
 pub struct Workspace {
@@ -65,7 +65,7 @@ pub struct Workspace {
     pub(super) contents: ContentLocks,
     pub(super) state: RwLock<State>,
     pub(super) inodes: InodeTable,
-    listener: RwLock<Option<Listener>>,
+    listener: RwLock<Option<AnnouncementListener>>,
     /// Held during an operation.
     pub(super) journal: Mutex<Journal>,
     pub(super) shown: Shown,
@@ -464,7 +464,7 @@ impl Workspace {
     /// Sets who is told of changes that did not come through the kernel; `None` when the mount is
     /// gone. The listener is called without any lock held and must not call back into this
     /// workspace.
-    pub fn set_listener(&self, listener: Option<Listener>) {
+    pub fn set_listener(&self, listener: Option<AnnouncementListener>) {
         *self.listener.write() = listener;
     }
 

@@ -56,10 +56,10 @@ pub use fork::{
     Advancing, ForkName, ForkPoint, ForkRecord, MountProfile, MountSettings, MountWishes, Parent,
     SeenAt, Traces, UnmountPolicy,
 };
-pub use fs::{Announcement, Invalidation, Listener, Workspace};
+pub use fs::{Announcement, AnnouncementListener, Invalidation, Workspace};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};
 pub use operations::{
-    By, Change, Direction, HeadMove, IndexContent, IndexMove, Note, NoteKind, Operation,
+    By, Direction, FileChange, FileOperation, HeadMove, IndexContent, IndexMove, Note, NoteKind,
     OperationKind, OperationState, Reachable, SwitchMove, TakenBack, Undoes, UpdateMove,
 };
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};

@@ -15,7 +15,7 @@ use super::fs::{Invalidation, State, Workspace};
 use super::mutate::NewNode;
 use super::operations::doing::{Doing, Done};
 use super::operations::journal::Journal;
-use super::operations::{By, Change, OperationKind, Undoes};
+use super::operations::{By, FileChange, OperationKind, Undoes};
 use super::privileges::take_privileges;
 use super::xattr::set_perm;
 use tine_attr::{FileKind, Ino};
@@ -313,7 +313,7 @@ impl Workspace {
         undoes: Option<u64>,
     ) -> Result<u64, OperationError> {
         self.operate(by, kind, |doing| {
-            doing.note(Change::Switched {
+            doing.note(FileChange::Switched {
                 before: before.to_owned(),
             });
             doing.undoes(undoes.map(|operation| Undoes {

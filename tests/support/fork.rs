@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tine::change::changeset::{Blobs, changeset};
 use tine::change::commit::commit;
 use tine::change::{ChangeError, Changeset, CommitOptions, CommitOutcome};
-use tine::fuse::{Mount, MountError, MountOptions, UnmountMode};
+use tine::fuse::{FuseMount, MountError, MountOptions, UnmountMode};
 use tine::git::Repository;
 use tine::workspace::{
     Fork, ForkName, ForkOptions, MountSettings, Store, StoreError, UnmountPolicy, Workspace,
@@ -23,7 +23,7 @@ const MOUNT_LIMIT: Duration = Duration::from_secs(240);
 /// closes the store.
 pub struct TestFork {
     // In the order in which they must go.
-    mount: Option<Mount>,
+    mount: Option<FuseMount>,
     fork: Option<Arc<Fork>>,
     store: Option<Store>,
     repository: Repository,
@@ -108,7 +108,7 @@ impl TestFork {
             transport: transport(),
             guarded: false,
         };
-        let mount = Mount::start(self.fork().workspace.clone(), &options, Box::new(|| {}));
+        let mount = FuseMount::start(self.fork().workspace.clone(), &options, Box::new(|| {}));
         self.mount = Some(mount.expect("the fork can be mounted"));
     }
 
@@ -176,7 +176,7 @@ impl TestFork {
     }
 
     /// The mount, where there is one.
-    pub fn mounted_at(&self) -> Option<&Mount> {
+    pub fn mounted_at(&self) -> Option<&FuseMount> {
         self.mount.as_ref()
     }
 

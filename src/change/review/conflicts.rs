@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::damaged;
 use crate::ChangeError;
-use crate::resolver::Content;
+use crate::resolver::JsonBytes;
 use tine_git::{ObjectId, TreeEntryKind};
 use tine_merge::{Conflict, ConflictKind, MergeSide, Version, content_place};
 use tine_path::text::PathText;
@@ -42,7 +42,7 @@ pub struct Rejected {
     pub reason: String,
     /// As git writes them to a `.rej` file; `None` where the file is not there to be patched, or
     /// should not be.
-    pub hunks: Option<Content>,
+    pub hunks: Option<JsonBytes>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

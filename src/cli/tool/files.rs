@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::{Caller, in_buffer};
-use crate::change::resolver::Content;
+use crate::change::resolver::JsonBytes;
 use crate::cli::Exit;
 use crate::cli::inside::{sent_content, store_dir};
 use crate::client::failures;
@@ -137,7 +137,7 @@ pub(super) fn read(verb: &Read, caller: &mut Caller<'_>) -> Result<Exit, Failure
         route: Route,
         path: PathText,
         size: u64,
-        content: Content,
+        content: JsonBytes,
     }
     let answer = caller.call(ToolOperation::ReadFile {
         path: path_text(&verb.path),

@@ -10,7 +10,7 @@ use std::process::{Command, exit};
 use std::sync::Arc;
 use std::thread;
 
-use tine_client::commit::{self, Commit};
+use tine_client::commit::{self, CommitWithHooks};
 use tine_client::hooks::HookOutput;
 use tine_client::ops::{ErrorCode, Failure};
 use tine_client::place::{Place, Silent};
@@ -32,7 +32,7 @@ fn work(repository: &Path, name: &str, command: &str) -> Result<String, Failure>
             format!("the command in {name} ended with {status}"),
         ));
     }
-    let wish = Commit::of(format!("Work of {name}"));
+    let wish = CommitWithHooks::of(format!("Work of {name}"));
     let made = commit::make(&place, &mut client, &fork, wish, HookOutput::Kept, &|| {
         Ok(())
     })?;

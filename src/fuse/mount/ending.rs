@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use log::warn;
 
-use super::{Mount, MountError, within};
+use super::{FuseMount, MountError, within};
 use crate::control::Control;
 use crate::device;
 use crate::place::{self, FS_TYPE, MountedAt};
@@ -39,7 +39,7 @@ pub enum UnmountMode {
     Force,
 }
 
-impl Mount {
+impl FuseMount {
     /// Unmounts and waits until the session has ended. Does nothing if it has ended already. Never
     /// unmounts anything but this mount: [`MountError::Busy`] if something else is mounted over it.
     pub fn unmount(&self, mode: UnmountMode) -> Result<(), MountError> {

@@ -9,7 +9,7 @@ use crate::entries::Entry;
 use crate::operations::{Answer, Operations};
 use tine_attr::Attr;
 use tine_git::haste;
-use tine_sys::fuse_ring::{HEADER_LEN, Slot};
+use tine_sys::fuse_ring::{HEADER_LEN, RingSlot};
 use tine_workspace::Caller;
 
 /// Bytes: reading or writing more takes so long that other requests of the same CPU should not wait
@@ -21,7 +21,10 @@ pub(super) const LARGE: usize = 256 * 1024;
 pub(super) struct TakesLong;
 
 /// Answers the request in a slot, unless it takes long.
-pub(super) fn answer_in_haste(operations: &Operations, slot: &mut Slot) -> Result<(), TakesLong> {
+pub(super) fn answer_in_haste(
+    operations: &Operations,
+    slot: &mut RingSlot,
+) -> Result<(), TakesLong> {
     let (header, payload) = slot.parts();
     let request = Header::decode(header).and_then(|decoded| decoded.request(header, payload));
     if request.is_ok_and(|request| takes_long(&request)) {
@@ -44,7 +47,7 @@ fn takes_long(request: &Request<'_>) -> bool {
 }
 
 /// Answers the request in a slot. After a refusal to haste the request stands there as it came.
-pub(super) fn answer(operations: &Operations, slot: &mut Slot) {
+pub(super) fn answer(operations: &Operations, slot: &mut RingSlot) {
     let (header, payload) = slot.parts();
     // What has no header gets no answer: the kernel refuses what stands there.
     if let Ok(decoded) = Header::decode(header) {

@@ -35,7 +35,7 @@ use self::workers::Workers;
 use super::negotiate::MAX_WRITE;
 use super::operations::Operations;
 use tine_sys::cpu::CpuSet;
-use tine_sys::fuse_ring::{Completion, FuseRing, Slot, Waker};
+use tine_sys::fuse_ring::{Completion, FuseRing, RingSlot, Waker};
 
 /// Threads of one mount that serve rings, at most. Where there are more CPUs, each serves several.
 const MAX_THREADS: usize = 8;
@@ -79,14 +79,14 @@ struct Serving {
 
 /// How a ring's thread is spoken to.
 struct Mailbox {
-    answered: Mutex<Vec<Slot>>,
+    answered: Mutex<Vec<RingSlot>>,
     stops: AtomicBool,
     waker: Waker,
 }
 
 impl Mailbox {
     /// Gives back a slot in which the answer stands.
-    fn put(&self, slot: Slot) {
+    fn put(&self, slot: RingSlot) {
         self.answered.lock().push(slot);
         self.waker.wake();
     }
@@ -228,7 +228,7 @@ impl RingThread {
         device: &OwnedFd,
         operations: Arc<Operations>,
         workers: Arc<Workers>,
-    ) -> io::Result<(RingThread, Vec<Slot>)> {
+    ) -> io::Result<(RingThread, Vec<RingSlot>)> {
         if let Err(error) = CpuSet::of(queues.iter().map(|queue| queue.cpu.into())).keep_thread() {
             debug!("a ring's thread runs anywhere: {error}");
         }
@@ -250,7 +250,7 @@ impl RingThread {
         Ok((thread, slots))
     }
 
-    fn run(mut self, slots: Vec<Slot>, started: &Receiver<Start>) {
+    fn run(mut self, slots: Vec<RingSlot>, started: &Receiver<Start>) {
         // Whoever prepared it may have found no use for it.
         let Ok(start) = started.recv() else {
             return;
@@ -275,7 +275,7 @@ impl RingThread {
     }
 
     /// Offers all slots. The first refusal, if there is one.
-    fn register(&mut self, slots: Vec<Slot>) -> io::Result<io::Result<()>> {
+    fn register(&mut self, slots: Vec<RingSlot>) -> io::Result<io::Result<()>> {
         let mut slots = slots.into_iter();
         for queue in &self.queues {
             for slot in slots.by_ref().take(queue.slots) {
@@ -321,7 +321,7 @@ impl RingThread {
         Ok(())
     }
 
-    fn serve_request(&mut self, mut slot: Slot) -> io::Result<()> {
+    fn serve_request(&mut self, mut slot: RingSlot) -> io::Result<()> {
         match answer::answer_in_haste(&self.operations, &mut slot) {
             Ok(()) => self.ring.commit(slot),
             Err(TakesLong) => {

@@ -422,7 +422,7 @@ fn regression_a_version_that_git_loses_is_found_again() {
         (spec(theirs, ours), StageSide::Theirs),
     ] {
         let merged = repository.merge_tree(&spec).unwrap();
-        let found = |stage: &Stage| stage.id == version && stage.stage == side;
+        let found = |stage: &IndexStage| stage.id == version && stage.stage == side;
         assert!(merged.stages.iter().any(found), "{merged:?}");
         assert!(
             merged

@@ -1,6 +1,6 @@
 //! What a branch follows on a remote, and fetching that.
 
-use super::{Listener, converse, not_reached, progress};
+use super::{ProgressSink, converse, not_reached, progress};
 use crate::{GitError, Repository, program};
 
 /// A branch that follows one of a remote, or that one itself as it was last seen. All are full
@@ -81,7 +81,7 @@ impl Repository {
     pub fn fetch_followed(
         &self,
         followed: &Followed,
-        mut listener: Listener<'_>,
+        mut listener: ProgressSink<'_>,
     ) -> Result<String, GitError> {
         let mut attempts = FETCH_ATTEMPTS;
         loop {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use crate::contents::ContentReader;
 use crate::fault;
-use crate::{Content, ContentRef, LayerError, LayerId, LayerIndex, Node, Op, Place};
+use crate::{Content, ContentLocation, ContentRef, LayerError, LayerId, LayerIndex, Node, Op};
 
 /// What to change in the layer `id` in `dir` so that contents that `data` lacks stay lost. What is
 /// left of one is copied to its file.
@@ -33,11 +33,13 @@ pub(crate) fn lost_contents(
             continue;
         };
         match reader.check(content, node.size)? {
-            Place::Slot { offset, .. } if node.size > 0 && offset + node.size > data_len => {
+            ContentLocation::Slot { offset, .. }
+                if node.size > 0 && offset + node.size > data_len =>
+            {
                 lost.push((ino, node, offset));
             }
-            Place::Slot { .. } => {}
-            Place::File(number) => last_number = last_number.max(number),
+            ContentLocation::Slot { .. } => {}
+            ContentLocation::File(number) => last_number = last_number.max(number),
         }
     }
     if lost.is_empty() {
@@ -71,7 +73,7 @@ pub(crate) fn lost_contents(
         }
         let content = ContentRef {
             layer: id,
-            place: Place::File(number),
+            place: ContentLocation::File(number),
         };
         let node = Node {
             content: Content::Own(content),

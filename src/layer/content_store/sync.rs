@@ -13,7 +13,7 @@ use crate::fault;
 use crate::log::sync_dir;
 use crate::ranges::write_onto_itself;
 use crate::slots::{SLOT_MIN, runs};
-use crate::{LayerError, LayerIndex, Place};
+use crate::{ContentLocation, LayerError, LayerIndex};
 
 /// Content files that are synced one by one at most; past that, syncing the whole file system takes
 /// less time.
@@ -31,7 +31,7 @@ pub(crate) struct ContentSync {
     /// More than what is listed here waits for the disk: what another sync under way has taken, or
     /// what a process before this one wrote.
     is_all_dirty: bool,
-    freed: Vec<Place>,
+    freed: Vec<ContentLocation>,
 }
 
 impl ContentSync {
@@ -72,8 +72,8 @@ impl ContentSync {
         let mut slots = Vec::new();
         for place in &self.freed {
             match place {
-                Place::Slot { offset, capacity } => slots.push((*offset, *capacity)),
-                Place::File(number) => {
+                ContentLocation::Slot { offset, capacity } => slots.push((*offset, *capacity)),
+                ContentLocation::File(number) => {
                     if let Err(error) = fault::step().and_then(|()| self.files.remove(*number)) {
                         log::warn!("remove {}: {error}", self.files.path(*number).display());
                     }
@@ -110,7 +110,7 @@ impl ContentStore {
                 self.is_all_dirty = false;
             }
             for place in job.freed {
-                if let Place::Slot { offset, capacity } = place {
+                if let ContentLocation::Slot { offset, capacity } = place {
                     self.slots.give_back(offset, capacity);
                 }
             }
@@ -134,10 +134,10 @@ impl ContentStore {
         for (content, _) in named_places(index, self.id) {
             let path = self.reader.path(content.place);
             let written = fault::step().and_then(|()| match content.place {
-                Place::Slot { offset, capacity } => {
+                ContentLocation::Slot { offset, capacity } => {
                     write_onto_itself(self.reader.data(), offset, offset + u64::from(capacity))
                 }
-                Place::File(number) => {
+                ContentLocation::File(number) => {
                     write_onto_itself(&*self.reader.files().open(number)?, 0, u64::MAX)
                 }
             });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{FAILED_NAME, Layer, is_disk_full};
 use crate::content_store::ContentSync;
 use crate::log::LogPoint;
-use crate::{FrozenLayer, LayerError, LayerId, Place};
+use crate::{ContentLocation, FrozenLayer, LayerError, LayerId};
 use tine_attr::Ino;
 
 impl Layer {
@@ -89,7 +89,7 @@ impl Layer {
         }
     }
 
-    /// Takes note of a [`ContentFlush`] that failed.
+    /// Takes note of a [`ContentFlush`](crate::content_file::ContentFlush) that failed.
     pub fn note_failed_sync(&mut self, error: &LayerError) {
         match is_disk_full(error) {
             true => self.contents_are_doubted = true,
@@ -148,7 +148,7 @@ impl Layer {
                 continue;
             }
             if let Some((node, content)) = self.content_of(*ino)
-                && content.place == Place::File(*number)
+                && content.place == ContentLocation::File(*number)
             {
                 let len = node.size;
                 self.contents.trim(*number, len);

@@ -23,8 +23,8 @@ fn contents_grow_through_slots_into_a_file() {
     let capacities: Vec<u32> = places
         .iter()
         .map(|place| match place {
-            Place::Slot { capacity, .. } => *capacity,
-            Place::File(_) => 0,
+            ContentLocation::Slot { capacity, .. } => *capacity,
+            ContentLocation::File(_) => 0,
         })
         .collect();
     assert_eq!(capacities, [4096, 8192, 16384, 32768, 65536, 0]);

@@ -14,7 +14,7 @@ fn sample(synced: impl Fn(usize) -> usize) -> (Bytes, Vec<usize>) {
         let ino = Ino(Ino::NEW_BIT | (number + 1));
         let content = ContentRef {
             layer: ID,
-            place: Place::Slot {
+            place: ContentLocation::Slot {
                 offset: number * 4096,
                 capacity: 4096,
             },
@@ -303,28 +303,28 @@ fn nothing_may_follow_the_seal() {
 fn a_log_that_names_impossible_places_is_refused() {
     for (content, size) in [
         (
-            Place::Slot {
+            ContentLocation::Slot {
                 offset: 1,
                 capacity: 4096,
             },
             0,
         ),
         (
-            Place::Slot {
+            ContentLocation::Slot {
                 offset: u64::MAX - 4095,
                 capacity: 4096,
             },
             1,
         ),
         (
-            Place::Slot {
+            ContentLocation::Slot {
                 offset: 0,
                 capacity: 0,
             },
             0,
         ),
         (
-            Place::Slot {
+            ContentLocation::Slot {
                 offset: 0,
                 capacity: 4096,
             },
@@ -437,7 +437,7 @@ fn what_a_content_file_has_lost_is_not_zeroes() {
     let (_temp, dir) = temp();
     let mut layer = Layer::create(&dir, ID).unwrap();
     let content = put_file(&mut layer, Ino(5), &[5; 200_000]);
-    let Place::File(number) = content.place else {
+    let ContentLocation::File(number) = content.place else {
         panic!("{content:?}")
     };
     let path = dir.join("files").join(number.to_string());
@@ -480,7 +480,7 @@ fn what_is_left_of_a_content_file_can_be_kept() {
     let (_temp, dir) = temp();
     let mut layer = Layer::create(&dir, ID).unwrap();
     let content = put_file(&mut layer, Ino(5), &[5; 200_000]);
-    let Place::File(number) = content.place else {
+    let ContentLocation::File(number) = content.place else {
         panic!("{content:?}")
     };
     let path = dir.join("files").join(number.to_string());
@@ -574,7 +574,7 @@ fn a_record_is_not_put_together_from_two() {
     assert_eq!(other.bytes.len(), ends[0]);
     let content = ContentRef {
         layer: LayerId(8),
-        place: Place::Slot {
+        place: ContentLocation::Slot {
             offset: 0,
             capacity: 4096,
         },

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::Call;
+use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::tool::{Hints, Told, Tool};
 use super::{command, text_path, unexpected};
@@ -48,7 +48,7 @@ impl Tool for MergeBuffer {
     const HINTS: Hints = Hints::CHANGES;
     type Answer = BufferShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<BufferShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<BufferShown>, Failure> {
         let operation = ToolOperation::MergeBuffer {
             path: text_path(&self.path),
         };

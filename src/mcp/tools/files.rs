@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::Call;
+use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
 use super::{command, text_path, unexpected};
@@ -88,7 +88,7 @@ impl Tool for ReadFile {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = FileShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<FileShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<FileShown>, Failure> {
         let first_line = self.first_line.unwrap_or(1);
         let lines = self.lines.unwrap_or(DEFAULT_LINES);
         if first_line == 0 || lines == 0 {
@@ -210,7 +210,7 @@ impl Tool for WriteFile {
     const HINTS: Hints = Hints::SETS;
     type Answer = FileWritten;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<FileWritten>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<FileWritten>, Failure> {
         let content = outgoing(session, self.content.as_bytes())?;
         let operation = ToolOperation::WriteFile {
             path: text_path(&self.path),
@@ -299,7 +299,7 @@ impl Tool for EditFile {
     const HINTS: Hints = Hints::CHANGES;
     type Answer = FileEdited;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<FileEdited>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<FileEdited>, Failure> {
         let edits = self.edits.into_iter().map(|edit| TextEdit {
             old: edit.old,
             new: edit.new,
@@ -354,7 +354,7 @@ impl Tool for DeleteFile {
     const HINTS: Hints = Hints::CHANGES;
     type Answer = FileDeleted;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<FileDeleted>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<FileDeleted>, Failure> {
         let operation = ToolOperation::DeleteFile {
             path: text_path(&self.path),
         };
@@ -390,7 +390,7 @@ impl Tool for MoveFile {
     const HINTS: Hints = Hints::CHANGES;
     type Answer = FileMoved;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<FileMoved>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<FileMoved>, Failure> {
         let operation = ToolOperation::MoveFile {
             from: text_path(&self.from),
             to: text_path(&self.to),

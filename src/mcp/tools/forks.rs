@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::Call;
+use super::super::call::ToolCall;
 use super::super::session::{ForkWish, Session};
 use super::super::shown::ForkShown;
 use super::super::tool::{Hints, Told, Tool};
@@ -40,7 +40,7 @@ impl Tool for Context {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = ContextShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<ContextShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<ContextShown>, Failure> {
         let Some(name) = session.fork_if_any()? else {
             let shown = ContextShown {
                 fork: None,
@@ -102,7 +102,7 @@ impl Tool for Fork {
         Some("makes a fork".to_owned())
     }
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<NewForkShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<NewForkShown>, Failure> {
         let begins = [
             self.from.is_some(),
             self.from_fork.is_some(),
@@ -157,7 +157,7 @@ impl Tool for UseFork {
     const HINTS: Hints = Hints::GOES;
     type Answer = ForkShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<ForkShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<ForkShown>, Failure> {
         let shown = ForkShown::of(&session.activate(ForkName::parse(&self.name)?)?, true);
         let text = shown.text();
         Ok(Told::new(shown, text))
@@ -182,7 +182,7 @@ impl Tool for ListForks {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = ForksShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<ForksShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<ForksShown>, Failure> {
         let (forks, damaged) = session.with(|connection| connection.forks())?;
         let active = session.active();
         let shown = ForksShown {

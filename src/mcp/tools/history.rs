@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::Call;
+use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::tool::{Hints, Told, Tool};
 use super::command;
@@ -27,7 +27,7 @@ impl Tool for TakeSnapshot {
     const HINTS: Hints = Hints::ADDS;
     type Answer = SnapshotInfo;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<SnapshotInfo>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<SnapshotInfo>, Failure> {
         let snapshot = session.call(self, String::new())?;
         let text = format!(
             "snapshot {}; `restore` to {0} comes back here",
@@ -43,7 +43,7 @@ impl Tool for ListSnapshots {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = Snapshots;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<Snapshots>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<Snapshots>, Failure> {
         let listed = session.call(self, String::new())?;
         let lines = listed.snapshots.iter().map(|snapshot| {
             let message = snapshot.message.as_deref().unwrap_or_default();
@@ -83,7 +83,7 @@ impl Tool for Restore {
     const HINTS: Hints = Hints::SETS;
     type Answer = RestoredShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<RestoredShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<RestoredShown>, Failure> {
         let to = self.to.clone();
         let command = command(<Restore as Tool>::NAME, &to);
         let operation = Restore {
@@ -181,7 +181,7 @@ impl Tool for Undo {
     const HINTS: Hints = Hints::CHANGES;
     type Answer = TakenBackShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<TakenBackShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<TakenBackShown>, Failure> {
         let path = self.path.clone();
         take_back(
             session,
@@ -199,7 +199,7 @@ impl Tool for Redo {
     const HINTS: Hints = Hints::CHANGES;
     type Answer = TakenBackShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<TakenBackShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<TakenBackShown>, Failure> {
         let path = self.path.clone();
         take_back(
             session,
@@ -296,7 +296,7 @@ impl Tool for Log {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = LogShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<LogShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<LogShown>, Failure> {
         let fork = session.fork()?;
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
         let (commits, operations) = session.with(|connection| {

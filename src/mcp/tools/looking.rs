@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::Call;
+use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool};
 use super::{command, text_path, unexpected};
@@ -59,7 +59,7 @@ impl Tool for ListDirectory {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = DirectoryShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<DirectoryShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<DirectoryShown>, Failure> {
         let path = self.path.as_deref().unwrap_or(".");
         let operation = ToolOperation::ListDirectory {
             path: text_path(path),
@@ -172,7 +172,7 @@ impl Tool for Search {
         Some(format!("searches for {}", self.pattern))
     }
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<SearchShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<SearchShown>, Failure> {
         let asked = command(Self::NAME, &self.pattern);
         let operation = ToolOperation::Search(SearchRequest {
             pattern: self.pattern,

@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::Call;
+use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
 use super::command;
-use tine_change::resolver::Content;
+use tine_change::resolver::JsonBytes;
 use tine_change::review::{ConflictRecord, ResolvedHow, VersionRecord};
 use tine_client as client;
 use tine_client::content::{content, hunks};
@@ -193,9 +193,9 @@ fn conflict_shown(
     };
     let mut hunks_shown = Vec::new();
     for hunk in hunks(place, conflict)? {
-        let mut text = |content: Content| match content {
-            Content::Text(text) => fit(text).0,
-            Content::Base64(_) => String::new(),
+        let mut text = |content: JsonBytes| match content {
+            JsonBytes::Text(text) => fit(text).0,
+            JsonBytes::Base64(_) => String::new(),
         };
         hunks_shown.push(HunkShown {
             base_line: hunk.base_line,
@@ -211,8 +211,8 @@ fn conflict_shown(
         for version in versions {
             let mode = version.kind.mode_text();
             let (size, text) = match content(place, Some(&mode), Some(&version.id))? {
-                Some(Content::Text(text)) => (Some(text.len()), Some(fit(text))),
-                Some(Content::Base64(text)) => (Some(text.len() / 4 * 3), None),
+                Some(JsonBytes::Text(text)) => (Some(text.len()), Some(fit(text))),
+                Some(JsonBytes::Base64(text)) => (Some(text.len() / 4 * 3), None),
                 None => (None, None),
             };
             let truncated = text.as_ref().is_some_and(|(_, is_cut)| *is_cut);
@@ -346,7 +346,7 @@ impl Tool for Merge {
         Some("merges".to_owned())
     }
 
-    fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
+    fn call(self, session: &Session, call: &ToolCall) -> Result<Told<MergeShown>, Failure> {
         let place = session.place();
         let signers = identity::signers(session.common_dir())?;
         let (source, here) = match self.source {
@@ -447,7 +447,7 @@ impl Tool for Update {
         Some("brings the fork up to date".to_owned())
     }
 
-    fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
+    fn call(self, session: &Session, call: &ToolCall) -> Result<Told<MergeShown>, Failure> {
         let place = session.place();
         let signers = identity::signers(session.common_dir())?;
         let fork = session.fork()?;

@@ -13,7 +13,7 @@ pub(crate) mod work;
 use std::sync::LazyLock;
 
 use super::tool::Entry;
-use tine_client::commit::Commit;
+use tine_client::commit::CommitWithHooks;
 use tine_ops as ops;
 use tine_ops::Failure;
 use tine_path::text::PathText;
@@ -35,7 +35,7 @@ static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         Entry::of::<buffers::MergeBuffer>(),
         Entry::of::<work::Status>(),
         Entry::of::<work::Diff>(),
-        Entry::of::<Commit>(),
+        Entry::of::<CommitWithHooks>(),
         Entry::of::<history::Log>(),
         Entry::of::<ops::TakeSnapshot>(),
         Entry::of::<ops::ListSnapshots>(),

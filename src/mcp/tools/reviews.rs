@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::Call;
+use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
 use super::super::tool::{Hints, Told, Tool};
@@ -119,7 +119,7 @@ impl Tool for ShowReview {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = ReviewsShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<ReviewsShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<ReviewsShown>, Failure> {
         if let Some(review) = self.review {
             return ask(session, &ops::ShowReview { review });
         }
@@ -190,7 +190,7 @@ impl Tool for ResolveConflict {
     const HINTS: Hints = Hints::SETS;
     type Answer = ReviewsShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<ReviewsShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<ReviewsShown>, Failure> {
         if (self.how == How::Content) != self.content.is_some() {
             return Err(Failure::new(
                 ErrorCode::Usage,
@@ -259,7 +259,7 @@ impl Tool for CommitReview {
         Some(format!("merges review {}", self.review))
     }
 
-    fn call(self, session: &Session, call: &Call) -> Result<Told<MergeShown>, Failure> {
+    fn call(self, session: &Session, call: &ToolCall) -> Result<Told<MergeShown>, Failure> {
         let place = session.place();
         call.check()?;
         let hooks = HookWish {
@@ -299,7 +299,7 @@ impl Tool for AbortReview {
     const HINTS: Hints = Hints::SETS;
     type Answer = ReviewsShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<ReviewsShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<ReviewsShown>, Failure> {
         ask(
             session,
             &ops::AbortReview {

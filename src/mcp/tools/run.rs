@@ -8,7 +8,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::{Call, cancelled};
+use super::super::call::{ToolCall, cancelled};
 use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool};
 use super::unexpected;
@@ -70,7 +70,7 @@ impl Tool for Run {
         Some(format!("runs {}", one_line(&self.command)))
     }
 
-    fn call(self, session: &Session, call: &Call) -> Result<Told<RunShown>, Failure> {
+    fn call(self, session: &Session, call: &ToolCall) -> Result<Told<RunShown>, Failure> {
         // A command needs the fork as a directory.
         let info = session.mount(session.fork()?)?;
         let origin = origin::by_default(&session.place(), &info)?;

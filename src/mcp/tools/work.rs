@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::call::Call;
+use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
 use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
 use tine_change::handoff::HandoffState;
-use tine_client::commit::{self, Commit};
+use tine_client::commit::{self, CommitWithHooks};
 use tine_client::diff::{check_paths, git_diff};
 use tine_client::handoff::make as make_handoff;
 use tine_client::hooks::HookOutput;
@@ -61,7 +61,7 @@ impl Tool for Status {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = StatusShown;
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<StatusShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<StatusShown>, Failure> {
         let shown = status_of(session, None)?;
         let branch = shown.branch.as_deref().unwrap_or("a detached HEAD");
         let text = format!("fork {} on {branch}\n{}", shown.fork, shown.changes.text());
@@ -181,7 +181,7 @@ impl Tool for Diff {
         Some("compares".to_owned())
     }
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<DiffShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<DiffShown>, Failure> {
         let flags: &[&str] = if self.stat { &["--stat=120"] } else { &[] };
         let shown = diff_of(session, None, self.against, &self.paths, flags, MAX_TEXT)?;
         let mut text = match shown.diff.is_empty() {
@@ -210,7 +210,7 @@ pub(crate) struct CommitMade {
     hooks_skipped: bool,
 }
 
-impl Tool for Commit {
+impl Tool for CommitWithHooks {
     const NAME: &'static str = "commit";
     const TITLE: &'static str = "Commit";
     const HINTS: Hints = Hints::ADDS;
@@ -220,7 +220,7 @@ impl Tool for Commit {
         Some("commits".to_owned())
     }
 
-    fn call(self, session: &Session, call: &Call) -> Result<Told<CommitMade>, Failure> {
+    fn call(self, session: &Session, call: &ToolCall) -> Result<Told<CommitMade>, Failure> {
         let fork = session.fork()?;
         let place = session.place();
         let made = session.with(|connection| {
@@ -306,7 +306,7 @@ impl Tool for Handoff {
         Some("hands over".to_owned())
     }
 
-    fn call(self, session: &Session, _call: &Call) -> Result<Told<HandoffMade>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<HandoffMade>, Failure> {
         use std::os::unix::ffi::OsStrExt;
         let signers = identity::signers_if_any(session.common_dir());
         let request = CreateHandoff {
@@ -320,7 +320,7 @@ impl Tool for Handoff {
         let place = session.place();
         let info = session.with(|connection| {
             if request.include_uncommitted {
-                let mut wish = Commit::of(
+                let mut wish = CommitWithHooks::of(
                     request
                         .message
                         .clone()

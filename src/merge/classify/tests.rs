@@ -10,12 +10,12 @@ fn id(number: u8) -> ObjectId {
 }
 
 /// `"<mode> <number of the object> <stage> <path>"`
-fn stages(lines: &[&str]) -> Vec<Stage> {
+fn stages(lines: &[&str]) -> Vec<IndexStage> {
     lines
         .iter()
         .map(|line| {
             let fields: Vec<&str> = line.split(' ').collect();
-            Stage {
+            IndexStage {
                 path: path(fields[3]),
                 stage: [StageSide::Base, StageSide::Ours, StageSide::Theirs]
                     [fields[2].parse::<usize>().unwrap() - 1],

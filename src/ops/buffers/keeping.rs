@@ -14,7 +14,7 @@ use crate::failure::{ErrorCode, Failure};
 use crate::state::slots::{Daemon, Turn};
 use tine_attr::FileKind;
 use tine_path::RepoPath;
-use tine_tools::buffers::kept::{self, AgentRecord};
+use tine_tools::buffers::kept::{self, AgentTextRecord};
 use tine_tools::{BufferKey, buffers};
 use tine_workspace::store::Shelf;
 use tine_workspace::{By, Caller, Fork, FsError, NewContent, OperationError, PutOptions};
@@ -128,7 +128,7 @@ fn with_turn(
 fn bring(daemon: &Daemon, turn: Option<&Turn<'_>>, id: u64) -> Result<(), Failure> {
     let Some(record) = daemon
         .store
-        .read_document::<AgentRecord>(Shelf::Buffers, id)?
+        .read_document::<AgentTextRecord>(Shelf::Buffers, id)?
     else {
         return Ok(());
     };
@@ -163,7 +163,7 @@ pub(super) trait Files {
     fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure>;
 }
 
-fn bring_into(files: &impl Files, record: &AgentRecord) -> Result<(), Failure> {
+fn bring_into(files: &impl Files, record: &AgentTextRecord) -> Result<(), Failure> {
     let beside = loop {
         let there = files.look(&record.path)?;
         let (before, outcome) = match &there {

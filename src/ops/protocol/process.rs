@@ -60,7 +60,7 @@ pub struct MountFigures {
 
 /// Nothing but that it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {}
+pub struct Acknowledged {}
 
 /// What a check found.
 #[derive(Debug, Clone, Serialize, Deserialize)]

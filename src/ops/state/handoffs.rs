@@ -14,14 +14,14 @@ use parking_lot::{Condvar, Mutex};
 
 use super::slots::Daemon;
 use crate::failure::{ErrorCode, Failure};
-use tine_change::handoff::{self, HandoffRecord, HandoffSpec, HandoffState, Made};
+use tine_change::handoff::{self, HandoffRecord, HandoffSpec, HandoffState, MailboxOutcome};
 use tine_git::Repository;
 use tine_workspace::ForkName;
 use tine_workspace::store::Shelf;
 
 /// The handoffs of a daemon.
 #[derive(Default)]
-pub struct Handoffs {
+pub struct HandoffRegistry {
     /// Held, too, while a record is read, changed and written. Nothing but the store's own locks is
     /// taken after it.
     work: Mutex<Work>,
@@ -45,7 +45,7 @@ impl Work {
     }
 }
 
-impl Handoffs {
+impl HandoffRegistry {
     /// Whether a mailbox is being made.
     pub fn is_busy(&self) -> bool {
         !self.work.lock().making.is_empty()
@@ -157,7 +157,7 @@ fn make(daemon: &Arc<Daemon>, id: u64) {
 }
 
 /// Says in the record, and in the log, what came of making the mailbox.
-fn told(record: &mut HandoffRecord, made: Result<Made, Failure>) -> Result<(), Failure> {
+fn told(record: &mut HandoffRecord, made: Result<MailboxOutcome, Failure>) -> Result<(), Failure> {
     let id = record.id;
     if let Err(failure) = &made {
         log::error!("handoff {id} failed: {failure}");

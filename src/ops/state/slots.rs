@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::generations::GenerationMaker;
-use super::handoffs::Handoffs;
+use super::handoffs::HandoffRegistry;
 use super::overlay::{self, Overlays};
 use super::presence::Presence;
 use super::{place, room, strays};
@@ -28,7 +28,7 @@ use crate::failure::{ErrorCode, Failure};
 use crate::{monitor, policy};
 use tine_attr::Timestamp;
 use tine_change::{CommitOutcome, SettleOutcome, branches, fork_point};
-use tine_fuse::{Mount, MountError, MountOptions, Traffic, Transport, UnmountMode};
+use tine_fuse::{FuseMount, MountError, MountOptions, Traffic, Transport, UnmountMode};
 use tine_git::{GitError, Head, ObjectId, Repository};
 use tine_sys::asker;
 use tine_sys::ranked::{Rank, RankedGuard, RankedMutex};
@@ -65,7 +65,7 @@ pub struct Daemon {
     /// Held while a review is changed; taken before any turn.
     pub reviews: RankedMutex<()>,
     /// Internally synchronised; what it locks is taken after any turn, and held for moments.
-    pub handoffs: Handoffs,
+    pub handoffs: HandoffRegistry,
     /// Internally synchronised.
     pub generations: GenerationMaker,
     /// Internally synchronised.
@@ -102,7 +102,7 @@ struct State {
 }
 
 struct Mounted {
-    mount: Arc<Mount>,
+    mount: Arc<FuseMount>,
     ending: Arc<Ending>,
     settings: MountSettings,
 }
@@ -177,7 +177,7 @@ impl Daemon {
             presence: Presence::default(),
             rounds: RankedMutex::new(Rank::Rounds, ()),
             reviews: RankedMutex::new(Rank::Reviews, ()),
-            handoffs: Handoffs::default(),
+            handoffs: HandoffRegistry::default(),
             generations: GenerationMaker::default(),
             buffers: Buffers::default(),
             overlays: Overlays::default(),
@@ -672,7 +672,7 @@ impl Turn<'_> {
             self.slot.clone(),
             ending.clone(),
         );
-        let mount = Mount::start(fork.workspace.clone(), &options, ended)?;
+        let mount = FuseMount::start(fork.workspace.clone(), &options, ended)?;
         log::info!("{} is mounted at {}", self.name(), dir.display());
         strays::under(&self.daemon.store, self.name(), &fork, &mount);
         let mut state = self.slot.state.lock();

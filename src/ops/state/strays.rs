@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::protocol::{LeftInPlace, Stray};
 use tine_attr::FileKind;
-use tine_fuse::{Ground, Mount};
+use tine_fuse::{FuseMount, Ground};
 use tine_git::BlobContent;
 use tine_path::text::PathText;
 use tine_path::{EntryName, RepoPath};
@@ -91,7 +91,7 @@ pub(crate) fn left_at(dir: &Path) -> Option<LeftInPlace> {
 }
 
 /// Brings what lies under a new mount into its fork, and notes what is to be told of it.
-pub(crate) fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &Mount) {
+pub(crate) fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &FuseMount) {
     let Some(ground) = mount.take_ground() else {
         return;
     };

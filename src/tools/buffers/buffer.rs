@@ -10,12 +10,12 @@ use tine_merge::{Favor, TextMerge, merge_text};
 
 /// What an agent made of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct AgentEdit {
     pub ancestor: Arc<str>,
     pub agent: Arc<str>,
 }
 
-impl Step {
+impl AgentEdit {
     fn merged_into(&self, text: &str) -> TextMerge {
         merge_text(
             self.ancestor.as_bytes(),
@@ -47,16 +47,16 @@ struct Taken {
 #[derive(Debug, Clone)]
 struct AgentFork {
     agent: AgentId,
-    step: Step,
+    step: AgentEdit,
     /// The agent's text that was brought into the file, if any was.
     filed: Option<Arc<str>>,
 }
 
 impl AgentFork {
     /// What the agent did that no file has, up to its text `agent_text`.
-    fn unfiled(&self, agent_text: &Arc<str>) -> Option<Step> {
+    fn unfiled(&self, agent_text: &Arc<str>) -> Option<AgentEdit> {
         let ancestor = self.filed.as_ref().unwrap_or(&self.step.ancestor);
-        (ancestor != agent_text).then(|| Step {
+        (ancestor != agent_text).then(|| AgentEdit {
             ancestor: ancestor.clone(),
             agent: agent_text.clone(),
         })
@@ -88,7 +88,7 @@ pub(super) struct Buffer {
     /// At most one of an agent, in the order in which they began.
     forks: Vec<AgentFork>,
     /// What agents wrote, the person's text has and no file yet.
-    merged: Vec<(AgentId, Step)>,
+    merged: Vec<(AgentId, AgentEdit)>,
     /// For the text of this version; at most one, which the editor has seen, or will see.
     offer: Option<Offer>,
     /// Whether the editor was told that the agent's text does not fit.
@@ -147,7 +147,7 @@ impl Buffer {
     }
 
     /// What agents did that no file has yet, one thing after the other.
-    pub(super) fn steps(&self) -> Vec<Step> {
+    pub(super) fn steps(&self) -> Vec<AgentEdit> {
         let merged = self.merged.iter().map(|(_, step)| step.clone());
         let forked = self
             .forks
@@ -158,7 +158,7 @@ impl Buffer {
 
     /// Notes that the file has those of [`Buffer::steps`] for which `fits` holds, in their order;
     /// those that the person's text has, too, are forgotten, and come back.
-    pub(super) fn filed(&mut self, fits: &[bool]) -> Vec<(AgentId, Step)> {
+    pub(super) fn filed(&mut self, fits: &[bool]) -> Vec<(AgentId, AgentEdit)> {
         let mut fits = fits.iter().copied();
         let (filed, left) = mem::take(&mut self.merged)
             .into_iter()
@@ -178,7 +178,7 @@ impl Buffer {
 
     /// The file has nothing any more of what agents wrote; `merged` is what the person's text has
     /// of it.
-    pub(super) fn unfile(&mut self, merged: Vec<(AgentId, Step)>) {
+    pub(super) fn unfile(&mut self, merged: Vec<(AgentId, AgentEdit)>) {
         let left = mem::replace(&mut self.merged, merged);
         self.merged.extend(left);
         self.forget_filed();
@@ -215,7 +215,7 @@ impl Buffer {
             }
             None => self.forks.push(AgentFork {
                 agent: agent.clone(),
-                step: Step {
+                step: AgentEdit {
                     ancestor: base.clone(),
                     agent: text,
                 },
@@ -280,7 +280,7 @@ impl Buffer {
             }
         }
         self.merged = left;
-        let step = Step {
+        let step = AgentEdit {
             ancestor: self.person.clone(),
             agent: text,
         };
@@ -405,7 +405,7 @@ impl Buffer {
         }
         if !self.saved && offer.favored == Favored::Yes {
             // What was decided against is not the agent's any more.
-            let step = Step {
+            let step = AgentEdit {
                 ancestor: before,
                 agent: offer.text,
             };
@@ -414,7 +414,7 @@ impl Buffer {
     }
 
     /// Makes two steps of one agent one where they fit. One that changes nothing is none.
-    fn add_merged(&mut self, agent: &AgentId, step: Step) {
+    fn add_merged(&mut self, agent: &AgentId, step: AgentEdit) {
         if step.ancestor == step.agent {
             return;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::BufferKey;
-use super::buffer::Step;
+use super::buffer::AgentEdit;
 use super::lines;
 use tine_merge::{Favor, is_binary, merge_text};
 use tine_path::text::repo_path;
@@ -16,7 +16,7 @@ use tine_workspace::{ForkName, Store, StoreError};
 
 /// What agents wrote to one buffer and no file has yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentRecord {
+pub struct AgentTextRecord {
     pub id: u64,
     /// None: the main checkout.
     pub fork: Option<ForkName>,
@@ -41,8 +41,8 @@ pub struct KeptStep {
     pub agent: String,
 }
 
-impl From<&Step> for KeptStep {
-    fn from(step: &Step) -> KeptStep {
+impl From<&AgentEdit> for KeptStep {
+    fn from(step: &AgentEdit) -> KeptStep {
         KeptStep {
             ancestor: step.ancestor.to_string(),
             agent: step.agent.to_string(),
@@ -61,9 +61,14 @@ pub struct Outcome {
     pub fits: Vec<bool>,
 }
 
-impl AgentRecord {
-    pub(super) fn of(id: u64, key: &BufferKey, file: &FileBefore, steps: &[Step]) -> AgentRecord {
-        AgentRecord {
+impl AgentTextRecord {
+    pub(super) fn of(
+        id: u64,
+        key: &BufferKey,
+        file: &FileBefore,
+        steps: &[AgentEdit],
+    ) -> AgentTextRecord {
+        AgentTextRecord {
             id,
             fork: key.fork.clone(),
             path: key.path.clone(),
@@ -74,7 +79,7 @@ impl AgentRecord {
     }
 
     /// Whether it says these steps.
-    pub(super) fn is_of(&self, steps: &[Step]) -> bool {
+    pub(super) fn is_of(&self, steps: &[AgentEdit]) -> bool {
         self.steps
             .iter()
             .cloned()
@@ -170,9 +175,9 @@ pub(super) fn write(
     record: Option<u64>,
     key: &BufferKey,
     file: &FileBefore,
-    steps: Vec<Step>,
+    steps: Vec<AgentEdit>,
 ) -> Result<Option<u64>, StoreError> {
-    let made = |id| AgentRecord::of(id, key, file, &steps);
+    let made = |id| AgentTextRecord::of(id, key, file, &steps);
     match record {
         None if steps.is_empty() => Ok(None),
         None => {

@@ -139,7 +139,7 @@ pub struct BufferState {
 
 /// What came of a merge.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Merged {
+pub struct MergedBuffer {
     pub conflicts: Vec<BufferConflict>,
     pub patches: Vec<TextPatch>,
     /// Whether the editor still has to take them.

@@ -126,7 +126,7 @@ impl Place {
         }
     }
 
-    fn merge(&self, side: Option<BufferSide>) -> Merged {
+    fn merge(&self, side: Option<BufferSide>) -> MergedBuffer {
         let merged = self
             .buffers
             .merge(&self.store, &key(), name(), side, Instant::now(), || true);
@@ -146,7 +146,7 @@ impl Place {
         text.expect("it is open").to_string()
     }
 
-    fn records(&self) -> Vec<AgentRecord> {
+    fn records(&self) -> Vec<AgentTextRecord> {
         let (records, damaged) = records(&self.store).expect("the shelf can be read");
         assert!(damaged.is_empty());
         records
@@ -386,7 +386,7 @@ fn a_text_that_is_read_again_from_the_file_gets_what_the_agent_wrote_once_more()
 
 #[test]
 fn a_file_that_moved_on_is_not_overwritten() {
-    let record = |ancestor: &str, agent: &str| AgentRecord {
+    let record = |ancestor: &str, agent: &str| AgentTextRecord {
         id: 1,
         fork: None,
         path: key().path,

@@ -11,8 +11,8 @@
 //! ([`FsError::Stale`]), and the kernel's cache of one number never holds bytes of two versions. A
 //! directory keeps its number and shows what it holds at the moment, but for files that are not
 //! older than the fork ([`Carry::came_later`]). A dependency tree of which the store keeps a
-//! [generation](generation) is shown as that has it, whatever the main checkout does; what was
-//! taken up later has the time of [that](arrivals).
+//! [`generation`] is shown as that has it, whatever the main checkout does; what was
+//! taken up later has the time of [`arrivals`].
 //!
 //! What is changed in a fork is the fork's from then on: its node is put into the layer, with those
 //! of the carried directories above, each at the name that it has.

@@ -8,7 +8,7 @@ use super::super::error::FsError;
 use super::super::flags::check_may_remove;
 use super::super::fs::{Found, Place, State, Workspace};
 use super::journal::Journal;
-use super::{Operation, OperationState, Reachable, Undoes};
+use super::{FileOperation, OperationState, Reachable, Undoes};
 use tine_attr::{FileKind, Ino};
 use tine_layer::Node;
 use tine_path::EntryName;
@@ -48,7 +48,7 @@ impl Weights {
             return true;
         }
         let told = part.operation();
-        match told.and_then(|told| serde_json::from_slice::<Operation>(told).ok()) {
+        match told.and_then(|told| serde_json::from_slice::<FileOperation>(told).ok()) {
             Some(operation) => {
                 self.add(&operation);
                 true
@@ -60,8 +60,8 @@ impl Weights {
         }
     }
 
-    pub(crate) fn add(&mut self, operation: &Operation) {
-        let Operation { id, kept_bytes, .. } = *operation;
+    pub(crate) fn add(&mut self, operation: &FileOperation) {
+        let FileOperation { id, kept_bytes, .. } = *operation;
         let undoes = operation.undoes.clone();
         if let Some(Undoes { operation, changes }) = &undoes {
             self.undone.entry(*operation).or_default().extend(changes);
@@ -136,7 +136,10 @@ impl Workspace {
     }
 
     /// The newest operations that were ever done, the newest first, and how they stand.
-    pub fn operations(&self, limit: usize) -> Result<Vec<(Operation, OperationState)>, FsError> {
+    pub fn operations(
+        &self,
+        limit: usize,
+    ) -> Result<Vec<(FileOperation, OperationState)>, FsError> {
         let journal = self.journal.lock();
         let reachable = self.reachable()?;
         let mut newest = journal.read(limit).unwrap_or_else(|error| {
@@ -145,14 +148,14 @@ impl Workspace {
         });
         // What could not be written down is known all the same.
         let last = newest.first().map_or(0, |operation| operation.id);
-        let missing: Vec<Operation> = reachable
+        let missing: Vec<FileOperation> = reachable
             .operations()
             .filter(|operation| operation.id > last)
             .cloned()
             .collect();
         newest.splice(0..0, missing.into_iter().rev());
         newest.truncate(limit);
-        let with_state = |operation: Operation| {
+        let with_state = |operation: FileOperation| {
             let state = reachable.state_of(operation.id);
             (operation, state)
         };
@@ -160,14 +163,14 @@ impl Workspace {
     }
 
     /// The operations in the attic with their parts of it, by number.
-    fn parts(&self, state: &State) -> Result<Vec<(Operation, Found)>, FsError> {
+    fn parts(&self, state: &State) -> Result<Vec<(FileOperation, Found)>, FsError> {
         if state.stack.node(Ino::ATTIC).is_none() {
             return Ok(Vec::new());
         }
         let mut parts = Vec::new();
         for (name, _, ino) in self.entries(state, &Found::in_layer(Ino::ATTIC))? {
             let told = self.layer_node(state, ino)?.operation();
-            match told.and_then(|told| serde_json::from_slice::<Operation>(told).ok()) {
+            match told.and_then(|told| serde_json::from_slice::<FileOperation>(told).ok()) {
                 Some(operation) => parts.push((operation, Found::in_layer(ino))),
                 None => log::warn!("the operation {name} in the attic cannot be read"),
             }

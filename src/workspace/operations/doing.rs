@@ -17,7 +17,7 @@ use super::super::renewing::{InOrder, Outputs};
 use super::super::view_steps::ViewBefore;
 use super::super::xattr::set_perm;
 use super::attic::{own_bytes, slot};
-use super::{Change, Operation, OperationKind, Undoes};
+use super::{FileChange, FileOperation, OperationKind, Undoes};
 use tine_attr::{FileKind, Ino};
 use tine_git::MAX_IGNORE_FILE_BYTES;
 use tine_layer::{Content, ContentRef, LogPosition, Node, Touched, Xattrs};
@@ -37,7 +37,7 @@ pub(crate) struct Doing<'a> {
     edit: Edit<'a>,
     /// Its part of the attic.
     part: Found,
-    operation: Operation,
+    operation: FileOperation,
     changed: Vec<Invalidation>,
     /// The names among them.
     names_changed: BTreeSet<(Ino, EntryName)>,
@@ -53,7 +53,7 @@ pub(crate) struct Doing<'a> {
 
 /// What is left to do when an operation is in the layer.
 pub(crate) struct Done {
-    pub operation: Operation,
+    pub operation: FileOperation,
     pub changed: Vec<Invalidation>,
     pub dirs: Vec<Ino>,
     /// What names led to before it.
@@ -89,7 +89,7 @@ impl<'a> Doing<'a> {
             part.ino,
         )?;
         edit.touch_dir(&attic, 1)?;
-        let operation = Operation {
+        let operation = FileOperation {
             id,
             time: edit.now,
             command: command.to_owned(),
@@ -143,20 +143,20 @@ impl<'a> Doing<'a> {
     }
 
     /// Notes a change that says all by itself.
-    pub(crate) fn note(&mut self, change: Change) {
+    pub(crate) fn note(&mut self, change: FileChange) {
         match &change {
-            Change::Made { path, .. }
-            | Change::PutBack { path, .. }
-            | Change::Removed { path }
-            | Change::Written { path, .. }
-            | Change::Mode { path, .. } => {
+            FileChange::Made { path, .. }
+            | FileChange::PutBack { path, .. }
+            | FileChange::Removed { path }
+            | FileChange::Written { path, .. }
+            | FileChange::Mode { path, .. } => {
                 self.paths.insert(path.clone());
             }
-            Change::Moved { from, to, .. } => {
+            FileChange::Moved { from, to, .. } => {
                 self.paths.extend([from.clone(), to.clone()]);
                 self.moved.push((from.clone(), to.clone()));
             }
-            Change::Switched { .. } | Change::Advanced(_) => {}
+            FileChange::Switched { .. } | FileChange::Advanced(_) => {}
         }
         self.operation.changes.push(change);
     }
@@ -244,7 +244,7 @@ impl<'a> Doing<'a> {
             .make(caller, &named.dir, &named.name, new)
             .map_err(OperationError::at(path))?;
         self.name_changed(named);
-        self.note(Change::Made {
+        self.note(FileChange::Made {
             path: path.clone(),
             ino: made.ino,
         });
@@ -271,7 +271,7 @@ impl<'a> Doing<'a> {
         self.try_take_base(named, &found)
             .map_err(OperationError::at(path))?;
         self.name_changed(named);
-        self.note(Change::Made {
+        self.note(FileChange::Made {
             path: path.clone(),
             ino: found.ino,
         });
@@ -310,7 +310,7 @@ impl<'a> Doing<'a> {
             .try_set_perm(found, perm)
             .map_err(OperationError::at(path))?;
         self.changed.push(Invalidation::Attributes(found.ino));
-        self.note(Change::Mode {
+        self.note(FileChange::Mode {
             path: path.clone(),
             ino: found.ino,
             perm: before,
@@ -359,7 +359,7 @@ impl<'a> Doing<'a> {
         let removed = self.try_remove(named, found);
         removed.map_err(OperationError::at(path))?;
         self.changed.push(Invalidation::Node(found.ino));
-        self.note(Change::Removed { path: path.clone() });
+        self.note(FileChange::Removed { path: path.clone() });
         Ok(())
     }
 
@@ -391,7 +391,7 @@ impl<'a> Doing<'a> {
     ) -> Result<(), OperationError> {
         let back = self.try_put_back(named, part, slot);
         let found = back.map_err(OperationError::at(path))?;
-        self.note(Change::PutBack {
+        self.note(FileChange::PutBack {
             path: path.clone(),
             ino: found.ino,
         });
@@ -493,7 +493,7 @@ impl<'a> Doing<'a> {
         check_may_remove(self.edit.state, &source.dir, found).map_err(OperationError::at(from))?;
         let renamed = self.try_rename(source, found, target);
         renamed.map_err(OperationError::at(to))?;
-        self.note(Change::Moved {
+        self.note(FileChange::Moved {
             from: from.clone(),
             to: to.clone(),
             ino: found.ino,
@@ -525,7 +525,7 @@ impl<'a> Doing<'a> {
     ) -> Result<(), OperationError> {
         self.try_write(found, change)
             .map_err(OperationError::at(path))?;
-        self.note(Change::Written {
+        self.note(FileChange::Written {
             path: path.clone(),
             ino: found.ino,
         });
@@ -562,7 +562,7 @@ impl<'a> Doing<'a> {
         let exchanged = self.try_exchange(found, part, slot_before);
         exchanged.map_err(OperationError::at(path))?;
         self.came_back(path, found.clone());
-        self.note(Change::Written {
+        self.note(FileChange::Written {
             path: path.clone(),
             ino: found.ino,
         });

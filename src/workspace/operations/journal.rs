@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::Operation;
+use super::FileOperation;
 use super::attic::Weights;
 use tine_sys::file;
 
@@ -43,7 +43,7 @@ impl Journal {
                     }
                     len += line.len() as u64;
                     // A line that was damaged tells nothing, and those around it do.
-                    if let Ok(operation) = serde_json::from_slice::<Operation>(&line) {
+                    if let Ok(operation) = serde_json::from_slice::<FileOperation>(&line) {
                         written = written.max(operation.id);
                     }
                     line.clear();
@@ -76,7 +76,7 @@ impl Journal {
     }
 
     /// Writes down those that the file lacks, by number. What fails is made up for the next time.
-    pub(crate) fn write<'o>(&mut self, operations: impl IntoIterator<Item = &'o Operation>) {
+    pub(crate) fn write<'o>(&mut self, operations: impl IntoIterator<Item = &'o FileOperation>) {
         let Some(path) = &self.path else {
             return;
         };
@@ -103,7 +103,7 @@ impl Journal {
     }
 
     /// The newest `limit` operations, the newest first.
-    pub(crate) fn read(&self, limit: usize) -> io::Result<Vec<Operation>> {
+    pub(crate) fn read(&self, limit: usize) -> io::Result<Vec<FileOperation>> {
         match &self.path {
             Some(path) => read(path, limit),
             None => Ok(Vec::new()),
@@ -119,7 +119,7 @@ fn write_all_or_nothing(file: &mut File, lines: &[u8]) -> io::Result<()> {
     })
 }
 
-fn read(path: &Path, limit: usize) -> io::Result<Vec<Operation>> {
+fn read(path: &Path, limit: usize) -> io::Result<Vec<FileOperation>> {
     let file = match file::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -127,7 +127,7 @@ fn read(path: &Path, limit: usize) -> io::Result<Vec<Operation>> {
     };
     let mut newest = std::collections::VecDeque::new();
     for line in BufReader::new(file).split(b'\n') {
-        if let Ok(operation) = serde_json::from_slice::<Operation>(&line?) {
+        if let Ok(operation) = serde_json::from_slice::<FileOperation>(&line?) {
             if newest.len() == limit {
                 newest.pop_front();
             }

@@ -1,10 +1,10 @@
 //! Operations: what tine's commands do to a fork by path, and taking it back.
 //!
 //! An operation is one record of the layer. The record also says, in a directory of the *attic*
-//! which is called like the operation's number, what was done ([`Operation`]) and what that took
-//! away: a node that was removed has its name there now, whatever is beneath it; a content that was
-//! replaced belongs to a node there. So taking an operation back is as exact and as cheap as doing
-//! it, and is an operation itself.
+//! which is called like the operation's number, what was done ([`FileOperation`]) and what that
+//! took away: a node that was removed has its name there now, whatever is beneath it; a content
+//! that was replaced belongs to a node there. So taking an operation back is as exact and as cheap
+//! as doing it, and is an operation itself.
 //!
 //! ```text
 //! attic (number 2, nothing leads to it)
@@ -44,7 +44,7 @@ pub struct By<'a> {
 
 /// What was done in one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Operation {
+pub struct FileOperation {
     /// Counts up, for the life of a fork.
     pub id: u64,
     /// The time of every node that it changed.
@@ -52,7 +52,7 @@ pub struct Operation {
     pub command: String,
     pub kind: OperationKind,
     /// In the order in which they were done.
-    pub changes: Vec<Change>,
+    pub changes: Vec<FileChange>,
     /// What it takes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<Undoes>,
@@ -93,7 +93,7 @@ pub struct Undoes {
 /// One change, to be taken back by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
-pub enum Change {
+pub enum FileChange {
     /// A node was made where nothing was.
     Made {
         #[serde(with = "repo_path")]
@@ -229,17 +229,17 @@ pub struct IndexContent {
     pub intents: Vec<PathText>,
 }
 
-impl Change {
+impl FileChange {
     /// The paths that it is about.
     pub fn paths(&self) -> impl Iterator<Item = &RepoPath> {
         let (first, second) = match self {
-            Change::Made { path, .. }
-            | Change::Removed { path }
-            | Change::PutBack { path, .. }
-            | Change::Written { path, .. }
-            | Change::Mode { path, .. } => (Some(path), None),
-            Change::Moved { from, to, .. } => (Some(from), Some(to)),
-            Change::Switched { .. } | Change::Advanced(_) => (None, None),
+            FileChange::Made { path, .. }
+            | FileChange::Removed { path }
+            | FileChange::PutBack { path, .. }
+            | FileChange::Written { path, .. }
+            | FileChange::Mode { path, .. } => (Some(path), None),
+            FileChange::Moved { from, to, .. } => (Some(from), Some(to)),
+            FileChange::Switched { .. } | FileChange::Advanced(_) => (None, None),
         };
         first.into_iter().chain(second)
     }
@@ -269,14 +269,14 @@ pub enum OperationState {
 /// The operations that can be taken back, by number.
 #[derive(Debug, Clone, Default)]
 pub struct Reachable {
-    operations: BTreeMap<u64, Operation>,
+    operations: BTreeMap<u64, FileOperation>,
     /// Changes that were taken back.
     undone: BTreeSet<(u64, u32)>,
 }
 
 impl Reachable {
-    pub fn new(operations: impl IntoIterator<Item = Operation>) -> Reachable {
-        let operations: BTreeMap<u64, Operation> = operations
+    pub fn new(operations: impl IntoIterator<Item = FileOperation>) -> Reachable {
+        let operations: BTreeMap<u64, FileOperation> = operations
             .into_iter()
             .map(|operation| (operation.id, operation))
             .collect();
@@ -293,11 +293,11 @@ impl Reachable {
         Reachable { operations, undone }
     }
 
-    pub fn operations(&self) -> impl Iterator<Item = &Operation> {
+    pub fn operations(&self) -> impl Iterator<Item = &FileOperation> {
         self.operations.values()
     }
 
-    pub fn get(&self, id: u64) -> Option<&Operation> {
+    pub fn get(&self, id: u64) -> Option<&FileOperation> {
         self.operations.get(&id)
     }
 
@@ -314,7 +314,7 @@ impl Reachable {
     }
 
     /// The command that began it: what is taken back, or done again, by way of others.
-    pub fn beginning_of<'o>(&'o self, operation: &'o Operation) -> &'o Operation {
+    pub fn beginning_of<'o>(&'o self, operation: &'o FileOperation) -> &'o FileOperation {
         let mut first = operation;
         while let Some(undoes) = &first.undoes
             && let Some(before) = self.operations.get(&undoes.operation)
@@ -327,21 +327,21 @@ impl Reachable {
 
     /// The changes that are not taken back, if one of them is within `path`. Of several things that
     /// were removed, or came back, those that are; other changes of an operation belong together.
-    fn left_of(&self, operation: &Operation, path: Option<&RepoPath>) -> Vec<u32> {
-        let is_within = |change: &Change| path.is_none_or(|path| change.is_within(path));
+    fn left_of(&self, operation: &FileOperation, path: Option<&RepoPath>) -> Vec<u32> {
+        let is_within = |change: &FileChange| path.is_none_or(|path| change.is_within(path));
         // Where what was taken back was gone already, only what went with it says that it was.
         let is_about = self.taken_back_by(operation).any(is_within);
-        let mut left: Vec<(u32, &Change)> = (0_u32..)
+        let mut left: Vec<(u32, &FileChange)> = (0_u32..)
             .zip(&operation.changes)
             .filter(|(index, _)| !self.undone.contains(&(operation.id, *index)))
             .collect();
         let changes = &operation.changes;
         let are_apart = changes
             .iter()
-            .all(|change| matches!(change, Change::Removed { .. }))
+            .all(|change| matches!(change, FileChange::Removed { .. }))
             || changes
                 .iter()
-                .all(|change| matches!(change, Change::PutBack { .. }));
+                .all(|change| matches!(change, FileChange::PutBack { .. }));
         let has_within = left.iter().any(|(_, change)| is_within(change));
         if has_within && are_apart || !has_within && !is_about {
             left.retain(|(_, change)| is_within(change));
@@ -350,7 +350,10 @@ impl Reachable {
     }
 
     /// The changes that the operation took back.
-    fn taken_back_by<'o>(&'o self, operation: &'o Operation) -> impl Iterator<Item = &'o Change> {
+    fn taken_back_by<'o>(
+        &'o self,
+        operation: &'o FileOperation,
+    ) -> impl Iterator<Item = &'o FileChange> {
         let undoes = operation.undoes.as_ref();
         let of = undoes.and_then(|undoes| self.operations.get(&undoes.operation));
         let indexes = undoes.into_iter().flat_map(|undoes| &undoes.changes);
@@ -363,7 +366,7 @@ impl Reachable {
         &self,
         direction: Direction,
         path: Option<&RepoPath>,
-    ) -> Option<(&Operation, Vec<u32>)> {
+    ) -> Option<(&FileOperation, Vec<u32>)> {
         for operation in self.operations.values().rev() {
             let left = self.left_of(operation, path);
             match (direction, operation.kind) {

@@ -13,7 +13,7 @@ use super::super::error::OperationError;
 use super::super::fs::{Found, Workspace};
 use super::attic::slot;
 use super::doing::{Doing, Named};
-use super::{By, Change, Operation, OperationKind, Reachable, Undoes};
+use super::{By, FileChange, FileOperation, OperationKind, Reachable, Undoes};
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_path::RepoPath;
 
@@ -29,9 +29,9 @@ pub enum Direction {
 #[derive(Debug, Clone)]
 pub struct TakenBack {
     /// The operation that did so.
-    pub operation: Operation,
+    pub operation: FileOperation,
     /// The command whose changes these were, perhaps taken back and done again since.
-    pub of: Operation,
+    pub of: FileOperation,
     pub notes: Vec<Note>,
 }
 
@@ -65,7 +65,7 @@ impl Workspace {
         &self,
         direction: Direction,
         path: Option<&RepoPath>,
-    ) -> Result<Operation, OperationError> {
+    ) -> Result<FileOperation, OperationError> {
         let reachable = self
             .reachable()
             .map_err(OperationError::at(&RepoPath::root()))?;
@@ -90,13 +90,13 @@ impl Workspace {
         let reachable = self.reachable_in(&state).map_err(at())?;
         let (of, changes) = next(&reachable, direction, path)?;
         if let Some(before) = of.changes.iter().find_map(|change| match change {
-            Change::Switched { before } => Some(before.clone()),
+            FileChange::Switched { before } => Some(before.clone()),
             _ => None,
         }) {
             return Err(OperationError::IsSwitch { id: of.id, before });
         }
         if let Some(moved) = of.changes.iter().find_map(|change| match change {
-            Change::Advanced(moved) => Some(moved.clone()),
+            FileChange::Advanced(moved) => Some(moved.clone()),
             _ => None,
         }) {
             let undoes = Undoes {
@@ -152,7 +152,7 @@ fn next<'r>(
     reachable: &'r Reachable,
     direction: Direction,
     path: Option<&RepoPath>,
-) -> Result<(&'r Operation, Vec<u32>), OperationError> {
+) -> Result<(&'r FileOperation, Vec<u32>), OperationError> {
     reachable
         .next(direction, path)
         .ok_or_else(|| OperationError::NothingToTakeBack {
@@ -174,15 +174,15 @@ struct Back<'a> {
 }
 
 impl Back<'_> {
-    fn take(&mut self, index: usize, change: &Change) -> Result<(), OperationError> {
+    fn take(&mut self, index: usize, change: &FileChange) -> Result<(), OperationError> {
         match change {
-            Change::Made { path, ino } => self.unmake(path, *ino, true),
-            Change::PutBack { path, ino } => self.unmake(path, *ino, false),
-            Change::Removed { path } => self.put_back(index, path),
-            Change::Moved { from, to, ino } => self.move_back(from, to, *ino),
-            Change::Written { path, ino } => self.write_back(index, path, *ino),
-            Change::Mode { path, ino, perm } => self.mode_back(path, *ino, *perm),
-            Change::Switched { .. } | Change::Advanced(_) => Ok(()),
+            FileChange::Made { path, ino } => self.unmake(path, *ino, true),
+            FileChange::PutBack { path, ino } => self.unmake(path, *ino, false),
+            FileChange::Removed { path } => self.put_back(index, path),
+            FileChange::Moved { from, to, ino } => self.move_back(from, to, *ino),
+            FileChange::Written { path, ino } => self.write_back(index, path, *ino),
+            FileChange::Mode { path, ino, perm } => self.mode_back(path, *ino, *perm),
+            FileChange::Switched { .. } | FileChange::Advanced(_) => Ok(()),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{
-    By, Change, Direction, MoveOptions, NewContent, NoteKind, OperationError, OperationKind,
+    By, Direction, FileChange, MoveOptions, NewContent, NoteKind, OperationError, OperationKind,
     OperationState, PutOptions, Workspace,
 };
 use super::*;
@@ -458,7 +458,7 @@ fn going_to_another_state_is_an_operation_that_others_take_back() {
     let next = workspace.next_to_take_back(Direction::Undo, None).unwrap();
     assert_eq!(
         next.changes,
-        [Change::Switched {
+        [FileChange::Switched {
             before: "before-restore".into()
         }]
     );
@@ -474,7 +474,7 @@ fn going_to_another_state_is_an_operation_that_others_take_back() {
     let next = workspace.next_to_take_back(Direction::Redo, None).unwrap();
     assert_eq!(
         next.changes,
-        [Change::Switched {
+        [FileChange::Switched {
             before: "after-restore".into()
         }]
     );

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Outcome, Runner, parse_id};
 use crate::ChangeError;
-use crate::resolver::Content;
+use crate::resolver::JsonBytes;
 use crate::review::{ConflictRecord, Rejected, VersionRecord};
 use crate::sequence::Item;
 use tine_git::{GitError, Identity, ObjectId, PatchFile, Patched, RejectedFile, TreeChange};
@@ -144,7 +144,7 @@ impl Runner<'_> {
                 of: item.name(),
                 rejected: Some(Rejected {
                     reason: file.reason.clone(),
-                    hunks: file.hunks.clone().map(Content::from),
+                    hunks: file.hunks.clone().map(JsonBytes::from),
                 }),
                 resolution: None,
             };
