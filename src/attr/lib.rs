@@ -25,8 +25,8 @@ impl Ino {
     }
 }
 
-/// How tables by inode number hash. Numbers are a keyed hash or counted, so nobody can choose some
-/// that collide.
+/// The hasher of tables that are keyed by inode number. An inode number is a keyed hash of a path or
+/// a counter, so an attacker cannot choose numbers that collide.
 pub type InoHash = foldhash::fast::RandomState;
 
 /// A table by inode number.
@@ -147,7 +147,7 @@ impl Timestamp {
         }
     }
 
-    /// As `stat(2)` gives it.
+    /// Converts a time of `stat(2)`: seconds since 1970, and nanoseconds within the second.
     pub fn of_stat(secs: i64, nanos: i64) -> Timestamp {
         Timestamp {
             secs,

@@ -1,9 +1,9 @@
-//! Moving a fork's HEAD to another commit, and its view with it, while what is uncommitted stays.
-//! The branch that HEAD is on moves along, or stays where it is while HEAD is put on another one.
+//! Moves a fork's HEAD and its view to another commit, and keeps uncommitted changes. The branch of
+//! HEAD moves to that commit, or HEAD switches to another branch.
 //!
-//! What git would refuse is refused: a path that both the move and an uncommitted change are about,
-//! unless they say the same, or somebody says what both come to ([`UpdateStep`]). Nothing else of
-//! the view is touched. The steps, and what a process that dies leaves behind:
+//! As in git, the move is refused if it changes a path that has an uncommitted change. It is allowed
+//! if both make the same change, or if the caller gives the merged result ([`UpdateStep`]). Other
+//! paths of the view are not touched. The steps, and what a process that dies leaves behind:
 //!
 //! | step | found by the next daemon |
 //! |---|---|
@@ -182,8 +182,8 @@ pub fn preview(
     Ok(plan.changes)
 }
 
-/// What the view `view_tree` comes to that follows HEAD from one tree to another; `None` where
-/// something uncommitted is in the way.
+/// Returns the tree of the view `view_tree` after HEAD moved from one tree to another, or `None` if
+/// an uncommitted change is in the way.
 pub fn followed(
     repository: &Repository,
     (from_tree, to_tree): (ObjectId, ObjectId),
@@ -337,8 +337,8 @@ pub fn finish(
     Ok(())
 }
 
-/// Whether the newest operation in the journal is this step. That is so where a process was killed
-/// after it had changed the view.
+/// Returns true if the newest operation in the journal is this step: a process changed the view and
+/// was killed before it finished the step.
 fn is_noted(fork: &Fork, step: &Step) -> Result<bool, ChangeError> {
     let newest = fork.workspace.operations(1)?.into_iter().next();
     let moved = step.head_move();
@@ -352,8 +352,7 @@ fn is_noted(fork: &Fork, step: &Step) -> Result<bool, ChangeError> {
     }))
 }
 
-/// A branch that somebody moved or checked out since is not HEAD's to be on any more: the commit
-/// is.
+/// Detaches HEAD if another process moved or checked out the branch since the switch was planned.
 fn stand_by_itself_if_taken(
     repository: &Repository,
     switch: &mut SwitchMove,
