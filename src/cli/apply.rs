@@ -68,7 +68,7 @@ pub(super) fn run(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
         context,
         &mut connection,
         &request,
-        &verb.conflicts.resolving,
+        &verb.conflicts.left.resolving,
     )
     .inspect_err(|_| content.withdraw(&store_dir))
 }

@@ -98,7 +98,7 @@ fn apply(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
         context,
         &mut connection,
         &request,
-        &verb.conflicts.resolving,
+        &verb.conflicts.left.resolving,
     )
 }
 

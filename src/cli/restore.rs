@@ -1,8 +1,7 @@
 //! `tine restore`: lets a fork be as it was at a point.
 
 use super::context::Context;
-use super::resolving::ResolverArgs;
-use super::sequencing::go_on;
+use super::sequencing::{LeftArgs, go_on};
 use super::{Exit, SUCCESS};
 use crate::client::leads;
 use crate::ops::protocol::{CommitLine, IndexKept, RestoreOutcome, Restored, RestoredHow};
@@ -22,17 +21,13 @@ pub(super) struct Restore {
     #[command(flatten)]
     pub operation: ops::Restore,
 
-    /// Keep conflicts as a review, to be resolved one by one
-    #[arg(long, help_heading = "Conflicts")]
-    pub review: bool,
-
     #[command(flatten)]
-    pub resolving: ResolverArgs,
+    pub left: LeftArgs,
 }
 
 pub(super) fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
     let operation = ops::Restore {
-        review: verb.resolving.review_wish(verb.review),
+        review: verb.left.wish(),
         ..verb.operation.clone()
     };
     let mut connection = context.connect_for(&operation)?;
@@ -44,7 +39,7 @@ pub(super) fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
                 operation.to
             );
             context.output.note(&way);
-            return go_on(context, &mut connection, &done, &verb.resolving);
+            return go_on(context, &mut connection, &done, &verb.left.resolving);
         }
     };
     if operation.paths.is_empty() {

@@ -21,6 +21,13 @@ pub(super) struct ConflictArgs {
     #[command(flatten)]
     pub choices: ConflictChoices,
 
+    #[command(flatten)]
+    pub left: LeftArgs,
+}
+
+// What becomes of conflicts that no strategy settles.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct LeftArgs {
     /// Keep conflicts as a review, to be resolved one by one
     #[arg(long, help_heading = "Conflicts")]
     pub review: bool,
@@ -45,7 +52,7 @@ pub(super) fn request(
         strategy: conflicts.choices.strategy,
         allow_unrelated: false,
         dry_run,
-        review: conflicts.resolving.review_wish(conflicts.review),
+        review: conflicts.left.wish(),
         allow_revert: false,
         message: None,
     })
@@ -90,6 +97,13 @@ pub(super) fn go_on(
         false => drop(review::show(&request, context, connection)?),
     }
     Ok(ExitCode::Refused.code())
+}
+
+impl LeftArgs {
+    /// When a review is to be made.
+    pub(super) fn wish(&self) -> ReviewWish {
+        self.resolving.review_wish(self.review)
+    }
 }
 
 impl ResolverArgs {

@@ -1,8 +1,7 @@
 //! `tine update`: brings a fork up to where the branch is that it came from.
 
 use super::context::Context;
-use super::resolving::ResolverArgs;
-use super::sequencing::carry_out;
+use super::sequencing::{LeftArgs, carry_out};
 use super::{Exit, SUCCESS};
 use crate::client::{Client, leads};
 use crate::ops;
@@ -34,12 +33,8 @@ pub(super) struct Update {
     )]
     pub carried: Option<CarriedTrees>,
 
-    /// Keep conflicts as a review, to be resolved one by one
-    #[arg(long, help_heading = "Conflicts")]
-    pub review: bool,
-
     #[command(flatten)]
-    pub resolving: ResolverArgs,
+    pub left: LeftArgs,
 }
 
 /// Which dependency trees a fork is to show.
@@ -69,13 +64,13 @@ pub(super) fn run(verb: &Update, context: &Context) -> Result<Exit, Failure> {
             Some(fetched(context, &branch)?)
         }
     };
-    let operation = ops::Update {
+    let mut operation = ops::Update {
         fork: Some(name),
         from,
-        review: verb.resolving.review_wish(verb.review),
         ..verb.operation.clone()
     };
-    carry_out(context, &mut connection, &operation, &verb.resolving)
+    operation.onto.review = verb.left.wish();
+    carry_out(context, &mut connection, &operation, &verb.left.resolving)
 }
 
 /// Lets the fork show other dependency trees, and makes right what leads elsewhere in them.

@@ -41,7 +41,8 @@ pub struct Place {
     listener: Arc<dyn Listener>,
     /// Absolute and free of symlinks, as the kernel knows it.
     cwd: PathBuf,
-    repository: OnceCell<Repository>,
+    /// The repository, and the private git directory of the worktree, or the git directory itself.
+    found: OnceCell<(Repository, PathBuf)>,
 }
 
 impl Place {
@@ -62,7 +63,7 @@ impl Place {
         Place {
             listener,
             cwd: dir,
-            repository: OnceCell::new(),
+            found: OnceCell::new(),
         }
     }
 
@@ -83,12 +84,16 @@ impl Place {
 
     /// The repository around the current directory.
     pub fn repository(&self) -> Result<&Repository, Failure> {
-        if let Some(repository) = self.repository.get() {
-            return Ok(repository);
+        Ok(&self.found()?.0)
+    }
+
+    fn found(&self) -> Result<&(Repository, PathBuf), Failure> {
+        if let Some(found) = self.found.get() {
+            return Ok(found);
         }
         self.check_mount_is_alive()?;
-        let found = Repository::discover(&self.cwd)?;
-        Ok(self.repository.get_or_init(|| found))
+        let found = Repository::discover_worktree(&self.cwd)?;
+        Ok(self.found.get_or_init(|| found))
     }
 
     /// A directory whose daemon is gone answers nothing: say so, and not that it is no repository.
@@ -128,16 +133,16 @@ impl Place {
 
     /// How a command that `tine exec --at-origin` runs stands.
     fn at_origin(&self) -> Option<AtOrigin> {
-        AtOrigin::of(self.repository.get()?.common_dir())
+        AtOrigin::of(self.found.get()?.0.common_dir())
     }
 
     /// The private git directory of the worktree that the command runs in, as the daemon knows it.
     pub fn git_dir(&self) -> Result<PathBuf, Failure> {
-        let git_dir = Repository::git_dir_at(&self.cwd)?;
-        let common_dir = self.repository()?.common_dir();
-        Ok(match (self.at_origin(), git_dir.strip_prefix(common_dir)) {
+        let (repository, git_dir) = self.found()?;
+        let rest = git_dir.strip_prefix(repository.common_dir());
+        Ok(match (self.at_origin(), rest) {
             (Some(at_origin), Ok(rest)) => at_origin.common_dir.join(rest),
-            _ => git_dir,
+            _ => git_dir.clone(),
         })
     }
 
@@ -188,12 +193,8 @@ impl Place {
     /// # Errors
     /// `no-such-fork` or `not-in-fork`; others where the daemon cannot be reached.
     pub fn connect_to(&self, name: Option<&ForkName>) -> Result<(Client, ForkName), Failure> {
-        let Some(mut connection) = self.connect_to_forks()? else {
-            return Err(match name {
-                Some(name) => Failure::no_such_fork(name),
-                None => Failure::not_in_fork(),
-            });
-        };
+        let connection = self.connect_to_forks()?;
+        let mut connection = connection.ok_or_else(|| no_fork(name))?;
         let fork = match name {
             Some(name) => name.clone(),
             None => self.fork_here(&mut connection)?,
@@ -240,21 +241,27 @@ impl Place {
     /// `no-such-fork` or `not-in-fork` where there is no store; others where the daemon cannot be
     /// reached.
     pub fn connect_for<O: Operation + Clone>(&self, operation: &O) -> Result<Client, Failure> {
-        if let Some(fork) = operation.clone().fork()
-            && !Store::dir_of(self.repository()?).exists()
-        {
-            return Err(match fork {
-                Some(name) => Failure::no_such_fork(name),
-                None => Failure::not_in_fork(),
-            });
+        match operation.clone().fork() {
+            Some(fork) => {
+                let connection = self.connect_to_forks()?;
+                connection.ok_or_else(|| no_fork(fork.as_ref()))
+            }
+            None => self.connect(),
         }
-        self.connect()
     }
 
     /// Steps out of the current directory, so that this process does not keep a mount busy.
     pub fn step_out(&self) {
         // Where even the root cannot be entered the unmount tells what is in its way.
         let _ = std::env::set_current_dir("/");
+    }
+}
+
+/// Says that the fork is not there: a repository without a store has none.
+fn no_fork(name: Option<&ForkName>) -> Failure {
+    match name {
+        Some(name) => Failure::no_such_fork(name),
+        None => Failure::not_in_fork(),
     }
 }
 

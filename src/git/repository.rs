@@ -104,19 +104,22 @@ impl Repository {
     /// fork's mount), a bare repository or a `.git` directory. Refuses reftable repositories and
     /// others that cannot be read faithfully.
     pub fn discover(dir: &Path) -> Result<Repository, GitError> {
+        Repository::discover_worktree(dir).map(|(repository, _)| repository)
+    }
+
+    /// As [`Repository::discover`], together with what [`Repository::git_dir_at`] returns.
+    pub fn discover_worktree(dir: &Path) -> Result<(Repository, PathBuf), GitError> {
         let (git_dir, work_dir) = upwards(dir)?;
         let is_linked = git_dir.join("commondir").exists();
         let common_dir = common_dir_of(&git_dir)?;
-        Repository::open_at(&common_dir, work_dir.filter(|_| !is_linked), None)
+        let repository = Repository::open_at(&common_dir, work_dir.filter(|_| !is_linked), None)?;
+        Ok((repository, canonical(git_dir)?))
     }
 
     /// The private git directory of the worktree that `dir` is in, or the git directory itself;
     /// absolute.
     pub fn git_dir_at(dir: &Path) -> Result<PathBuf, GitError> {
-        let (git_dir, _) = upwards(dir)?;
-        git_dir
-            .canonicalize()
-            .map_err(GitError::io("find", git_dir))
+        canonical(upwards(dir)?.0)
     }
 
     /// Opens the repository whose common directory is `common_dir`.
@@ -672,6 +675,12 @@ fn upwards(dir: &Path) -> Result<(PathBuf, Option<PathBuf>), GitError> {
             Err(hidden(&absolute).unwrap_or_else(|| GitError::NotARepository(dir.to_owned())))
         }
     }
+}
+
+fn canonical(git_dir: PathBuf) -> Result<PathBuf, GitError> {
+    git_dir
+        .canonicalize()
+        .map_err(GitError::io("find", git_dir))
 }
 
 /// A repository above `dir` that this user may not look into: git passes over it as if there were

@@ -191,37 +191,31 @@ impl Entry {
 
     /// The tool with `arguments`.
     pub(crate) fn prepare(&self, arguments: JsonObject) -> Result<Box<dyn Prepared>, Failure> {
-        let known = self
-            .line
-            .input_schema
-            .get("properties")
-            .and_then(Value::as_object);
-        let is_known = |name: &String| known.is_some_and(|known| known.contains_key(name));
+        let properties = self.line.input_schema.get("properties");
+        let known: Vec<&str> = properties
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(JsonObject::keys)
+            .map(String::as_str)
+            .collect();
         // What a model is not told of is not its own to set.
-        let unknown = arguments.keys().find(|name| !is_known(name)).cloned();
+        let unknown = arguments
+            .keys()
+            .find(|name| !known.contains(&name.as_str()))
+            .cloned();
         let prepared = (self.prepare)(arguments).and_then(|prepared| match unknown {
             Some(name) => Err(serde::de::Error::custom(format!("unknown field `{name}`"))),
             None => Ok(prepared),
         });
         prepared.map_err(|error| {
-            let properties = self
-                .line
-                .input_schema
-                .get("properties")
-                .and_then(Value::as_object);
-            let names: Vec<&str> = properties
-                .into_iter()
-                .flat_map(|properties| properties.keys())
-                .map(String::as_str)
-                .collect();
             Failure::new(
                 ErrorCode::Usage,
                 format!("the arguments of {} do not fit", self.line.name),
             )
             .cause(error.to_string())
-            .hint(match names.is_empty() {
+            .hint(match known.is_empty() {
                 true => "it takes none".to_owned(),
-                false => format!("it takes {}", names.join(", ")),
+                false => format!("it takes {}", known.join(", ")),
             })
         })
     }

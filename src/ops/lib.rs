@@ -5,6 +5,7 @@
 mod branches;
 pub mod buffers;
 mod convert;
+mod deleting;
 pub mod failure;
 mod forks;
 mod handoffs;
@@ -38,8 +39,9 @@ mod work;
 
 pub use branches::{CreateBranch, DeleteBranches, ListBranches, RenameBranch, SwitchBranch};
 pub use buffers::Editor;
+pub use deleting::Delete;
 pub use failure::{ErrorCode, ExitCode, Failure};
-pub use forks::{Delete, ListForks, New, NoteToldStrays, ShowFork};
+pub use forks::{ListForks, New, NoteToldStrays, ShowFork};
 pub use handoffs::{AwaitHandoffs, DeleteHandoff, ListHandoffs, ShowHandoff};
 pub use lifecycle::{Check, DaemonStatus, ListSetAside, ReadFigures, Stop};
 pub use lifecycle::{Insistence, end_if_displaced, stop};
@@ -61,7 +63,7 @@ pub use rounds::{
     CleanRounds, CompareRound, CountAttempt, CountAttemptIn, FinishRound, ListSessions,
     PresentRound, ReadResults, ShowRound, ShowRoundTo, StartRound,
 };
-pub use sequencing::{CherryPick, RunSequence, Update};
+pub use sequencing::{CherryPick, OntoFork, RunSequence, Update};
 pub use snapshots::{Collect, DeleteSnapshot, ListSnapshots, Reset, TakeSnapshot};
 pub use stats::ReadStats;
 pub use tools::CallTool;

@@ -10,7 +10,7 @@ use crate::operation::{Call, Operation, path_parser};
 use crate::protocol::{
     Contents, FileLine, MovedLine, NodeKind, NodeLine, Nodes, Removed, WrittenLine,
 };
-use crate::state::slots::Daemon;
+use crate::state::slots::{Daemon, Turn};
 use crate::transfer::{Outgoing, Transfer};
 use tine_attr::FileKind;
 use tine_path::RepoPath;
@@ -389,14 +389,7 @@ fn changing<T>(
     name: &ForkName,
     change: impl FnOnce(&Workspace) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let fork = turn.open_existing()?;
-    let answer = change(&fork.workspace)?;
-    if !turn.is_mounted() {
-        fork.workspace.sync()?;
-    }
-    Ok(answer)
+    changing_in(daemon, name, |_, workspace| change(workspace))
 }
 
 /// As [`changing`], of what agents wrote to open buffers at and beneath `paths`, too: it goes where
@@ -407,10 +400,21 @@ fn changing_at<T>(
     paths: &[RepoPath],
     change: impl FnOnce(&Workspace) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
+    changing_in(daemon, name, |turn, workspace| {
+        let (answer, _) = with_agent_texts_at(turn, paths, || change(workspace))?;
+        Ok(answer)
+    })
+}
+
+fn changing_in<T>(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    change: impl FnOnce(&Turn<'_>, &Workspace) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let slot = daemon.slot(name);
     let turn = daemon.turn(&slot)?;
     let fork = turn.open_existing()?;
-    let (answer, _) = with_agent_texts_at(&turn, paths, || change(&fork.workspace))?;
+    let answer = change(&turn, &fork.workspace)?;
     if !turn.is_mounted() {
         fork.workspace.sync()?;
     }

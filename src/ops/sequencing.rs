@@ -113,24 +113,9 @@ pub struct Update {
     #[serde(default)]
     pub message: Vec<String>,
 
-    /// Show what would come of it, and change nothing
-    #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
-    #[serde(default)]
-    pub dry_run: bool,
-
     #[command(flatten)]
-    #[serde(default)]
-    pub choices: ConflictChoices,
-
-    #[arg(skip)]
-    #[serde(default)]
-    pub review: ReviewWish,
-
-    /// Where revisions are understood: the private git directory of a worktree; default: the
-    /// caller's.
-    #[arg(skip)]
-    #[serde(default, with = "optional_host_path")]
-    pub git_dir: Option<PathBuf>,
+    #[serde(flatten)]
+    pub onto: OntoFork,
 }
 
 impl Operation for Update {
@@ -148,16 +133,7 @@ impl Operation for Update {
             rebase: self.rebase,
         };
         let message = (!self.message.is_empty()).then(|| self.message.join("\n\n"));
-        OnFork {
-            fork: call.fork(self.fork)?,
-            wish,
-            message,
-            dry_run: self.dry_run,
-            choices: self.choices,
-            review: self.review,
-            git_dir: self.git_dir,
-        }
-        .run(call)
+        self.onto.run(call, self.fork, wish, message)
     }
 }
 
@@ -199,6 +175,34 @@ pub struct CherryPick {
     #[serde(default)]
     pub empty: Emptied,
 
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub onto: OntoFork,
+}
+
+impl Operation for CherryPick {
+    const NAME: &'static str = "cherry-pick";
+    const DOING: &'static str = "putting commits on it";
+    type Answer = Sequenced;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
+        let wish = SequenceWish::CherryPick {
+            commits: self.commits,
+            mainline: self.mainline,
+            says_origin: self.says_origin,
+            emptied: self.empty,
+        };
+        self.onto.run(call, self.fork, wish, None)
+    }
+}
+
+// How a sequence goes onto a fork. (A doc comment here would become a verb's help.)
+#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
+pub struct OntoFork {
     /// Show what would come of it, and change nothing
     #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
     #[serde(default)]
@@ -219,55 +223,23 @@ pub struct CherryPick {
     pub git_dir: Option<PathBuf>,
 }
 
-impl Operation for CherryPick {
-    const NAME: &'static str = "cherry-pick";
-    const DOING: &'static str = "putting commits on it";
-    type Answer = Sequenced;
-
-    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
-        Some(&mut self.fork)
-    }
-
-    fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
-        let wish = SequenceWish::CherryPick {
-            commits: self.commits,
-            mainline: self.mainline,
-            says_origin: self.says_origin,
-            emptied: self.empty,
-        };
-        OnFork {
-            fork: call.fork(self.fork)?,
-            wish,
-            message: None,
-            dry_run: self.dry_run,
-            choices: self.choices,
-            review: self.review,
-            git_dir: self.git_dir,
-        }
-        .run(call)
-    }
-}
-
-/// A sequence on a fork.
-struct OnFork {
-    fork: ForkName,
-    wish: SequenceWish,
-    message: Option<String>,
-    dry_run: bool,
-    choices: ConflictChoices,
-    review: ReviewWish,
-    git_dir: Option<PathBuf>,
-}
-
-impl OnFork {
-    fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
+impl OntoFork {
+    /// Runs the sequence on `fork`, by default the caller's.
+    fn run(
+        self,
+        call: &Call<'_>,
+        fork: Option<ForkName>,
+        wish: SequenceWish,
+        message: Option<String>,
+    ) -> Result<Sequenced, Failure> {
+        let fork = call.fork(fork)?;
         let git_dir = match self.git_dir {
             Some(dir) => dir,
             None => call.git_dir()?.to_owned(),
         };
         let request = RunSequence {
-            into: Some(format!("fork:{}", self.fork)),
-            wish: self.wish,
+            into: Some(format!("fork:{fork}")),
+            wish,
             git_dir,
             level: self.choices.level,
             strategy: self.choices.strategy,
@@ -275,7 +247,7 @@ impl OnFork {
             dry_run: self.dry_run,
             review: self.review,
             allow_revert: false,
-            message: self.message,
+            message,
         };
         sequence(call.daemon, call.by(), &request, &call.signers())
     }

@@ -17,10 +17,8 @@ use tine_client::identity;
 use tine_client::merging::HookWish;
 use tine_client::place::Place;
 use tine_merge::{ConflictKind, Level, Strategy};
-use tine_ops as ops;
-use tine_ops::ConflictChoices;
-use tine_ops::Failure;
 use tine_ops::protocol::{MergeStatus, Merged, ReviewWish, Sequenced};
+use tine_ops::{self as ops, ConflictChoices, Failure, OntoFork};
 use tine_path::text::PathText;
 use tine_render::merging::{kind_in_words, target_name};
 use tine_render::text::{counted, one_line, quoted, short_id};
@@ -457,16 +455,18 @@ impl Tool for Update {
             from: self.from,
             rebase: self.rebase,
             message: Vec::new(),
-            dry_run: self.dry_run,
-            choices: ConflictChoices {
-                level: Level::default(),
-                strategy: self.settle.strategy(),
+            onto: OntoFork {
+                dry_run: self.dry_run,
+                choices: ConflictChoices {
+                    level: Level::default(),
+                    strategy: self.settle.strategy(),
+                },
+                review: match self.dry_run {
+                    true => ReviewWish::Never,
+                    false => ReviewWish::OnConflict,
+                },
+                git_dir: Some(session.git_dir()?),
             },
-            review: match self.dry_run {
-                true => ReviewWish::Never,
-                false => ReviewWish::OnConflict,
-            },
-            git_dir: Some(session.git_dir()?),
         };
         call.check()?;
         let command = command.trim().to_owned();

@@ -184,7 +184,7 @@ impl Merging<'_> {
                 let worktree = self.daemon.store.worktree_of(fork)?;
                 let head = self.repository.head_of(worktree.git_dir())?;
                 let branch = head.short_branch().map(str::to_owned);
-                crate::forks::delete(
+                crate::deleting::delete(
                     self.daemon,
                     fork,
                     false,

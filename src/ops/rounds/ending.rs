@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{CleanRounds, finishing, session_of, state};
+use crate::deleting;
 use crate::failure::Failure;
-use crate::forks;
 use crate::protocol::{BranchStays, RoundsCleaned, SeatCleaned};
 use crate::state::slots::Daemon;
 use tine_change::branches;
@@ -122,7 +122,7 @@ fn delete_fork(
     if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
         return Ok(None);
     }
-    let deleted = forks::delete(
+    let deleted = deleting::delete(
         daemon,
         &seat.fork,
         force,

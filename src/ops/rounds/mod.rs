@@ -29,6 +29,7 @@ use tine_change::round::{Mode, RoundRecord, Seat, SeatState};
 use tine_git::ObjectId;
 use tine_path::EntryName;
 use tine_path::text::{host_path, optional_host_path};
+use tine_sys::ranked::RankedGuard;
 use tine_workspace::ForkName;
 
 /// Begin a round: a fresh fork on a fresh branch for each agent
@@ -116,8 +117,7 @@ impl Operation for StartRound {
     type Answer = SessionShown;
 
     fn run(self, call: &Call<'_>) -> Result<SessionShown, Failure> {
-        let _rounds = call.daemon.rounds.lock();
-        call.daemon.refuse_if_stopping()?;
+        let _rounds = lock(call)?;
         starting::start(call.daemon, call.peer, &self)
     }
 }
@@ -160,8 +160,7 @@ impl Operation for FinishRound {
     type Answer = RoundFinished;
 
     fn run(self, call: &Call<'_>) -> Result<RoundFinished, Failure> {
-        let _rounds = call.daemon.rounds.lock();
-        call.daemon.refuse_if_stopping()?;
+        let _rounds = lock(call)?;
         finishing::finish(call, &self)
     }
 }
@@ -178,8 +177,7 @@ impl Operation for ShowRound {
     type Answer = SessionShown;
 
     fn run(self, call: &Call<'_>) -> Result<SessionShown, Failure> {
-        let _rounds = call.daemon.rounds.lock();
-        call.daemon.refuse_if_stopping()?;
+        let _rounds = lock(call)?;
         looking::show(call.daemon, &self.session)
     }
 }
@@ -197,8 +195,7 @@ impl Operation for ShowRoundTo {
     type Answer = ReaderShown;
 
     fn run(self, call: &Call<'_>) -> Result<ReaderShown, Failure> {
-        let _rounds = call.daemon.rounds.lock();
-        call.daemon.refuse_if_stopping()?;
+        let _rounds = lock(call)?;
         looking::show_to(call.daemon, &self.session, &self.reader)
     }
 }
@@ -213,8 +210,7 @@ impl Operation for ListSessions {
     type Answer = Sessions;
 
     fn run(self, call: &Call<'_>) -> Result<Sessions, Failure> {
-        let _rounds = call.daemon.rounds.lock();
-        call.daemon.refuse_if_stopping()?;
+        let _rounds = lock(call)?;
         let sessions = looking::sessions(call.daemon)?;
         Ok(Sessions { sessions })
     }
@@ -236,8 +232,7 @@ impl Operation for ReadResults {
     type Answer = Results;
 
     fn run(self, call: &Call<'_>) -> Result<Results, Failure> {
-        let _rounds = call.daemon.rounds.lock();
-        call.daemon.refuse_if_stopping()?;
+        let _rounds = lock(call)?;
         let results = looking::results(call.daemon, &self.session, &self.agents, self.finished)?;
         Ok(Results { results })
     }
@@ -269,8 +264,7 @@ impl Operation for CompareRound {
     type Answer = RoundCompared;
 
     fn run(self, call: &Call<'_>) -> Result<RoundCompared, Failure> {
-        let _rounds = call.daemon.rounds.lock();
-        call.daemon.refuse_if_stopping()?;
+        let _rounds = lock(call)?;
         looking::compare(
             call.daemon,
             &session_of(self.session.as_ref())?,
@@ -316,8 +310,7 @@ impl Operation for PresentRound {
     type Answer = RoundPresented;
 
     fn run(self, call: &Call<'_>) -> Result<RoundPresented, Failure> {
-        let _rounds = call.daemon.rounds.lock();
-        call.daemon.refuse_if_stopping()?;
+        let _rounds = lock(call)?;
         presenting::present(call.daemon, call.peer, &self)
     }
 }
@@ -353,8 +346,7 @@ impl Operation for CountAttempt {
     type Answer = AttemptCounted;
 
     fn run(self, call: &Call<'_>) -> Result<AttemptCounted, Failure> {
-        let _rounds = call.daemon.rounds.lock();
-        call.daemon.refuse_if_stopping()?;
+        let _rounds = lock(call)?;
         let record = RoundRecord::load(&call.daemon.store, &session_of(self.session.as_ref())?)?;
         presenting::attempt(call.daemon, record, &self.agent, self.budget)
     }
@@ -372,8 +364,7 @@ impl Operation for CountAttemptIn {
     type Answer = AttemptCounted;
 
     fn run(self, call: &Call<'_>) -> Result<AttemptCounted, Failure> {
-        let _rounds = call.daemon.rounds.lock();
-        call.daemon.refuse_if_stopping()?;
+        let _rounds = lock(call)?;
         let (record, agent) = presenting::whose(call.daemon, &self.fork)?;
         presenting::attempt(call.daemon, record, &agent, None)
     }
@@ -411,8 +402,7 @@ impl Operation for CleanRounds {
     type Answer = RoundsCleaned;
 
     fn run(self, call: &Call<'_>) -> Result<RoundsCleaned, Failure> {
-        let _rounds = call.daemon.rounds.lock();
-        call.daemon.refuse_if_stopping()?;
+        let _rounds = lock(call)?;
         ending::clean(call.daemon, &self)
     }
 }
@@ -446,6 +436,13 @@ fn refuse_unless_open(record: &RoundRecord) -> Result<(), Failure> {
         ))
         .hint("`tine round clean`, given again, does the rest")),
     }
+}
+
+/// Keeps all other steps of rounds out while the guard lives.
+fn lock<'c>(call: &Call<'c>) -> Result<RankedGuard<'c, ()>, Failure> {
+    let rounds = call.daemon.rounds.lock();
+    call.daemon.refuse_if_stopping()?;
+    Ok(rounds)
 }
 
 /// Fails unless the agent has finished the round.

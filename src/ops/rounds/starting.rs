@@ -13,7 +13,7 @@ use super::{
 use crate::failure::{ErrorCode, Failure};
 use crate::protocol::SessionShown;
 use crate::state::slots::Daemon;
-use crate::{New, forks, mounting};
+use crate::{New, deleting, forks, mounting};
 use tine_attr::Timestamp;
 use tine_change::round::{Mode, NextRound, RoundRecord, Seat, SeatState, Stage, repeated};
 use tine_change::scratch;
@@ -58,7 +58,7 @@ pub(super) fn start(
         .iter()
         .filter_map(|agent| agent.outgoing.as_ref())
     {
-        forks::refuse_repositories_in(daemon, &seat.fork)?;
+        deleting::refuse_repositories_in(daemon, &seat.fork)?;
     }
     record.save(&daemon.store)?;
     if let Err(failure) = begin(daemon, peer, &repository, &mut record, request) {

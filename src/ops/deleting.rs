@@ -1,0 +1,594 @@
+//! Deletes forks, and keeps what `tine recover` brings back.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::buffers;
+use super::forks::tip_of;
+use super::work::base_commit;
+use crate::failure::{self, ErrorCode, Failure};
+use crate::operation::{Call, Operation};
+use crate::policy;
+use crate::protocol::Deleted;
+use crate::state::slots::{Daemon, Slot, Turn};
+use crate::state::{handoffs, place, strays};
+use tine_change::changeset::{self, Blobs};
+use tine_change::commit::refuse_gone_branch;
+use tine_change::fork_point::fork_point;
+use tine_change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
+use tine_change::superseded::superseded;
+use tine_change::{ChangeError, branches};
+use tine_fuse::UnmountMode;
+use tine_git::{Head, Identity, LinkedWorktree, ObjectId, Repository};
+use tine_workspace::store::{LeaseKey, own_branch};
+use tine_workspace::{Fork, ForkName, ForkRecord, SnapshotReason, StoreError, Traces};
+
+/// Remove a fork
+///
+/// Its branch stays, unless it has no commit of its own. A fork with uncommitted changes is removed
+/// with --force only; `tine recover` brings them back, and its snapshots. So is one in which
+/// submodules were cloned (`git submodule update --init`): their repositories go with it. What
+/// programs put into its mount place while it was not mounted stays there, and is named. Files that
+/// git ignores go without --force and do not come back, as with `git worktree remove`. Where
+/// something cannot be kept by itself, as in a damaged layer, the fork is set aside as it is, and
+/// `tine check --put-back` brings it back.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine delete fix-parser
+  tine delete try --force")]
+pub struct Delete {
+    /// The fork
+    #[arg(value_name = "NAME", required = true)]
+    pub fork: Option<ForkName>,
+
+    /// Remove it even if it has uncommitted changes or programs use its mount
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+impl Operation for Delete {
+    const NAME: &'static str = "delete";
+    const DOING: &'static str = "deleting the fork";
+    type Answer = Deleted;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn frees_space(&self) -> bool {
+        true
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Deleted, Failure> {
+        let fork = call.fork(self.fork)?;
+        delete(
+            call.daemon,
+            &fork,
+            self.force,
+            call.from.committer.clone(),
+            None,
+        )
+    }
+}
+
+/// `command` is what `tine recover` names, if it is not `tine delete`.
+pub(crate) fn delete(
+    daemon: &Arc<Daemon>,
+    name: &ForkName,
+    force: bool,
+    identity: Option<Identity>,
+    command: Option<&str>,
+) -> Result<Deleted, Failure> {
+    let command = match (command, force) {
+        (Some(command), _) => command.to_owned(),
+        (None, true) => format!("tine delete {name} --force"),
+        (None, false) => format!("tine delete {name}"),
+    };
+    let slot = daemon.slot(name);
+    let turn = turn_without_handoffs(daemon, &slot)?;
+    let repository = daemon.repository_now()?;
+    // Its branch may have another name by now.
+    if let Err(error) = branches::follow(&daemon.store, &repository) {
+        log::warn!("{name}: {error}");
+    }
+    let record = match turn.record() {
+        Err(failure) if force && failure.code == ErrorCode::StoreDamaged => {
+            return delete_damaged(&turn, &failure, &command);
+        }
+        record => record?,
+    };
+    daemon.store.check_can_remove(name)?;
+    if !force {
+        refuse_texts_in_buffers(&turn)?;
+        refuse_under_way(&turn, &repository)?;
+        refuse_uncommitted(&turn, &repository)?;
+    }
+    let _lease = daemon
+        .store
+        .lease([LeaseKey::Branch(record.branch.clone())], &command)?;
+    let mount_before = turn.mounted_as();
+    turn.unmount(match force {
+        true => UnmountMode::Force,
+        false => UnmountMode::Clean,
+    })?;
+    // Now nobody writes any more: what was written since the first look counts, too.
+    let kept = match force {
+        true => buffers::with_all_agent_texts(&turn, || {
+            keep(&turn, &repository, &record, (&command, force), identity)
+        }),
+        false => refuse_under_way(&turn, &repository)
+            .and_then(|()| refuse_uncommitted(&turn, &repository))
+            .and_then(|()| keep(&turn, &repository, &record, (&command, force), identity)),
+    };
+    let kept = match kept {
+        Ok(kept) => kept,
+        Err(failure) => {
+            if let Some((dir, settings)) = mount_before {
+                turn.mount_or_note(dir, settings);
+            }
+            return Err(failure);
+        }
+    };
+    buffers::end_in(&turn)?;
+    tine_fuse::detach_stale(&record.mount_dir)?;
+    tine_fuse::remove_guard(&record.mount_dir);
+    if !kept.lost.is_empty() && !kept.no_room {
+        return set_aside(&turn, kept, &record.mount_dir);
+    }
+    let removing = daemon.store.removing_branches();
+    // A branch that stays is no failure.
+    let loses_nothing = own_branch_loses_nothing(&repository, &record).unwrap_or_else(|failure| {
+        log::warn!("the branch {} stays: {failure}", record.branch);
+        false
+    });
+    let left = strays::left_at(&record.mount_dir);
+    let traces = Traces {
+        branch: loses_nothing
+            .then(|| tip_of(&repository, &record))
+            .flatten(),
+        mount_dir: Some(record.mount_dir),
+    };
+    let branch_deleted = daemon.store.remove_fork_with(name, &traces)?;
+    drop(removing);
+    turn.set_trouble(None);
+    daemon.buffers.forget_fork(&daemon.store, name);
+    log::info!("{name} is deleted");
+    Ok(Deleted {
+        branch_deleted,
+        left,
+        ..kept.told(name)
+    })
+}
+
+/// Ends the delete of a fork of which something could not be kept by itself: it goes out of the way
+/// as a whole.
+fn set_aside(turn: &Turn<'_>, kept: Kept, mount_dir: &Path) -> Result<Deleted, Failure> {
+    let (daemon, name) = (turn.daemon, turn.name());
+    let number = daemon.store.set_aside_fork(name)?;
+    turn.set_trouble(None);
+    log::warn!("{name} is set aside: `tine check --put-back {number}` brings it back");
+    Ok(Deleted {
+        set_aside: Some(number),
+        left: strays::left_at(mount_dir),
+        ..kept.told(name)
+    })
+}
+
+/// The turn of a fork of which no handoff is being made. It is not waited for in the turn, which
+/// others may want.
+fn turn_without_handoffs<'a>(
+    daemon: &'a Arc<Daemon>,
+    slot: &'a Arc<Slot>,
+) -> Result<Turn<'a>, Failure> {
+    loop {
+        handoffs::wait_for_fork(daemon, &slot.name)?;
+        let turn = daemon.turn(slot)?;
+        if !handoffs::is_pending_of(daemon, &slot.name)? {
+            return Ok(turn);
+        }
+    }
+}
+
+/// Deletes a fork whose record cannot be read.
+fn delete_damaged(turn: &Turn<'_>, failure: &Failure, command: &str) -> Result<Deleted, Failure> {
+    turn.unmount(UnmountMode::Force)?;
+    let (store, repository) = (&turn.daemon.store, &turn.daemon.repository_now()?);
+    let superseded = superseded(repository, turn.name(), None, &BTreeSet::new(), &[])?;
+    let mut kept = Kept {
+        superseded: superseded.len(),
+        ..Kept::default()
+    };
+    for what in [UNCOMMITTED, SNAPSHOTS] {
+        kept.lose(what, &failure.message);
+    }
+    if kept.superseded > 0 {
+        let entry = RecoverEntry {
+            fork: Some(turn.name().clone()),
+            snapshots: superseded,
+            ..RecoverEntry::new(RecoverKind::Fork, command)
+        };
+        kept.entry = Some(recovery::keep(store, repository, entry, &[])?);
+        kept.snapshots_only = true;
+    }
+    let dir = place::default_dir(&turn.daemon.repository, turn.name())?;
+    tine_fuse::detach_stale(&dir)?;
+    tine_fuse::remove_guard(&dir);
+    set_aside(turn, kept, &dir)
+}
+
+/// What agents wrote to open buffers would go with the fork. A refusal leaves the buffers as they
+/// are.
+fn refuse_texts_in_buffers(turn: &Turn<'_>) -> Result<(), Failure> {
+    let name = turn.name();
+    let paths = buffers::in_buffers_only(turn.daemon, name);
+    let Some(first) = paths.first() else {
+        return Ok(());
+    };
+    let failure = Failure::new(
+        ErrorCode::UncommittedChanges,
+        format!("{name} has what agents wrote to open buffers, in no file yet: {first}"),
+    )
+    .hint(format!(
+        "save in the editor, or `tine commit {name} -m MESSAGE`; with `--force` it stays under refs/tine/{name}/"
+    ));
+    let others = paths.iter().skip(1);
+    Err(others.fold(failure, |failure, path| failure.cause(path.to_string())))
+}
+
+/// Refuses where the fork, if it is there, holds repositories or submodules that no commit can
+/// keep.
+pub(crate) fn refuse_repositories_in(daemon: &Arc<Daemon>, name: &ForkName) -> Result<(), Failure> {
+    if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(name) {
+        return Ok(());
+    }
+    let slot = daemon.slot(name);
+    let turn = daemon.turn(&slot)?;
+    let fork = turn.open()?;
+    let repository = daemon.repository_now()?;
+    let changeset = changeset::changeset(&repository, &fork, Blobs::Hash)?;
+    policy::refuse_nested_repositories(name, &fork, &changeset)?;
+    refuse_submodules(name, &fork)?;
+    policy::refuse_nested_checkouts(name, &fork, &changeset)
+}
+
+/// git's own work in the fork would go with it: stashes of an operation, and the way back to its
+/// branch.
+fn refuse_under_way(turn: &Turn<'_>, repository: &Repository) -> Result<(), Failure> {
+    let fork = turn.open()?;
+    if let Some(operation) = fork.worktree.operation_in_progress() {
+        return Err(ChangeError::OperationInProgress(operation).into());
+    }
+    Ok(refuse_gone_branch(repository, &fork)?)
+}
+
+fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Failure> {
+    let fork = turn.open()?;
+    let name = turn.name();
+    let changeset = changeset::changeset(repository, &fork, Blobs::Hash)?;
+    let changed = changeset.changes.len();
+    if changed == 0 {
+        policy::refuse_nested_repositories(name, &fork, &changeset)?;
+        refuse_submodules(name, &fork)?;
+        policy::refuse_nested_checkouts(name, &fork, &changeset)?;
+        return refuse_snapshots(turn);
+    }
+    let paths = match changed {
+        1 => "1 path".to_owned(),
+        _ => format!("{changed} paths"),
+    };
+    Err(Failure::new(
+        ErrorCode::UncommittedChanges,
+        format!("{name} has changes in {paths} that are not committed"),
+    )
+    .hint(format!(
+        "`tine status {name}` shows them, `tine commit {name} -m MESSAGE` keeps them; after `--force` `tine recover` brings them back"
+    )))
+}
+
+/// As `git worktree remove` does: what was committed in a submodule is nowhere else until it is
+/// pushed.
+fn refuse_submodules(name: &ForkName, fork: &Fork) -> Result<(), Failure> {
+    if !fork.worktree.has_submodules() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ErrorCode::UncommittedChanges,
+        format!("{name} has repositories of submodules, which would go with it"),
+    )
+    .hint("push what was committed in them; `--force` deletes them"))
+}
+
+/// Snapshots that somebody asked for go with their fork: not unasked.
+fn refuse_snapshots(turn: &Turn<'_>) -> Result<(), Failure> {
+    let name = turn.name();
+    let snapshots = turn.daemon.store.snapshots(name)?;
+    let asked: Vec<&str> = snapshots
+        .iter()
+        .filter(|snapshot| !snapshot.reason.is_automatic())
+        .map(|snapshot| snapshot.name.as_str())
+        .collect();
+    match asked.first() {
+        None => Ok(()),
+        Some(first) => Err(Failure::new(
+            ErrorCode::UncommittedChanges,
+            format!(
+                "{name} has snapshots, which would go with it: {}",
+                asked.join(", ")
+            ),
+        )
+        .hint(format!(
+            "`tine new OTHER --from-fork {name}@{first}` keeps one as a fork; after `--force` `tine recover` brings them back"
+        ))),
+    }
+}
+
+/// On a full disk more uncommitted bytes than these are not even tried to be kept: what was written
+/// before the disk is full again would stay.
+const KEPT_OF_FULL_DISK: u64 = 1 << 20;
+
+/// What a fork has, in the words of an answer.
+const UNCOMMITTED: &str = "what was not committed";
+const SNAPSHOTS: &str = "its snapshots";
+
+/// What was kept of a fork that goes.
+#[derive(Default)]
+struct Kept {
+    /// The number of the entry.
+    entry: Option<u64>,
+    /// Whether snapshots and superseded commits are all that is in the entry.
+    snapshots_only: bool,
+    /// How many commits of the entry HEAD once was on, or git kept for the fork alone.
+    superseded: usize,
+    /// Whether something uncommitted goes, because the disk is full: a forced delete must make
+    /// room.
+    no_room: bool,
+    /// What could not be kept by itself, in words.
+    lost: Vec<String>,
+    /// The first reason for that.
+    because: Option<String>,
+}
+
+impl Kept {
+    /// Notes that `what` (in words) cannot be kept by itself, and why.
+    fn lose(&mut self, what: impl Into<String>, reason: &impl ToString) {
+        self.lost.push(what.into());
+        self.because.get_or_insert_with(|| reason.to_string());
+    }
+
+    /// The answer to the delete of a fork that left its branch, and nothing beside it.
+    fn told(self, fork: &ForkName) -> Deleted {
+        Deleted {
+            fork: fork.clone(),
+            recover: self.entry,
+            snapshots_only: self.snapshots_only,
+            superseded: self.superseded,
+            branch_deleted: false,
+            not_kept: self.no_room,
+            lost: self.lost,
+            because: self.because,
+            set_aside: None,
+            left: None,
+        }
+    }
+}
+
+/// The staged text that no file has, as a snapshot; `None` where the fork cannot be opened.
+fn keep_staged(turn: &Turn<'_>, repository: &Repository) -> Result<Option<KeptSnapshot>, Failure> {
+    let Ok(open) = turn.open() else {
+        return Ok(None);
+    };
+    let reason = SnapshotReason::BeforeDiscard;
+    Ok(recovery::staged_only(
+        repository,
+        turn.name(),
+        &open,
+        reason,
+    )?)
+}
+
+/// What became of what is uncommitted.
+enum Uncommitted {
+    /// The commit that keeps it.
+    Kept(ObjectId),
+    Nothing,
+    NoRoom,
+    /// It cannot be committed, for this reason.
+    Failed(Failure),
+}
+
+/// Keeps what goes with the fork: what is uncommitted (with `force`; else nothing is), its
+/// snapshots, and commits that only the fork reaches.
+fn keep(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    record: &ForkRecord,
+    (command, force): (&str, bool),
+    identity: Option<Identity>,
+) -> Result<Kept, Failure> {
+    let name = turn.name();
+    let uncommitted = match force {
+        true => keep_uncommitted(turn, repository, identity)?,
+        false => Uncommitted::Nothing,
+    };
+    let mut kept = Kept::default();
+    let mut uncommitted_id = None;
+    match uncommitted {
+        Uncommitted::Kept(commit_id) => uncommitted_id = Some(commit_id),
+        Uncommitted::Nothing => {}
+        Uncommitted::NoRoom => kept.no_room = true,
+        Uncommitted::Failed(failure) => kept.lose(UNCOMMITTED, &failure),
+    }
+    let worktree = LinkedWorktree::open(repository, &record.worktree_id).ok();
+    let head = worktree
+        .as_ref()
+        .map(|worktree| repository.head_of(worktree.git_dir()));
+    let head = match head.transpose() {
+        Err(error) if force => {
+            log::warn!("{name}: HEAD cannot be read: {error}");
+            kept.lose("its HEAD", &error);
+            None
+        }
+        head => head?,
+    };
+    let gone = worktree
+        .as_ref()
+        .and_then(|worktree| repository.gone_branch(worktree, &record.branch).ok()?);
+    let commit_id = match (&head, &worktree) {
+        // What was uncommitted are changes to that, also where the branch has moved under the fork.
+        (Some(_), Some(worktree)) => {
+            repository.head_left_at(worktree, name.as_str(), &record.branch)?
+        }
+        _ => None,
+    };
+    let commit_id = commit_id
+        .or(gone.as_ref().map(|gone| gone.left_at))
+        .filter(|id| repository.has_object(*id));
+    let branch = head.as_ref().and_then(Head::short_branch);
+    let is_only_here = match commit_id {
+        // With the worktree their last trace would go.
+        Some(commit_id) if branch.is_none() || gone.is_some() => {
+            repository.reached_otherwise(commit_id, &[])?.is_none()
+        }
+        _ => false,
+    };
+    let snapshots = match turn.daemon.store.snapshots(name) {
+        Err(error) if force => {
+            log::error!("{name}: its snapshots cannot be kept: {error}");
+            kept.lose(SNAPSHOTS, &error);
+            Vec::new()
+        }
+        Err(error) => return Err(error.into()),
+        Ok(snapshots) => {
+            let (whole, damaged) =
+                recovery::kept_snapshots(&turn.daemon.store, repository, name, &snapshots);
+            for (snapshot, error) in damaged {
+                if !force {
+                    return Err(error.into());
+                }
+                log::error!("{name}: its snapshot {snapshot} cannot be kept: {error}");
+                kept.lose(format!("the snapshot {snapshot}"), &error);
+            }
+            whole
+        }
+    };
+    let known = uncommitted_id.into_iter().chain(commit_id).collect();
+    let superseded = match superseded(repository, name, worktree.as_ref(), &known, &snapshots) {
+        Err(error) if force => {
+            log::error!("{name}: commits that it alone has cannot be kept: {error}");
+            kept.lose("commits that it alone has", &error);
+            Vec::new()
+        }
+        found => found?,
+    };
+    let staged = match keep_staged(turn, repository) {
+        Err(failure) if failure.code == ErrorCode::NoSpace => {
+            log::error!("{name}: what is staged is not kept: {failure}");
+            None
+        }
+        Err(failure) if force => {
+            kept.lose("what is staged", &failure);
+            None
+        }
+        staged => staged?,
+    };
+    if uncommitted_id.is_none()
+        && !is_only_here
+        && snapshots.is_empty()
+        && superseded.is_empty()
+        && staged.is_none()
+    {
+        return Ok(kept);
+    }
+    let superseded_count = superseded.len();
+    let fork_point = fork_point(repository, record, commit_id).unwrap_or_else(|error| {
+        log::warn!("{name}: {error}");
+        None
+    });
+    let entry = RecoverEntry {
+        fork: Some(name.clone()),
+        branch: branch.map(str::to_owned),
+        head: commit_id.map(|id| id.to_string()),
+        uncommitted: uncommitted_id.map(|id| id.to_string()),
+        fork_point: fork_point.map(|id| id.to_string()),
+        from_branch: record.from_branch.clone(),
+        snapshots: superseded
+            .into_iter()
+            .chain(staged)
+            .chain(snapshots)
+            .collect(),
+        ..RecoverEntry::new(RecoverKind::Fork, command)
+    };
+    match recovery::keep(&turn.daemon.store, repository, entry, &[]).map_err(Failure::from) {
+        Ok(id) => {
+            kept.entry = Some(id);
+            kept.snapshots_only = uncommitted_id.is_none() && !is_only_here;
+            kept.superseded = superseded_count;
+        }
+        Err(failure) if failure.code == ErrorCode::NoSpace => {
+            if !force || is_only_here || superseded_count > 0 {
+                return Err(failure);
+            }
+            log::error!("{name}: nothing is kept: {failure}");
+            kept.no_room = true;
+        }
+        Err(failure) if force => {
+            kept.lose("an entry of `tine recover`", &failure);
+        }
+        Err(failure) => return Err(failure),
+    }
+    Ok(kept)
+}
+
+/// Commits what is uncommitted. A full disk, or what cannot be committed, does not keep its fork
+/// from going.
+fn keep_uncommitted(
+    turn: &Turn<'_>,
+    repository: &Repository,
+    identity: Option<Identity>,
+) -> Result<Uncommitted, Failure> {
+    let name = turn.name();
+    let kept = turn
+        .open()
+        .and_then(|fork| match turn.daemon.store.reserve_is_short() {
+            true if fork.workspace.stats().content_bytes > KEPT_OF_FULL_DISK => {
+                Err(failure::no_space(name.as_str()))
+            }
+            _ => Ok(fork),
+        })
+        .and_then(|fork| {
+            recovery::commit_uncommitted(repository, name, &fork, identity).map_err(Failure::from)
+        });
+    let failure = match kept {
+        Ok(Some(commit_id)) => return Ok(Uncommitted::Kept(commit_id)),
+        Ok(None) => return Ok(Uncommitted::Nothing),
+        Err(failure) => failure,
+    };
+    if failure.code == ErrorCode::NoSpace {
+        log::error!(
+            "{}: what is uncommitted is not kept: {failure}",
+            turn.name()
+        );
+        return Ok(Uncommitted::NoRoom);
+    }
+    log::error!("{name}: what is uncommitted cannot be committed: {failure}");
+    Ok(Uncommitted::Failed(failure))
+}
+
+/// Whether the fork's branch is its own and deleting it loses nothing: it has no commit beyond the
+/// base, and another ref reaches its tip (the base itself may be work of an earlier fork that only
+/// this branch holds).
+fn own_branch_loses_nothing(repository: &Repository, record: &ForkRecord) -> Result<bool, Failure> {
+    let branch = &record.branch;
+    if *branch != own_branch(&record.name) {
+        return Ok(false);
+    }
+    let (Some(tip), Some(base)) = (repository.branch(branch)?, base_commit(record)?) else {
+        return Ok(false);
+    };
+    Ok(repository.is_ancestor(tip, base)?
+        && repository.reached_otherwise(tip, &[branch])?.is_some())
+}
