@@ -25,8 +25,8 @@ impl Ino {
     }
 }
 
-/// The hasher of tables that are keyed by inode number. An inode number is a keyed hash of a path or
-/// a counter, so an attacker cannot choose numbers that collide.
+/// The hasher of tables that are keyed by inode number. An inode number is a keyed hash of a path
+/// or a counter, so an attacker cannot choose numbers that collide.
 pub type InoHash = foldhash::fast::RandomState;
 
 /// A table by inode number.

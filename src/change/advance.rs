@@ -1,9 +1,10 @@
 //! Moves a fork's HEAD and its view to another commit, and keeps uncommitted changes. The branch of
 //! HEAD moves to that commit, or HEAD switches to another branch.
 //!
-//! As in git, the move is refused if it changes a path that has an uncommitted change. It is allowed
-//! if both make the same change, or if the caller gives the merged result ([`UpdateStep`]). Other
-//! paths of the view are not touched. The steps, and what a process that dies leaves behind:
+//! As in git, the move is refused if it changes a path that has an uncommitted change. It is
+//! allowed if both make the same change, or if the caller gives the merged result
+//! ([`UpdateStep`]). Other paths of the view are not touched. The steps, and what a process that
+//! dies leaves behind:
 //!
 //! | step | found by the next daemon |
 //! |---|---|
