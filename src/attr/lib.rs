@@ -15,7 +15,7 @@ pub struct Ino(pub u64);
 impl Ino {
     pub const ROOT: Ino = Ino(1);
     /// The directory that keeps what operations took away; no name leads to it.
-    pub const ATTIC: Ino = Ino(2);
+    pub const TRASH: Ino = Ino(2);
     /// Set in the number of every node that was made in a fork.
     pub const NEW_BIT: u64 = 1 << 63;
 

@@ -41,7 +41,7 @@ use tine_path::RepoPath;
 use tine_sys::pause;
 use tine_workspace::store::IndexStamp;
 use tine_workspace::{
-    Advance, Advancing, ApplyOptions, By, Caller, Fork, ForkName, ForkRecord, HeadMove,
+    Actor, Advance, Advancing, ApplyOptions, Caller, Fork, ForkName, ForkRecord, HeadMove,
     OperationKind, Replacement, Store, SwitchMove, Undoes, UpdateMove,
 };
 
@@ -208,7 +208,7 @@ pub fn advance(
     repository: &Repository,
     name: &ForkName,
     fork: &Fork,
-    by: By<'_>,
+    by: Actor<'_>,
     step: &Step,
 ) -> Result<Vec<Change>, ChangeError> {
     refuse_work_of_git(repository, fork)?;
@@ -318,7 +318,7 @@ pub fn finish(
         )?;
         let plan = Plan::make(repository, fork, &step)?;
         let attrs = fork.workspace.base_attrs();
-        let by = By {
+        let by = Actor {
             caller: Caller::new(attrs.uid, attrs.gid),
             command: &begun.command,
         };
@@ -500,7 +500,7 @@ impl Plan {
         repository: &Repository,
         name: &ForkName,
         fork: &Fork,
-        by: By<'_>,
+        by: Actor<'_>,
         step: &Step,
     ) -> Result<(), ChangeError> {
         let forth = replacements(repository, fork, &self.open, self.new_tree)?;

@@ -18,7 +18,7 @@ use super::round::{self, RoundRecord};
 use tine_git::Repository;
 use tine_git::recovery::RECOVER;
 use tine_workspace::store::{
-    Above, CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, Shelf,
+    Above, CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, RecordKind,
 };
 use tine_workspace::{ForkRecord, Store, StoreError};
 
@@ -50,7 +50,7 @@ pub fn check(
             log::warn!("{fork}: {error}");
         }
     }
-    let (reviews, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
+    let (reviews, _) = store.documents::<ReviewRecord>(RecordKind::Reviews)?;
     for review in reviews
         .iter()
         .filter(|review| review.state == ReviewState::Open)
@@ -63,7 +63,7 @@ pub fn check(
                 .push(finding.planned(plan, "set it anew").told(done, "set anew"));
         }
     }
-    let (handoffs, _) = store.documents::<HandoffRecord>(Shelf::Handoffs)?;
+    let (handoffs, _) = store.documents::<HandoffRecord>(RecordKind::Handoffs)?;
     for mut handoff in handoffs {
         if !handoff.is_kept(repository)? {
             let finding = missing_ref("handoffs", handoff.id, "the commits of the handoff");
@@ -172,15 +172,15 @@ fn note_failed(store: &Store, error: ChangeError) -> StoreError {
 }
 
 /// Whether a record is what it must be.
-fn reads(store: &Store, shelf: Shelf, id: u64) -> Result<(), StoreError> {
+fn reads(store: &Store, shelf: RecordKind, id: u64) -> Result<(), StoreError> {
     match shelf {
-        Shelf::Reviews => store.read_document::<ReviewRecord>(shelf, id).map(drop),
-        Shelf::Handoffs => store.read_document::<HandoffRecord>(shelf, id).map(drop),
-        Shelf::Rounds => store.read_document::<RoundRecord>(shelf, id).map(drop),
-        Shelf::GoneBack => store.read_document::<GoneBack>(shelf, id).map(drop),
-        Shelf::Moves => store.read_document::<MoveRecord>(shelf, id).map(drop),
+        RecordKind::Reviews => store.read_document::<ReviewRecord>(shelf, id).map(drop),
+        RecordKind::Handoffs => store.read_document::<HandoffRecord>(shelf, id).map(drop),
+        RecordKind::Rounds => store.read_document::<RoundRecord>(shelf, id).map(drop),
+        RecordKind::GoneBack => store.read_document::<GoneBack>(shelf, id).map(drop),
+        RecordKind::Moves => store.read_document::<MoveRecord>(shelf, id).map(drop),
         // What is in them is known to those who keep them, above this layer.
-        Shelf::Buffers | Shelf::UnsavedReads | Shelf::OpenFiles => store
+        RecordKind::Buffers | RecordKind::UnsavedReads | RecordKind::OpenFiles => store
             .read_document::<serde::de::IgnoredAny>(shelf, id)
             .map(drop),
     }

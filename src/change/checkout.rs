@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::ChangeError;
 use tine_git::{CheckoutMove, GitError, ObjectId, Repository};
 use tine_workspace::Store;
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 
 /// A move that was begun: `<store>/moves/<n>.json`, until it is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub fn prepare<'a>(
     action: &str,
 ) -> Result<PreparedMove<'a>, ChangeError> {
     finish(store, repository, Some(dir));
-    let record = store.add_document::<_, ChangeError>(Shelf::Moves, |id| {
+    let record = store.add_document::<_, ChangeError>(RecordKind::Moves, |id| {
         Ok(MoveRecord {
             id,
             dir: dir.to_owned(),
@@ -94,7 +94,7 @@ impl Drop for PreparedMove<'_> {
         // A record that stays leads to nothing worse than a second look at the checkout.
         if let Err(error) = self
             .store
-            .remove_document(Shelf::Moves, self.record.id, None)
+            .remove_document(RecordKind::Moves, self.record.id, None)
         {
             log::warn!("{error}");
         }
@@ -105,7 +105,7 @@ impl Drop for PreparedMove<'_> {
 /// the lease, or of all, where no other request runs yet. What fails is logged, and tried again
 /// before the next move there.
 pub fn finish(store: &Store, repository: &Repository, dir: Option<&Path>) {
-    let records = match store.documents::<MoveRecord>(Shelf::Moves) {
+    let records = match store.documents::<MoveRecord>(RecordKind::Moves) {
         Ok((records, damaged)) => {
             for error in damaged {
                 log::error!("{error}");
@@ -124,7 +124,7 @@ pub fn finish(store: &Store, repository: &Repository, dir: Option<&Path>) {
         let (dir, branch) = (record.dir.display(), &record.branch);
         let finished = finish_one(repository, &record).and_then(|is_done| {
             log::info!("{dir} was about to follow {branch}: done is {is_done}");
-            Ok(store.remove_document(Shelf::Moves, record.id, None)?)
+            Ok(store.remove_document(RecordKind::Moves, record.id, None)?)
         });
         if let Err(error) = finished {
             log::error!("{dir} was about to follow {branch}, and is half there: {error}");

@@ -7,7 +7,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use super::changeset::{Adoptable, Blobs, Examined, Scope, examine, write_tree};
 use super::compare::compare_trees;
-use super::going_back::{KnownGoneBack, Taking, refuse_taking_back};
+use super::going_back::{KnownGoneBack, RevertSource, refuse_taking_back};
 use super::{Change, ChangeError, Changeset};
 use tine_git::index::{IndexChange, IndexTarget, KnownState, prepare_index};
 use tine_git::refs::is_for_layers;
@@ -95,7 +95,7 @@ pub fn commit(
             &options.gone_back,
             parent_id,
             tree_id,
-            Taking::Commit(name),
+            RevertSource::Commit(name),
         )?;
         // Nobody waits for it where the index could not be locked or read, which is told below.
         let _ = give_target.send(IndexTarget {

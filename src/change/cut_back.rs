@@ -15,7 +15,7 @@ use super::going_back::{GoneBack, Since};
 use super::view::view_tree;
 use tine_git::{ObjectId, Repository};
 use tine_path::RepoPath;
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, ForkRecord, Store};
 
 /// So many of the commits that HEAD was on are looked at, the newest ones.
@@ -62,14 +62,14 @@ pub(crate) fn after_cut(
     let changed = compare_trees(repository, repository.commit_info(now)?.tree_id, view)?;
     let mut told: BTreeSet<RepoPath> = BTreeSet::new();
     for id in notes {
-        let Some(note) = store.read_document::<GoneBack>(Shelf::GoneBack, id)? else {
+        let Some(note) = store.read_document::<GoneBack>(RecordKind::GoneBack, id)? else {
             continue;
         };
         let paths = note.taken_back(repository, now, view, &changed)?;
         let count = told.len();
         told.extend(paths);
         if told.len() == count {
-            store.remove_document(Shelf::GoneBack, id, None)?;
+            store.remove_document(RecordKind::GoneBack, id, None)?;
         }
     }
     Ok(())

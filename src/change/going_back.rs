@@ -17,7 +17,7 @@ use tine_attr::Timestamp;
 use tine_git::{Head, ObjectId, Repository, TreeEntryKind};
 use tine_merge::{is_binary, takes_back};
 use tine_path::RepoPath;
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, ForkRecord, SnapshotRecord, Store, StoreError};
 
 /// The HEAD that a state is of.
@@ -230,7 +230,7 @@ pub struct KnownGoneBack {
 impl KnownGoneBack {
     /// Reads all records of the store.
     pub fn of(store: &Store) -> KnownGoneBack {
-        match store.documents(Shelf::GoneBack) {
+        match store.documents(RecordKind::GoneBack) {
             Ok((records, damaged)) => KnownGoneBack {
                 records,
                 unreadable: damaged.first().map(ToString::to_string),
@@ -273,9 +273,9 @@ impl GoneBack {
             .iter()
             .filter(|old| old.is_outdated(store, repository))
         {
-            store.remove_document(Shelf::GoneBack, old.id, None)?;
+            store.remove_document(RecordKind::GoneBack, old.id, None)?;
         }
-        let noted = store.add_document::<_, ChangeError>(Shelf::GoneBack, |id| {
+        let noted = store.add_document::<_, ChangeError>(RecordKind::GoneBack, |id| {
             Ok(GoneBack {
                 id,
                 created_secs: Timestamp::now().secs,
@@ -426,7 +426,7 @@ fn is_back(
 
 /// What may take commits of others back.
 #[derive(Debug, Clone, Copy)]
-pub enum Taking<'a> {
+pub enum RevertSource<'a> {
     /// A commit in this fork.
     Commit(&'a ForkName),
     /// A merge of this fork, if it is of one alone.
@@ -435,12 +435,12 @@ pub enum Taking<'a> {
     Handoff(Option<&'a ForkName>),
 }
 
-impl Taking<'_> {
+impl RevertSource<'_> {
     fn word(self) -> &'static str {
         match self {
-            Taking::Commit(_) => "the commit",
-            Taking::Merge(_) => "the merge",
-            Taking::Handoff(_) => "the handoff",
+            RevertSource::Commit(_) => "the commit",
+            RevertSource::Merge(_) => "the merge",
+            RevertSource::Handoff(_) => "the handoff",
         }
     }
 
@@ -448,9 +448,11 @@ impl Taking<'_> {
     /// there.
     fn way_out(self, from: ObjectId) -> Option<Box<(ForkName, String)>> {
         let (fork, to) = match self {
-            Taking::Commit(fork) => (fork, "HEAD".to_owned()),
+            RevertSource::Commit(fork) => (fork, "HEAD".to_owned()),
             // HEAD of the fork has taken them back already.
-            Taking::Merge(fork) | Taking::Handoff(fork) => (fork?, format!("{from} --exact")),
+            RevertSource::Merge(fork) | RevertSource::Handoff(fork) => {
+                (fork?, format!("{from} --exact"))
+            }
         };
         Some(Box::new((fork.clone(), to)))
     }
@@ -468,7 +470,7 @@ pub fn refuse_taking_back(
     gone_back: &KnownGoneBack,
     from: Option<ObjectId>,
     to: ObjectId,
-    what: Taking<'_>,
+    what: RevertSource<'_>,
 ) -> Result<(), ChangeError> {
     let (Some(from), false) = (from, gone_back.is_empty()) else {
         return Ok(());

@@ -24,7 +24,7 @@ use tine_git::mailbox::{
     CommitRange, MailboxFigures, RangeCommits, copy_mailbox, mailbox_figures, read_mails,
 };
 use tine_git::{ObjectId, Repository};
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, Store, StoreError};
 
 /// Beneath `refs/tine/`; no fork can be called so.
@@ -178,7 +178,7 @@ impl HandoffRecord {
             uncommitted: spec.uncommitted,
             ..HandoffRecord::new(HandoffState::Pending)
         };
-        store.add_document(Shelf::Handoffs, |id| {
+        store.add_document(RecordKind::Handoffs, |id| {
             record.id = id;
             keep_commits(repository, id, spec.base, spec.head)?;
             Ok::<_, ChangeError>(record)
@@ -217,9 +217,9 @@ impl HandoffRecord {
                 .collect(),
             ..HandoffRecord::new(HandoffState::Ready)
         };
-        store.add_document(Shelf::Handoffs, |id| {
+        store.add_document(RecordKind::Handoffs, |id| {
             record.id = id;
-            store.attach(Shelf::Handoffs, id, MAILBOX, |place| {
+            store.attach(RecordKind::Handoffs, id, MAILBOX, |place| {
                 fs::rename(&path, place).map_err(StoreError::io("move", &path))
             })?;
             Ok::<_, ChangeError>(record)
@@ -229,7 +229,7 @@ impl HandoffRecord {
     /// Reads a handoff.
     pub fn load(store: &Store, id: u64) -> Result<HandoffRecord, ChangeError> {
         store
-            .read_document(Shelf::Handoffs, id)?
+            .read_document(RecordKind::Handoffs, id)?
             .ok_or(ChangeError::NoSuchHandoff(id))
     }
 
@@ -249,12 +249,12 @@ impl HandoffRecord {
 
     /// Replaces the record.
     pub fn save(&self, store: &Store) -> Result<(), ChangeError> {
-        Ok(store.write_document(Shelf::Handoffs, self.id, self)?)
+        Ok(store.write_document(RecordKind::Handoffs, self.id, self)?)
     }
 
     /// Removes record and mailbox, and lets go of the commits.
     pub fn remove(&self, store: &Store, repository: &Repository) -> Result<(), ChangeError> {
-        store.remove_document(Shelf::Handoffs, self.id, Some(MAILBOX))?;
+        store.remove_document(RecordKind::Handoffs, self.id, Some(MAILBOX))?;
         Ok(release(repository, self.id)?)
     }
 
@@ -292,7 +292,7 @@ impl HandoffRecord {
         if commits.plain.is_empty() {
             return Ok(MailboxOutcome::Nothing { merges: *merges });
         }
-        let figures = store.attach(Shelf::Handoffs, self.id, MAILBOX, |path| {
+        let figures = store.attach(RecordKind::Handoffs, self.id, MAILBOX, |path| {
             let written = repository.write_mailbox(&range, commits, path);
             written.map_err(ChangeError::from)
         })?;
@@ -403,20 +403,20 @@ impl HandoffRecord {
 
 /// Where the mailbox of the handoff `id` is, or would be.
 pub fn mailbox_path(store: &Store, id: u64) -> PathBuf {
-    store.attachment(Shelf::Handoffs, id, MAILBOX)
+    store.attachment(RecordKind::Handoffs, id, MAILBOX)
 }
 
 /// Puts right what a process that died has left; the handoffs that are to be made. Nobody else may
 /// be at work on them.
 pub fn recover(store: &Store, repository: &Repository) -> Result<Vec<u64>, ChangeError> {
-    let ids = store.document_ids(Shelf::Handoffs)?;
+    let ids = store.document_ids(RecordKind::Handoffs)?;
     for (label, _) in repository.kept(REFS)? {
         let number = label.trim_end_matches("-base").parse();
         if number.is_ok_and(|id: u64| !ids.contains(&id)) {
             repository.release(REFS, &label)?;
         }
     }
-    let (records, damaged) = store.documents::<HandoffRecord>(Shelf::Handoffs)?;
+    let (records, damaged) = store.documents::<HandoffRecord>(RecordKind::Handoffs)?;
     for error in damaged {
         log::error!("{error}");
     }

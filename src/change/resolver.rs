@@ -56,7 +56,7 @@ pub enum Question {
     /// What is to become of a conflict?
     Resolve(Box<ConflictQuestion>),
     /// Is the whole of it right?
-    Judge(Box<MergeQuestion>),
+    JudgeReview(Box<MergeQuestion>),
 }
 
 /// One conflict.
@@ -299,7 +299,7 @@ impl Resolver for CommandResolver {
     }
 
     fn judge(&self, question: &MergeQuestion) -> Result<Judgement, ResolverError> {
-        let printed = self.ask(&Question::Judge(Box::new(question.clone())))?;
+        let printed = self.ask(&Question::JudgeReview(Box::new(question.clone())))?;
         let text: JudgementText = serde_json::from_slice(&printed).map_err(malformed)?;
         let mut changes = Vec::new();
         for change in text.changes {

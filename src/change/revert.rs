@@ -16,7 +16,8 @@ use tine_git::refs::is_for_layers;
 use tine_git::{Base, GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
 use tine_path::RepoPath;
 use tine_workspace::{
-    ApplyOptions, By, FileContent, Fork, ForkName, FsError, NewEntry, OperationError, Replacement,
+    Actor, ApplyOptions, FileContent, Fork, ForkName, FsError, NewEntry, OperationError,
+    Replacement,
 };
 
 /// How long the whole is done again while files come and go.
@@ -54,7 +55,7 @@ pub fn revert(
     repository: &Repository,
     name: &ForkName,
     fork: &Fork,
-    by: By<'_>,
+    by: Actor<'_>,
     to: RevertTo,
     paths: &[RepoPath],
     options: RevertOptions,

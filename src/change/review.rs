@@ -17,7 +17,7 @@ use super::ChangeError;
 use super::branches::rename_in;
 use super::merge::{FastForward, Tip, carry_along};
 use super::resolver::VerdictKind;
-use super::sequence::{self, Need, Ran, RunOptions, Sequence, Wish};
+use super::sequence::{self, NeededKind, Ran, RunOptions, Sequence, SequenceRequest};
 use tine_git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
 use tine_merge::conflict::without_what_is_beneath_files;
 use tine_merge::{
@@ -25,7 +25,7 @@ use tine_merge::{
 };
 use tine_path::text::{PathText, host_path};
 use tine_path::{PathError, RepoPath};
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, Store, StoreError};
 
 /// Beneath `refs/tine/`; no fork can be called so.
@@ -92,7 +92,7 @@ impl ReviewedMerge {
 /// A sequence that is reviewed, and what it was made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewedWork {
-    pub wish: Wish,
+    pub wish: SequenceRequest,
     pub sequence: Sequence,
     /// The target's view when it was planned: a tree, in hex. `None` where that does not count.
     pub view: Option<String>,
@@ -349,7 +349,7 @@ impl ReviewRecord {
 
     /// Puts this on the shelf as a new review; its number.
     pub fn add(mut self, store: &Store, repository: &Repository) -> Result<u64, ChangeError> {
-        let added = store.add_document(Shelf::Reviews, |id| {
+        let added = store.add_document(RecordKind::Reviews, |id| {
             self.id = id;
             self.keep_contents(repository, None)?;
             Ok::<_, ChangeError>(self)
@@ -371,12 +371,12 @@ impl ReviewRecord {
     /// that dies in between leaves that.
     pub fn save(&self, store: &Store, repository: &Repository) -> Result<(), ChangeError> {
         if self.state != ReviewState::Open {
-            store.write_document(Shelf::Reviews, self.id, self)?;
+            store.write_document(RecordKind::Reviews, self.id, self)?;
             return Ok(repository.release(REFS, &self.id.to_string())?);
         }
-        let before: Option<ReviewRecord> = store.read_document(Shelf::Reviews, self.id)?;
+        let before: Option<ReviewRecord> = store.read_document(RecordKind::Reviews, self.id)?;
         self.keep_contents(repository, before.as_ref())?;
-        store.write_document(Shelf::Reviews, self.id, self)?;
+        store.write_document(RecordKind::Reviews, self.id, self)?;
         Ok(())
     }
 
@@ -406,21 +406,22 @@ impl ReviewRecord {
             .flat_map(|record| [&record.ours_commit, &record.theirs_commit])
             .flatten()
             .collect();
-        let own_views = records().filter_map(|record| Some((Need::Tree, record.view.as_ref()?)));
+        let own_views =
+            records().filter_map(|record| Some((NeededKind::Tree, record.view.as_ref()?)));
         let works = || records().filter_map(|record| record.work.as_deref());
-        let views = works().filter_map(|work| Some((Need::Tree, work.view.as_ref()?)));
+        let views = works().filter_map(|work| Some((NeededKind::Tree, work.view.as_ref()?)));
         for (need, hex) in works()
             .flat_map(|work| work.sequence.needs())
             .chain(views)
             .chain(own_views)
         {
             let kind = match need {
-                Need::Commit => {
+                NeededKind::Commit => {
                     commits.insert(hex);
                     continue;
                 }
-                Need::Tree => TreeEntryKind::Directory,
-                Need::Blob => TreeEntryKind::File,
+                NeededKind::Tree => TreeEntryKind::Directory,
+                NeededKind::Blob => TreeEntryKind::File,
             };
             let id = ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error))?;
             let path =
@@ -583,7 +584,7 @@ impl ReviewRecord {
     pub fn rename_branch(&mut self, old: &str, new: &str) -> bool {
         let merge = &mut self.merge;
         let upstream = self.work.as_mut().and_then(|work| match &mut work.wish {
-            Wish::Update { from, .. } => from.as_mut(),
+            SequenceRequest::Update { from, .. } => from.as_mut(),
             _ => None,
         });
         let words = [&mut merge.into, &mut merge.source].into_iter();
@@ -596,7 +597,7 @@ impl ReviewRecord {
     /// Reads a review.
     pub fn load(store: &Store, id: u64) -> Result<ReviewRecord, ChangeError> {
         store
-            .read_document(Shelf::Reviews, id)?
+            .read_document(RecordKind::Reviews, id)?
             .ok_or(ChangeError::NoSuchReview(id))
     }
 }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::ChangeError;
 use super::branches::rename_in;
 use tine_path::text::optional_host_path;
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, Store, StoreError};
 
 /// Beneath `refs/tine/`, where no fork can be called so: the last commits of seats that went before
@@ -189,7 +189,7 @@ impl RoundRecord {
 
     /// All sessions. One that cannot be read is an error: nobody may take its forks for nobody's.
     pub fn all(store: &Store) -> Result<Vec<RoundRecord>, ChangeError> {
-        let (records, damaged) = store.documents::<RoundRecord>(Shelf::Rounds)?;
+        let (records, damaged) = store.documents::<RoundRecord>(RecordKind::Rounds)?;
         match damaged.into_iter().next() {
             Some(error) => Err(error.into()),
             None => Ok(records),
@@ -227,10 +227,10 @@ impl RoundRecord {
     /// Writes it down; a new one gets its number.
     pub fn save(&mut self, store: &Store) -> Result<(), ChangeError> {
         if self.id > 0 {
-            return Ok(store.write_document(Shelf::Rounds, self.id, self)?);
+            return Ok(store.write_document(RecordKind::Rounds, self.id, self)?);
         }
         let record = self.clone();
-        let added = store.add_document(Shelf::Rounds, |id| {
+        let added = store.add_document(RecordKind::Rounds, |id| {
             Ok::<_, StoreError>(RoundRecord { id, ..record })
         })?;
         self.id = added.id;
@@ -238,7 +238,7 @@ impl RoundRecord {
     }
 
     pub fn remove(&self, store: &Store) -> Result<(), ChangeError> {
-        Ok(store.remove_document(Shelf::Rounds, self.id, None)?)
+        Ok(store.remove_document(RecordKind::Rounds, self.id, None)?)
     }
 
     /// # Errors

@@ -13,13 +13,13 @@ use std::path::Path;
 use super::ChangeError;
 use tine_attr::{Attr, FileKind, Ino};
 use tine_path::{EntryName, RepoPath};
-use tine_workspace::{By, FsError, Workspace};
+use tine_workspace::{Actor, FsError, Workspace};
 
 /// Bytes that are copied at a time.
 const CHUNK: usize = 1 << 20;
 
 /// Makes the directory, in the place of one that came along from another fork.
-pub fn make(workspace: &Workspace, by: By<'_>, name: &EntryName) -> Result<(), ChangeError> {
+pub fn make(workspace: &Workspace, by: Actor<'_>, name: &EntryName) -> Result<(), ChangeError> {
     let path = RepoPath::root().join(name);
     match workspace.resolve(&path) {
         Ok(_) => drop(workspace.remove_paths(by, &[path], true)?),

@@ -23,7 +23,7 @@ use tine_path::text::PathText;
 /// What somebody asks for. A sequence is made of it, of how things are then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "wish", rename_all = "kebab-case")]
-pub enum Wish {
+pub enum SequenceRequest {
     /// A fork is brought up to a revision, or to where the branch is that it came from.
     Update { from: Option<String>, rebase: bool },
     CherryPick {
@@ -146,17 +146,17 @@ impl Sequence {
     }
 
     /// The ids of all blobs and commits that it needs.
-    pub fn needs(&self) -> impl Iterator<Item = (Need, &String)> {
+    pub fn needs(&self) -> impl Iterator<Item = (NeededKind, &String)> {
         let of_items = self.items.iter().flat_map(|item| {
             let (first, second) = match item {
                 Item::Merge { commit, .. } | Item::Pick { commit, .. } => {
-                    (Some((Need::Commit, commit)), None)
+                    (Some((NeededKind::Commit, commit)), None)
                 }
                 Item::Mail { patch, message, .. } => (
-                    Some((Need::Blob, message)),
-                    patch.as_ref().map(|patch| (Need::Blob, patch)),
+                    Some((NeededKind::Blob, message)),
+                    patch.as_ref().map(|patch| (NeededKind::Blob, patch)),
                 ),
-                Item::Patch { patch, .. } => (Some((Need::Blob, patch)), None),
+                Item::Patch { patch, .. } => (Some((NeededKind::Blob, patch)), None),
                 Item::Uncommitted {
                     head_tree,
                     view_tree,
@@ -166,13 +166,16 @@ impl Sequence {
                     base_tree: head_tree,
                     view_tree,
                     ..
-                } => (Some((Need::Tree, head_tree)), Some((Need::Tree, view_tree))),
+                } => (
+                    Some((NeededKind::Tree, head_tree)),
+                    Some((NeededKind::Tree, view_tree)),
+                ),
             };
             first.into_iter().chain(second)
         });
         self.onto
             .iter()
-            .map(|onto| (Need::Commit, onto))
+            .map(|onto| (NeededKind::Commit, onto))
             .chain(of_items)
     }
 
@@ -188,7 +191,7 @@ impl Sequence {
 
 /// What kind of object is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum NeededKind {
     Commit,
     Tree,
     Blob,

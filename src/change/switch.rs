@@ -6,11 +6,11 @@ use super::fork_point::fork_point;
 use super::{Change, ChangeError, branches};
 use tine_git::{Head, ObjectId, Repository};
 use tine_merge::{MergeInput, MergeOptions, merge};
-use tine_workspace::{By, Fork, ForkName, OperationKind, Store, SwitchMove};
+use tine_workspace::{Actor, Fork, ForkName, OperationKind, Store, SwitchMove};
 
 /// Where a fork is to go.
 #[derive(Debug, Clone)]
-pub struct SwitchWish<'a> {
+pub struct SwitchOptions<'a> {
     /// Short name.
     pub branch: &'a str,
     /// The commit at which it is made for that, and what its reflog says.
@@ -29,9 +29,9 @@ pub fn plan(
     repository: &Repository,
     name: &ForkName,
     fork: &Fork,
-    by: By<'_>,
+    by: Actor<'_>,
     head: &Head,
-    wish: &SwitchWish<'_>,
+    wish: &SwitchOptions<'_>,
 ) -> Result<(Step, Vec<Change>), ChangeError> {
     let to = match &wish.begins {
         Some((commit_id, _)) => {

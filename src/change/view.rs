@@ -6,7 +6,7 @@ use super::changeset::{self, Blobs, Change};
 use super::compare::compare_trees;
 use super::revert::{hold_blobs, is_repository, replacements};
 use tine_git::{GitError, ObjectId, Repository};
-use tine_workspace::{ApplyOptions, By, Fork, ForkName, FsError, OperationError, OperationKind};
+use tine_workspace::{Actor, ApplyOptions, Fork, ForkName, FsError, OperationError, OperationKind};
 
 /// The view as a tree: HEAD's, with all that `git add -A` would take. It is written.
 pub fn view_tree(repository: &Repository, fork: &Fork) -> Result<ObjectId, ChangeError> {
@@ -34,7 +34,7 @@ pub fn move_view(
     repository: &Repository,
     name: &ForkName,
     fork: &Fork,
-    by: By<'_>,
+    by: Actor<'_>,
     (from, to): (ObjectId, ObjectId),
     kind: OperationKind,
 ) -> Result<Vec<Change>, ChangeError> {

@@ -162,12 +162,12 @@ const UNCOMMITTED: &str =
 
 impl Shown for DeleteBranches {
     fn show(&self, deleted: &BranchesDeleted, context: &Context) -> Result<(), Failure> {
-        let told = deleted.branches.iter().map(told_deleted);
+        let told = deleted.branches.iter().map(format_deleted);
         context.output.text(&told.collect::<String>())
     }
 }
 
-fn told_deleted(deleted: &BranchDeleted) -> String {
+fn format_deleted(deleted: &BranchDeleted) -> String {
     let BranchDeleted {
         branch,
         commit,

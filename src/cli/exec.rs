@@ -18,7 +18,7 @@ use crate::ops;
 use crate::ops::protocol::ForkInfo;
 use crate::ops::{ErrorCode, Failure};
 use crate::tools::run::{fork_env, git_variables};
-use crate::workspace::{ForkName, MountWishes};
+use crate::workspace::{ForkName, MountRequest};
 
 /// The exit code where a command is not found, as shells have it.
 const NOT_FOUND: Exit = 127;
@@ -124,7 +124,7 @@ pub(super) fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo,
     connection.call(&ops::Mount {
         fork,
         dir: None,
-        wishes: MountWishes::default(),
+        wishes: MountRequest::default(),
         snapshot_every: None,
     })
 }

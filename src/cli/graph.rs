@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 /// What is drawn as one box.
 #[derive(Debug)]
-pub(super) struct Knot {
+pub(super) struct GraphNode {
     pub label: String,
     /// A few words beneath the label.
     pub about: String,
     pub kind: KnotKind,
-    pub children: Vec<Knot>,
+    pub children: Vec<GraphNode>,
 }
 
 /// What a box stands for.
@@ -21,7 +21,7 @@ pub(super) enum KnotKind {
 }
 
 /// The language of Graphviz (<https://graphviz.org/doc/info/lang.html>).
-pub(super) fn dot(roots: &[Knot]) -> String {
+pub(super) fn dot(roots: &[GraphNode]) -> String {
     let mut text = String::from(
         "digraph forks {\n  rankdir=LR;\n  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n",
     );
@@ -34,7 +34,7 @@ pub(super) fn dot(roots: &[Knot]) -> String {
 }
 
 /// Draws a knot and all beneath it; its number.
-fn dot_of(knot: &Knot, number: &mut usize, text: &mut String) -> usize {
+fn dot_of(knot: &GraphNode, number: &mut usize, text: &mut String) -> usize {
     let own = *number;
     *number += 1;
     let style = match knot.kind {
@@ -77,7 +77,7 @@ const LETTERS: usize = 44;
 
 /// A box and its place.
 struct Placed<'a> {
-    knot: &'a Knot,
+    knot: &'a GraphNode,
     depth: usize,
     row: usize,
     /// Where the parent's box is.
@@ -102,7 +102,7 @@ impl Placed<'_> {
 
 /// A picture that stands by itself: each fork and snapshot has a row, and stands to the right of
 /// what it began as.
-pub(super) fn svg(roots: &[Knot]) -> String {
+pub(super) fn svg(roots: &[GraphNode]) -> String {
     let mut placed = Vec::new();
     for root in roots {
         place(root, 0, None, &mut placed);
@@ -168,7 +168,7 @@ pub(super) fn svg(roots: &[Knot]) -> String {
 }
 
 fn place<'a>(
-    knot: &'a Knot,
+    knot: &'a GraphNode,
     depth: usize,
     parent_row: Option<usize>,
     placed: &mut Vec<Placed<'a>>,
@@ -220,8 +220,8 @@ fn visible(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn knot(label: &str, about: &str, kind: KnotKind, children: Vec<Knot>) -> Knot {
-        Knot {
+    fn knot(label: &str, about: &str, kind: KnotKind, children: Vec<GraphNode>) -> GraphNode {
+        GraphNode {
             label: label.to_owned(),
             about: about.to_owned(),
             kind,
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    fn tree() -> Vec<Knot> {
+    fn tree() -> Vec<GraphNode> {
         let nasty = knot(
             "@snap",
             "say \"</text><script>\\\" & 'x'\n\u{1b}[2J",

@@ -8,7 +8,7 @@ use std::path::Path;
 
 pub(super) use self::arguments::Handoff;
 use self::arguments::{Action, Apply, Create, Diff, Import, Show};
-use self::telling::{told_shown, told_table};
+use self::telling::{format_shown, format_table};
 use super::context::Context;
 use super::inside::{sent_content, store_dir};
 use super::output::Output;
@@ -28,7 +28,7 @@ use crate::ops::protocol::{
 use crate::ops::{
     AwaitHandoffs, DeleteHandoff, ErrorCode, ExitCode, Failure, ListHandoffs, work_message,
 };
-use crate::render::handoffs::told_line;
+use crate::render::handoffs::format_line;
 
 pub(super) fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
@@ -75,7 +75,7 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
     note_agent_texts(context, &handoff.agent_texts);
     match context.output.is_json() {
         true => context.output.json(&handoff)?,
-        false => context.output.text(&told_line(&handoff))?,
+        false => context.output.text(&format_line(&handoff))?,
     }
     Ok(match handoff.record.state {
         HandoffState::Pending | HandoffState::Ready => SUCCESS,
@@ -109,7 +109,7 @@ impl Shown for ListHandoffs {
         }
         context
             .output
-            .long(&told_table(&listed.handoffs, &context.output))
+            .long(&format_table(&listed.handoffs, &context.output))
     }
 }
 
@@ -122,7 +122,7 @@ fn show(verb: &Show, context: &Context) -> Result<Exit, Failure> {
     match mailbox {
         // It says where the mailbox is.
         _ if output.is_json() => output.json(&shown)?,
-        None => output.long(&told_shown(&shown, output))?,
+        None => output.long(&format_shown(&shown, output))?,
         Some(path) if verb.path => output.path(path)?,
         Some(path) => print_file(path, output)?,
     }
@@ -184,7 +184,7 @@ fn diff(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
 
 impl Shown for AwaitHandoffs {
     fn show(&self, awaited: &Handoffs, context: &Context) -> Result<(), Failure> {
-        let lines = awaited.handoffs.iter().map(told_line);
+        let lines = awaited.handoffs.iter().map(format_line);
         context.output.text(&lines.collect::<String>())
     }
 
@@ -199,11 +199,11 @@ impl Shown for AwaitHandoffs {
 
 impl Shown for DeleteHandoff {
     fn show(&self, deleted: &HandoffDeleted, context: &Context) -> Result<(), Failure> {
-        context.output.text(&told_deleted(deleted))
+        context.output.text(&format_deleted(deleted))
     }
 }
 
-fn told_deleted(deleted: &HandoffDeleted) -> String {
+fn format_deleted(deleted: &HandoffDeleted) -> String {
     let rest = match (&deleted.kept_in, deleted.recover) {
         (Some(branch), _) => format!("; its commits are in {branch}"),
         (None, Some(id)) => {
@@ -229,7 +229,7 @@ fn import(verb: &Import, context: &Context) -> Result<Exit, Failure> {
         .inspect_err(|_| content.withdraw(&store_dir))?;
     match context.output.is_json() {
         true => context.output.json(&handoff)?,
-        false => context.output.text(&told_line(&handoff))?,
+        false => context.output.text(&format_line(&handoff))?,
     }
     Ok(SUCCESS)
 }

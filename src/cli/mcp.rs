@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::{Exit, SUCCESS};
-use crate::mcp::{ForkWish, Session, serve};
+use crate::mcp::{ForkRequest, Session, serve};
 use crate::ops::Failure;
 use crate::workspace::ForkName;
 
@@ -44,9 +44,9 @@ pub(super) fn run(verb: &Mcp, context: &Context) -> Result<Exit, Failure> {
             session.activate(ForkName::parse(fork)?)?;
         }
         (None, Some(name)) => {
-            session.want_fork(ForkWish {
+            session.want_fork(ForkRequest {
                 name: name.clone(),
-                ..ForkWish::default()
+                ..ForkRequest::default()
             })?;
         }
         (None, None) => {

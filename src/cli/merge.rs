@@ -12,7 +12,7 @@ use crate::change::review::{ConflictRecord, Rejected, ResolutionRecord, VersionR
 use crate::client::commit::note_agent_texts;
 use crate::client::content::{content, hunks};
 use crate::client::hooks::HookOutput;
-use crate::client::merging::HookWish;
+use crate::client::merging::HookOptions;
 use crate::client::{Client, identity};
 use crate::git::program;
 use crate::merge::{ConflictKind, Level, Strategy};
@@ -222,7 +222,7 @@ pub(super) fn ask(
         messages: Vec::new(),
         message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
     };
-    let wish = HookWish {
+    let wish = HookOptions {
         output: HookOutput::Shown,
         no_verify: verb.no_verify,
     };
@@ -411,7 +411,7 @@ pub(super) fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
     let mut text = String::new();
     let nothing_moves = merged.before == merged.after;
     for source in &merged.sources {
-        text.push_str(&told_of(source, &target, merged.dry_run || nothing_moves));
+        text.push_str(&format_of(source, &target, merged.dry_run || nothing_moves));
     }
     if !nothing_moves {
         let changed = counted(merged.changes.len(), "path");
@@ -468,7 +468,7 @@ fn way_on(review: u64) -> String {
 }
 
 /// What became of a source, or would where `is_planned`.
-fn told_of(source: &MergedSource, target: &str, is_planned: bool) -> String {
+fn format_of(source: &MergedSource, target: &str, is_planned: bool) -> String {
     let from = source
         .source
         .point

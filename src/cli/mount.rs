@@ -6,7 +6,7 @@ use super::context::Context;
 use super::list::tell_what_was_done;
 use super::new::MountFlags;
 use super::{Exit, SUCCESS};
-use crate::client::leads;
+use crate::client::embedded_paths;
 use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::SnapshotPolicy;
@@ -59,7 +59,7 @@ pub(super) fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
         true => context.output.json(&fork)?,
         false => context.output.path(&fork.mount_dir)?,
     }
-    leads::again(context, &mut connection, &fork.name);
+    embedded_paths::again(context, &mut connection, &fork.name);
     tell_what_was_done(&fork, &mut connection, &context.output);
     Ok(SUCCESS)
 }

@@ -11,7 +11,7 @@ use crate::change::recovery::{self, Recoverable};
 use crate::change::review::ReviewRecord;
 use crate::change::round::RoundRecord;
 use crate::git::{BranchTip, Repository};
-use crate::workspace::store::Shelf;
+use crate::workspace::store::RecordKind;
 use crate::workspace::{ForkName, ForkRecord, SnapshotRecord, Store};
 
 /// The names of one repository.
@@ -62,11 +62,11 @@ impl Names {
     }
 
     pub(super) fn reviews(&self) -> Vec<ReviewRecord> {
-        self.documents(Shelf::Reviews)
+        self.documents(RecordKind::Reviews)
     }
 
     pub(super) fn handoffs(&self) -> Vec<HandoffRecord> {
-        self.documents(Shelf::Handoffs)
+        self.documents(RecordKind::Handoffs)
     }
 
     /// What commands dropped, the oldest first.
@@ -77,10 +77,10 @@ impl Names {
     }
 
     pub(super) fn sessions(&self) -> Vec<RoundRecord> {
-        self.documents(Shelf::Rounds)
+        self.documents(RecordKind::Rounds)
     }
 
-    fn documents<T: DeserializeOwned>(&self, shelf: Shelf) -> Vec<T> {
+    fn documents<T: DeserializeOwned>(&self, shelf: RecordKind) -> Vec<T> {
         let store = self.store();
         store
             .map(|dir| Store::recorded_documents(dir, shelf))

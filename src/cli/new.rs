@@ -10,8 +10,8 @@ use super::{Exit, SUCCESS};
 use crate::change::state;
 use crate::client::after_new::after_new;
 use crate::client::commit::note_agent_texts;
+use crate::client::embedded_paths::{self, EmbeddedPath};
 use crate::client::hooks::HookOutput;
-use crate::client::leads::{self, Lead};
 use crate::client::place::umask;
 use crate::client::{Client, cargo_target};
 use crate::ops;
@@ -19,7 +19,7 @@ use crate::ops::Failure;
 use crate::ops::protocol::{ForkInfo, RemoteFork};
 use crate::render::failure::FailureBody;
 use crate::workspace::{
-    CarryWish, ForkName, MountProfile, MountWishes, SeenAt, SnapshotEvery, UnmountPolicy,
+    CarryRules, ForkName, MountProfile, MountRequest, SeenAt, SnapshotEvery, UnmountPolicy,
 };
 
 /// Make a fork, mount it and print its path
@@ -175,9 +175,9 @@ impl From<ProfileWord> for MountProfile {
     }
 }
 
-impl From<&MountFlags> for MountWishes {
-    fn from(flags: &MountFlags) -> MountWishes {
-        MountWishes {
+impl From<&MountFlags> for MountRequest {
+    fn from(flags: &MountFlags) -> MountRequest {
+        MountRequest {
             allow_other: flags.allow_other,
             suid: flags.suid,
             dev: flags.dev,
@@ -195,16 +195,16 @@ fn parse_policy(word: &str) -> Result<UnmountPolicy, String> {
 }
 
 impl NewOptions {
-    fn carry_wish(&self) -> CarryWish {
+    fn carry_wish(&self) -> CarryRules {
         match (
             self.no_carry,
             self.carry.is_empty(),
             self.carry_only.is_empty(),
         ) {
-            (true, _, _) => CarryWish::Nothing,
-            (false, _, false) => CarryWish::Only(self.carry_only.clone()),
-            (false, false, true) => CarryWish::Also(self.carry.clone()),
-            (false, true, true) => CarryWish::AsConfigured,
+            (true, _, _) => CarryRules::Nothing,
+            (false, _, false) => CarryRules::Only(self.carry_only.clone()),
+            (false, false, true) => CarryRules::Also(self.carry.clone()),
+            (false, true, true) => CarryRules::AsConfigured,
         }
     }
 }
@@ -255,15 +255,15 @@ struct Made<'a> {
     #[serde(flatten)]
     fork: &'a ForkInfo,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    leads: &'a [Lead],
+    leads: &'a [EmbeddedPath],
     /// Steps that failed after it was made.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     failed: Vec<FailureBody<'a>>,
 }
 
 /// Says which trees of the fork lead elsewhere, and what to do about it.
-pub(super) fn note_leads(context: &Context, fork: &ForkInfo, found: &[Lead]) {
-    match leads::notes(context, fork, found) {
+pub(super) fn note_leads(context: &Context, fork: &ForkInfo, found: &[EmbeddedPath]) {
+    match embedded_paths::notes(context, fork, found) {
         Ok(notes) => notes.iter().for_each(|note| context.output.note(note)),
         Err(failure) => log::warn!("{}: {failure}", fork.name),
     }
@@ -301,7 +301,7 @@ pub(super) fn make(
         detached: false,
         dir: options.at.as_deref().map(|dir| context.absolute(dir)),
         mount,
-        wishes: MountWishes {
+        wishes: MountRequest {
             at_origin,
             ..(&options.settings).into()
         },

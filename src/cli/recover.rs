@@ -35,11 +35,11 @@ impl Shown for ListRecover {
         for failure in &list.damaged {
             context.output.trouble(failure);
         }
-        context.output.long(&told_list(list, &context.output))
+        context.output.long(&format_list(list, &context.output))
     }
 }
 
-fn told_list(list: &RecoverList, output: &Output) -> String {
+fn format_list(list: &RecoverList, output: &Output) -> String {
     if list.entries.is_empty() && list.elsewhere.is_empty() {
         return "nothing was dropped that could be brought back\n".to_owned();
     }
@@ -273,7 +273,7 @@ impl Shown for Purge {
         for failure in &purged.stays {
             context.output.trouble(failure);
         }
-        context.output.text(&told_purged(purged))
+        context.output.text(&format_purged(purged))
     }
 
     fn exit(purged: &Purged) -> Exit {
@@ -284,7 +284,7 @@ impl Shown for Purge {
     }
 }
 
-fn told_purged(purged: &Purged) -> String {
+fn format_purged(purged: &Purged) -> String {
     if purged.purged.is_empty() {
         return "nothing was let go of\n".to_owned();
     }

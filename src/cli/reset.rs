@@ -3,13 +3,13 @@
 use super::context::Context;
 use super::restore::told;
 use super::shown::Shown;
-use crate::client::{Client, leads};
+use crate::client::{Client, embedded_paths};
 use crate::ops::protocol::Restored;
 use crate::ops::{Failure, Reset};
 
 impl Shown for Reset {
     fn after(&self, restored: &Restored, context: &Context, client: &mut Client) {
-        leads::again(context, client, &restored.fork);
+        embedded_paths::again(context, client, &restored.fork);
     }
 
     fn show(&self, restored: &Restored, context: &Context) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use super::{Exit, review};
 use crate::merge::MergeSide;
 use crate::ops;
 use crate::ops::Failure;
-use crate::ops::protocol::ResolutionWish;
+use crate::ops::protocol::ResolutionRequest;
 use crate::path::RepoPath;
 
 /// Resolve a conflict of a review
@@ -93,18 +93,18 @@ pub(super) fn run(verb: &Resolve, context: &Context) -> Result<Exit, Failure> {
         (file, _) => Some(sent_content(&store_dir, file.as_deref())?),
     };
     let wish = match &content {
-        Some(content) => ResolutionWish::Content {
+        Some(content) => ResolutionRequest::Content {
             content: content.clone(),
             executable: None,
         },
-        None if verb.ours => ResolutionWish::Side(MergeSide::Ours),
-        None if verb.theirs => ResolutionWish::Side(MergeSide::Theirs),
-        None if verb.base => ResolutionWish::Side(MergeSide::Base),
-        None if verb.union => ResolutionWish::Union,
-        None if verb.ours_file => ResolutionWish::Whole(MergeSide::Ours),
-        None if verb.theirs_file => ResolutionWish::Whole(MergeSide::Theirs),
-        None if verb.delete => ResolutionWish::Delete,
-        None => ResolutionWish::Open,
+        None if verb.ours => ResolutionRequest::Side(MergeSide::Ours),
+        None if verb.theirs => ResolutionRequest::Side(MergeSide::Theirs),
+        None if verb.base => ResolutionRequest::Side(MergeSide::Base),
+        None if verb.union => ResolutionRequest::Union,
+        None if verb.ours_file => ResolutionRequest::Whole(MergeSide::Ours),
+        None if verb.theirs_file => ResolutionRequest::Whole(MergeSide::Theirs),
+        None if verb.delete => ResolutionRequest::Delete,
+        None => ResolutionRequest::Open,
     };
     let request = ops::Resolve {
         review: verb.review,

@@ -14,7 +14,7 @@ use crate::client::content::{content, object_id};
 use crate::git::program;
 use crate::merge::MergeSide;
 use crate::ops;
-use crate::ops::protocol::{ResolutionWish, ReviewShown};
+use crate::ops::protocol::{ResolutionRequest, ReviewShown};
 use crate::ops::transfer::{Outgoing, Transfer};
 use crate::ops::{ErrorCode, Failure};
 use crate::render::text::quoted;
@@ -148,15 +148,17 @@ impl Asking<'_> {
                     let store_dir = store_dir(self.context)?;
                     let wish = match answer.resolution {
                         AnsweredResolution::Skip => continue,
-                        AnsweredResolution::Base => ResolutionWish::Side(MergeSide::Base),
-                        AnsweredResolution::Ours => ResolutionWish::Side(MergeSide::Ours),
-                        AnsweredResolution::Theirs => ResolutionWish::Side(MergeSide::Theirs),
-                        AnsweredResolution::Union => ResolutionWish::Union,
-                        AnsweredResolution::OursFile => ResolutionWish::Whole(MergeSide::Ours),
-                        AnsweredResolution::TheirsFile => ResolutionWish::Whole(MergeSide::Theirs),
-                        AnsweredResolution::Delete => ResolutionWish::Delete,
+                        AnsweredResolution::Base => ResolutionRequest::Side(MergeSide::Base),
+                        AnsweredResolution::Ours => ResolutionRequest::Side(MergeSide::Ours),
+                        AnsweredResolution::Theirs => ResolutionRequest::Side(MergeSide::Theirs),
+                        AnsweredResolution::Union => ResolutionRequest::Union,
+                        AnsweredResolution::OursFile => ResolutionRequest::Whole(MergeSide::Ours),
+                        AnsweredResolution::TheirsFile => {
+                            ResolutionRequest::Whole(MergeSide::Theirs)
+                        }
+                        AnsweredResolution::Delete => ResolutionRequest::Delete,
                         AnsweredResolution::Content { bytes, executable } => {
-                            ResolutionWish::Content {
+                            ResolutionRequest::Content {
                                 content: outgoing(&store_dir, &bytes)?,
                                 executable,
                             }
@@ -230,7 +232,7 @@ impl Asking<'_> {
                 .transpose()?;
             changes.push((path, content));
         }
-        let request = ops::Judge {
+        let request = ops::JudgeReview {
             review,
             verdict: Verdict {
                 kind: judgement.verdict,

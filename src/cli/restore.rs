@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::sequencing::{LeftArgs, go_on};
 use super::{Exit, SUCCESS};
-use crate::client::leads;
+use crate::client::embedded_paths;
 use crate::ops::protocol::{CommitLine, IndexKept, RestoreOutcome, Restored, RestoredHow};
 use crate::ops::{self, Failure};
 use crate::render::text::short_id;
@@ -43,7 +43,7 @@ pub(super) fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
         }
     };
     if operation.paths.is_empty() {
-        leads::again(context, &mut connection, &restored.fork);
+        embedded_paths::again(context, &mut connection, &restored.fork);
     }
     let to = restored.to.as_deref().unwrap_or(&operation.to);
     let what = match operation.paths.len() {

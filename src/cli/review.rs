@@ -10,7 +10,7 @@ use crate::change::review::ReviewState;
 use crate::client;
 use crate::client::Client;
 use crate::client::hooks::HookOutput;
-use crate::client::merging::HookWish;
+use crate::client::merging::HookOptions;
 use crate::merge::MergeSide;
 use crate::ops::protocol::{ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
 use crate::ops::{AbortReview, Failure, ListReviews, Operation, RefreshReview, ShowReview};
@@ -282,7 +282,7 @@ pub(super) fn commit(
     dry_run: bool,
     allow_revert: bool,
 ) -> Result<Exit, Failure> {
-    let hooks = HookWish {
+    let hooks = HookOptions {
         output: HookOutput::Shown,
         no_verify: false,
     };

@@ -10,8 +10,8 @@ use serde::Serialize;
 pub(super) use self::arguments::Round;
 use self::arguments::{Action, Diff, Show};
 use self::telling::{
-    told_attempt, told_cleaned, told_comparison, told_finished, told_prompt, told_reader,
-    told_session,
+    format_attempt, format_cleaned, format_comparison, format_finished, format_prompt,
+    format_reader, format_session,
 };
 use super::context::Context;
 use super::shown::{self, Shown};
@@ -115,7 +115,7 @@ impl Rounds<'_> {
             true => context.output.json(&shown)?,
             false => context
                 .output
-                .text(&told_session(&shown, &context.output))?,
+                .text(&format_session(&shown, &context.output))?,
         }
         for BranchStays { branch, checkout } in &shown.stays {
             context.output.note(&format!(
@@ -148,7 +148,7 @@ impl Rounds<'_> {
             let shown = connection.call(&ops::ShowRound { session })?;
             match output.is_json() {
                 true => output.json(&shown)?,
-                false => output.text(&told_session(&shown, output))?,
+                false => output.text(&format_session(&shown, output))?,
             }
             return Ok(SUCCESS);
         };
@@ -160,12 +160,12 @@ impl Rounds<'_> {
                     prompt: String,
                 }
                 output.json(&Prompt {
-                    prompt: told_prompt(&shown),
+                    prompt: format_prompt(&shown),
                 })?;
             }
             (true, false) => output.json(&shown)?,
-            (false, true) => output.text(&told_prompt(&shown))?,
-            (false, false) => output.text(&told_reader(&shown, output))?,
+            (false, true) => output.text(&format_prompt(&shown))?,
+            (false, false) => output.text(&format_reader(&shown, output))?,
         }
         Ok(SUCCESS)
     }
@@ -248,7 +248,7 @@ impl Rounds<'_> {
             true => output.json(&cleaned)?,
             false => {
                 let place = self.place.map(|place| place.common_dir.as_path());
-                output.text(&told_cleaned(&cleaned, place))?;
+                output.text(&format_cleaned(&cleaned, place))?;
             }
         }
         Ok(SUCCESS)
@@ -257,14 +257,14 @@ impl Rounds<'_> {
 
 impl Shown for FinishRound {
     fn show(&self, finished: &RoundFinished, context: &Context) -> Result<(), Failure> {
-        context.output.text(&told_finished(finished))
+        context.output.text(&format_finished(finished))
     }
 }
 
 impl Shown for CompareRound {
     fn show(&self, compared: &RoundCompared, context: &Context) -> Result<(), Failure> {
         let output = &context.output;
-        output.text(&told_comparison(compared, output))
+        output.text(&format_comparison(compared, output))
     }
 }
 
@@ -276,7 +276,9 @@ impl Shown for PresentRound {
 
 impl Shown for CountAttempt {
     fn show(&self, counted: &AttemptCounted, context: &Context) -> Result<(), Failure> {
-        context.output.text(&format!("{}\n", told_attempt(counted)))
+        context
+            .output
+            .text(&format!("{}\n", format_attempt(counted)))
     }
 }
 
@@ -286,7 +288,7 @@ pub(super) fn count_attempt(context: &Context, fork: &ForkName) -> Result<(), Fa
         .connect()?
         .call(&CountAttemptIn { fork: fork.clone() })?;
     if !context.output.is_json() {
-        context.output.note(&told_attempt(&counted));
+        context.output.note(&format_attempt(&counted));
     }
     Ok(())
 }

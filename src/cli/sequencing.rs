@@ -9,7 +9,7 @@ use super::{Exit, SUCCESS, review};
 use crate::change::sequence::DoneHow;
 use crate::client::{Client, identity};
 use crate::ops;
-use crate::ops::protocol::{MergeStatus, ReviewWish, SequenceWish, Sequenced, SequencedCommit};
+use crate::ops::protocol::{MergeStatus, ReviewPolicy, SequenceWish, Sequenced, SequencedCommit};
 use crate::ops::{ConflictChoices, ExitCode, Failure, Operation};
 use crate::render::merging::{kind_in_words, target_name};
 use crate::render::text::{counted, quoted, short_id};
@@ -101,18 +101,18 @@ pub(super) fn go_on(
 
 impl LeftArgs {
     /// When a review is to be made.
-    pub(super) fn wish(&self) -> ReviewWish {
+    pub(super) fn wish(&self) -> ReviewPolicy {
         self.resolving.review_wish(self.review)
     }
 }
 
 impl ResolverArgs {
     /// When a review is to be made.
-    pub(super) fn review_wish(&self, is_asked_for: bool) -> ReviewWish {
+    pub(super) fn review_wish(&self, is_asked_for: bool) -> ReviewPolicy {
         match (self.semantic, is_asked_for || self.resolver.is_some()) {
-            (true, _) => ReviewWish::Always,
-            (false, true) => ReviewWish::OnConflict,
-            (false, false) => ReviewWish::Never,
+            (true, _) => ReviewPolicy::Always,
+            (false, true) => ReviewPolicy::OnConflict,
+            (false, false) => ReviewPolicy::Never,
         }
     }
 }
@@ -137,7 +137,7 @@ fn told(done: &Sequenced, output: &Output) -> String {
         Some(fork) => fork.to_string(),
         None => target_name(&done.target),
     };
-    let mut text: String = done.commits.iter().map(told_of).collect();
+    let mut text: String = done.commits.iter().map(format_of).collect();
     let would = if done.dry_run { "would be" } else { "is" };
     let changed = counted(done.changes.len(), "path");
     match done.status {
@@ -204,7 +204,7 @@ fn told(done: &Sequenced, output: &Output) -> String {
     text
 }
 
-fn told_of(commit: &SequencedCommit) -> String {
+fn format_of(commit: &SequencedCommit) -> String {
     let made = short_id(commit.commit.as_deref().unwrap_or_default());
     let what = match commit.how {
         None => "conflicts".to_owned(),

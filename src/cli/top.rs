@@ -174,7 +174,7 @@ fn since(before: &Stats, now: &Stats, sort: Sort) -> Vec<ForkStats> {
 
 /// What a key means.
 #[derive(Debug, PartialEq, Eq)]
-enum Wish {
+enum KeyAction {
     End,
     Sort,
     Up,
@@ -182,17 +182,17 @@ enum Wish {
     Nothing,
 }
 
-fn wish(key: &KeyEvent) -> Wish {
+fn wish(key: &KeyEvent) -> KeyAction {
     if key.kind == KeyEventKind::Release {
-        return Wish::Nothing;
+        return KeyAction::Nothing;
     }
     match key.code {
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Wish::End,
-        KeyCode::Char('q') | KeyCode::Esc => Wish::End,
-        KeyCode::Char('s') => Wish::Sort,
-        KeyCode::Up | KeyCode::Char('k') => Wish::Up,
-        KeyCode::Down | KeyCode::Char('j') => Wish::Down,
-        _ => Wish::Nothing,
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => KeyAction::End,
+        KeyCode::Char('q') | KeyCode::Esc => KeyAction::End,
+        KeyCode::Char('s') => KeyAction::Sort,
+        KeyCode::Up | KeyCode::Char('k') => KeyAction::Up,
+        KeyCode::Down | KeyCode::Char('j') => KeyAction::Down,
+        _ => KeyAction::Nothing,
     }
 }
 
@@ -292,15 +292,15 @@ fn watch(
                 continue;
             };
             let to = match wish(&key) {
-                Wish::End => return Ok(SUCCESS),
-                Wish::Sort => {
+                KeyAction::End => return Ok(SUCCESS),
+                KeyAction::Sort => {
                     sort = sort.next();
                     sort.sort(&mut shown.mounted);
                     continue;
                 }
-                Wish::Up => at.saturating_sub(1),
-                Wish::Down => (at + 1).min(shown.mounted.len().saturating_sub(1)),
-                Wish::Nothing => continue,
+                KeyAction::Up => at.saturating_sub(1),
+                KeyAction::Down => (at + 1).min(shown.mounted.len().saturating_sub(1)),
+                KeyAction::Nothing => continue,
             };
             chosen = shown.mounted.get(to).map(|fork| fork.fork.clone());
             continue;
@@ -405,12 +405,12 @@ mod tests {
     #[test]
     fn keys_mean_what_the_help_says() {
         let key = |code| wish(&KeyEvent::new(code, KeyModifiers::NONE));
-        assert_eq!(key(KeyCode::Char('q')), Wish::End);
-        assert_eq!(key(KeyCode::Char('s')), Wish::Sort);
-        assert_eq!(key(KeyCode::Down), Wish::Down);
-        assert_eq!(key(KeyCode::Char('x')), Wish::Nothing);
+        assert_eq!(key(KeyCode::Char('q')), KeyAction::End);
+        assert_eq!(key(KeyCode::Char('s')), KeyAction::Sort);
+        assert_eq!(key(KeyCode::Down), KeyAction::Down);
+        assert_eq!(key(KeyCode::Char('x')), KeyAction::Nothing);
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(wish(&interrupt), Wish::End);
+        assert_eq!(wish(&interrupt), KeyAction::End);
         let all: Vec<Sort> = (0..5)
             .scan(Sort::Requests, |sort, _| {
                 let now = *sort;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::context::Context;
-use super::graph::{self, Knot, KnotKind};
+use super::graph::{self, GraphNode, KnotKind};
 use super::output::{Output, Tone};
 use super::{Exit, SUCCESS};
 use crate::ops::protocol::{ForkInfo, SnapshotInfo};
@@ -166,7 +166,7 @@ fn tell(context: &Context, forks: Vec<Branch>, format: Format) -> Result<Exit, F
     if forks.is_empty() {
         output.note("there are no forks yet: `tine new NAME` makes one");
     }
-    let knots = || forks.iter().map(knot).collect::<Vec<Knot>>();
+    let knots = || forks.iter().map(knot).collect::<Vec<GraphNode>>();
     let text = match format {
         Format::Dot => graph::dot(&knots()),
         Format::Svg => graph::svg(&knots()),
@@ -192,8 +192,8 @@ impl Branch {
     }
 }
 
-fn knot(branch: &Branch) -> Knot {
-    Knot {
+fn knot(branch: &Branch) -> GraphNode {
+    GraphNode {
         label: branch.label(),
         about: branch.about.clone(),
         kind: branch.kind,

@@ -10,7 +10,7 @@ use crate::client::{Client, identity};
 use crate::ops;
 use crate::ops::protocol::{MergeStatus, Merged, UnmountAction, Unmounted};
 use crate::ops::{ExitCode, Failure, stays_committed, work_message};
-use crate::render::handoffs::told_line;
+use crate::render::handoffs::format_line;
 use crate::render::text::short_id;
 use crate::workspace::{ForkName, UnmountPolicy};
 
@@ -204,17 +204,17 @@ fn told(unmounted: &Unmounted) -> String {
             format!("its changes are discarded (`tine restore {fork} {kept}` brings them back)")
         }
         (UnmountPolicy::Handoff { .. }, ..) => match &unmounted.handoff {
-            Some(handoff) => format!("its work is {}", told_line(handoff).trim_end()),
+            Some(handoff) => format!("its work is {}", format_line(handoff).trim_end()),
             None => "its work was not handed over".to_owned(),
         },
-        (UnmountPolicy::Merge { .. }, ..) => told_of_merge(unmounted),
+        (UnmountPolicy::Merge { .. }, ..) => format_of_merge(unmounted),
         (UnmountPolicy::Discard, _, None) => "there was nothing to discard".to_owned(),
     };
     format!("unmounted {fork}: {then}\n{}", index_kept(&unmounted.index))
 }
 
 /// What came of merging it.
-fn told_of_merge(unmounted: &Unmounted) -> String {
+fn format_of_merge(unmounted: &Unmounted) -> String {
     let target = |merge: &Merged| {
         merge
             .target

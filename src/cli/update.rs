@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::sequencing::{LeftArgs, carry_out};
 use super::{Exit, SUCCESS};
-use crate::client::{Client, leads};
+use crate::client::{Client, embedded_paths};
 use crate::ops;
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::shell::shell_word;
@@ -85,7 +85,7 @@ fn take_up(
         previous: which == CarriedTrees::Previous,
     };
     let taken = connection.call(&request)?;
-    leads::again(context, connection, &fork);
+    embedded_paths::again(context, connection, &fork);
     if context.output.is_json() {
         context.output.json(&taken)?;
     } else {

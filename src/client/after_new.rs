@@ -8,9 +8,9 @@ use std::ffi::OsString;
 use std::process::{Command, Stdio};
 
 use crate::Client;
+use crate::embedded_paths::{self, EmbeddedPath};
 use crate::failures::lines;
 use crate::hooks::{HookOutput, MAX_LINES_KEPT, post_checkout};
-use crate::leads::{self, Lead};
 use crate::place::Place;
 use tine_ops::protocol::ForkInfo;
 use tine_ops::{ErrorCode, Failure};
@@ -26,7 +26,7 @@ pub const THIS_PROGRAM: &str = "/proc/self/exe";
 #[derive(Debug, Default)]
 pub struct AfterNew {
     /// What leads, or led, out of the fork.
-    pub leads: Vec<Lead>,
+    pub leads: Vec<EmbeddedPath>,
     pub failed: Vec<Failure>,
     /// The exit code that the first failed step asks for.
     pub exit: Option<u8>,
@@ -52,7 +52,7 @@ pub fn after_new(
     if !fork.mounted || place.check_mounted_here(connection, fork).is_err() {
         return after;
     }
-    match leads::make_right(place, connection, fork) {
+    match embedded_paths::make_right(place, connection, fork) {
         Ok(leads) => after.leads = leads,
         Err(failure) => log::warn!("{}: {failure}", fork.name),
     }

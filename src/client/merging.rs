@@ -13,13 +13,13 @@ use crate::place::Place;
 use crate::{Client, identity};
 use tine_git::{CallerConfig, ObjectId};
 use tine_ops as ops;
-use tine_ops::protocol::{MergeStatus, Merged, MergedHow, MergedSource, ReviewWish};
+use tine_ops::protocol::{MergeStatus, Merged, MergedHow, MergedSource, ReviewPolicy};
 use tine_ops::{Failure, Signers, stays_committed, work_message};
 use tine_workspace::ForkName;
 
 /// How hooks run.
 #[derive(Debug, Clone, Copy)]
-pub struct HookWish {
+pub struct HookOptions {
     pub output: HookOutput,
     /// Those that may refuse are skipped.
     pub no_verify: bool,
@@ -40,24 +40,24 @@ pub fn merged(
     connection: &mut Client,
     mut request: ops::Merge,
     signers: &Signers,
-    wish: HookWish,
+    wish: HookOptions,
 ) -> Result<Merged, Failure> {
     if !request.dry_run && are_there(place)? {
         let plan = ops::Merge {
             dry_run: true,
-            review: ReviewWish::Never,
+            review: ReviewPolicy::Never,
             markers: false,
             ..request.clone()
         };
         // What is looked at first is merged later.
-        if request.review != ReviewWish::Always {
+        if request.review != ReviewPolicy::Always {
             let planned = connection.call_as(&plan, signers)?;
             let prepared = prepare(place, connection, &planned, request.markers, wish)?;
             request.messages.clone_from(&prepared.messages);
             let merged = connection.call_as(&request, signers);
             return match merged {
                 Ok(merged) => Ok(prepared.noted_in(merged)),
-                Err(failure) => Err(prepared.told_in(failure)),
+                Err(failure) => Err(prepared.format_in(failure)),
             };
         }
     }
@@ -76,7 +76,7 @@ pub fn prepare(
     connection: &mut Client,
     planned: &Merged,
     with_markers: bool,
-    wish: HookWish,
+    wish: HookOptions,
 ) -> Result<Prepared, Failure> {
     let mut prepared = Prepared::default();
     for source in &planned.sources {
@@ -124,7 +124,7 @@ fn message_of(
     connection: &mut Client,
     planned: &Merged,
     source: &MergedSource,
-    wish: HookWish,
+    wish: HookOptions,
 ) -> Result<Option<String>, Failure> {
     let (MergedHow::MergeCommit, Some(commit)) = (source.how, &source.commit) else {
         return Ok(None);
@@ -155,7 +155,7 @@ fn message_of(
 
 impl Prepared {
     /// A failure of the merge, with what was committed for it and stays.
-    fn told_in(&self, failure: Failure) -> Failure {
+    fn format_in(&self, failure: Failure) -> Failure {
         let committed = self.committed.iter();
         committed.fold(failure, |failure, (point, commit)| {
             failure.cause(stays_committed(point.trim_start_matches("fork:"), commit))

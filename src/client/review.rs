@@ -1,6 +1,6 @@
 //! Committing a review, with hooks.
 
-use crate::merging::{self, HookWish};
+use crate::merging::{self, HookOptions};
 use crate::place::Place;
 use crate::{Client, identity};
 use tine_ops as ops;
@@ -15,7 +15,7 @@ pub fn commit(
     message: Option<String>,
     dry_run: bool,
     allow_revert: bool,
-    hooks: HookWish,
+    hooks: HookOptions,
 ) -> Result<ReviewOutcome, Failure> {
     let signers = identity::signers(place.repository()?.common_dir())?;
     let mut request = ops::CommitReview {

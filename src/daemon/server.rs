@@ -17,7 +17,7 @@ use tine_git::{Repository, program};
 use tine_ops::failure::{ErrorCode, Failure};
 use tine_ops::state::slots::Daemon;
 use tine_ops::state::{generations, handoffs, overlay};
-use tine_ops::{Insistence, transfer};
+use tine_ops::{StopMode, transfer};
 use tine_sys::{mapping, memory, process};
 use tine_workspace::Store;
 
@@ -126,7 +126,7 @@ fn end_on_signals(daemon: &Arc<Daemon>) -> Result<(), Failure> {
     let wait = move || {
         for signal in signals.forever() {
             log::info!("told to end by signal {signal}");
-            match tine_ops::stop(&daemon, Insistence::DetachBusy) {
+            match tine_ops::stop(&daemon, StopMode::DetachBusy) {
                 Ok(_) => daemon.presence.quit(),
                 Err(failure) => log::warn!("{failure}"),
             }
@@ -179,7 +179,7 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
                 "nothing is mounted and nobody asked for {:?}",
                 options.idle_limit
             );
-            match tine_ops::stop(daemon, Insistence::Refuse) {
+            match tine_ops::stop(daemon, StopMode::Refuse) {
                 Ok(_) => break,
                 Err(failure) => log::warn!("{failure}"),
             }

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use tine_ops::protocol::{Commits, DaemonInfo};
     use tine_ops::{Commit, DaemonStatus, Log, Mount, ReadStats, Stop};
-    use tine_workspace::{ForkName, MountWishes};
+    use tine_workspace::{ForkName, MountRequest};
 
     fn fork(name: &str) -> ForkName {
         ForkName::parse(name).unwrap()
@@ -308,7 +308,7 @@ mod tests {
             which in 0usize..4,
             damage in proptest::collection::vec((0usize..400, 0u8.., 0u8..4), 1..6),
         ) {
-            let wishes = MountWishes::default();
+            let wishes = MountRequest::default();
             let mut line = match which {
                 0 => line_of(&ReadStats { fork: Some(fork("demo")), watch: true }),
                 1 => line_of(&Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes, snapshot_every: None }),
@@ -338,7 +338,7 @@ mod tests {
         let mount = Mount {
             fork: fork("demo"),
             dir: Some(odd.clone()),
-            wishes: MountWishes::default(),
+            wishes: MountRequest::default(),
             snapshot_every: None,
         };
         assert_eq!(arrived::<Mount>(&line_of(&mount)).dir, Some(odd));

@@ -27,7 +27,7 @@ use super::errno::Errno;
 use super::negotiate;
 use super::opens::{Access, Opened, Opens};
 use super::operations::{Answer, Operations};
-use super::transport::RingWish;
+use super::transport::RingOptions;
 use tine_attr::{Attr, Ino};
 use tine_workspace::{MountProfile, SetAttr};
 
@@ -88,7 +88,7 @@ pub(super) struct Adapter {
     operations: Arc<Operations>,
     /// Where opening a file is a request.
     opens: Option<Opens<BackingId>>,
-    rings: Option<RingWish>,
+    rings: Option<RingOptions>,
     /// Whether the kernel checks permissions.
     checks_permissions: bool,
 }
@@ -97,7 +97,7 @@ impl Adapter {
     pub(super) fn new(
         operations: Arc<Operations>,
         profile: MountProfile,
-        rings: Option<RingWish>,
+        rings: Option<RingOptions>,
         checks_permissions: bool,
     ) -> Adapter {
         Adapter {

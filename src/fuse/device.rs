@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::mount::{MountError, MountOptions};
 use super::place::FS_TYPE;
-use tine_sys::mount::{self as sys, Inert, UnmountHow};
+use tine_sys::mount::{self as sys, MountRestrictions, UnmountHow};
 use tine_sys::process::{effective_gid, effective_uid};
 use tine_workspace::MountProfile;
 
@@ -93,7 +93,7 @@ fn mount_directly(
         device.as_raw_fd(),
         common_options(options, uid)
     );
-    let inert = Inert {
+    let inert = MountRestrictions {
         set_id: !options.settings.suid,
         devices: !options.settings.dev,
     };

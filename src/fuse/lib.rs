@@ -49,8 +49,8 @@ pub use askers::process_and_above;
 pub use busy_files::BusyFile;
 pub use counters::{KindFigures, LATENCY_CLASSES, Traffic, latency_bound_secs};
 pub use mount::{
-    FuseMount, Ground, MountError, MountOptions, UnmountMode, cut_off, detach_stale, guards_below,
-    has_lost_daemon, lying_at, remove_guard,
+    FuseMount, MountError, MountOptions, MountPoint, UnmountMode, cut_off, detach_stale,
+    guards_below, has_lost_daemon, lying_at, remove_guard,
 };
 pub use place::is_seen_at;
 pub use transport::{RINGS_PARAMETER, Transport, TransportChoice, UnknownTransport};

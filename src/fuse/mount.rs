@@ -37,14 +37,14 @@ use super::priming::PrimingFile;
 use super::replay::Replay;
 use super::replayer::Replayer;
 use super::ring::{Failed, Rings};
-use super::transport::{self, RingWish, Transport, TransportChoice};
+use super::transport::{self, RingOptions, Transport, TransportChoice};
 use tine_sys::mount as sys;
 use tine_sys::process::{self, effective_gid, effective_uid};
 use tine_workspace::{MountSettings, Workspace};
 
 pub use ending::{UnmountMode, cut_off, detach_stale, has_lost_daemon};
 use ending::{abort, undo};
-pub use ground::{Ground, guards_below, lying_at, remove_guard};
+pub use ground::{MountPoint, guards_below, lying_at, remove_guard};
 
 /// Threads that serve one mount.
 const THREADS: usize = 2;
@@ -155,7 +155,7 @@ pub struct FuseMount {
     counters: Arc<Counters>,
     transport: Transport,
     /// Until somebody has looked beneath the mount.
-    ground: Mutex<Option<Ground>>,
+    ground: Mutex<Option<MountPoint>>,
 }
 
 impl FuseMount {
@@ -194,7 +194,7 @@ impl FuseMount {
             adapter,
             wish,
             Some(priming),
-            Some(Told { workspace, replay }),
+            Some(NotifiedWorkspace { workspace, replay }),
             counters,
             options,
             ended,
@@ -208,7 +208,7 @@ impl FuseMount {
 
     /// The directory under the mount, which may hold files that were put there while nothing was
     /// mounted. Given out once, and only for a mount that is guarded.
-    pub fn take_ground(&self) -> Option<Ground> {
+    pub fn take_ground(&self) -> Option<MountPoint> {
         self.ground.lock().take()
     }
 
@@ -230,7 +230,7 @@ impl FuseMount {
 }
 
 /// A workspace that tells its mount what changes.
-pub(super) struct Told {
+pub(super) struct NotifiedWorkspace {
     workspace: Arc<Workspace>,
     replay: Arc<Replay>,
 }
@@ -239,15 +239,15 @@ pub(super) struct Told {
 /// `filesystem` has for the first open.
 pub(super) fn serve<F: Filesystem>(
     filesystem: F,
-    wish: Option<RingWish>,
+    wish: Option<RingOptions>,
     priming: Option<PrimingFile>,
-    told: Option<Told>,
+    told: Option<NotifiedWorkspace>,
     counters: Arc<Counters>,
     options: &MountOptions,
     ended: Ended,
 ) -> Result<FuseMount, MountError> {
     sys::keep_large_buffers_untouched();
-    let ground = Ground::open(&options.dir)?;
+    let ground = MountPoint::open(&options.dir)?;
     let dir = ground.dir().to_owned();
     if !options.guarded && !ground.is_empty().map_err(MountError::io("read", &dir))? {
         return Err(MountError::NotEmpty(dir));
@@ -327,7 +327,7 @@ pub(super) fn serve<F: Filesystem>(
 }
 
 /// Mounts over `ground`, which nobody may write to before and after that.
-fn mount_over(ground: &Ground, options: &MountOptions) -> Result<OwnedFd, MountError> {
+fn mount_over(ground: &MountPoint, options: &MountOptions) -> Result<OwnedFd, MountError> {
     if !options.guarded {
         return device::mount(options, ground.dir());
     }
@@ -378,7 +378,7 @@ impl FuseMount {
         &self,
         session: Session<F>,
         notifier: fuser::Notifier,
-        told: Option<Told>,
+        told: Option<NotifiedWorkspace>,
         settings: MountSettings,
         rings: Option<Rings>,
     ) -> io::Result<()> {
@@ -390,7 +390,7 @@ impl FuseMount {
             .name("tine-session".into())
             .spawn(move || {
                 // Set before the first request is served, hence before the mount is ready.
-                if let Some(Told { workspace, replay }) = &told {
+                if let Some(NotifiedWorkspace { workspace, replay }) = &told {
                     let replayer = Replayer::new(
                         replay.clone(),
                         place.clone(),
@@ -413,7 +413,7 @@ impl FuseMount {
                     rings.end(lives_on);
                 }
                 notifier_thread.stop();
-                if let Some(Told { workspace, .. }) = told {
+                if let Some(NotifiedWorkspace { workspace, .. }) = told {
                     workspace.set_listener(None);
                     workspace.forget_all();
                 }

@@ -25,7 +25,7 @@ use super::overlay::{self, Overlay};
 use super::priming::PrimingFile;
 use super::replay::{Act, Former, Replay, Unacknowledged};
 use tine_attr::{Attr, FileKind, Ino, InodeFlags};
-use tine_git::haste;
+use tine_git::nonblocking;
 use tine_workspace::{Caller, FsError, SetAttr, StatFs, Workspace, is_text_node};
 
 /// Bytes copied by one request at most, so that one copy does not hold a thread for long. A
@@ -75,7 +75,7 @@ fn guarded<T>(
         Ok(Ok(value)) => Ok(value),
         Ok(Err(Refusal::Errno(errno))) => Err(errno),
         // Another thread will carry it out.
-        Ok(Err(Refusal::Fs(_))) if haste::was_refused() => Err(Errno::EAGAIN),
+        Ok(Err(Refusal::Fs(_))) if nonblocking::was_refused() => Err(Errno::EAGAIN),
         Ok(Err(Refusal::Fs(failure))) => {
             let errno = errno::of(&failure);
             if errno == Errno::EIO {
@@ -249,7 +249,7 @@ impl Operations {
     ) -> Answer<T> {
         let begun = Instant::now();
         let answer = self.guarded(operation, ino, || run(&self.workspace));
-        if !haste::was_refused() {
+        if !nonblocking::was_refused() {
             self.counters.count_since(operation, begun);
         }
         answer
@@ -539,7 +539,11 @@ impl Operations {
             let renamed = self.changing_names(&[(parent, name), (new_parent, new_name)], || {
                 Ok(workspace.rename(caller, parent, name, new_parent, new_name, mode)?)
             });
-            if let Some(overlay) = self.overlay.as_ref().filter(|_| !haste::was_refused()) {
+            if let Some(overlay) = self
+                .overlay
+                .as_ref()
+                .filter(|_| !nonblocking::was_refused())
+            {
                 overlay.came_back(caller);
             }
             renamed

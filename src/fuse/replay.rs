@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use super::errno::Errno;
 use tine_attr::{Attr, FileKind, Ino};
 use tine_path::EntryName;
-use tine_workspace::{Caller, FsError, NamePlace, NameThen, ViewStep, Workspace};
+use tine_workspace::{Caller, FsError, NameOutcome, NamePlace, ViewStep, Workspace};
 
 /// What the replaying thread finds at a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,11 +84,11 @@ impl Script {
     }
 
     /// The name has lost its node.
-    fn leave(&mut self, at: &NamePlace, then: NameThen) {
+    fn leave(&mut self, at: &NamePlace, then: NameOutcome) {
         match then {
-            NameThen::Nowhere => self.set(at, None),
+            NameOutcome::Nowhere => self.set(at, None),
             // The new node is not seen before its step.
-            NameThen::WithItsDirectory | NameThen::To(_) => self.set(at, Some(None)),
+            NameOutcome::WithItsDirectory | NameOutcome::To(_) => self.set(at, Some(None)),
         }
     }
 
@@ -102,11 +102,11 @@ impl Script {
 }
 
 /// Whether a name whose node was removed or moved leads to what the step expects, or to nothing.
-fn leads(then: NameThen, now: Option<Ino>) -> bool {
+fn leads(then: NameOutcome, now: Option<Ino>) -> bool {
     match (then, now) {
-        (NameThen::WithItsDirectory, _) | (_, None) => true,
-        (NameThen::To(then), Some(now)) => now == then,
-        (NameThen::Nowhere, Some(_)) => false,
+        (NameOutcome::WithItsDirectory, _) | (_, None) => true,
+        (NameOutcome::To(then), Some(now)) => now == then,
+        (NameOutcome::Nowhere, Some(_)) => false,
     }
 }
 

@@ -72,7 +72,7 @@ impl fmt::Display for UnknownTransport {
 /// The wish for rings, from before a session begins until it is known whether it comes true. The
 /// session's file system has one half, whoever mounts the other.
 #[derive(Clone)]
-pub(super) struct RingWish {
+pub(super) struct RingOptions {
     operations: Arc<Operations>,
     /// That of the session, from mounting until INIT is answered.
     device: Arc<Mutex<Option<OwnedFd>>>,
@@ -80,9 +80,9 @@ pub(super) struct RingWish {
     prepared: Arc<Mutex<Option<io::Result<Prepared>>>>,
 }
 
-impl RingWish {
-    pub(super) fn new(operations: Arc<Operations>) -> RingWish {
-        RingWish {
+impl RingOptions {
+    pub(super) fn new(operations: Arc<Operations>) -> RingOptions {
+        RingOptions {
             operations,
             device: Arc::new(Mutex::new(None)),
             prepared: Arc::new(Mutex::new(None)),
@@ -132,7 +132,7 @@ impl RingWish {
 pub(super) fn wish(
     options: &MountOptions,
     operations: &Arc<Operations>,
-) -> Result<Option<RingWish>, MountError> {
+) -> Result<Option<RingOptions>, MountError> {
     match (options.transport, options.settings.profile) {
         (TransportChoice::Only(Transport::Device), _) => Ok(None),
         (TransportChoice::Auto, MountProfile::LargeFiles) => Ok(None),
@@ -145,14 +145,14 @@ pub(super) fn wish(
         (
             TransportChoice::Auto | TransportChoice::Only(Transport::Ring),
             MountProfile::Everyday,
-        ) => Ok(Some(RingWish::new(operations.clone()))),
+        ) => Ok(Some(RingOptions::new(operations.clone()))),
     }
 }
 
 /// Sets up what was chosen, as far as the machine has it.
 pub(super) fn set_up(
     choice: TransportChoice,
-    wish: Option<RingWish>,
+    wish: Option<RingOptions>,
     failed: &Failed,
 ) -> Result<Option<Rings>, MountError> {
     let Some(wish) = wish else {

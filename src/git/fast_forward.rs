@@ -537,7 +537,7 @@ impl RefMove {
             // What cannot be read is told by its absence.
             let _ = std::io::Read::read_to_string(&mut errors, &mut said);
         }
-        if let Some(error) = program::told_io_error(&said) {
+        if let Some(error) = program::format_io_error(&said) {
             let path = self.lock.with_extension("");
             return GitError::io("move the branch at", path)(error);
         }

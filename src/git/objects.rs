@@ -14,7 +14,7 @@ use quick_cache::sync::Cache;
 
 use super::checksum::Checksum;
 use super::error::with_causes;
-use super::{GitError, Repository, haste, program};
+use super::{GitError, Repository, nonblocking, program};
 use tine_path::{DOT_GIT, EntryName, PathError};
 use tine_sys::mapping;
 
@@ -367,7 +367,7 @@ impl Repository {
             return Ok(());
         };
         // Another thread's fetch may be under way.
-        haste::check()?;
+        nonblocking::check()?;
         let _fetching = self.fetching().lock();
         let mut wanted = String::new();
         for id in ids.iter().filter(|id| !self.has_object(**id)) {

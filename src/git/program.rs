@@ -245,7 +245,7 @@ fn words(command: &Command) -> String {
 
 /// The failing system call that git tells of in `said`, with git's words; `None` where it tells of
 /// none.
-pub fn told_io_error(said: &str) -> Option<std::io::Error> {
+pub fn format_io_error(said: &str) -> Option<std::io::Error> {
     const TOLD: [i32; 8] = [
         libc::ENOSPC,
         libc::EDQUOT,
@@ -301,12 +301,12 @@ mod tests {
     fn a_system_call_that_git_tells_of_is_found_in_what_it_says() {
         use std::io;
 
-        let kind = |said: &str| told_io_error(said).map(|error| error.kind());
+        let kind = |said: &str| format_io_error(said).map(|error| error.kind());
         let full =
             "error: unable to write file big: No space left on device\nfatal: could not finish\n";
         assert_eq!(kind(full), Some(io::ErrorKind::StorageFull));
         assert!(
-            told_io_error(full)
+            format_io_error(full)
                 .unwrap()
                 .to_string()
                 .contains("file big")
@@ -316,7 +316,10 @@ mod tests {
         let said = "error: unable to create file x: Permission denied";
         assert_eq!(kind(said), Some(io::ErrorKind::PermissionDenied));
         let said = "error: unable to write file x: Input/output error";
-        assert_eq!(told_io_error(said).unwrap().raw_os_error(), Some(libc::EIO));
+        assert_eq!(
+            format_io_error(said).unwrap().raw_os_error(),
+            Some(libc::EIO)
+        );
         for said in [
             "",
             "error: Your local changes to the following files would be overwritten by merge:\n\tNo space left on device",

@@ -29,4 +29,4 @@ mod tool;
 mod tools;
 
 pub use self::server::serve;
-pub use self::session::{ForkWish, Session};
+pub use self::session::{ForkRequest, Session};

@@ -124,7 +124,7 @@ struct Server {
 
 impl Server {
     /// Runs `work` on a thread of its own, until it is done or nobody wants it any more.
-    async fn apart<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         context: &RequestContext<RoleServer>,
         doing: Option<String>,
@@ -255,7 +255,7 @@ impl ServerHandler for Server {
         };
         let doing = prepared.doing();
         let result = self
-            .apart(&context, doing, |session, call| {
+            .run_blocking(&context, doing, |session, call| {
                 prepared.call(session, call)
             })
             .await?;
@@ -268,7 +268,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let listed = self
-            .apart(&context, None, |session, _| resources::list(session))
+            .run_blocking(&context, None, |session, _| resources::list(session))
             .await?
             .map_err(|failure| protocol_error(&failure))?;
         Ok(ListResourcesResult::with_all_items(listed))
@@ -290,7 +290,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let read = self
-            .apart(&context, None, move |session, _| {
+            .run_blocking(&context, None, move |session, _| {
                 resources::read(session, &request.uri)
             })
             .await?

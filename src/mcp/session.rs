@@ -12,13 +12,13 @@ use tine_attr::Timestamp;
 use tine_client::after_new::after_new;
 use tine_client::hooks::HookOutput;
 use tine_client::place::{Place, Silent};
-use tine_client::{Client, leads};
+use tine_client::{Client, embedded_paths};
 use tine_git::Repository;
 use tine_ops as ops;
 use tine_ops::protocol::{ForkInfo, ToolAnswer, ToolOperation};
 use tine_ops::{ErrorCode, Failure, Operation};
 use tine_tools::AgentId;
-use tine_workspace::{ForkName, MountWishes, Store};
+use tine_workspace::{ForkName, MountRequest, Store};
 
 /// Clients that are kept while nobody uses them.
 const MAX_IDLE_CONNECTIONS: usize = 4;
@@ -45,7 +45,7 @@ pub struct Session {
     active: Mutex<Option<ForkName>>,
     /// A fork that is made and becomes the active one when one is needed first: clients start
     /// servers only to look at them, too. Locked while it is made; taken before `active`.
-    wanted: Mutex<Option<ForkWish>>,
+    wanted: Mutex<Option<ForkRequest>>,
     made: Mutex<Vec<ForkName>>,
     idle: Mutex<Vec<Client>>,
     calls: Mutex<Calls>,
@@ -60,7 +60,7 @@ struct Calls {
 
 /// A fork that is to be made.
 #[derive(Debug, Default)]
-pub struct ForkWish {
+pub struct ForkRequest {
     /// Default: the first of `mcp-1`, `mcp-2`, … that is free.
     pub name: Option<String>,
     pub from: Option<String>,
@@ -136,7 +136,7 @@ impl Session {
     }
 
     /// Wants a fork, to be made when one is needed.
-    pub fn want_fork(&self, wish: ForkWish) -> Result<(), Failure> {
+    pub fn want_fork(&self, wish: ForkRequest) -> Result<(), Failure> {
         wish.name.as_deref().map(ForkName::parse).transpose()?;
         *self.wanted.lock() = Some(wish);
         Ok(())
@@ -168,20 +168,20 @@ impl Session {
         let request = ops::Mount {
             fork,
             dir: None,
-            wishes: MountWishes::default(),
+            wishes: MountRequest::default(),
             snapshot_every: None,
         };
         self.with(|connection| connection.call(&request))
     }
 
     /// Makes a fork, mounts it, and lets it be the active one.
-    pub fn make_fork(&self, wish: &ForkWish) -> Result<MadeFork, Failure> {
+    pub fn make_fork(&self, wish: &ForkRequest) -> Result<MadeFork, Failure> {
         let made = self.make(wish)?;
         *self.wanted.lock() = None;
         Ok(made)
     }
 
-    fn make(&self, wish: &ForkWish) -> Result<MadeFork, Failure> {
+    fn make(&self, wish: &ForkRequest) -> Result<MadeFork, Failure> {
         let git_dir = self.git_dir()?;
         let umask = tine_client::place::umask();
         let make = |fork: ForkName| {
@@ -219,7 +219,7 @@ impl Session {
         let place = self.place();
         let after = self
             .with(|connection| Ok(after_new(&place, connection, &info, true, HookOutput::Kept)))?;
-        let notes = leads::notes(&place, &info, &after.leads);
+        let notes = embedded_paths::notes(&place, &info, &after.leads);
         let mut notes = notes.unwrap_or_else(|failure| vec![told(&failure)]);
         notes.extend(after.failed.iter().map(told));
         Ok(MadeFork { info, notes })

@@ -76,18 +76,18 @@ pub(crate) trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     }
 
     /// Does it, on a thread of its own.
-    fn call(self, session: &Session, call: &ToolCall) -> Result<Told<Self::Answer>, Failure>;
+    fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<Self::Answer>, Failure>;
 }
 
 /// An answer, and the same in words.
-pub(crate) struct Told<A> {
+pub(crate) struct ToolOutput<A> {
     pub answer: A,
     pub text: String,
 }
 
-impl<A> Told<A> {
-    pub(crate) fn new(answer: A, text: impl Into<String>) -> Told<A> {
-        Told {
+impl<A> ToolOutput<A> {
+    pub(crate) fn new(answer: A, text: impl Into<String>) -> ToolOutput<A> {
+        ToolOutput {
             answer,
             text: text.into(),
         }

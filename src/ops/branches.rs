@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::fork_locks::{lock_forks, slots_of};
 use super::target::{self, Ready, Target};
-use super::turns::{slots_of, turns_of};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::protocol::{
@@ -13,17 +13,17 @@ use crate::protocol::{
 };
 use crate::report;
 use crate::state::handoffs;
-use crate::state::slots::{Daemon, Turn};
+use crate::state::slots::{Daemon, ForkGuard};
 use tine_change::branches::{Holder, Known, Start, existing, follow};
 use tine_change::handoff::HandoffRecord;
 use tine_change::review::ReviewRecord;
 use tine_change::round::RoundRecord;
-use tine_change::switch::{self, SwitchWish};
+use tine_change::switch::{self, SwitchOptions};
 use tine_change::{ChangeError, FoundPoint, Point, PointTree, branches};
 use tine_git::{GitError, Head, MovedUnder, ObjectId, Repository};
 use tine_path::shell::shell_word;
-use tine_workspace::store::{Lease, LeaseKey, Shelf};
-use tine_workspace::{By, ForkName, SnapshotReason, SwitchMove};
+use tine_workspace::store::{Lease, LeaseKey, RecordKind};
+use tine_workspace::{Actor, ForkName, SnapshotReason, SwitchMove};
 
 /// List the branches of forks
 ///
@@ -271,7 +271,7 @@ fn create(call: &Call<'_>, request: CreateBranch) -> Result<BranchCreated, Failu
         }
     };
     let slots = slots_of(daemon, fork_of(&found.point, spoken_of));
-    let _turns = turns_of(daemon, &slots)?;
+    let _turns = lock_forks(daemon, &slots)?;
     let _lease = lease(daemon, [branch], &format!("tine branch create {branch}"))?;
     repository
         .check_branch_is_free(branch)
@@ -363,7 +363,7 @@ fn rename_on(
 ) -> Result<Option<Vec<ForkName>>, Failure> {
     let forks = Known::now(&daemon.store, repository)?.forks_on(old);
     let slots = slots_of(daemon, forks.clone());
-    let _turns = turns_of(daemon, &slots)?;
+    let _turns = lock_forks(daemon, &slots)?;
     let _lease = lease(
         daemon,
         [old, new],
@@ -384,12 +384,12 @@ fn rename_on(
 /// reviews and rounds.
 fn rename_in_documents(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<(), Failure> {
     let store = &daemon.store;
-    for mut review in store.documents::<ReviewRecord>(Shelf::Reviews)?.0 {
+    for mut review in store.documents::<ReviewRecord>(RecordKind::Reviews)?.0 {
         if review.rename_branch(old, new) {
-            store.write_document(Shelf::Reviews, review.id, &review)?;
+            store.write_document(RecordKind::Reviews, review.id, &review)?;
         }
     }
-    for handoff in store.documents::<HandoffRecord>(Shelf::Handoffs)?.0 {
+    for handoff in store.documents::<HandoffRecord>(RecordKind::Handoffs)?.0 {
         if handoff.clone().rename_branch(old, new) {
             handoffs::update(daemon, handoff.id, |record| {
                 record.rename_branch(old, new);
@@ -397,7 +397,7 @@ fn rename_in_documents(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<(),
             })?;
         }
     }
-    for mut round in store.documents::<RoundRecord>(Shelf::Rounds)?.0 {
+    for mut round in store.documents::<RoundRecord>(RecordKind::Rounds)?.0 {
         if round.rename_branch(old, new) {
             round.save(store)?;
         }
@@ -407,7 +407,7 @@ fn rename_in_documents(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<(),
 
 fn switch(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     fork: &ForkName,
     request: &SwitchBranch,
 ) -> Result<Switched, Failure> {
@@ -424,12 +424,12 @@ fn switch(
             .and_then(|found| fork_of(&found.point, Some(fork))),
     );
     let slots = slots_of(daemon, forks);
-    let turns = turns_of(daemon, &slots)?;
-    let Some(turn) = turns.get(fork) else {
-        return Err(Failure::new(ErrorCode::Internal, "a fork has no turn"));
+    let guards = lock_forks(daemon, &slots)?;
+    let Some(guard) = guards.get(fork) else {
+        return Err(Failure::new(ErrorCode::Internal, "a fork is not locked"));
     };
-    let open = turn.open_existing()?;
-    turn.settle(&repository, &open)?;
+    let open = guard.open_existing()?;
+    guard.settle(&repository, &open)?;
     let git_dir = open.worktree.git_dir();
     let head = repository.head_of(git_dir)?;
     let branch = match request.branch.as_str() {
@@ -462,7 +462,7 @@ fn switch(
             is_uncommitted: false,
         }),
     };
-    let wish = SwitchWish {
+    let wish = SwitchOptions {
         branch: &branch,
         begins: start.as_ref().map(|start| {
             (
@@ -483,7 +483,7 @@ fn switch(
         &request.at,
         repository.moved_under(&open.worktree, fork.as_str(), &open.made_on)?,
     ) {
-        return step_off(turn, &repository, &head, &moved, branch);
+        return step_off(guard, &repository, &head, &moved, branch);
     }
     if !request.create {
         existing(&repository, &branch).map_err(|error| match error {
@@ -503,7 +503,7 @@ fn switch(
         by,
         repository: &repository,
         holder: &target::Holder::Fork(fork.clone()),
-        turn: Some(turn),
+        guard: Some(guard),
     };
     let snapshot = target.go(Ready::fork(), &step, SnapshotReason::BeforeSwitch)?;
     if let Some(Start {
@@ -513,7 +513,7 @@ fn switch(
     {
         repository.follow_remote_branch(git_dir, &branch, revision);
     }
-    note_head(turn, &repository);
+    note_head(guard, &repository);
     log::info!("{fork} is on {branch}");
     Ok(Switched {
         fork: fork.clone(),
@@ -532,13 +532,13 @@ fn switch(
 /// Puts a fork whose branch moved under it on a new branch, at the commit where it left the old
 /// one. View and index belong to that commit, and stay.
 fn step_off(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     repository: &Repository,
     head: &Head,
     moved: &MovedUnder,
     branch: String,
 ) -> Result<Switched, Failure> {
-    let open = turn.open()?;
+    let open = guard.open()?;
     repository
         .create_branch(&branch, moved.left_at, "branch: Created from HEAD")
         .map_err(|error| taken(repository, error))?;
@@ -546,9 +546,9 @@ fn step_off(
         repository.delete_branch(&branch, moved.left_at)?;
         return Err(error.into());
     }
-    turn.forget_settled();
-    note_head(turn, repository);
-    let fork = turn.name();
+    guard.forget_settled();
+    note_head(guard, repository);
+    let fork = guard.name();
     log::info!("{fork} is on {branch}, where it left {}", moved.branch);
     Ok(Switched {
         fork: fork.clone(),
@@ -609,14 +609,14 @@ pub(crate) fn check_way_back(
 }
 
 /// Has the fork's record say where HEAD is. HEAD itself does in any case.
-pub(crate) fn note_head(turn: &Turn<'_>, repository: &Repository) {
-    let noted = turn.open().and_then(|open| {
+pub(crate) fn note_head(guard: &ForkGuard<'_>, repository: &Repository) {
+    let noted = guard.open().and_then(|open| {
         let head = repository.head_of(open.worktree.git_dir())?;
-        branches::note_head(&turn.daemon.store, repository, turn.name(), &head)?;
+        branches::note_head(&guard.daemon.store, repository, guard.name(), &head)?;
         Ok(())
     });
     if let Err(failure) = noted {
-        log::warn!("{}: {failure}", turn.name());
+        log::warn!("{}: {failure}", guard.name());
     }
 }
 

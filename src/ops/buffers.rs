@@ -264,7 +264,7 @@ fn in_fork(
     // A request that takes long must not hold up who types.
     let fork = match slot.open_fork() {
         Some(fork) => fork,
-        None => daemon.turn(&slot)?.open_existing()?,
+        None => daemon.lock_fork(&slot)?.open_existing()?,
     };
     let path = match fork.workspace.follow(&path, Last::Follow) {
         Ok(path) => path,

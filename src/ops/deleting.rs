@@ -13,7 +13,7 @@ use crate::failure::{self, ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::policy;
 use crate::protocol::Deleted;
-use crate::state::slots::{Daemon, Slot, Turn};
+use crate::state::slots::{Daemon, ForkGuard, Slot};
 use crate::state::{handoffs, place, strays};
 use tine_change::changeset::{self, Blobs};
 use tine_change::commit::refuse_gone_branch;
@@ -89,55 +89,55 @@ pub(crate) fn delete(
         (None, false) => format!("tine delete {name}"),
     };
     let slot = daemon.slot(name);
-    let turn = turn_without_handoffs(daemon, &slot)?;
+    let guard = lock_without_handoffs(daemon, &slot)?;
     let repository = daemon.repository_now()?;
     // Its branch may have another name by now.
     if let Err(error) = branches::follow(&daemon.store, &repository) {
         log::warn!("{name}: {error}");
     }
-    let record = match turn.record() {
+    let record = match guard.record() {
         Err(failure) if force && failure.code == ErrorCode::StoreDamaged => {
-            return delete_damaged(&turn, &failure, &command);
+            return delete_damaged(&guard, &failure, &command);
         }
         record => record?,
     };
     daemon.store.check_can_remove(name)?;
     if !force {
-        refuse_texts_in_buffers(&turn)?;
-        refuse_under_way(&turn, &repository)?;
-        refuse_uncommitted(&turn, &repository)?;
+        refuse_texts_in_buffers(&guard)?;
+        refuse_under_way(&guard, &repository)?;
+        refuse_uncommitted(&guard, &repository)?;
     }
     let _lease = daemon
         .store
         .lease([LeaseKey::Branch(record.branch.clone())], &command)?;
-    let mount_before = turn.mounted_as();
-    turn.unmount(match force {
+    let mount_before = guard.mounted_as();
+    guard.unmount(match force {
         true => UnmountMode::Force,
         false => UnmountMode::Clean,
     })?;
     // Now nobody writes any more: what was written since the first look counts, too.
     let kept = match force {
-        true => buffers::with_all_agent_texts(&turn, || {
-            keep(&turn, &repository, &record, (&command, force), identity)
+        true => buffers::with_all_agent_texts(&guard, || {
+            keep(&guard, &repository, &record, (&command, force), identity)
         }),
-        false => refuse_under_way(&turn, &repository)
-            .and_then(|()| refuse_uncommitted(&turn, &repository))
-            .and_then(|()| keep(&turn, &repository, &record, (&command, force), identity)),
+        false => refuse_under_way(&guard, &repository)
+            .and_then(|()| refuse_uncommitted(&guard, &repository))
+            .and_then(|()| keep(&guard, &repository, &record, (&command, force), identity)),
     };
     let kept = match kept {
         Ok(kept) => kept,
         Err(failure) => {
             if let Some((dir, settings)) = mount_before {
-                turn.mount_or_note(dir, settings);
+                guard.mount_or_note(dir, settings);
             }
             return Err(failure);
         }
     };
-    buffers::end_in(&turn)?;
+    buffers::end_in(&guard)?;
     tine_fuse::detach_stale(&record.mount_dir)?;
     tine_fuse::remove_guard(&record.mount_dir);
     if !kept.lost.is_empty() && !kept.no_room {
-        return set_aside(&turn, kept, &record.mount_dir);
+        return set_aside(&guard, kept, &record.mount_dir);
     }
     let removing = daemon.store.removing_branches();
     // A branch that stays is no failure.
@@ -154,7 +154,7 @@ pub(crate) fn delete(
     };
     let branch_deleted = daemon.store.remove_fork_with(name, &traces)?;
     drop(removing);
-    turn.set_trouble(None);
+    guard.set_trouble(None);
     daemon.buffers.forget_fork(&daemon.store, name);
     log::info!("{name} is deleted");
     Ok(Deleted {
@@ -166,10 +166,10 @@ pub(crate) fn delete(
 
 /// Ends the delete of a fork of which something could not be kept by itself: it goes out of the way
 /// as a whole.
-fn set_aside(turn: &Turn<'_>, kept: Kept, mount_dir: &Path) -> Result<Deleted, Failure> {
-    let (daemon, name) = (turn.daemon, turn.name());
+fn set_aside(guard: &ForkGuard<'_>, kept: Kept, mount_dir: &Path) -> Result<Deleted, Failure> {
+    let (daemon, name) = (guard.daemon, guard.name());
     let number = daemon.store.set_aside_fork(name)?;
-    turn.set_trouble(None);
+    guard.set_trouble(None);
     log::warn!("{name} is set aside: `tine check --put-back {number}` brings it back");
     Ok(Deleted {
         set_aside: Some(number),
@@ -180,24 +180,28 @@ fn set_aside(turn: &Turn<'_>, kept: Kept, mount_dir: &Path) -> Result<Deleted, F
 
 /// The turn of a fork of which no handoff is being made. It is not waited for in the turn, which
 /// others may want.
-fn turn_without_handoffs<'a>(
+fn lock_without_handoffs<'a>(
     daemon: &'a Arc<Daemon>,
     slot: &'a Arc<Slot>,
-) -> Result<Turn<'a>, Failure> {
+) -> Result<ForkGuard<'a>, Failure> {
     loop {
         handoffs::wait_for_fork(daemon, &slot.name)?;
-        let turn = daemon.turn(slot)?;
+        let guard = daemon.lock_fork(slot)?;
         if !handoffs::is_pending_of(daemon, &slot.name)? {
-            return Ok(turn);
+            return Ok(guard);
         }
     }
 }
 
 /// Deletes a fork whose record cannot be read.
-fn delete_damaged(turn: &Turn<'_>, failure: &Failure, command: &str) -> Result<Deleted, Failure> {
-    turn.unmount(UnmountMode::Force)?;
-    let (store, repository) = (&turn.daemon.store, &turn.daemon.repository_now()?);
-    let superseded = superseded(repository, turn.name(), None, &BTreeSet::new(), &[])?;
+fn delete_damaged(
+    guard: &ForkGuard<'_>,
+    failure: &Failure,
+    command: &str,
+) -> Result<Deleted, Failure> {
+    guard.unmount(UnmountMode::Force)?;
+    let (store, repository) = (&guard.daemon.store, &guard.daemon.repository_now()?);
+    let superseded = superseded(repository, guard.name(), None, &BTreeSet::new(), &[])?;
     let mut kept = Kept {
         superseded: superseded.len(),
         ..Kept::default()
@@ -207,24 +211,24 @@ fn delete_damaged(turn: &Turn<'_>, failure: &Failure, command: &str) -> Result<D
     }
     if kept.superseded > 0 {
         let entry = RecoverEntry {
-            fork: Some(turn.name().clone()),
+            fork: Some(guard.name().clone()),
             snapshots: superseded,
             ..RecoverEntry::new(RecoverKind::Fork, command)
         };
         kept.entry = Some(recovery::keep(store, repository, entry, &[])?);
         kept.snapshots_only = true;
     }
-    let dir = place::default_dir(&turn.daemon.repository, turn.name())?;
+    let dir = place::default_dir(&guard.daemon.repository, guard.name())?;
     tine_fuse::detach_stale(&dir)?;
     tine_fuse::remove_guard(&dir);
-    set_aside(turn, kept, &dir)
+    set_aside(guard, kept, &dir)
 }
 
 /// What agents wrote to open buffers would go with the fork. A refusal leaves the buffers as they
 /// are.
-fn refuse_texts_in_buffers(turn: &Turn<'_>) -> Result<(), Failure> {
-    let name = turn.name();
-    let paths = buffers::in_buffers_only(turn.daemon, name);
+fn refuse_texts_in_buffers(guard: &ForkGuard<'_>) -> Result<(), Failure> {
+    let name = guard.name();
+    let paths = buffers::in_buffers_only(guard.daemon, name);
     let Some(first) = paths.first() else {
         return Ok(());
     };
@@ -246,8 +250,8 @@ pub(crate) fn refuse_repositories_in(daemon: &Arc<Daemon>, name: &ForkName) -> R
         return Ok(());
     }
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let fork = turn.open()?;
+    let guard = daemon.lock_fork(&slot)?;
+    let fork = guard.open()?;
     let repository = daemon.repository_now()?;
     let changeset = changeset::changeset(&repository, &fork, Blobs::Hash)?;
     policy::refuse_nested_repositories(name, &fork, &changeset)?;
@@ -257,24 +261,24 @@ pub(crate) fn refuse_repositories_in(daemon: &Arc<Daemon>, name: &ForkName) -> R
 
 /// git's own work in the fork would go with it: stashes of an operation, and the way back to its
 /// branch.
-fn refuse_under_way(turn: &Turn<'_>, repository: &Repository) -> Result<(), Failure> {
-    let fork = turn.open()?;
+fn refuse_under_way(guard: &ForkGuard<'_>, repository: &Repository) -> Result<(), Failure> {
+    let fork = guard.open()?;
     if let Some(operation) = fork.worktree.operation_in_progress() {
         return Err(ChangeError::OperationInProgress(operation).into());
     }
     Ok(refuse_gone_branch(repository, &fork)?)
 }
 
-fn refuse_uncommitted(turn: &Turn<'_>, repository: &Repository) -> Result<(), Failure> {
-    let fork = turn.open()?;
-    let name = turn.name();
+fn refuse_uncommitted(guard: &ForkGuard<'_>, repository: &Repository) -> Result<(), Failure> {
+    let fork = guard.open()?;
+    let name = guard.name();
     let changeset = changeset::changeset(repository, &fork, Blobs::Hash)?;
     let changed = changeset.changes.len();
     if changed == 0 {
         policy::refuse_nested_repositories(name, &fork, &changeset)?;
         refuse_submodules(name, &fork)?;
         policy::refuse_nested_checkouts(name, &fork, &changeset)?;
-        return refuse_snapshots(turn);
+        return refuse_snapshots(guard);
     }
     let paths = match changed {
         1 => "1 path".to_owned(),
@@ -303,9 +307,9 @@ fn refuse_submodules(name: &ForkName, fork: &Fork) -> Result<(), Failure> {
 }
 
 /// Snapshots that somebody asked for go with their fork: not unasked.
-fn refuse_snapshots(turn: &Turn<'_>) -> Result<(), Failure> {
-    let name = turn.name();
-    let snapshots = turn.daemon.store.snapshots(name)?;
+fn refuse_snapshots(guard: &ForkGuard<'_>) -> Result<(), Failure> {
+    let name = guard.name();
+    let snapshots = guard.daemon.store.snapshots(name)?;
     let asked: Vec<&str> = snapshots
         .iter()
         .filter(|snapshot| !snapshot.reason.is_automatic())
@@ -377,14 +381,17 @@ impl Kept {
 }
 
 /// The staged text that no file has, as a snapshot; `None` where the fork cannot be opened.
-fn keep_staged(turn: &Turn<'_>, repository: &Repository) -> Result<Option<KeptSnapshot>, Failure> {
-    let Ok(open) = turn.open() else {
+fn keep_staged(
+    guard: &ForkGuard<'_>,
+    repository: &Repository,
+) -> Result<Option<KeptSnapshot>, Failure> {
+    let Ok(open) = guard.open() else {
         return Ok(None);
     };
     let reason = SnapshotReason::BeforeDiscard;
     Ok(recovery::staged_only(
         repository,
-        turn.name(),
+        guard.name(),
         &open,
         reason,
     )?)
@@ -403,15 +410,15 @@ enum Uncommitted {
 /// Keeps what goes with the fork: what is uncommitted (with `force`; else nothing is), its
 /// snapshots, and commits that only the fork reaches.
 fn keep(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     repository: &Repository,
     record: &ForkRecord,
     (command, force): (&str, bool),
     identity: Option<Identity>,
 ) -> Result<Kept, Failure> {
-    let name = turn.name();
+    let name = guard.name();
     let uncommitted = match force {
-        true => keep_uncommitted(turn, repository, identity)?,
+        true => keep_uncommitted(guard, repository, identity)?,
         false => Uncommitted::Nothing,
     };
     let mut kept = Kept::default();
@@ -455,7 +462,7 @@ fn keep(
         }
         _ => false,
     };
-    let snapshots = match turn.daemon.store.snapshots(name) {
+    let snapshots = match guard.daemon.store.snapshots(name) {
         Err(error) if force => {
             log::error!("{name}: its snapshots cannot be kept: {error}");
             kept.lose(SNAPSHOTS, &error);
@@ -464,7 +471,7 @@ fn keep(
         Err(error) => return Err(error.into()),
         Ok(snapshots) => {
             let (whole, damaged) =
-                recovery::kept_snapshots(&turn.daemon.store, repository, name, &snapshots);
+                recovery::kept_snapshots(&guard.daemon.store, repository, name, &snapshots);
             for (snapshot, error) in damaged {
                 if !force {
                     return Err(error.into());
@@ -484,7 +491,7 @@ fn keep(
         }
         found => found?,
     };
-    let staged = match keep_staged(turn, repository) {
+    let staged = match keep_staged(guard, repository) {
         Err(failure) if failure.code == ErrorCode::NoSpace => {
             log::error!("{name}: what is staged is not kept: {failure}");
             None
@@ -522,7 +529,7 @@ fn keep(
             .collect(),
         ..RecoverEntry::new(RecoverKind::Fork, command)
     };
-    match recovery::keep(&turn.daemon.store, repository, entry, &[]).map_err(Failure::from) {
+    match recovery::keep(&guard.daemon.store, repository, entry, &[]).map_err(Failure::from) {
         Ok(id) => {
             kept.entry = Some(id);
             kept.snapshots_only = uncommitted_id.is_none() && !is_only_here;
@@ -546,14 +553,14 @@ fn keep(
 /// Commits what is uncommitted. A full disk, or what cannot be committed, does not keep its fork
 /// from going.
 fn keep_uncommitted(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     repository: &Repository,
     identity: Option<Identity>,
 ) -> Result<Uncommitted, Failure> {
-    let name = turn.name();
-    let kept = turn
+    let name = guard.name();
+    let kept = guard
         .open()
-        .and_then(|fork| match turn.daemon.store.reserve_is_short() {
+        .and_then(|fork| match guard.daemon.store.reserve_is_short() {
             true if fork.workspace.stats().content_bytes > KEPT_OF_FULL_DISK => {
                 Err(failure::no_space(name.as_str()))
             }
@@ -570,7 +577,7 @@ fn keep_uncommitted(
     if failure.code == ErrorCode::NoSpace {
         log::error!(
             "{}: what is uncommitted is not kept: {failure}",
-            turn.name()
+            guard.name()
         );
         return Ok(Uncommitted::NoRoom);
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::fork_locks::{lock_forks, slots_of};
 use super::target::find_target;
-use super::turns::{slots_of, turns_of};
 use super::{buffers, remotes};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::protocol::{Acknowledged, AgentTexts, ForkInfo, Forks, RemoteFork, Stray};
-use crate::state::slots::{Daemon, Turn};
+use crate::state::slots::{Daemon, ForkGuard};
 use crate::state::strays::Untold;
 use crate::state::{generations, place};
 use crate::{monitor, report};
@@ -22,7 +22,7 @@ use tine_sys::file::is_same_file;
 use tine_sys::process::PeerCredentials;
 use tine_workspace::store::{LeaseKey, own_branch};
 use tine_workspace::{
-    CarryWish, DependencyTree, ForkName, ForkOptions, ForkRecord, MountSettings, MountWishes,
+    CarryRules, DependencyTree, ForkName, ForkOptions, ForkRecord, MountRequest, MountSettings,
     ParentOptions, SnapshotEvery, StoreError, TakeUp, Traces, UnmountPolicy,
 };
 
@@ -54,13 +54,13 @@ pub struct New {
     pub dir: Option<PathBuf>,
     pub mount: bool,
     #[serde(flatten)]
-    pub wishes: MountWishes,
+    pub wishes: MountRequest,
     pub on_unmount: UnmountPolicy,
     #[serde(default)]
     pub snapshot_every: Option<SnapshotEvery>,
     pub umask: u16,
     #[serde(default)]
-    pub carry: CarryWish,
+    pub carry: CarryRules,
 }
 
 impl New {
@@ -77,11 +77,11 @@ impl New {
             detached: false,
             dir: None,
             mount: true,
-            wishes: MountWishes::default(),
+            wishes: MountRequest::default(),
             on_unmount: UnmountPolicy::default(),
             snapshot_every: None,
             umask: USUAL_UMASK,
-            carry: CarryWish::default(),
+            carry: CarryRules::default(),
         }
     }
 }
@@ -157,8 +157,8 @@ pub(crate) fn make(
             .flatten()
             .cloned(),
     );
-    let mut turns = turns_of(daemon, &slots)?;
-    let Some(turn) = turns.remove(&request.fork) else {
+    let mut guards = lock_forks(daemon, &slots)?;
+    let Some(guard) = guards.remove(&request.fork) else {
         return Err(StoreError::NoSuchFork(request.fork.to_string()).into());
     };
     let slot = daemon.slot(&request.fork);
@@ -174,12 +174,12 @@ pub(crate) fn make(
         find_target(daemon, &repository, target)?;
     }
     let is_of_parents_now = matches!(parent_name, Some((_, None)));
-    let parent = match (parent_name, turns.values().next()) {
-        (Some((parent, snapshot)), Some(parents_turn)) => {
+    let parent = match (parent_name, guards.values().next()) {
+        (Some((parent, snapshot)), Some(parent_guard)) => {
             let snapshot = snapshot
                 .map(|snapshot| daemon.store.snapshot(&parent, &snapshot))
                 .transpose()?;
-            let fork = match (parents_turn.open_existing(), &snapshot) {
+            let fork = match (parent_guard.open_existing(), &snapshot) {
                 // The snapshot may be whole where what the fork has now is not.
                 (Err(failure), Some(snapshot)) if failure.code == ErrorCode::StoreDamaged => {
                     daemon.store.open_snapshot(&parent, snapshot)?
@@ -254,9 +254,9 @@ pub(crate) fn make(
         carry: request.carry,
     };
     let create = || -> Result<_, StoreError> { daemon.store.create_fork(&options) };
-    let parents_turn = turns.values().next().filter(|_| is_of_parents_now);
-    let created = match parents_turn {
-        Some(parents_turn) => buffers::with_agent_texts(parents_turn, || Ok(create()?)),
+    let parent_guard = guards.values().next().filter(|_| is_of_parents_now);
+    let created = match parent_guard {
+        Some(parent_guard) => buffers::with_agent_texts(parent_guard, || Ok(create()?)),
         None => create()
             .map(|record| (record, AgentTexts::default()))
             .map_err(Failure::from),
@@ -265,7 +265,7 @@ pub(crate) fn make(
         Some(take_up) => remotes::other_branch(take_up, error),
         None => error,
     })?;
-    monitor::set_up(&turn, &repository);
+    monitor::set_up(&guard, &repository);
     let mut trees = record.carry.iter().flat_map(|carry| &carry.trees);
     if trees.any(DependencyTree::is_wanted) {
         generations::make_wanted(daemon);
@@ -285,7 +285,7 @@ pub(crate) fn make(
     if !request.mount {
         return told();
     }
-    match turn.mount(&dir, settings) {
+    match guard.mount(&dir, settings) {
         Ok(()) => told(),
         Err(failure) => {
             let traces = Traces {
@@ -295,7 +295,7 @@ pub(crate) fn make(
                 mount_dir: (!dir_existed).then(|| dir.clone()),
             };
             tine_fuse::remove_guard(&dir);
-            undo_new(&turn, &traces);
+            undo_new(&guard, &traces);
             Err(failure)
         }
     }
@@ -339,12 +339,12 @@ fn check_git_dir(repository: &Repository, git_dir: &Path) -> Result<(), Failure>
 }
 
 /// Takes a fork back that could not be mounted, so that nothing has changed.
-fn undo_new(turn: &Turn<'_>, traces: &Traces) {
-    let undone = turn
+fn undo_new(guard: &ForkGuard<'_>, traces: &Traces) {
+    let undone = guard
         .unmount(UnmountMode::Force)
-        .and_then(|()| Ok(turn.daemon.store.remove_fork_with(turn.name(), traces)?));
+        .and_then(|()| Ok(guard.daemon.store.remove_fork_with(guard.name(), traces)?));
     if let Err(failure) = undone {
-        log::error!("{} could not be taken back: {failure}", turn.name());
+        log::error!("{} could not be taken back: {failure}", guard.name());
     }
 }
 

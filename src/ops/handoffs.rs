@@ -19,16 +19,16 @@ use crate::protocol::{
 };
 use crate::report;
 use crate::state::handoffs;
-use crate::state::slots::{Daemon, Turn};
+use crate::state::slots::{Daemon, ForkGuard};
 use tine_change::changeset::{self, Blobs};
 use tine_change::compare::compare_trees;
 use tine_change::fork_point::fork_point;
-use tine_change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
+use tine_change::going_back::{KnownGoneBack, RevertSource, refuse_taking_back};
 use tine_change::handoff::{HandoffRecord, HandoffSpec, HandoffState};
 use tine_change::recovery::{self, RecoverEntry, RecoverKind};
 use tine_change::{ChangeError, CommitOptions, commit};
 use tine_git::{ObjectId, Repository};
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, ForkRecord};
 
 impl Operation for CreateHandoff {
@@ -156,13 +156,13 @@ fn create(
     let record = daemon.store.record(&request.fork)?;
     let to = named_parent(daemon, request.to.as_deref())?;
     let slot = daemon.slot(&request.fork);
-    let turn = daemon.turn(&slot)?;
-    let (begun, agent_texts) = with_agent_texts(&turn, || {
+    let guard = daemon.lock_fork(&slot)?;
+    let (begun, agent_texts) = with_agent_texts(&guard, || {
         if request.include_uncommitted {
-            commit_uncommitted(&turn, request.message, signers, request.allow_revert)?;
+            commit_uncommitted(&guard, request.message, signers, request.allow_revert)?;
         }
         begin(
-            &turn,
+            &guard,
             &record,
             to,
             request.base.as_deref(),
@@ -176,7 +176,7 @@ fn create(
         )
     }) {
         // From here on the handoff itself says how it stands.
-        turn.set_trouble(None);
+        guard.set_trouble(None);
     }
     Ok(HandoffInfo {
         agent_texts,
@@ -186,27 +186,27 @@ fn create(
 
 /// Commits what is uncommitted in a fork; the commit, if there was something.
 pub(crate) fn commit_uncommitted(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     message: Option<String>,
     signers: &Signers,
     allow_revert: bool,
 ) -> Result<Option<ObjectId>, Failure> {
-    let fork = turn.open_existing()?;
-    let repository = turn.daemon.repository_now()?;
-    turn.settle(&repository, &fork)?;
+    let fork = guard.open_existing()?;
+    let repository = guard.daemon.repository_now()?;
+    guard.settle(&repository, &fork)?;
     let options = CommitOptions {
-        message: message.unwrap_or_else(|| work_message(turn.name())),
+        message: message.unwrap_or_else(|| work_message(guard.name())),
         author: signers.author.clone(),
         committer: signers.committer.clone(),
         gone_back: match allow_revert {
             true => KnownGoneBack::default(),
-            false => KnownGoneBack::of(&turn.daemon.store),
+            false => KnownGoneBack::of(&guard.daemon.store),
         },
     };
-    let _lease = turn.lease_head(&repository, &format!("tine handoff {}", turn.name()))?;
-    match commit::commit(&repository, turn.name(), &fork, &options) {
+    let _lease = guard.lease_head(&repository, &format!("tine handoff {}", guard.name()))?;
+    match commit::commit(&repository, guard.name(), &fork, &options) {
         Ok(made) => {
-            turn.note_settled(&made);
+            guard.note_settled(&made);
             Ok(Some(made.commit_id))
         }
         Err(ChangeError::NothingToCommit) => Ok(None),
@@ -221,21 +221,21 @@ pub(crate) fn commit_uncommitted(
 /// [`ChangeError::OperationInProgress`] and [`ChangeError::BranchGone`] where HEAD is not at the
 /// fork's commits.
 fn begin(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     record: &ForkRecord,
     to: Option<String>,
     base: Option<&str>,
     allow_revert: bool,
 ) -> Result<HandoffRecord, Failure> {
-    let daemon = turn.daemon;
+    let daemon = guard.daemon;
     let repository = daemon.repository_now()?;
-    let fork = turn.open_existing()?;
-    turn.settle(&repository, &fork)?;
+    let fork = guard.open_existing()?;
+    guard.settle(&repository, &fork)?;
     commit::refuse_head_elsewhere(&repository, &fork)?;
     let uncommitted = changeset::changeset(&repository, &fork, Blobs::Hash)?;
     let head = repository.head_of(fork.worktree.git_dir())?;
     // Settling may have moved it.
-    let point = fork_point(&repository, &turn.record()?, head.commit_id())?;
+    let point = fork_point(&repository, &guard.record()?, head.commit_id())?;
     let base = match base {
         Some(word) => Some(repository.resolve_commit(fork.worktree.git_dir(), word)?),
         None => point,
@@ -253,11 +253,11 @@ fn begin(
             &gone_back,
             from,
             tree_id,
-            Taking::Handoff(Some(turn.name())),
+            RevertSource::Handoff(Some(guard.name())),
         )?;
     }
     let spec = HandoffSpec {
-        fork: turn.name().clone(),
+        fork: guard.name().clone(),
         branch: head.short_branch().map(str::to_owned),
         to,
         base,
@@ -300,8 +300,8 @@ pub(crate) fn of_unmounted(
     let begun = || -> Result<HandoffRecord, Failure> {
         let to = named_parent(daemon, to)?;
         let slot = daemon.slot(name);
-        let turn = daemon.turn(&slot)?;
-        begin(&turn, &turn.record()?, to, None, allow_revert)
+        let guard = daemon.lock_fork(&slot)?;
+        begin(&guard, &guard.record()?, to, None, allow_revert)
     };
     let record = begun().map_err(|failure| not_made(name, failure))?;
     let made = handoffs::wait(daemon, &[record.id], None)?;
@@ -330,8 +330,8 @@ fn not_made(name: &ForkName, failure: Failure) -> Failure {
 }
 
 /// As [`of_unmounted`] when the fork's turn is over, in a thread of its own: nobody waits for it.
-pub(crate) fn of_unmounted_later(turn: &Turn<'_>, to: Option<String>) -> Result<(), Failure> {
-    let (daemon, name) = (turn.daemon.clone(), turn.name().clone());
+pub(crate) fn of_unmounted_later(guard: &ForkGuard<'_>, to: Option<String>) -> Result<(), Failure> {
+    let (daemon, name) = (guard.daemon.clone(), guard.name().clone());
     let work = move || {
         if let Err(failure) = of_unmounted(&daemon, &name, to.as_deref(), false) {
             log::error!("{failure}");
@@ -339,14 +339,16 @@ pub(crate) fn of_unmounted_later(turn: &Turn<'_>, to: Option<String>) -> Result<
         }
     };
     thread::Builder::new()
-        .name(format!("handoff-{}", turn.name()))
+        .name(format!("handoff-{}", guard.name()))
         .spawn(work)
         .map(drop)
         .map_err(|error| Failure::io("start a thread for", Path::new("the handoff"), &error))
 }
 
 fn list(daemon: &Daemon, all: bool) -> Result<Handoffs, Failure> {
-    let (records, damaged) = daemon.store.documents::<HandoffRecord>(Shelf::Handoffs)?;
+    let (records, damaged) = daemon
+        .store
+        .documents::<HandoffRecord>(RecordKind::Handoffs)?;
     let repository = daemon.repository_now()?;
     let is_open = |record: &HandoffRecord| {
         record.applied_secs.is_none() && record.state != HandoffState::Skipped

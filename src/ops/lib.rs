@@ -7,6 +7,7 @@ pub mod buffers;
 mod convert;
 mod deleting;
 pub mod failure;
+mod fork_locks;
 mod forks;
 mod handoffs;
 mod lifecycle;
@@ -33,7 +34,6 @@ mod target;
 mod tools;
 pub mod transfer;
 mod trees;
-mod turns;
 mod undoing;
 mod work;
 
@@ -44,7 +44,7 @@ pub use failure::{ErrorCode, ExitCode, Failure};
 pub use forks::{ListForks, New, NoteToldStrays, ShowFork};
 pub use handoffs::{AwaitHandoffs, DeleteHandoff, ListHandoffs, ShowHandoff};
 pub use lifecycle::{Check, DaemonStatus, ListSetAside, ReadFigures, Stop};
-pub use lifecycle::{Insistence, end_if_displaced, stop};
+pub use lifecycle::{StopMode, end_if_displaced, stop};
 pub use merging::Merge;
 pub use monitor::AskChanged;
 pub use mounting::recover;
@@ -57,7 +57,7 @@ pub use registry::{OPERATIONS, find};
 pub use remotes::MakeState;
 pub use restoring::{ConflictChoices, Restore, Revert};
 pub use reviews::{
-    AbortReview, CommitReview, Judge, ListReviews, RefreshReview, Resolve, ShowReview,
+    AbortReview, CommitReview, JudgeReview, ListReviews, RefreshReview, Resolve, ShowReview,
 };
 pub use rounds::{
     CleanRounds, CompareRound, CountAttempt, CountAttemptIn, FinishRound, ListSessions,

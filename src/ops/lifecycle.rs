@@ -73,8 +73,8 @@ impl Operation for Stop {
 
     fn run(self, call: &Call<'_>) -> Result<Acknowledged, Failure> {
         let insistence = match self.force {
-            true => Insistence::Force,
-            false => Insistence::Refuse,
+            true => StopMode::Force,
+            false => StopMode::Refuse,
         };
         stop(call.daemon, insistence)?;
         Ok(Acknowledged {})
@@ -143,7 +143,7 @@ impl Operation for ListSetAside {
 
 /// What a stop does about programs that use a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Insistence {
+pub enum StopMode {
     /// Nothing is stopped.
     Refuse,
     /// Every mount is detached; the programs get errors.
@@ -253,15 +253,15 @@ fn status_line(key: &str) -> Option<String> {
 
 /// Unmounts everything, so that the process can end. What was mounted is remembered as such. On a
 /// failure everything is as before.
-pub fn stop(daemon: &Arc<Daemon>, insistence: Insistence) -> Result<(), Failure> {
+pub fn stop(daemon: &Arc<Daemon>, insistence: StopMode) -> Result<(), Failure> {
     daemon.stop_with(|| {
         let slots = daemon.slots();
         match insistence {
-            Insistence::Refuse => {
+            StopMode::Refuse => {
                 refuse_if_busy(&slots)?;
                 unmount_all(daemon, &slots)
             }
-            Insistence::Force | Insistence::DetachBusy => {
+            StopMode::Force | StopMode::DetachBusy => {
                 detach_all(daemon, &slots, insistence);
                 Ok(())
             }
@@ -284,7 +284,7 @@ pub fn end_if_displaced(daemon: &Arc<Daemon>) -> bool {
         .iter()
         .filter_map(|slot| slot.mount_dir())
         .collect();
-    match stop(daemon, Insistence::DetachBusy) {
+    match stop(daemon, StopMode::DetachBusy) {
         Ok(_) => {
             places.iter().for_each(|dir| tine_fuse::remove_guard(dir));
             true
@@ -334,38 +334,38 @@ fn all_in_use(mut failures: Vec<Failure>) -> Result<(), Failure> {
 /// Unmounts everything cleanly; if one cannot be, the others are mounted again.
 fn unmount_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>]) -> Result<(), Failure> {
     let outcomes = at_once(slots, |slot| {
-        let turn = daemon.turn_even_stopping(slot);
-        let Some((dir, settings)) = turn.mounted_as() else {
+        let guard = daemon.lock_even_stopping(slot);
+        let Some((dir, settings)) = guard.mounted_as() else {
             return Ok(None);
         };
-        turn.unmount(UnmountMode::Clean)?;
+        guard.unmount(UnmountMode::Clean)?;
         Ok(Some((slot, dir, settings)))
     });
     let (unmounted, failures): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
     let failures: Vec<Failure> = failures.into_iter().filter_map(Result::err).collect();
     if !failures.is_empty() {
         for (slot, dir, settings) in unmounted.into_iter().filter_map(Result::ok).flatten() {
-            let turn = daemon.turn_even_stopping(slot);
-            turn.mount_or_note(dir, settings);
+            let guard = daemon.lock_even_stopping(slot);
+            guard.mount_or_note(dir, settings);
         }
     }
     all_in_use(failures)
 }
 
-fn detach_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>], insistence: Insistence) {
+fn detach_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>], insistence: StopMode) {
     at_once(slots, |slot| {
-        let turn = daemon.turn_even_stopping(slot);
+        let guard = daemon.lock_even_stopping(slot);
         let cleanly = match insistence {
-            Insistence::Force => Err(None),
-            Insistence::Refuse | Insistence::DetachBusy => {
-                turn.unmount(UnmountMode::Clean).map_err(Some)
+            StopMode::Force => Err(None),
+            StopMode::Refuse | StopMode::DetachBusy => {
+                guard.unmount(UnmountMode::Clean).map_err(Some)
             }
         };
         if let Err(failure) = cleanly {
             if let Some(failure) = failure {
                 log::warn!("{failure}");
             }
-            if let Err(failure) = turn.unmount(UnmountMode::Force) {
+            if let Err(failure) = guard.unmount(UnmountMode::Force) {
                 log::error!("{failure}");
             }
         }

@@ -16,30 +16,30 @@ use serde::{Deserialize, Serialize};
 
 use self::sides::{Source, default_target, find_source};
 use super::buffers;
+use super::fork_locks::{lock_forks, slots_of};
 use super::reviews::sides as review_sides;
 use super::target::{self, Holder, Target, find_target, fork_called, while_it_moves, word_for};
-use super::turns::{slots_of, turns_of};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::points::ResolvedPoint;
 use crate::policy::Signers;
 use crate::protocol::{
-    AgentTexts, MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewWish,
+    AgentTexts, MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewPolicy,
 };
 use crate::report;
-use crate::state::slots::{Daemon, Slot, Turn};
+use crate::state::slots::{Daemon, ForkGuard, Slot};
 use tine_attr::Timestamp;
 use tine_change::commit::refuse_moved_under;
 use tine_change::compare::compare_trees;
-use tine_change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
+use tine_change::going_back::{KnownGoneBack, RevertSource, refuse_taking_back};
 use tine_change::merge::{FastForward, MergeSpec, Planned, Tip, carry_along, plan};
 use tine_change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge, Sides};
 use tine_change::{ChangeError, Point, rerere};
 use tine_git::{CommitSpec, Identity, ObjectId, Repository};
 use tine_merge::{Level, MergeOptions, Strategy};
 use tine_path::text::host_path;
-use tine_workspace::store::{Lease, Shelf};
-use tine_workspace::{By, ForkName, StoreError};
+use tine_workspace::store::{Lease, RecordKind};
+use tine_workspace::{Actor, ForkName, StoreError};
 
 /// `tine merge`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ pub struct Merge {
     #[serde(default)]
     pub allow_revert: bool,
     pub dry_run: bool,
-    pub review: ReviewWish,
+    pub review: ReviewPolicy,
     /// Conflicts are for the caller to put into the mounted target with markers: what is
     /// uncommitted in the source is committed for that.
     #[serde(default)]
@@ -100,7 +100,7 @@ impl Merge {
             delete: false,
             allow_revert: false,
             dry_run: false,
-            review: ReviewWish::Never,
+            review: ReviewPolicy::Never,
             markers: false,
             with_uncommitted: false,
             messages: Vec::new(),
@@ -122,12 +122,12 @@ impl Operation for Merge {
 /// Merges what `request` says, or says what would come of it.
 pub(crate) fn merge(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     request: &Merge,
     signers: &Signers,
 ) -> Result<Merged, Failure> {
     // Two of the same merge become one review.
-    let _reviews = (request.review != ReviewWish::Never).then(|| daemon.reviews.lock());
+    let _reviews = (request.review != ReviewPolicy::Never).then(|| daemon.reviews.lock());
     merge_with(daemon, by, request, signers, None)
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn target_called(daemon: &Arc<Daemon>, word: &str) -> Result<String, 
 /// As [`merge`], with the resolutions of a review.
 pub(crate) fn merge_with(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     request: &Merge,
     signers: &Signers,
     review: Option<&ReviewRecord>,
@@ -173,7 +173,7 @@ struct Planning {
 
 struct Merging<'a> {
     daemon: &'a Arc<Daemon>,
-    by: By<'a>,
+    by: Actor<'a>,
     request: &'a Merge,
     signers: &'a Signers,
     /// What is to become of conflicts.
@@ -189,7 +189,7 @@ struct Merging<'a> {
 impl<'a> Merging<'a> {
     fn begin(
         daemon: &'a Arc<Daemon>,
-        by: By<'a>,
+        by: Actor<'a>,
         request: &'a Merge,
         signers: &'a Signers,
         review: Option<&'a ReviewRecord>,
@@ -241,12 +241,12 @@ impl<'a> Merging<'a> {
 
     fn run(&self) -> Result<Merged, Failure> {
         let merge = {
-            let turns = self.turns()?;
+            let guards = self.guards()?;
             let _lease = match self.request.dry_run {
                 true => None,
-                false => Some(self.lease(&turns)?),
+                false => Some(self.lease(&guards)?),
             };
-            self.run_with_agent_texts(&turns)?
+            self.run_with_agent_texts(&guards)?
         };
         if merge.after != merge.before && !merge.dry_run {
             Target::after(&self.repository, &self.holder);
@@ -255,25 +255,25 @@ impl<'a> Merging<'a> {
     }
 
     /// The turns of all forks that this is about.
-    fn turns(&self) -> Result<BTreeMap<ForkName, Turn<'_>>, Failure> {
-        let turns = turns_of(self.daemon, &self.slots)?;
-        for turn in turns.values() {
-            turn.settle(&self.repository, &*turn.open_existing()?)?;
+    fn guards(&self) -> Result<BTreeMap<ForkName, ForkGuard<'_>>, Failure> {
+        let guards = lock_forks(self.daemon, &self.slots)?;
+        for guard in guards.values() {
+            guard.settle(&self.repository, &*guard.open_existing()?)?;
         }
-        Ok(turns)
+        Ok(guards)
     }
 
     /// Takes the leases of the target's branch and checkout, and of the branches of all forks that
     /// this is about.
-    fn lease(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Lease<'_>, Failure> {
+    fn lease(&self, guards: &BTreeMap<ForkName, ForkGuard<'_>>) -> Result<Lease<'_>, Failure> {
         let (daemon, repository) = (self.daemon, &self.repository);
-        let turns: Vec<&Turn<'_>> = turns.values().collect();
+        let guards: Vec<&ForkGuard<'_>> = guards.values().collect();
         target::lease(
             daemon,
             repository,
             self.by.command,
             &self.holder,
-            &turns,
+            &guards,
             || find_holder(daemon, repository, self.request, &self.sources),
         )
     }
@@ -281,7 +281,7 @@ impl<'a> Merging<'a> {
     /// What agents wrote to open buffers of the sources is theirs to merge; a dry run names it.
     fn run_with_agent_texts(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
     ) -> Result<Merged, Failure> {
         let mut sources: Vec<&ForkName> = Vec::new();
         for source in &self.sources {
@@ -304,9 +304,9 @@ impl<'a> Merging<'a> {
                     };
                     found.push((Point::Fork(fork.clone()).to_string(), texts));
                 }
-                self.run_in(turns)?
+                self.run_in(guards)?
             }
-            false => self.run_when_brought(turns, &sources, &mut found)?,
+            false => self.run_when_brought(guards, &sources, &mut found)?,
         };
         for source in &mut merge.sources {
             let of_source = found
@@ -321,36 +321,36 @@ impl<'a> Merging<'a> {
 
     fn run_when_brought(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
         sources: &[&ForkName],
         found: &mut Vec<(String, AgentTexts)>,
     ) -> Result<Merged, Failure> {
         let Some((fork, others)) = sources.split_first() else {
-            return self.run_in(turns);
+            return self.run_in(guards);
         };
-        let (merge, texts) = buffers::with_agent_texts(turn_of(turns, fork)?, || {
-            self.run_when_brought(turns, others, found)
+        let (merge, texts) = buffers::with_agent_texts(guard_of(guards, fork)?, || {
+            self.run_when_brought(guards, others, found)
         })?;
         found.push((Point::Fork((*fork).clone()).to_string(), texts));
         Ok(merge)
     }
 
-    fn run_in(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Merged, Failure> {
+    fn run_in(&self, guards: &BTreeMap<ForkName, ForkGuard<'_>>) -> Result<Merged, Failure> {
         if let Holder::Fork(fork) = &self.holder {
-            let open = turn_of(turns, fork)?.open()?;
+            let open = guard_of(guards, fork)?.open()?;
             if let Some(operation) = open.worktree.operation_in_progress() {
                 return Err(ChangeError::OperationInProgress(operation).into());
             }
             refuse_moved_under(&self.repository, &open)?;
         }
-        let before = self.stand(turns)?;
+        let before = self.stand(guards)?;
         let mut stand = before;
         let mut sources: Vec<PlannedSource> = Vec::new();
         let mut conflicts: Vec<ConflictRecord> = Vec::new();
         let mut messages = self.request.messages.iter();
         for source in &self.sources {
             let message = messages.next().and_then(Option::as_deref);
-            let planned = self.plan_source(turns, source, stand, message)?;
+            let planned = self.plan_source(guards, source, stand, message)?;
             sources.push(planned.source);
             conflicts = planned.conflicts;
             if !conflicts.is_empty() {
@@ -358,7 +358,7 @@ impl<'a> Merging<'a> {
             }
             stand = planned.next;
         }
-        let is_looked_at = self.request.review == ReviewWish::Always
+        let is_looked_at = self.request.review == ReviewPolicy::Always
             && matches!(sources.as_slice(), [source] if source.line.how == MergedHow::MergeCommit);
         if is_looked_at || !conflicts.is_empty() && self.request.all_or_nothing {
             stand = before;
@@ -371,7 +371,7 @@ impl<'a> Merging<'a> {
             (true, true) => MergeStatus::Merged,
         };
         if self.request.markers && !conflicts.is_empty() {
-            self.prepare_for_markers(turns, &sources)?;
+            self.prepare_for_markers(guards, &sources)?;
         }
         if moves && !self.request.allow_revert {
             let gone_back = KnownGoneBack::of(&self.daemon.store);
@@ -385,11 +385,17 @@ impl<'a> Merging<'a> {
                 ] => Some(fork),
                 _ => None,
             };
-            refuse_taking_back(&self.repository, &gone_back, from, to, Taking::Merge(of))?;
+            refuse_taking_back(
+                &self.repository,
+                &gone_back,
+                from,
+                to,
+                RevertSource::Merge(of),
+            )?;
         }
         let snapshot = match moves {
             false => None,
-            true => self.move_target(turns, &sources, before, stand)?,
+            true => self.move_target(guards, &sources, before, stand)?,
         };
         for source in &mut sources {
             // Nothing became of what was only planned.
@@ -403,9 +409,9 @@ impl<'a> Merging<'a> {
         let review = match sources.last() {
             Some(source)
                 if is_looked_at
-                    || self.request.review != ReviewWish::Never && !conflicts.is_empty() =>
+                    || self.request.review != ReviewPolicy::Never && !conflicts.is_empty() =>
             {
-                Some(self.keep_review(source, stand, &conflicts, &self.target_line(turns)?)?)
+                Some(self.keep_review(source, stand, &conflicts, &self.target_line(guards)?)?)
             }
             _ => None,
         };
@@ -415,7 +421,7 @@ impl<'a> Merging<'a> {
         Ok(Merged {
             status,
             dry_run: self.request.dry_run,
-            target: self.target_line(turns)?,
+            target: self.target_line(guards)?,
             before: hex(before),
             after: hex(tip),
             sources: sources.into_iter().map(|source| source.line).collect(),
@@ -461,7 +467,7 @@ impl<'a> Merging<'a> {
             theirs: source.theirs,
         };
         let store = &self.daemon.store;
-        let (records, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
+        let (records, _) = store.documents::<ReviewRecord>(RecordKind::Reviews)?;
         if let Some(mut known) = records
             .into_iter()
             .find(|known| known.is_open_merge(&merge))
@@ -500,10 +506,10 @@ impl<'a> Merging<'a> {
     }
 
     /// Where the target is.
-    fn stand(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Stand, Failure> {
+    fn stand(&self, guards: &BTreeMap<ForkName, ForkGuard<'_>>) -> Result<Stand, Failure> {
         Ok(Stand {
-            tip: self.target_tip(turns)?,
-            view: self.target_view(turns)?,
+            tip: self.target_tip(guards)?,
+            view: self.target_view(guards)?,
         })
     }
 
@@ -519,14 +525,14 @@ impl<'a> Merging<'a> {
     /// whatever was asked for.
     fn plan_source(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
         source: &Source,
         stand: Stand,
         message: Option<&str>,
     ) -> Result<Planning, Failure> {
         let request = self.request;
         let ours = stand.tip;
-        let (theirs, uncommitted) = self.source_tip(turns, source)?;
+        let (theirs, uncommitted) = self.source_tip(guards, source)?;
         let spec = MergeSpec {
             base: match &request.base {
                 Some(word) => Some(self.base_of(word)?),
@@ -597,7 +603,7 @@ impl<'a> Merging<'a> {
                         parent_ids: ours.commit_id.into_iter().chain(theirs.commit_id).collect(),
                         message: match message {
                             Some(message) => message.to_owned().into(),
-                            None => self.message(turns, source, theirs)?.into(),
+                            None => self.message(guards, source, theirs)?.into(),
                         },
                         author: self.signers.author.clone(),
                         committer: self.signers.committer.clone(),
@@ -656,12 +662,12 @@ impl<'a> Merging<'a> {
     /// stands in its way.
     fn find_conflicts(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
         source: &Source,
         review: &ReviewRecord,
     ) -> Result<(Sides, Option<Vec<ConflictRecord>>), Failure> {
-        let stand = self.stand(turns)?;
-        let (theirs, _) = self.source_tip(turns, source)?;
+        let stand = self.stand(guards)?;
+        let (theirs, _) = self.source_tip(guards, source)?;
         let sides = Sides {
             ours: stand.tip,
             view: stand.view,
@@ -712,13 +718,13 @@ impl<'a> Merging<'a> {
     /// What was asked for, else as git words it; and what is to be said of resolutions.
     fn message(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
         source: &Source,
         theirs: Tip,
     ) -> Result<String, Failure> {
         let message = match &self.request.message {
             Some(message) => message.clone(),
-            None => self.default_message(turns, source, theirs)?,
+            None => self.default_message(guards, source, theirs)?,
         };
         Ok(match self.review.map(ReviewRecord::trailers) {
             Some(trailers) if !trailers.is_empty() => format!("{message}\n\n{trailers}\n"),
@@ -728,7 +734,7 @@ impl<'a> Merging<'a> {
 
     fn default_message(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
         source: &Source,
         theirs: Tip,
     ) -> Result<String, Failure> {
@@ -747,7 +753,7 @@ impl<'a> Merging<'a> {
                 None => format!("tree '{revision}'"),
             },
         };
-        Ok(match self.target_line(turns)?.branch {
+        Ok(match self.target_line(guards)?.branch {
             // As `merge.suppressDest` has it by default.
             Some(branch) if branch != "master" => format!("Merge {what} into {branch}"),
             _ => format!("Merge {what}"),
@@ -801,13 +807,17 @@ pub(crate) fn outdated(review: &ReviewRecord) -> Failure {
 }
 
 /// Both sides of a review as they are now: the target, and the only source.
-pub(crate) fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &Merge) -> Result<Sides, Failure> {
-    looking(daemon, by, request, |merging, turns, source| {
-        let stand = merging.stand(turns)?;
+pub(crate) fn sides(
+    daemon: &Arc<Daemon>,
+    by: Actor<'_>,
+    request: &Merge,
+) -> Result<Sides, Failure> {
+    looking(daemon, by, request, |merging, guards, source| {
+        let stand = merging.stand(guards)?;
         Ok(Sides {
             ours: stand.tip,
             view: stand.view,
-            theirs: merging.source_view(turns, source)?.0,
+            theirs: merging.source_view(guards, source)?.0,
         })
     })
 }
@@ -816,21 +826,21 @@ pub(crate) fn sides(daemon: &Arc<Daemon>, by: By<'_>, request: &Merge) -> Result
 /// commit would be made of them and nothing conflicts.
 pub(crate) fn replan(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     request: &Merge,
     review: &ReviewRecord,
 ) -> Result<(Sides, Option<Vec<ConflictRecord>>), Failure> {
-    looking(daemon, by, request, |merging, turns, source| {
-        merging.find_conflicts(turns, source, review)
+    looking(daemon, by, request, |merging, guards, source| {
+        merging.find_conflicts(guards, source, review)
     })
 }
 
 /// Calls `look` with the turns of all forks that the request is about.
 fn looking<T>(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     request: &Merge,
-    look: impl FnOnce(&Merging<'_>, &BTreeMap<ForkName, Turn<'_>>, &Source) -> Result<T, Failure>,
+    look: impl FnOnce(&Merging<'_>, &BTreeMap<ForkName, ForkGuard<'_>>, &Source) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     // What it commits, nobody sees.
     let signers = Signers {
@@ -844,15 +854,15 @@ fn looking<T>(
         return Err(Failure::new(ErrorCode::Usage, "no source is named")
             .hint("name what to merge: `tine merge FORK`"));
     };
-    let turns = merging.turns()?;
-    look(&merging, &turns, source)
+    let guards = merging.guards()?;
+    look(&merging, &guards, source)
 }
 
-fn turn_of<'t, 's>(
-    turns: &'t BTreeMap<ForkName, Turn<'s>>,
+fn guard_of<'t, 's>(
+    guards: &'t BTreeMap<ForkName, ForkGuard<'s>>,
     fork: &ForkName,
-) -> Result<&'t Turn<'s>, Failure> {
-    turns
+) -> Result<&'t ForkGuard<'s>, Failure> {
+    guards
         .get(fork)
         .ok_or_else(|| StoreError::NoSuchFork(fork.to_string()).into())
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::failure::{ErrorCode, Failure};
 use super::operation::{Call, Operation};
 use super::protocol::ChangedSince;
-use super::state::slots::{Daemon, Turn};
+use super::state::slots::{Daemon, ForkGuard};
 use tine_git::{Repository, monitor};
 use tine_path::text::{PathText, host_path};
 use tine_workspace::{Changed, Fork, ForkName};
@@ -72,21 +72,21 @@ fn changed_since(
 
 /// Has git ask, in a fork that was just made. Without it git looks at every file, and no more is
 /// lost.
-pub fn set_up(turn: &Turn<'_>, repository: &Repository) {
+pub fn set_up(guard: &ForkGuard<'_>, repository: &Repository) {
     if repository.config_bool("tine.fsmonitor") == Some(false) {
         return;
     }
-    let Some(command) = command_of(turn.daemon, turn.name()) else {
+    let Some(command) = command_of(guard.daemon, guard.name()) else {
         return;
     };
-    let set = turn.record().and_then(|record| {
+    let set = guard.record().and_then(|record| {
         let worktree = tine_git::LinkedWorktree::open(repository, &record.worktree_id)?;
         Ok(worktree.set_monitor(repository, &command)?)
     });
     match set {
         Ok(true) => {}
-        Ok(false) => log::info!("git in {} will look at every file", turn.name()),
-        Err(failure) => log::warn!("git in {} will look at every file: {failure}", turn.name()),
+        Ok(false) => log::info!("git in {} will look at every file", guard.name()),
+        Err(failure) => log::warn!("git in {} will look at every file: {failure}", guard.name()),
     }
 }
 

@@ -12,14 +12,14 @@ use crate::operation::{Call, Operation};
 use crate::policy::Signers;
 use crate::protocol::{ForkInfo, SnapshotPolicy, UnmountAction, Unmounted};
 use crate::state::place;
-use crate::state::slots::{Daemon, Turn};
+use crate::state::slots::{Daemon, ForkGuard};
 use crate::{policy, report};
 use tine_change::{advance, checkout};
 use tine_fuse::UnmountMode;
 use tine_git::Repository;
 use tine_path::text::optional_host_path;
 use tine_workspace::store::default_mount_root;
-use tine_workspace::{By, ForkName, ForkRecord, MountSettings, MountWishes};
+use tine_workspace::{Actor, ForkName, ForkRecord, MountRequest, MountSettings};
 
 /// Mounts a fork. Mounted there already is no error.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct Mount {
     #[serde(with = "optional_host_path", default)]
     pub dir: Option<PathBuf>,
     #[serde(flatten)]
-    pub wishes: MountWishes,
+    pub wishes: MountRequest,
     /// Default: as before.
     #[serde(default)]
     pub snapshot_every: Option<SnapshotPolicy>,
@@ -73,7 +73,7 @@ impl Operation for Unmount {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Unmounted, Failure> {
-        let by = By {
+        let by = Actor {
             command: "tine unmount --merge",
             ..call.by()
         };
@@ -104,19 +104,19 @@ pub fn recover(daemon: &Arc<Daemon>) {
     }
     for record in records {
         let slot = daemon.slot(&record.name);
-        let turn = daemon.turn_even_stopping(&slot);
+        let guard = daemon.lock_even_stopping(&slot);
         if record.advancing.is_some()
-            && let Err(failure) = finish_advance(&turn)
+            && let Err(failure) = finish_advance(&guard)
         {
             let failure = failure.context(format!(
                 "a merge into {} could not be finished",
                 record.name
             ));
             log::error!("{failure}");
-            turn.set_trouble(Some(failure));
+            guard.set_trouble(Some(failure));
         }
         if record.mounted {
-            turn.mount_or_note(record.mount_dir, record.settings);
+            guard.mount_or_note(record.mount_dir, record.settings);
         } else {
             leave_place(&record.mount_dir);
         }
@@ -224,10 +224,10 @@ fn remove_default_place(dir: &Path) {
 }
 
 /// Does the rest of what a daemon that died had begun.
-fn finish_advance(turn: &Turn<'_>) -> Result<(), Failure> {
-    let daemon = turn.daemon;
+fn finish_advance(guard: &ForkGuard<'_>) -> Result<(), Failure> {
+    let daemon = guard.daemon;
     let repository = daemon.repository_now()?;
-    advance::finish(&daemon.store, &repository, turn.name(), &*turn.open()?)?;
+    advance::finish(&daemon.store, &repository, guard.name(), &*guard.open()?)?;
     Ok(())
 }
 
@@ -235,14 +235,14 @@ pub(crate) fn mount(
     daemon: &Arc<Daemon>,
     name: &ForkName,
     dir: Option<PathBuf>,
-    wishes: MountWishes,
+    wishes: MountRequest,
     snapshot_every: Option<SnapshotPolicy>,
 ) -> Result<ForkInfo, Failure> {
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let mut record = turn.record()?;
+    let guard = daemon.lock_fork(&slot)?;
+    let mut record = guard.record()?;
     if let Some(policy) = snapshot_every {
-        record = turn.update_record(|record| {
+        record = guard.update_record(|record| {
             record.snapshot_every = match policy {
                 SnapshotPolicy::Every(every) => Some(every),
                 SnapshotPolicy::Never => None,
@@ -250,7 +250,7 @@ pub(crate) fn mount(
         })?;
     }
     let dir = dir.unwrap_or_else(|| record.mount_dir.clone());
-    if let Some((mounted_at, settings)) = turn.mounted_as() {
+    if let Some((mounted_at, settings)) = guard.mounted_as() {
         if settings.with(wishes) != settings {
             return Err(Failure::new(
                 ErrorCode::Busy,
@@ -273,7 +273,7 @@ pub(crate) fn mount(
     let dir = place::check(&daemon.repository, &forks, name, &dir)?;
     let settings = record.settings.with(wishes);
     let place_before = record.mount_dir.clone();
-    if let Err(failure) = turn.mount(&dir, settings) {
+    if let Err(failure) = guard.mount(&dir, settings) {
         if !(record.mounted && place_before == dir) {
             tine_fuse::remove_guard(&dir);
         }
@@ -283,10 +283,10 @@ pub(crate) fn mount(
         leave_place(&place_before);
         remove_default_place(&place_before);
     }
-    match remember(&turn, &record, dir, settings) {
+    match remember(&guard, &record, dir, settings) {
         Ok(record) => report::fork_info(daemon, &slot, &record),
         Err(failure) => {
-            if let Err(unmount_failure) = turn.unmount(UnmountMode::Force) {
+            if let Err(unmount_failure) = guard.unmount(UnmountMode::Force) {
                 log::error!("{unmount_failure}");
             }
             Err(failure)
@@ -296,15 +296,15 @@ pub(crate) fn mount(
 
 /// Tells git and the record where the fork is mounted.
 fn remember(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     record: &ForkRecord,
     dir: PathBuf,
     settings: MountSettings,
 ) -> Result<ForkRecord, Failure> {
     if record.mount_dir != dir {
-        turn.open()?.worktree.relocate(&dir)?;
+        guard.open()?.worktree.relocate(&dir)?;
     }
-    turn.update_record(|record| {
+    guard.update_record(|record| {
         record.mount_dir = dir;
         record.settings = settings;
         record.mounted = true;
@@ -313,15 +313,15 @@ fn remember(
 
 pub(crate) fn unmount(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     name: &ForkName,
     action: Option<UnmountAction>,
     force: bool,
     signers: Signers,
 ) -> Result<Unmounted, Failure> {
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let record = turn.record()?;
+    let guard = daemon.lock_fork(&slot)?;
+    let record = guard.record()?;
     // The policy belongs to the end of a mount: without one only what was asked for is done.
     let asked_to_act = matches!(
         action,
@@ -332,7 +332,7 @@ pub(crate) fn unmount(
                 | UnmountAction::Handoff { .. }
         )
     );
-    if !turn.is_mounted() && !record.mounted && !asked_to_act {
+    if !guard.is_mounted() && !record.mounted && !asked_to_act {
         return Err(
             Failure::new(ErrorCode::NotMounted, format!("{name} is not mounted"))
                 .hint(format!("`tine mount {name}` mounts it")),
@@ -353,11 +353,11 @@ pub(crate) fn unmount(
         true => UnmountMode::Force,
         false => UnmountMode::Clean,
     };
-    policy::check(&turn, &action)?;
-    let mount_before = turn.mounted_as();
+    policy::check(&guard, &action)?;
+    let mount_before = guard.mounted_as();
     if mount_before.is_some() {
-        let fork = turn.open()?;
-        let settled = turn.settle(&daemon.repository, &fork);
+        let fork = guard.open()?;
+        let settled = guard.settle(&daemon.repository, &fork);
         let leaves_layer = matches!(
             action,
             UnmountAction::Keep
@@ -376,31 +376,31 @@ pub(crate) fn unmount(
             fork.workspace.sync()?;
         }
         drop(fork);
-        turn.unmount(mode)?;
+        guard.unmount(mode)?;
     }
-    let outcome = match policy::apply(&turn, &action, &signers) {
+    let outcome = match policy::apply(&guard, &action, &signers) {
         Ok(outcome) => outcome,
         Err(failure) => {
             // A command that fails changes nothing.
             if let Some((dir, settings)) = mount_before {
-                turn.mount_or_note(dir, settings);
+                guard.mount_or_note(dir, settings);
             }
             return Err(failure);
         }
     };
-    turn.set_trouble(None);
+    guard.set_trouble(None);
     if record.mounted
-        && let Err(failure) = turn.update_record(|record| record.mounted = false)
+        && let Err(failure) = guard.update_record(|record| record.mounted = false)
     {
         // What was asked for is done and cannot be taken back.
         let failure = failure.context(format!(
             "{name} is unmounted, but the next daemon will mount it again"
         ));
         log::error!("{failure}");
-        turn.set_trouble(Some(failure));
+        guard.set_trouble(Some(failure));
     }
     tine_fuse::remove_guard(&record.mount_dir);
-    drop(turn);
+    drop(guard);
     let policy = policy::policy_of(&action);
     let (mut merge, mut handoff, mut trouble) = (None, None, None);
     match action {

@@ -20,7 +20,7 @@ use tine_path::RepoPath;
 use tine_path::text::{PathText, optional_host_path};
 use tine_sys::process::PeerCredentials;
 use tine_tools::path::beneath;
-use tine_workspace::{By, Caller, ForkName};
+use tine_workspace::{Actor, Caller, ForkName};
 
 /// A command line longer than this is not kept whole.
 const COMMAND_MAX: usize = 1024;
@@ -159,10 +159,10 @@ impl Call<'_> {
     }
 
     /// Returns the user and the command line for the log of operations.
-    pub(crate) fn by(&self) -> By<'_> {
+    pub(crate) fn by(&self) -> Actor<'_> {
         let command = &self.from.command;
         let end = (0..=command.len().min(COMMAND_MAX)).rfind(|end| command.is_char_boundary(*end));
-        By {
+        Actor {
             caller: Caller::new(self.peer.uid, self.peer.gid),
             command: &command[..end.unwrap_or(0)],
         }

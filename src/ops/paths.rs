@@ -10,13 +10,13 @@ use crate::operation::{Call, Operation, path_parser};
 use crate::protocol::{
     Contents, FileLine, MovedLine, NodeKind, NodeLine, Nodes, Removed, WrittenLine,
 };
-use crate::state::slots::{Daemon, Turn};
+use crate::state::slots::{Daemon, ForkGuard};
 use crate::transfer::{Outgoing, Transfer};
 use tine_attr::FileKind;
 use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_workspace::{
-    By, ForkName, Last, MoveOptions, OperationError, PathNode, PutOptions, Workspace,
+    Actor, ForkName, Last, MoveOptions, OperationError, PathNode, PutOptions, Workspace,
 };
 
 /// Show what is at a path of a fork, mounted or not
@@ -317,7 +317,7 @@ fn read(daemon: &Arc<Daemon>, fork: ForkName, paths: &[RepoPath]) -> Result<Cont
 
 pub(crate) fn write(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     request: &Write,
 ) -> Result<WrittenLine, Failure> {
     let path = parse(&request.path)?;
@@ -340,7 +340,7 @@ pub(crate) fn write(
 
 pub(crate) fn rename(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     name: &ForkName,
     (from, to): (&RepoPath, &RepoPath),
     options: MoveOptions,
@@ -358,7 +358,7 @@ pub(crate) fn rename(
 
 pub(crate) fn remove(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     fork: ForkName,
     paths: &[RepoPath],
     recursive: bool,
@@ -379,8 +379,8 @@ pub(super) fn looking<T>(
     look: impl FnOnce(&Workspace) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    look(&turn.open_existing()?.workspace)
+    let guard = daemon.lock_fork(&slot)?;
+    look(&guard.open_existing()?.workspace)
 }
 
 /// Runs `change` on the fork. What no mount keeps open is on the disk before this returns.
@@ -400,8 +400,8 @@ fn changing_at<T>(
     paths: &[RepoPath],
     change: impl FnOnce(&Workspace) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    changing_in(daemon, name, |turn, workspace| {
-        let (answer, _) = with_agent_texts_at(turn, paths, || change(workspace))?;
+    changing_in(daemon, name, |guard, workspace| {
+        let (answer, _) = with_agent_texts_at(guard, paths, || change(workspace))?;
         Ok(answer)
     })
 }
@@ -409,13 +409,13 @@ fn changing_at<T>(
 fn changing_in<T>(
     daemon: &Arc<Daemon>,
     name: &ForkName,
-    change: impl FnOnce(&Turn<'_>, &Workspace) -> Result<T, Failure>,
+    change: impl FnOnce(&ForkGuard<'_>, &Workspace) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let fork = turn.open_existing()?;
-    let answer = change(&turn, &fork.workspace)?;
-    if !turn.is_mounted() {
+    let guard = daemon.lock_fork(&slot)?;
+    let fork = guard.open_existing()?;
+    let answer = change(&guard, &fork.workspace)?;
+    if !guard.is_mounted() {
         fork.workspace.sync()?;
     }
     Ok(answer)

@@ -61,9 +61,9 @@ fn follow_head(
     name: &ForkName,
 ) -> Result<(), Failure> {
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let fork = turn.open_existing()?;
-    turn.settle(repository, &fork)
+    let guard = daemon.lock_fork(&slot)?;
+    let fork = guard.open_existing()?;
+    guard.settle(repository, &fork)
 }
 
 /// Writes the tree where it is none yet. The caller must have no fork's turn.
@@ -108,9 +108,9 @@ fn view_tree(
     name: &ForkName,
 ) -> Result<ObjectId, Failure> {
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let fork = turn.open_existing()?;
-    turn.settle(repository, &fork)?;
+    let guard = daemon.lock_fork(&slot)?;
+    let fork = guard.open_existing()?;
+    guard.settle(repository, &fork)?;
     let changeset = changeset::changeset(repository, &fork, Blobs::Write)?;
     Ok(changeset::write_tree(repository, &changeset)?)
 }
@@ -123,7 +123,7 @@ fn snapshot_tree(
     snapshot: &ForkName,
 ) -> Result<ObjectId, Failure> {
     let slot = daemon.slot(name);
-    let _turn = daemon.turn(&slot)?;
+    let _guard = daemon.lock_fork(&slot)?;
     let snapshot = daemon.store.snapshot(name, snapshot)?;
     Ok(snapshots::snapshot_tree(
         &daemon.store,

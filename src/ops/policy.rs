@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 
 use super::failure::{ErrorCode, Failure};
-use super::protocol::{IndexKept, Merged, ReviewWish, UnmountAction};
-use super::state::slots::{Daemon, Turn};
+use super::protocol::{IndexKept, Merged, ReviewPolicy, UnmountAction};
+use super::state::slots::{Daemon, ForkGuard};
 use crate::Merge;
 use crate::snapshots::reset_to_head;
 use tine_attr::FileKind;
@@ -14,7 +14,7 @@ use tine_change::going_back::KnownGoneBack;
 use tine_change::{ChangeError, Changeset, CommitOptions, commit};
 use tine_git::Identity;
 use tine_path::{EntryName, RepoPath};
-use tine_workspace::{By, Caller, Fork, ForkName, SnapshotReason, UnmountPolicy};
+use tine_workspace::{Actor, Caller, Fork, ForkName, SnapshotReason, UnmountPolicy};
 
 /// What an action left behind.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ pub(crate) fn policy_of(action: &UnmountAction) -> UnmountPolicy {
 }
 
 /// Refuses what is known to fail, before anything is unmounted.
-pub(crate) fn check(turn: &Turn<'_>, action: &UnmountAction) -> Result<(), Failure> {
+pub(crate) fn check(guard: &ForkGuard<'_>, action: &UnmountAction) -> Result<(), Failure> {
     match action {
         UnmountAction::Keep => Ok(()),
         UnmountAction::Commit { message }
@@ -87,10 +87,10 @@ pub(crate) fn check(turn: &Turn<'_>, action: &UnmountAction) -> Result<(), Failu
             if message.trim().is_empty() {
                 return Err(ChangeError::EmptyMessage.into());
             }
-            refuse_operation(turn)
+            refuse_operation(guard)
         }
         UnmountAction::Discard | UnmountAction::Merge { message: None, .. } => {
-            refuse_operation(turn)
+            refuse_operation(guard)
         }
         UnmountAction::Handoff {
             include_uncommitted,
@@ -100,14 +100,14 @@ pub(crate) fn check(turn: &Turn<'_>, action: &UnmountAction) -> Result<(), Failu
             (true, Some(message)) if message.trim().is_empty() => {
                 Err(ChangeError::EmptyMessage.into())
             }
-            (true, _) => refuse_operation(turn),
+            (true, _) => refuse_operation(guard),
             (false, _) => Ok(()),
         },
     }
 }
 
-fn refuse_operation(turn: &Turn<'_>) -> Result<(), Failure> {
-    match turn.open()?.worktree.operation_in_progress() {
+fn refuse_operation(guard: &ForkGuard<'_>) -> Result<(), Failure> {
+    match guard.open()?.worktree.operation_in_progress() {
         Some(operation) => Err(ChangeError::OperationInProgress(operation).into()),
         None => Ok(()),
     }
@@ -116,18 +116,22 @@ fn refuse_operation(turn: &Turn<'_>) -> Result<(), Failure> {
 /// Does `action` with a fork that is not mounted; a [merge], or a handoff, is left to be
 /// done.
 pub(crate) fn apply(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     action: &UnmountAction,
     signers: &Signers,
 ) -> Result<Outcome, Failure> {
     // A buffer ends when its mount has gone for good: an action that fails changes nothing.
-    let outcome = crate::buffers::with_all_agent_texts(turn, || act(turn, action, signers))?;
-    crate::buffers::end_in(turn)?;
+    let outcome = crate::buffers::with_all_agent_texts(guard, || act(guard, action, signers))?;
+    crate::buffers::end_in(guard)?;
     Ok(outcome)
 }
 
-fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Outcome, Failure> {
-    let repository = turn.daemon.repository_now()?;
+fn act(
+    guard: &ForkGuard<'_>,
+    action: &UnmountAction,
+    signers: &Signers,
+) -> Result<Outcome, Failure> {
+    let repository = guard.daemon.repository_now()?;
     match action {
         // A merge takes the turns of other forks: it is for who has let go of this one.
         UnmountAction::Keep
@@ -142,28 +146,32 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
             allow_revert,
             ..
         } => {
-            let commit_id =
-                crate::handoffs::commit_uncommitted(turn, message.clone(), signers, *allow_revert)?;
+            let commit_id = crate::handoffs::commit_uncommitted(
+                guard,
+                message.clone(),
+                signers,
+                *allow_revert,
+            )?;
             Ok(Outcome {
                 commit: commit_id.map(|id| id.to_string()),
                 ..Outcome::default()
             })
         }
         UnmountAction::Commit { message } => {
-            let fork = turn.open()?;
+            let fork = guard.open()?;
             let options = CommitOptions {
                 message: message.clone(),
                 author: signers.author.clone(),
                 committer: signers.committer.clone(),
-                gone_back: KnownGoneBack::of(&turn.daemon.store),
+                gone_back: KnownGoneBack::of(&guard.daemon.store),
             };
-            let _lease = turn.lease_head(
+            let _lease = guard.lease_head(
                 &repository,
-                &format!("tine unmount --commit {}", turn.name()),
+                &format!("tine unmount --commit {}", guard.name()),
             )?;
-            match commit::commit(&repository, turn.name(), &fork, &options) {
+            match commit::commit(&repository, guard.name(), &fork, &options) {
                 Ok(made) => {
-                    turn.note_settled(&made);
+                    guard.note_settled(&made);
                     Ok(Outcome {
                         commit: Some(made.commit_id.to_string()),
                         ..Outcome::default()
@@ -174,8 +182,8 @@ fn act(turn: &Turn<'_>, action: &UnmountAction, signers: &Signers) -> Result<Out
             }
         }
         UnmountAction::Discard => {
-            let command = format!("tine unmount --discard {}", turn.name());
-            let dropped = reset_to_head(turn, SnapshotReason::BeforeDiscard, &command)?;
+            let command = format!("tine unmount --discard {}", guard.name());
+            let dropped = reset_to_head(guard, SnapshotReason::BeforeDiscard, &command)?;
             Ok(Outcome {
                 commit: None,
                 snapshot: dropped.snapshot,
@@ -237,33 +245,33 @@ pub(crate) fn refuse_nested_checkouts(
 }
 
 /// Does what `tine unmount` would, after the mount has gone without it.
-pub(crate) fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
-    let record = match turn.update_record(|record| record.mounted = false) {
+pub(crate) fn after_outside_unmount(guard: &ForkGuard<'_>) -> Result<(), Failure> {
+    let record = match guard.update_record(|record| record.mounted = false) {
         Ok(record) => record,
         // Deleted meanwhile: nothing is left to do.
         Err(failure) if failure.code == ErrorCode::NoSuchFork => return Ok(()),
         Err(failure) => return Err(failure),
     };
     tine_fuse::remove_guard(&record.mount_dir);
-    let action = default_action(&record.on_unmount, turn.name());
-    check(turn, &action)?;
+    let action = default_action(&record.on_unmount, guard.name());
+    check(guard, &action)?;
     {
-        let fork = turn.open()?;
-        turn.settle(&turn.daemon.repository, &fork)?;
+        let fork = guard.open()?;
+        guard.settle(&guard.daemon.repository, &fork)?;
     }
-    let outcome = apply(turn, &action, &Signers::default())?;
+    let outcome = apply(guard, &action, &Signers::default())?;
     if let Some(commit) = &outcome.commit {
-        log::info!("{}: committed as {commit}", turn.name());
+        log::info!("{}: committed as {commit}", guard.name());
     }
     if let Some(snapshot) = &outcome.snapshot {
         log::info!(
             "{}: discarded, kept as the snapshot {snapshot}",
-            turn.name()
+            guard.name()
         );
     }
     match action {
-        UnmountAction::Merge { into, message } => merge_later(turn, into, message)?,
-        UnmountAction::Handoff { to, .. } => crate::handoffs::of_unmounted_later(turn, to)?,
+        UnmountAction::Merge { into, message } => merge_later(guard, into, message)?,
+        UnmountAction::Handoff { to, .. } => crate::handoffs::of_unmounted_later(guard, to)?,
         UnmountAction::Keep | UnmountAction::Commit { .. } | UnmountAction::Discard => {}
     }
     Ok(())
@@ -272,7 +280,7 @@ pub(crate) fn after_outside_unmount(turn: &Turn<'_>) -> Result<(), Failure> {
 /// Merges a fork that is not mounted. The caller must have no turn.
 pub(crate) fn merge(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     name: &ForkName,
     into: Option<String>,
     message: Option<String>,
@@ -281,7 +289,7 @@ pub(crate) fn merge(
     let request = Merge {
         into,
         message,
-        review: ReviewWish::OnConflict,
+        review: ReviewPolicy::OnConflict,
         with_uncommitted: true,
         ..Merge::of(
             format!("fork:{name}"),
@@ -297,14 +305,14 @@ pub(crate) fn merge(
 
 /// Merges when the fork's turn is over, in a thread of its own: nobody waits for it.
 fn merge_later(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     into: Option<String>,
     message: Option<String>,
 ) -> Result<(), Failure> {
-    let (daemon, name) = (turn.daemon.clone(), turn.name().clone());
-    let attrs = turn.open()?.workspace.base_attrs();
+    let (daemon, name) = (guard.daemon.clone(), guard.name().clone());
+    let attrs = guard.open()?.workspace.base_attrs();
     let work = move || {
-        let by = By {
+        let by = Actor {
             caller: Caller::new(attrs.uid, attrs.gid),
             command: "tine unmount --merge",
         };
@@ -330,7 +338,7 @@ fn merge_later(
         }
     };
     thread::Builder::new()
-        .name(format!("merge-{}", turn.name()))
+        .name(format!("merge-{}", guard.name()))
         .spawn(work)
         .map(drop)
         .map_err(|error| Failure::io("start a thread for", Path::new("the merge"), &error))

@@ -41,7 +41,7 @@ pub use self::forks::{
 pub use self::handoff::{
     CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, PatchLine,
 };
-pub use self::merging::{MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewWish};
+pub use self::merging::{MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewPolicy};
 pub use self::process::{
     Acknowledged, DaemonInfo, Figures, MountFigures, SetAsideList, StoreChecked,
 };
@@ -49,7 +49,7 @@ pub use self::recovery::{
     BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
 };
 pub use self::remotes::{RemoteFork, StateMade};
-pub use self::reviewing::{ResolutionWish, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
+pub use self::reviewing::{ResolutionRequest, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
 pub use self::rounds::{
     AgentShown, ArchiveShown, AttemptCounted, BranchStays, DirectoryWritten, FinishedSeat,
     OtherShown, PairCompared, ReaderShown, ResultLine, Results, RoundCompared, RoundFinished,

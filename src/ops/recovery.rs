@@ -19,8 +19,8 @@ use tine_change::recovery::{self, RecoverEntry, RecoverKind, RecoverRules, Recov
 use tine_change::review::{ReviewRecord, ReviewState};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_sys::process::PeerCredentials;
-use tine_workspace::store::Shelf;
-use tine_workspace::{CarryWish, ForkName, MountWishes, SnapshotReason, TakeUp, UnmountPolicy};
+use tine_workspace::store::RecordKind;
+use tine_workspace::{CarryRules, ForkName, MountRequest, SnapshotReason, TakeUp, UnmountPolicy};
 
 /// List what can be brought back
 ///
@@ -262,7 +262,9 @@ fn elsewhere(
         }));
     }
     let repository = daemon.repository_now()?;
-    let (reviews, _) = daemon.store.documents::<ReviewRecord>(Shelf::Reviews)?;
+    let (reviews, _) = daemon
+        .store
+        .documents::<ReviewRecord>(RecordKind::Reviews)?;
     let aborted = reviews
         .into_iter()
         .filter(|review| review.state == ReviewState::Aborted && !is_entry(review.id));
@@ -414,11 +416,11 @@ fn as_fork(
         from_remote: None,
         dir: request.dir,
         mount: request.mount,
-        wishes: MountWishes::default(),
+        wishes: MountRequest::default(),
         on_unmount: UnmountPolicy::default(),
         snapshot_every: None,
         umask: request.umask,
-        carry: CarryWish::AsConfigured,
+        carry: CarryRules::AsConfigured,
     };
     let made =
         forks::make(daemon, peer, request, Some(take_up)).map_err(|failure| taken(id, failure))?;

@@ -47,7 +47,7 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<ListReviews>(),
     Entry::of::<ShowReview>(),
     Entry::of::<Resolve>(),
-    Entry::of::<Judge>(),
+    Entry::of::<JudgeReview>(),
     Entry::of::<RefreshReview>(),
     Entry::of::<AbortReview>(),
     Entry::of::<CommitReview>(),

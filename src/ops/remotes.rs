@@ -43,9 +43,9 @@ pub(crate) fn make_state(
     signers: Signers,
 ) -> Result<StateMade, Failure> {
     let slot = daemon.slot(&request.fork);
-    let turn = daemon.turn(&slot)?;
-    let record = turn.record()?;
-    let fork = turn.open()?;
+    let guard = daemon.lock_fork(&slot)?;
+    let record = guard.record()?;
+    let fork = guard.open()?;
     let repository = daemon.repository_now()?;
     let head = repository.head_of(fork.worktree.git_dir())?;
     let branches: Vec<&str> = [head.short_branch(), record.from_branch.as_deref()]
@@ -54,14 +54,14 @@ pub(crate) fn make_state(
         .collect();
     let remote = repository.push_remote(request.remote.as_deref(), &branches)?;
     let name = request.name.clone().unwrap_or_else(|| request.fork.clone());
-    turn.settle(&repository, &fork)?;
+    guard.settle(&repository, &fork)?;
     let options = StateOptions {
         author: signers.author,
         committer: signers.committer,
         fork_point: fork_point(&repository, &record, head.commit_id())?,
         known: repository.tracked(&remote, name.as_str())?,
     };
-    let (made, agent_texts) = with_agent_texts(&turn, || {
+    let (made, agent_texts) = with_agent_texts(&guard, || {
         Ok(state::make(&repository, &record, &fork, &options)?)
     })?;
     let changeset = &made.changeset;

@@ -17,21 +17,22 @@ use crate::operation::{Call, Operation, path_parser};
 use crate::points::{self, ResolvedPoint};
 use crate::policy::Signers;
 use crate::protocol::{
-    CommitLine, IndexKept, MergeStatus, RestoreOutcome, Restored, RestoredHow, Reverted, ReviewWish,
+    CommitLine, IndexKept, MergeStatus, RestoreOutcome, Restored, RestoredHow, Reverted,
+    ReviewPolicy,
 };
 use crate::report;
-use crate::state::slots::{Daemon, Turn};
+use crate::state::slots::{Daemon, ForkGuard};
 use tine_change::fork_point::fork_point;
 use tine_change::going_back::{GoneBack, Since, Then, at_paths};
-use tine_change::sequence::Wish;
+use tine_change::sequence::SequenceRequest;
 use tine_change::{FoundPoint, Point, RevertOptions, RevertTo, revert as reverting};
 use tine_git::{ObjectId, Repository};
 use tine_merge::{Level, MergeInput, MergeOptions, Strategy, merge};
 use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_sys::pause;
-use tine_workspace::store::Shelf;
-use tine_workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
+use tine_workspace::store::RecordKind;
+use tine_workspace::{Actor, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
 
 /// Let a fork, or paths of it, be as they were at a point
 ///
@@ -83,7 +84,7 @@ pub struct Restore {
     #[arg(skip)]
     #[schemars(skip)]
     #[serde(default)]
-    pub review: ReviewWish,
+    pub review: ReviewPolicy,
 }
 
 /// How what conflicts is merged.
@@ -215,12 +216,12 @@ fn find(daemon: &Daemon, name: &ForkName, word: &str) -> Result<FoundPoint, Fail
 /// What the fork's HEAD has that the point lacks, where that is the state of a fork. What is named
 /// as a revision is meant as it is.
 fn since(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     repository: &Repository,
     git_dir: &Path,
     point: &Point,
 ) -> Result<Option<Since>, Failure> {
-    let (store, name) = (&turn.daemon.store, turn.name());
+    let (store, name) = (&guard.daemon.store, guard.name());
     let then = match point {
         Point::Snapshot(snapshot) => {
             Then::of_snapshot(name, name, &store.snapshot(name, snapshot)?)?
@@ -244,13 +245,13 @@ fn since(
         Point::Fork(_) | Point::Pristine | Point::Revision(_) => return Ok(None),
     };
     let head = repository.head_of(git_dir)?;
-    Ok(then.since(store, repository, &turn.record()?, &head)?)
+    Ok(then.since(store, repository, &guard.record()?, &head)?)
 }
 
 /// What the fork lacks at `paths` when it is as at the point: what [`since`] found, at the fork
 /// point what the fork has merged.
 fn lacking(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     repository: &Repository,
     git_dir: &Path,
     point: &Point,
@@ -259,10 +260,10 @@ fn lacking(
 ) -> Result<Option<Since>, Failure> {
     let since = match point {
         Point::Pristine => {
-            let (record, head) = (turn.record()?, repository.head_of(git_dir)?);
+            let (record, head) = (guard.record()?, repository.head_of(git_dir)?);
             match fork_point(repository, &record, head.commit_id())? {
                 Some(point) => {
-                    Then::since_fork_point(&turn.daemon.store, repository, &record, &head, point)?
+                    Then::since_fork_point(&guard.daemon.store, repository, &record, &head, point)?
                 }
                 None => None,
             }
@@ -278,7 +279,7 @@ fn lacking(
 
 fn restore(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     request: &Wanted<'_>,
 ) -> Result<RestoreOutcome, Failure> {
     let name = &request.fork;
@@ -305,36 +306,36 @@ fn restore(
 /// others by now.
 fn restore_whole(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     repository: &Repository,
     request: &Wanted<'_>,
     found: &FoundPoint,
 ) -> Result<Option<Restored>, Failure> {
     let name = &request.fork;
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let open = turn.open_existing()?;
-    let since = since(&turn, repository, open.worktree.git_dir(), &found.point)?;
+    let guard = daemon.lock_fork(&slot)?;
+    let open = guard.open_existing()?;
+    let since = since(&guard, repository, open.worktree.git_dir(), &found.point)?;
     if since.is_some() && !request.operation.exact {
         return Ok(None);
     }
     let since = lacking(
-        &turn,
+        &guard,
         repository,
         open.worktree.git_dir(),
         &found.point,
         since,
         &[],
     )?;
-    let before = going_back(&turn, repository, since.as_ref(), || match &found.point {
+    let before = going_back(&guard, repository, since.as_ref(), || match &found.point {
         Point::Snapshot(snapshot) => {
-            restore_in(&turn, &open, &daemon.store.snapshot(name, snapshot)?)
+            restore_in(&guard, &open, &daemon.store.snapshot(name, snapshot)?)
         }
         _ => {
             // Settling may have moved it.
-            turn.settle(repository, &open)?;
+            guard.settle(repository, &open)?;
             let head = repository.head_of(open.worktree.git_dir())?.commit_id();
-            let point = fork_point(repository, &turn.record()?, head)?;
+            let point = fork_point(repository, &guard.record()?, head)?;
             let reason = SnapshotReason::BeforeRestore;
             Ok(daemon
                 .store
@@ -342,8 +343,8 @@ fn restore_whole(
                 .name)
         }
     })?;
-    turn.forget_settled();
-    record_switch(&turn, by, &before, OperationKind::Switch, None);
+    guard.forget_settled();
+    record_switch(&guard, by, &before, OperationKind::Switch, None);
     log::info!(
         "{name}: restored to {}; what it was is {before}",
         found.point
@@ -355,7 +356,7 @@ fn restore_whole(
 /// lacks.
 fn restore_tree(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     repository: &Repository,
     request: &Wanted<'_>,
     point: &ResolvedPoint,
@@ -374,13 +375,13 @@ fn restore_tree(
         dry_run: false,
     };
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let fork = turn.open_existing()?;
-    turn.settle(repository, &fork)?;
-    let since = match since(&turn, repository, fork.worktree.git_dir(), &point.point)? {
+    let guard = daemon.lock_fork(&slot)?;
+    let fork = guard.open_existing()?;
+    guard.settle(repository, &fork)?;
+    let since = match since(&guard, repository, fork.worktree.git_dir(), &point.point)? {
         Some(since) if !request.operation.exact => return Ok(Err(since)),
         since => lacking(
-            &turn,
+            &guard,
             repository,
             fork.worktree.git_dir(),
             &point.point,
@@ -390,7 +391,7 @@ fn restore_tree(
     };
     let kept = SnapshotOptions::because(SnapshotReason::BeforeRestore);
     let before = daemon.store.take_snapshot(name, &fork, &kept)?.name;
-    let reverted = going_back(&turn, repository, since.as_ref(), || {
+    let reverted = going_back(&guard, repository, since.as_ref(), || {
         Ok(reverting(repository, name, &fork, by, to, &paths, options)?)
     });
     if let Err(failure) = reverted {
@@ -398,7 +399,7 @@ fn restore_tree(
         return Err(failure);
     }
     // What no mount keeps open is on the disk before this returns.
-    if !turn.is_mounted() {
+    if !guard.is_mounted() {
         fork.workspace.sync()?;
     }
     log::info!(
@@ -411,7 +412,7 @@ fn restore_tree(
 /// Brings what the point has of its own onto the fork's HEAD.
 fn bring_onto_head(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     request: &Wanted<'_>,
     point: &ResolvedPoint,
     since: &Since,
@@ -419,7 +420,7 @@ fn bring_onto_head(
     let asked = Asked {
         into: format!("fork:{}", request.fork),
         is_clean: false,
-        wish: Wish::Restore {
+        wish: SequenceRequest::Restore {
             point: point.point.to_string(),
             base_tree: since.base_tree.to_string(),
             view_tree: point.tree_id.to_string(),
@@ -459,23 +460,23 @@ fn bring_onto_head(
 /// Runs `go`, by which the fork goes back past the commits of others that `since` says. That is
 /// noted before: a daemon may be killed when the files are old already.
 fn going_back<T>(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     repository: &Repository,
     since: Option<&Since>,
     go: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let store = &turn.daemon.store;
+    let store = &guard.daemon.store;
     let noted = match since {
-        Some(since) => GoneBack::note(store, repository, &turn.record()?, since)?,
+        Some(since) => GoneBack::note(store, repository, &guard.record()?, since)?,
         None => None,
     };
     let done = go();
     if let (Err(_), Some(id)) = (&done, noted)
-        && let Err(error) = store.remove_document(Shelf::GoneBack, id, None)
+        && let Err(error) = store.remove_document(RecordKind::GoneBack, id, None)
     {
         log::warn!(
             "{}: a note of what was not done stays: {error}",
-            turn.name()
+            guard.name()
         );
     }
     pause::at("files-restored");
@@ -537,7 +538,7 @@ fn tree_on_head(
 
 fn revert(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     name: &ForkName,
     paths: &[RepoPath],
     request: &Revert,
@@ -559,12 +560,12 @@ fn revert(
         dry_run: request.dry_run,
     };
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let fork = turn.open_existing()?;
-    turn.settle(&repository, &fork)?;
+    let guard = daemon.lock_fork(&slot)?;
+    let fork = guard.open_existing()?;
+    guard.settle(&repository, &fork)?;
     let git_dir = fork.worktree.git_dir();
     let mut lacks = None;
-    let to = match since(&turn, &repository, git_dir, &point.point)? {
+    let to = match since(&guard, &repository, git_dir, &point.point)? {
         Some(since) if !request.exact => {
             let head = repository.head_of(git_dir)?.commit_id();
             let head_tree = repository.tree_of(head)?;
@@ -574,7 +575,7 @@ fn revert(
             }
         }
         since => {
-            lacks = lacking(&turn, &repository, git_dir, &point.point, since, paths)?;
+            lacks = lacking(&guard, &repository, git_dir, &point.point, since, paths)?;
             RevertTo {
                 tree_id: point.tree_id,
                 commit_id: point.commit_id,
@@ -582,11 +583,11 @@ fn revert(
         }
     };
     let noted = lacks.as_ref().filter(|_| !request.dry_run);
-    let outcome = going_back(&turn, &repository, noted, || {
+    let outcome = going_back(&guard, &repository, noted, || {
         Ok(reverting(&repository, name, &fork, by, to, paths, options)?)
     })?;
     // What no mount keeps open is on the disk before this returns.
-    if !turn.is_mounted() {
+    if !guard.is_mounted() {
         fork.workspace.sync()?;
     }
     Ok(Reverted {

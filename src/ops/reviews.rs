@@ -13,7 +13,7 @@ use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::policy::Signers;
 use crate::protocol::{
-    MergeStatus, ResolutionWish, ReviewInfo, ReviewOutcome, ReviewShown, Reviews,
+    MergeStatus, ResolutionRequest, ReviewInfo, ReviewOutcome, ReviewShown, Reviews,
 };
 use crate::state::slots::Daemon;
 use crate::transfer::Transfer;
@@ -30,8 +30,8 @@ use tine_merge::{Favor, Level, MergeSide, settle_content};
 use tine_path::RepoPath;
 use tine_path::shell::shell_word;
 use tine_path::text::PathText;
-use tine_workspace::By;
-use tine_workspace::store::Shelf;
+use tine_workspace::Actor;
+use tine_workspace::store::RecordKind;
 
 /// List reviews
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ pub struct Resolve {
     pub review: u64,
     /// Of the conflict, or any of those that it is about.
     pub path: PathText,
-    pub wish: ResolutionWish,
+    pub wish: ResolutionRequest,
     /// Who does it.
     pub by: String,
     pub reasoning: Option<String>,
@@ -100,14 +100,14 @@ impl Operation for Resolve {
 
 /// Says what is thought of a review as a whole, and changes paths beside its conflicts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Judge {
+pub struct JudgeReview {
     pub review: u64,
     pub verdict: Verdict,
     /// Their contents from now on; `None`: it goes.
     pub changes: Vec<(PathText, Option<Transfer>)>,
 }
 
-impl Operation for Judge {
+impl Operation for JudgeReview {
     const NAME: &'static str = "judge";
     type Answer = ReviewShown;
 
@@ -190,9 +190,11 @@ impl Operation for CommitReview {
 /// Linux follows no longer path.
 const MAX_LINK_BYTES: u64 = 4096;
 
-pub(crate) fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Result<Reviews, Failure> {
+pub(crate) fn list(daemon: &Arc<Daemon>, by: Actor<'_>, all: bool) -> Result<Reviews, Failure> {
     let repository = daemon.repository_now()?;
-    let (records, damaged) = daemon.store.documents::<ReviewRecord>(Shelf::Reviews)?;
+    let (records, damaged) = daemon
+        .store
+        .documents::<ReviewRecord>(RecordKind::Reviews)?;
     let reviews = records
         .into_iter()
         .map(|record| reopened(daemon, &repository, record))
@@ -205,7 +207,11 @@ pub(crate) fn list(daemon: &Arc<Daemon>, by: By<'_>, all: bool) -> Result<Review
     })
 }
 
-pub(crate) fn show(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
+pub(crate) fn show(
+    daemon: &Arc<Daemon>,
+    by: Actor<'_>,
+    review: u64,
+) -> Result<ReviewShown, Failure> {
     let record = ReviewRecord::load(&daemon.store, review)?;
     let record = reopened(daemon, &daemon.repository_now()?, record);
     shown(daemon, by, record)
@@ -214,11 +220,11 @@ pub(crate) fn show(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<Revi
 /// Says what is to become of a conflict, in the place of what was said before.
 pub(crate) fn resolve(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     request: &Resolve,
 ) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
-    let _turn = daemon.reviews.lock();
+    let _guard = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
     // A side that cannot be read is told by whoever wants to commit it.
     if let Err(failure) = follow(daemon, by, &mut record) {
@@ -246,9 +252,9 @@ pub(crate) fn resolve(
         })
     };
     conflict.resolution = match &request.wish {
-        ResolutionWish::Open => None,
-        ResolutionWish::Delete => resolved(ResolvedHow::Delete, Vec::new()),
-        ResolutionWish::Side(side) => {
+        ResolutionRequest::Open => None,
+        ResolutionRequest::Delete => resolved(ResolvedHow::Delete, Vec::new()),
+        ResolutionRequest::Side(side) => {
             let (how, favor) = match side {
                 MergeSide::Base => (ResolvedHow::Base, Favor::Base),
                 MergeSide::Ours => (ResolvedHow::Ours, Favor::Ours),
@@ -265,7 +271,7 @@ pub(crate) fn resolve(
             };
             resolved(how, versions)
         }
-        ResolutionWish::Whole(side) => {
+        ResolutionRequest::Whole(side) => {
             let how = match side {
                 MergeSide::Base => ResolvedHow::BaseFile,
                 MergeSide::Ours => ResolvedHow::OursFile,
@@ -273,7 +279,7 @@ pub(crate) fn resolve(
             };
             resolved(how, conflict.versions(*side).to_vec())
         }
-        ResolutionWish::Union => {
+        ResolutionRequest::Union => {
             match settle_content(&repository, &conflict.conflict()?, Favor::Union)? {
                 Some(version) => resolved(ResolvedHow::Union, vec![(&version).into()]),
                 None => {
@@ -287,7 +293,7 @@ pub(crate) fn resolve(
                 }
             }
         }
-        ResolutionWish::Content {
+        ResolutionRequest::Content {
             content,
             executable,
         } => {
@@ -333,11 +339,11 @@ pub(crate) fn resolve(
 /// Says what is thought of the whole, in the place of what was said before.
 pub(crate) fn judge(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
-    request: &Judge,
+    by: Actor<'_>,
+    request: &JudgeReview,
 ) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
-    let _turn = daemon.reviews.lock();
+    let _guard = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
     // A side that cannot be read is told by whoever wants to commit it.
     if let Err(failure) = follow(daemon, by, &mut record) {
@@ -390,11 +396,11 @@ pub(crate) fn judge(
 /// Plans the merge again, of the sides as they are now. One that was aborted is open again then.
 pub(crate) fn refresh(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     review: u64,
 ) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
-    let _turn = daemon.reviews.lock();
+    let _guard = daemon.reviews.lock();
     let mut record = ReviewRecord::load(&daemon.store, review)?;
     match record.state {
         ReviewState::Aborted => recovery::write_review_again(&repository, review)?,
@@ -456,7 +462,7 @@ struct Followed {
 /// planned.
 fn follow(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     record: &mut ReviewRecord,
 ) -> Result<Followed, Failure> {
     let repository = daemon.repository_now()?;
@@ -472,7 +478,7 @@ fn follow(
 
 fn follow_merge(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     record: &mut ReviewRecord,
     request: &Merge,
 ) -> Result<Vec<MergeSide>, Failure> {
@@ -493,7 +499,7 @@ fn follow_merge(
 /// Where nothing is open in a review: finds what comes up after it.
 fn find_more(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     repository: &Repository,
     record: &mut ReviewRecord,
 ) -> Result<(), Failure> {
@@ -537,9 +543,13 @@ fn reopened(daemon: &Daemon, repository: &Repository, mut record: ReviewRecord) 
 }
 
 /// Lets the review go. Neither side was changed by it.
-pub(crate) fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<ReviewShown, Failure> {
+pub(crate) fn abort(
+    daemon: &Arc<Daemon>,
+    by: Actor<'_>,
+    review: u64,
+) -> Result<ReviewShown, Failure> {
     let repository = daemon.repository_now()?;
-    let _turn = daemon.reviews.lock();
+    let _guard = daemon.reviews.lock();
     let mut record = open_review(daemon, review)?;
     let before = record.clone();
     let gone = sides::find(daemon, &repository, &mut record).unwrap_or_default();
@@ -565,12 +575,12 @@ pub(crate) fn abort(daemon: &Arc<Daemon>, by: By<'_>, review: u64) -> Result<Rev
 /// the conflicts are others.
 pub(crate) fn commit(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     request: &CommitReview,
     signers: &Signers,
 ) -> Result<ReviewOutcome, Failure> {
     let repository = daemon.repository_now()?;
-    let _turn = daemon.reviews.lock();
+    let _guard = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
     let planned = record.clone();
     let gone = follow(daemon, by, &mut record)?.gone;
@@ -716,7 +726,7 @@ fn request_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]
     }
 }
 
-fn info(daemon: &Arc<Daemon>, by: By<'_>, mut record: ReviewRecord) -> ReviewInfo {
+fn info(daemon: &Arc<Daemon>, by: Actor<'_>, mut record: ReviewRecord) -> ReviewInfo {
     let mut followed = Followed::default();
     if record.state == ReviewState::Open {
         match follow(daemon, by, &mut record) {
@@ -736,7 +746,11 @@ fn info(daemon: &Arc<Daemon>, by: By<'_>, mut record: ReviewRecord) -> ReviewInf
     }
 }
 
-fn shown(daemon: &Arc<Daemon>, by: By<'_>, record: ReviewRecord) -> Result<ReviewShown, Failure> {
+fn shown(
+    daemon: &Arc<Daemon>,
+    by: Actor<'_>,
+    record: ReviewRecord,
+) -> Result<ReviewShown, Failure> {
     let info = info(daemon, by, record);
     let of = info.record.clone();
     shown_as(daemon, info, &of)

@@ -21,7 +21,7 @@ use super::target::{Holder, Target, find_target, while_it_moves};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::policy::Signers;
-use crate::protocol::{MergeStatus, ReviewWish, SequenceWish, Sequenced, SequencedCommit};
+use crate::protocol::{MergeStatus, ReviewPolicy, SequenceWish, Sequenced, SequencedCommit};
 use crate::report;
 use crate::restoring::ConflictChoices;
 use crate::state::slots::Daemon;
@@ -31,16 +31,16 @@ use tine_change::advance::{Step, UpdateStep};
 use tine_change::commit::refuse_moved_under;
 use tine_change::compare::compare_trees;
 use tine_change::fork_point::{self, fork_point};
-use tine_change::going_back::{KnownGoneBack, Taking, refuse_taking_back};
+use tine_change::going_back::{KnownGoneBack, RevertSource, refuse_taking_back};
 use tine_change::merge::Tip;
 use tine_change::review::ReviewRecord;
-use tine_change::sequence::{Emptied, Item, Ran, RunOptions, Sequence, Wish, run};
+use tine_change::sequence::{Emptied, Item, Ran, RunOptions, Sequence, SequenceRequest, run};
 use tine_change::view::{check_move, move_view, view_tree};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_merge::MergeOptions;
 use tine_merge::{Level, Strategy};
 use tine_path::text::{host_path, optional_host_path};
-use tine_workspace::{By, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
+use tine_workspace::{Actor, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
 
 /// What is to be done on a fork or branch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ pub struct RunSequence {
     pub strategy: Strategy,
     pub allow_unrelated: bool,
     pub dry_run: bool,
-    pub review: ReviewWish,
+    pub review: ReviewPolicy,
     /// Whether a handoff may take commits of others back, which a fork went back past.
     #[serde(default)]
     pub allow_revert: bool,
@@ -214,7 +214,7 @@ pub struct OntoFork {
 
     #[arg(skip)]
     #[serde(default)]
-    pub review: ReviewWish,
+    pub review: ReviewPolicy,
 
     /// Where revisions are understood: the private git directory of a worktree; default: the
     /// caller's.
@@ -259,21 +259,21 @@ pub(crate) struct Asked {
     pub into: String,
     /// Whether anything uncommitted is in the way.
     pub is_clean: bool,
-    pub wish: Wish,
+    pub wish: SequenceRequest,
     /// Where revisions are understood.
     pub git_dir: PathBuf,
     pub merge: MergeOptions,
     pub allow_unrelated: bool,
     pub message: Option<String>,
     pub dry_run: bool,
-    pub review: ReviewWish,
+    pub review: ReviewPolicy,
     /// Whether a handoff may take commits of others back.
     pub allow_revert: bool,
 }
 
 /// The target as it is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Standing {
+pub(crate) struct TargetState {
     pub tip: Tip,
     /// The view, where uncommitted changes play a part: a tree.
     pub view: Option<ObjectId>,
@@ -282,7 +282,7 @@ pub(crate) struct Standing {
 /// Does what `request` says, or says what would come of it.
 pub(crate) fn sequence(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     request: &RunSequence,
     signers: &Signers,
 ) -> Result<Sequenced, Failure> {
@@ -313,15 +313,15 @@ pub(crate) fn sequence(
         allow_revert: request.allow_revert,
     };
     // Two of the same become one review.
-    let _reviews = (asked.review != ReviewWish::Never).then(|| daemon.reviews.lock());
+    let _reviews = (asked.review != ReviewPolicy::Never).then(|| daemon.reviews.lock());
     let done = carry_out(daemon, by, &asked, signers, None)?;
     mailboxes::note_applied(daemon, &asked, &done);
     Ok(done)
 }
 
-fn wish_of(daemon: &Daemon, wish: &SequenceWish) -> Result<Wish, Failure> {
+fn wish_of(daemon: &Daemon, wish: &SequenceWish) -> Result<SequenceRequest, Failure> {
     Ok(match wish {
-        SequenceWish::Update { from, rebase } => Wish::Update {
+        SequenceWish::Update { from, rebase } => SequenceRequest::Update {
             from: from.clone(),
             rebase: *rebase,
         },
@@ -330,7 +330,7 @@ fn wish_of(daemon: &Daemon, wish: &SequenceWish) -> Result<Wish, Failure> {
             mainline,
             says_origin,
             emptied,
-        } => Wish::CherryPick {
+        } => SequenceRequest::CherryPick {
             commits: commits.clone(),
             mainline: *mainline,
             says_origin: *says_origin,
@@ -341,7 +341,7 @@ fn wish_of(daemon: &Daemon, wish: &SequenceWish) -> Result<Wish, Failure> {
             strip,
             reverse,
             three_way,
-        } => Wish::Patch {
+        } => SequenceRequest::Patch {
             patch: write_content(daemon, &daemon.repository_now()?, content)?.to_string(),
             strip: *strip,
             reverse: *reverse,
@@ -349,7 +349,7 @@ fn wish_of(daemon: &Daemon, wish: &SequenceWish) -> Result<Wish, Failure> {
         },
         SequenceWish::Mailbox {
             handoff, three_way, ..
-        } => Wish::Mailbox {
+        } => SequenceRequest::Mailbox {
             handoff: *handoff,
             three_way: *three_way,
         },
@@ -380,7 +380,7 @@ pub(crate) fn write_content(
 /// resolutions, and of what it was planned of.
 pub(crate) fn carry_out(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     asked: &Asked,
     signers: &Signers,
     review: Option<&ReviewRecord>,
@@ -440,7 +440,7 @@ fn options<'a>(
 /// Calls `work` with the target, in the turn of the fork that it is.
 fn on_target<T>(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     asked: &Asked,
     work: impl FnOnce(&Target<'_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -450,10 +450,13 @@ fn on_target<T>(
         Holder::Fork(fork) => Some(daemon.slot(fork)),
         Holder::Branch(_) | Holder::Checkout(..) => None,
     };
-    let turn = slot.as_ref().map(|slot| daemon.turn(slot)).transpose()?;
-    if let Some(turn) = &turn {
-        let open = turn.open_existing()?;
-        turn.settle(&repository, &open)?;
+    let guard = slot
+        .as_ref()
+        .map(|slot| daemon.lock_fork(slot))
+        .transpose()?;
+    if let Some(guard) = &guard {
+        let open = guard.open_existing()?;
+        guard.settle(&repository, &open)?;
         if let Some(operation) = open.worktree.operation_in_progress() {
             return Err(ChangeError::OperationInProgress(operation).into());
         }
@@ -464,18 +467,21 @@ fn on_target<T>(
         by,
         repository: &repository,
         holder: &holder,
-        turn: turn.as_ref(),
+        guard: guard.as_ref(),
     })
 }
 
-fn standing(target: &Target<'_>, asked: &Asked) -> Result<Standing, Failure> {
-    let view = match (&asked.wish, target.turn) {
-        (Wish::Update { .. } | Wish::Patch { .. } | Wish::Restore { .. }, Some(turn)) => {
-            Some(view_tree(target.repository, &*turn.open()?)?)
-        }
+fn standing(target: &Target<'_>, asked: &Asked) -> Result<TargetState, Failure> {
+    let view = match (&asked.wish, target.guard) {
+        (
+            SequenceRequest::Update { .. }
+            | SequenceRequest::Patch { .. }
+            | SequenceRequest::Restore { .. },
+            Some(guard),
+        ) => Some(view_tree(target.repository, &*guard.open()?)?),
         _ => None,
     };
-    Ok(Standing {
+    Ok(TargetState {
         tip: target.tip()?,
         view,
     })
@@ -485,12 +491,12 @@ fn standing(target: &Target<'_>, asked: &Asked) -> Result<Standing, Failure> {
 fn finish(
     target: &Target<'_>,
     asked: &Asked,
-    now: &Standing,
+    now: &TargetState,
     sequence: Sequence,
     ran: &Ran,
 ) -> Result<Sequenced, Failure> {
     let old_tree = now.view.unwrap_or(now.tip.tree_id);
-    let is_looked_at = asked.review == ReviewWish::Always && ran.tree_id() != old_tree;
+    let is_looked_at = asked.review == ReviewPolicy::Always && ran.tree_id() != old_tree;
     let is_same = ran.tip == now.tip && ran.view == now.view;
     let status = match (&ran.stopped, is_looked_at, is_same) {
         (Some(_), ..) => MergeStatus::Conflicts,
@@ -499,7 +505,7 @@ fn finish(
         (None, false, false) => MergeStatus::Merged,
     };
     if status == MergeStatus::Merged
-        && matches!(asked.wish, Wish::Mailbox { .. })
+        && matches!(asked.wish, SequenceRequest::Mailbox { .. })
         && !asked.allow_revert
     {
         let gone_back = KnownGoneBack::of(&target.daemon.store);
@@ -509,7 +515,7 @@ fn finish(
             &gone_back,
             from,
             to,
-            Taking::Handoff(None),
+            RevertSource::Handoff(None),
         )?;
     }
     let mut snapshot = None;
@@ -519,7 +525,7 @@ fn finish(
         _ => {}
     }
     let review = match status {
-        MergeStatus::Conflicts if asked.review != ReviewWish::Never => {
+        MergeStatus::Conflicts if asked.review != ReviewPolicy::Never => {
             Some(reviewing::keep(target, asked, now, &sequence, ran)?)
         }
         MergeStatus::Reviewed => Some(reviewing::keep(target, asked, now, &sequence, ran)?),
@@ -554,28 +560,34 @@ fn finish(
 fn go(
     target: &Target<'_>,
     asked: &Asked,
-    now: &Standing,
+    now: &TargetState,
     ran: &Ran,
 ) -> Result<Option<ForkName>, Failure> {
     let (kind, reason) = match &asked.wish {
-        Wish::Update { .. } => (OperationKind::Update, SnapshotReason::BeforeUpdate),
-        Wish::CherryPick { .. } => (OperationKind::CherryPick, SnapshotReason::BeforeCherryPick),
-        Wish::Restore { .. } => (OperationKind::Switch, SnapshotReason::BeforeRestore),
-        Wish::Patch { .. } | Wish::Mailbox { .. } => {
+        SequenceRequest::Update { .. } => (OperationKind::Update, SnapshotReason::BeforeUpdate),
+        SequenceRequest::CherryPick { .. } => {
+            (OperationKind::CherryPick, SnapshotReason::BeforeCherryPick)
+        }
+        SequenceRequest::Restore { .. } => (OperationKind::Switch, SnapshotReason::BeforeRestore),
+        SequenceRequest::Patch { .. } | SequenceRequest::Mailbox { .. } => {
             (OperationKind::Apply, SnapshotReason::BeforeApply)
         }
     };
-    if let (Wish::Patch { .. } | Wish::Restore { .. }, Some(turn), Some(from), Some(to)) =
-        (&asked.wish, target.turn, now.view, ran.view)
+    if let (
+        SequenceRequest::Patch { .. } | SequenceRequest::Restore { .. },
+        Some(guard),
+        Some(from),
+        Some(to),
+    ) = (&asked.wish, target.guard, now.view, ran.view)
     {
-        let open = turn.open()?;
+        let open = guard.open()?;
         if asked.dry_run {
             check_move(target.repository, &open, (from, to))?;
             return Ok(None);
         }
-        let (store, name) = (&target.daemon.store, turn.name());
+        let (store, name) = (&target.daemon.store, guard.name());
         let before = match &asked.wish {
-            Wish::Restore { .. } => {
+            SequenceRequest::Restore { .. } => {
                 let kept = SnapshotOptions::because(reason);
                 Some(store.take_snapshot(name, &open, &kept)?.name)
             }
@@ -587,7 +599,7 @@ fn go(
             }
             return Err(error.into());
         }
-        if !turn.is_mounted() {
+        if !guard.is_mounted() {
             open.workspace.sync()?;
         }
         return Ok(before);
@@ -595,9 +607,9 @@ fn go(
     let Some(to) = ran.tip.commit_id else {
         return Err(GitError::UnknownRevision("HEAD".to_owned()).into());
     };
-    let update = match (&asked.wish, target.turn, now.view, ran.view) {
-        (Wish::Update { .. }, Some(turn), Some(view_from), Some(view_to)) => {
-            let record = turn.record()?;
+    let update = match (&asked.wish, target.guard, now.view, ran.view) {
+        (SequenceRequest::Update { .. }, Some(guard), Some(view_from), Some(view_to)) => {
+            let record = guard.record()?;
             Some(UpdateStep {
                 view_from,
                 view_to,
@@ -626,21 +638,21 @@ fn go(
 
 /// A fork that has all of what it was to be brought up to begins there from now on.
 fn note_fork_point(target: &Target<'_>, asked: &Asked, ran: &Ran) -> Result<(), Failure> {
-    let (Wish::Update { .. }, Some(turn), Some(head)) =
-        (&asked.wish, target.turn, ran.tip.commit_id)
+    let (SequenceRequest::Update { .. }, Some(guard), Some(head)) =
+        (&asked.wish, target.guard, ran.tip.commit_id)
     else {
         return Ok(());
     };
     let Some(upstream) = building::upstream(target, asked)? else {
         return Ok(());
     };
-    let point = fork_point(target.repository, &turn.record()?, Some(head))?;
+    let point = fork_point(target.repository, &guard.record()?, Some(head))?;
     let is_further = match point {
         Some(point) => point != upstream && target.repository.is_ancestor(point, upstream)?,
         None => true,
     };
     if is_further {
-        fork_point::note(&target.daemon.store, turn.name(), Some(upstream))?;
+        fork_point::note(&target.daemon.store, guard.name(), Some(upstream))?;
     }
     Ok(())
 }

@@ -12,11 +12,12 @@ use crate::protocol::{
     Collected, IndexKept, Restored, RestoredHow, SnapshotDeleted, SnapshotInfo, Snapshots,
 };
 use crate::report;
-use crate::state::slots::{Daemon, Turn};
+use crate::state::slots::{Daemon, ForkGuard};
 use tine_attr::Timestamp;
 use tine_change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
 use tine_workspace::{
-    By, Fork, ForkName, ForkPoint, OperationKind, SnapshotOptions, SnapshotReason, SnapshotRecord,
+    Actor, Fork, ForkName, ForkPoint, OperationKind, SnapshotOptions, SnapshotReason,
+    SnapshotRecord,
 };
 
 /// Mark a point of a fork to come back to
@@ -178,14 +179,14 @@ pub(crate) fn take(
     message: Option<String>,
 ) -> Result<SnapshotInfo, Failure> {
     let slot = daemon.slot(fork);
-    let turn = daemon.turn(&slot)?;
-    let open = turn.open_existing()?;
+    let guard = daemon.lock_fork(&slot)?;
+    let open = guard.open_existing()?;
     let options = SnapshotOptions {
         name,
         message,
         reason: SnapshotReason::Asked,
     };
-    let (snapshot, agent_texts) = with_agent_texts(&turn, || {
+    let (snapshot, agent_texts) = with_agent_texts(&guard, || {
         Ok(daemon.store.take_snapshot(fork, &open, &options)?)
     })?;
     log::info!("{fork}: snapshot {}", snapshot.name);
@@ -213,7 +214,7 @@ pub(crate) fn remove(
     force: bool,
 ) -> Result<SnapshotDeleted, Failure> {
     let slot = daemon.slot(fork);
-    let _turn = daemon.turn(&slot)?;
+    let _guard = daemon.lock_fork(&slot)?;
     let snapshot = daemon.store.snapshot(fork, name)?;
     if !snapshot.reason.is_automatic() && !force {
         return Err(Failure::new(
@@ -287,12 +288,12 @@ fn keep_as_entry(
 
 /// Lets the fork be as it was at the snapshot; the snapshot of what it was.
 pub(crate) fn restore_in(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     open: &Fork,
     snapshot: &SnapshotRecord,
 ) -> Result<ForkName, Failure> {
-    let fork = turn.name();
-    let before = turn
+    let fork = guard.name();
+    let before = guard
         .daemon
         .store
         .restore(fork, open, snapshot, SnapshotReason::BeforeRestore)?;
@@ -307,31 +308,31 @@ pub(crate) fn restore_in(
 /// Writes down that the fork is another now, so that it can be taken back; the operation's number.
 /// The fork is what was asked for in any case, and the snapshot leads back.
 pub(crate) fn record_switch(
-    turn: &Turn<'_>,
-    by: By<'_>,
+    guard: &ForkGuard<'_>,
+    by: Actor<'_>,
     before: &ForkName,
     kind: OperationKind,
     undoes: Option<u64>,
 ) -> Option<u64> {
-    let recorded = turn.open().and_then(|open| {
+    let recorded = guard.open().and_then(|open| {
         let workspace = &open.workspace;
         Ok(workspace.record_switch(by, before.as_str(), kind, undoes)?)
     });
     recorded
-        .inspect_err(|failure| log::warn!("{}: {failure}", turn.name()))
+        .inspect_err(|failure| log::warn!("{}: {failure}", guard.name()))
         .ok()
 }
 
 pub(crate) fn reset(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     fork: &ForkName,
 ) -> Result<Restored, Failure> {
     let slot = daemon.slot(fork);
-    let turn = daemon.turn(&slot)?;
-    let dropped = reset_to_head(&turn, SnapshotReason::BeforeReset, by.command)?;
+    let guard = daemon.lock_fork(&slot)?;
+    let dropped = reset_to_head(&guard, SnapshotReason::BeforeReset, by.command)?;
     if let Some(before) = &dropped.snapshot {
-        record_switch(&turn, by, before, OperationKind::Switch, None);
+        record_switch(&guard, by, before, OperationKind::Switch, None);
     }
     Ok(Restored {
         fork: fork.clone(),
@@ -352,13 +353,13 @@ pub(crate) struct Dropped {
 
 /// Takes the fork back to HEAD.
 pub(crate) fn reset_to_head(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     reason: SnapshotReason,
     command: &str,
 ) -> Result<Dropped, Failure> {
-    let open = turn.open_existing()?;
+    let open = guard.open_existing()?;
     // There is no other state to go to where HEAD is lost.
-    let (daemon, name) = (turn.daemon, turn.name());
+    let (daemon, name) = (guard.daemon, guard.name());
     let store = &daemon.store;
     if let Some(done) = store.mend_lost_head(name)? {
         daemon
@@ -367,7 +368,7 @@ pub(crate) fn reset_to_head(
     }
     daemon.repository_now()?.check_unlocked(&open.worktree)?;
     let mut index = IndexKept::default();
-    match keep_staged(turn, &open, reason, command) {
+    match keep_staged(guard, &open, reason, command) {
         Ok(kept) => index.staged = kept,
         // What is to make room must not fail for want of it.
         Err(failure) if failure.code == ErrorCode::NoSpace => {
@@ -380,7 +381,7 @@ pub(crate) fn reset_to_head(
     }
     match store.reset_fork(name, &open, reason) {
         Ok(before) => {
-            turn.forget_settled();
+            guard.forget_settled();
             Ok(Dropped {
                 snapshot: before.map(|snapshot| snapshot.name),
                 index,
@@ -399,19 +400,19 @@ pub(crate) fn reset_to_head(
 }
 
 fn keep_staged(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     open: &Fork,
     reason: SnapshotReason,
     command: &str,
 ) -> Result<Option<u64>, Failure> {
-    let (daemon, name) = (turn.daemon, turn.name());
+    let (daemon, name) = (guard.daemon, guard.name());
     let repository = daemon.repository_now()?;
     let Some(kept) = recovery::staged_only(&repository, name, open, reason)? else {
         return Ok(None);
     };
     let head = repository.head_of(open.worktree.git_dir())?;
     let branch = head.short_branch().map(str::to_owned);
-    let record = turn.record()?;
+    let record = guard.record()?;
     keep_as_entry(
         daemon,
         name,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::failure::{ErrorCode, Failure};
 use crate::protocol::MergeTarget;
-use crate::state::slots::{Daemon, Turn};
+use crate::state::slots::{Daemon, ForkGuard};
 use tine_change::advance::{self, Step};
 use tine_change::branches::{self, Known};
 use tine_change::changeset::{self, Blobs};
@@ -17,7 +17,7 @@ use tine_change::merge::Tip;
 use tine_git::{GitError, Head, ObjectId, Repository};
 use tine_path::shell::shell_word;
 use tine_workspace::store::{Lease, LeaseKey};
-use tine_workspace::{By, ForkName, SnapshotOptions, SnapshotReason};
+use tine_workspace::{Actor, ForkName, SnapshotOptions, SnapshotReason};
 
 /// Where the target is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(crate) fn while_it_moves<T>(
     }
 }
 
-/// Takes the leases of what `holder` is, and of the branches that the forks of `turns` are on, for
+/// Takes the leases of what `holder` is, and of the branches that the forks of `guards` are on, for
 /// the command `by`. Looks again under them, with `find`, whether that is still so.
 ///
 /// # Errors
@@ -69,11 +69,11 @@ pub(crate) fn lease<'d>(
     repository: &Repository,
     by: &str,
     holder: &Holder,
-    turns: &[&Turn<'_>],
+    guards: &[&ForkGuard<'_>],
     find: impl FnOnce() -> Result<Holder, Failure>,
 ) -> Result<Lease<'d>, Failure> {
     let heads = || {
-        let heads = turns.iter().map(|turn| turn.head_branch(repository));
+        let heads = guards.iter().map(|guard| guard.head_branch(repository));
         heads.collect::<Result<Vec<_>, _>>()
     };
     let before = heads()?;
@@ -121,10 +121,10 @@ fn from_of(branch: &str, step: &Step) -> Result<ObjectId, Failure> {
 /// A target, with the turn of the fork that it is.
 pub(crate) struct Target<'a> {
     pub daemon: &'a Arc<Daemon>,
-    pub by: By<'a>,
+    pub by: Actor<'a>,
     pub repository: &'a Repository,
     pub holder: &'a Holder,
-    pub turn: Option<&'a Turn<'a>>,
+    pub guard: Option<&'a ForkGuard<'a>>,
 }
 
 impl Target<'_> {
@@ -133,13 +133,13 @@ impl Target<'_> {
         &self,
         find: impl FnOnce() -> Result<Holder, Failure>,
     ) -> Result<Lease<'_>, Failure> {
-        let turns: Vec<&Turn<'_>> = self.turn.into_iter().collect();
+        let guards: Vec<&ForkGuard<'_>> = self.guard.into_iter().collect();
         lease(
             self.daemon,
             self.repository,
             self.by.command,
             self.holder,
-            &turns,
+            &guards,
             find,
         )
     }
@@ -182,12 +182,12 @@ impl Target<'_> {
     fn head(&self) -> Result<Head, Failure> {
         Ok(self
             .repository
-            .head_of(self.turn()?.open()?.worktree.git_dir())?)
+            .head_of(self.guard()?.open()?.worktree.git_dir())?)
     }
 
-    fn turn(&self) -> Result<&Turn<'_>, Failure> {
-        self.turn
-            .ok_or_else(|| Failure::new(ErrorCode::Internal, "a fork is changed out of turn"))
+    fn guard(&self) -> Result<&ForkGuard<'_>, Failure> {
+        self.guard
+            .ok_or_else(|| Failure::new(ErrorCode::Internal, "a fork is changed without its lock"))
     }
 
     /// Refuses where something is uncommitted in it.
@@ -200,7 +200,7 @@ impl Target<'_> {
             ),
             Holder::Fork(fork) => {
                 let changeset =
-                    changeset::changeset(self.repository, &*self.turn()?.open()?, Blobs::Hash)?;
+                    changeset::changeset(self.repository, &*self.guard()?.open()?, Blobs::Hash)?;
                 (fork.to_string(), changeset.changes.is_empty())
             }
         };
@@ -220,7 +220,7 @@ impl Target<'_> {
         self.refuse_held_twice()?;
         match self.holder {
             Holder::Fork(_) => {
-                advance::preview(self.repository, &*self.turn()?.open()?, step)?;
+                advance::preview(self.repository, &*self.guard()?.open()?, step)?;
                 Ok(Ready(None))
             }
             Holder::Checkout(branch, dir) => {
@@ -273,7 +273,7 @@ impl Target<'_> {
                 ErrorCode::Internal,
                 format!("the checkout of {branch} was not looked at"),
             )),
-            (Holder::Fork(_), _) => self.advance(self.turn()?, step, reason).map(Some),
+            (Holder::Fork(_), _) => self.advance(self.guard()?, step, reason).map(Some),
         }
     }
 
@@ -288,13 +288,13 @@ impl Target<'_> {
     /// Moves a fork's HEAD and view, after a snapshot, which is given.
     fn advance(
         &self,
-        turn: &Turn<'_>,
+        guard: &ForkGuard<'_>,
         step: &Step,
         reason: SnapshotReason,
     ) -> Result<ForkName, Failure> {
         let store = &self.daemon.store;
-        let name = turn.name();
-        let open = turn.open()?;
+        let name = guard.name();
+        let open = guard.open()?;
         let before = store
             .take_snapshot(name, &open, &SnapshotOptions::because(reason))?
             .name;
@@ -302,7 +302,7 @@ impl Target<'_> {
             store.remove_snapshot(name, &before)?;
             return Err(error.into());
         }
-        turn.forget_settled();
+        guard.forget_settled();
         log::info!("{name}: HEAD is {}; what it was is {before}", step.to);
         Ok(before)
     }

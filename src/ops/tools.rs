@@ -19,7 +19,7 @@ use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_tools::search::SearchOptions;
 use tine_tools::{ActiveBuffers, ActiveFork, AgentId, BufferKey, Routed, ToolContext, ToolRouter};
-use tine_workspace::{By, ForkName};
+use tine_workspace::{Actor, ForkName};
 
 /// One call of a file tool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ impl Operation for CallTool {
 /// Does what a tool asks, where that belongs.
 pub(crate) fn answer(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     request: &CallTool,
 ) -> Result<ToolAnswer, Failure> {
     let context = ToolContext {
@@ -64,9 +64,9 @@ pub(crate) fn answer(
         None => Tools::new(daemon, by, context, false).answer(operation)?,
         Some(name) => {
             let slot = daemon.slot(name);
-            let turn = daemon.turn(&slot)?;
-            let record = turn.record()?;
-            let fork = turn.open()?;
+            let guard = daemon.lock_fork(&slot)?;
+            let record = guard.record()?;
+            let fork = guard.open()?;
             let active = ActiveFork {
                 name,
                 repository: &daemon.repository,
@@ -77,12 +77,14 @@ pub(crate) fn answer(
                 fork: Some(active),
                 ..context
             };
-            let is_mounted = turn.is_mounted();
+            let is_mounted = guard.is_mounted();
             let tools = Tools::new(daemon, by, context, is_mounted);
             let taken = tools.taken_away(operation)?;
             let answer = match taken.is_empty() {
                 true => tools.answer(operation)?,
-                false => buffers::with_agent_texts_at(&turn, &taken, || tools.answer(operation))?.0,
+                false => {
+                    buffers::with_agent_texts_at(&guard, &taken, || tools.answer(operation))?.0
+                }
             };
             if !is_mounted && changes(operation) {
                 // What no mount keeps open is on the disk before this returns.
@@ -126,7 +128,7 @@ fn changes(operation: &ToolOperation) -> bool {
 /// One call of a tool.
 struct Tools<'a> {
     daemon: &'a Daemon,
-    by: By<'a>,
+    by: Actor<'a>,
     router: ToolRouter<'a>,
     is_mounted: bool,
 }
@@ -134,7 +136,7 @@ struct Tools<'a> {
 impl<'a> Tools<'a> {
     fn new(
         daemon: &'a Daemon,
-        by: By<'a>,
+        by: Actor<'a>,
         context: ToolContext<'a>,
         is_mounted: bool,
     ) -> Tools<'a> {

@@ -11,7 +11,7 @@ use super::{branches, snapshots};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{self, Call, path_parser};
 use crate::protocol::{NoteLine, OperationLine, Operations, TakenBackLine};
-use crate::state::slots::{Daemon, Turn};
+use crate::state::slots::{Daemon, ForkGuard};
 use tine_attr::Timestamp;
 use tine_change::advance::{self, IndexStep, Step, UpdateStep};
 use tine_change::branches::Known;
@@ -22,7 +22,7 @@ use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_workspace::store::LeaseKey;
 use tine_workspace::{
-    By, Direction, FileChange, FileOperation, Fork, ForkName, HeadMove, Note, OperationError,
+    Actor, Direction, FileChange, FileOperation, Fork, ForkName, HeadMove, Note, OperationError,
     OperationKind, OperationState, TakenBack, Undoes,
 };
 
@@ -165,15 +165,15 @@ fn take_back(
     let path = path.map(|path| call.path(name, path)).transpose()?;
     let path = path.as_ref();
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let open = turn.open_existing()?;
+    let guard = daemon.lock_fork(&slot)?;
+    let open = guard.open_existing()?;
     let before = open.workspace.reachable()?;
-    if let Some(answer) = take_back_in_buffer(&turn, by, &open, direction, path)? {
+    if let Some(answer) = take_back_in_buffer(&guard, by, &open, direction, path)? {
         return Ok(answer);
     }
     let taken = match open.workspace.take_back(by, direction, path) {
         Err(OperationError::IsSwitch { id, before: name }) => {
-            let switched = switch_back(&turn, by, direction, id, &name)?;
+            let switched = switch_back(&guard, by, direction, id, &name)?;
             let of = before.get(id).map(|of| before.beginning_of(of).clone());
             TakenBack {
                 of: of.unwrap_or_else(|| switched.clone()),
@@ -183,7 +183,7 @@ fn take_back(
         }
         Err(OperationError::IsAdvance { undoes, moved }) if path.is_none() => {
             let id = undoes.operation;
-            let moved = move_back(&turn, by, direction, undoes, &moved)?;
+            let moved = move_back(&guard, by, direction, undoes, &moved)?;
             let of = before.get(id).map(|of| before.beginning_of(of).clone());
             TakenBack {
                 of: of.unwrap_or_else(|| moved.clone()),
@@ -193,7 +193,7 @@ fn take_back(
         }
         taken => taken?,
     };
-    if !turn.is_mounted() {
+    if !guard.is_mounted() {
         open.workspace.sync()?;
     }
     let reachable = open.workspace.reachable()?;
@@ -214,14 +214,14 @@ fn take_back(
 /// Takes back what an agent wrote to an open buffer, where that is newer than every operation that
 /// is to be taken back.
 fn take_back_in_buffer(
-    turn: &Turn<'_>,
-    by: By<'_>,
+    guard: &ForkGuard<'_>,
+    by: Actor<'_>,
     open: &Fork,
     direction: Direction,
     path: Option<&RepoPath>,
 ) -> Result<Option<TakenBackLine>, Failure> {
-    let (buffers, store) = (&turn.daemon.buffers, &turn.daemon.store);
-    let Some(edit) = buffers.newest_edit(turn.name(), path, direction) else {
+    let (buffers, store) = (&guard.daemon.buffers, &guard.daemon.store);
+    let Some(edit) = buffers.newest_edit(guard.name(), path, direction) else {
         return Ok(None);
     };
     let operations = open.workspace.operations(MAX_LOOKED_AT)?;
@@ -260,7 +260,7 @@ fn take_back_in_buffer(
         Direction::Redo => (OperationKind::Redo, OperationState::Done),
     };
     Ok(Some(TakenBackLine {
-        fork: turn.name().clone(),
+        fork: guard.name().clone(),
         operation: line(kind, Timestamp::now(), OperationState::Done),
         of: OperationLine {
             command: "tine tool: in the open buffer".to_owned(),
@@ -273,22 +273,22 @@ fn take_back_in_buffer(
 /// Takes back that the fork went to another state, by going to the snapshot of the one before: as
 /// an operation.
 fn switch_back(
-    turn: &Turn<'_>,
-    by: By<'_>,
+    guard: &ForkGuard<'_>,
+    by: Actor<'_>,
     direction: Direction,
     of: u64,
     before: &str,
 ) -> Result<FileOperation, Failure> {
-    let snapshot = turn
+    let snapshot = guard
         .daemon
         .store
-        .snapshot(turn.name(), &ForkName::parse(before)?)?;
-    let open = turn.open()?;
-    let repository = turn.daemon.repository_now()?;
+        .snapshot(guard.name(), &ForkName::parse(before)?)?;
+    let open = guard.open()?;
+    let repository = guard.daemon.repository_now()?;
     let head = repository.head_of(open.worktree.git_dir())?;
-    let then = Then::of_snapshot(turn.name(), turn.name(), &snapshot)?;
+    let then = Then::of_snapshot(guard.name(), guard.name(), &snapshot)?;
     if then
-        .since(&turn.daemon.store, &repository, &turn.record()?, &head)?
+        .since(&guard.daemon.store, &repository, &guard.record()?, &head)?
         .is_some()
     {
         return Err(Failure::new(
@@ -297,15 +297,15 @@ fn switch_back(
         )
         .hint(format!(
             "`tine restore {} {before}` brings what the fork had of its own onto HEAD",
-            turn.name()
+            guard.name()
         )));
     }
-    let now = snapshots::restore_in(turn, &open, &snapshot)?;
+    let now = snapshots::restore_in(guard, &open, &snapshot)?;
     let kind = match direction {
         Direction::Undo => OperationKind::Undo,
         Direction::Redo => OperationKind::Redo,
     };
-    let id = snapshots::record_switch(turn, by, &now, kind, Some(of)).unwrap_or_default();
+    let id = snapshots::record_switch(guard, by, &now, kind, Some(of)).unwrap_or_default();
     Ok(FileOperation {
         id,
         time: Timestamp::now(),
@@ -321,8 +321,8 @@ fn switch_back(
 
 /// Takes back that HEAD went from one commit to another, with the view.
 fn move_back(
-    turn: &Turn<'_>,
-    by: By<'_>,
+    guard: &ForkGuard<'_>,
+    by: Actor<'_>,
     direction: Direction,
     undoes: Undoes,
     moved: &HeadMove,
@@ -344,9 +344,9 @@ fn move_back(
         .hint("`git update-ref -d HEAD` in the mount leaves the branch without one"));
     };
     let (back_to, stands_on) = (id(back_to)?, id(stands_on)?);
-    let daemon = turn.daemon;
+    let daemon = guard.daemon;
     let repository = daemon.repository_now()?;
-    let open = turn.open()?;
+    let open = guard.open()?;
     let head = repository.head_of(open.worktree.git_dir())?;
     let back_on = moved
         .switch
@@ -358,7 +358,7 @@ fn move_back(
         branches::check_way_back(
             daemon,
             &repository,
-            turn.name(),
+            guard.name(),
             &head,
             (switch, back_to, stands_on),
         )?;
@@ -419,13 +419,19 @@ fn move_back(
         },
         undoes: Some(undoes),
     };
-    let kept = keep_left(turn, &repository, back_on, (stands_on, back_to), by.command)?;
-    let moved = advance::advance(&daemon.store, &repository, turn.name(), &open, by, &step);
+    let kept = keep_left(
+        guard,
+        &repository,
+        back_on,
+        (stands_on, back_to),
+        by.command,
+    )?;
+    let moved = advance::advance(&daemon.store, &repository, guard.name(), &open, by, &step);
     if let (Err(_), Some(entry)) = (&moved, kept) {
         recovery::purge(&daemon.store, &repository, &[entry])?;
     }
     moved?;
-    turn.forget_settled();
+    guard.forget_settled();
     let done = open.workspace.operations(1)?;
     done.into_iter()
         .next()
@@ -437,7 +443,7 @@ fn move_back(
 /// that nothing else reaches: the source of a merge may be gone by now, and its author sees nothing
 /// of this fork. The number of the entry, if one was made.
 fn keep_left(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     repository: &Repository,
     branch: Option<&str>,
     (from, to): (ObjectId, ObjectId),
@@ -457,14 +463,14 @@ fn keep_left(
         return Ok(None);
     }
     let entry = RecoverEntry {
-        fork: Some(turn.name().clone()),
+        fork: Some(guard.name().clone()),
         // The branch goes on at another commit.
         branch: None,
         head: Some(from.to_string()),
         ..RecoverEntry::new(RecoverKind::Branch, command)
     };
     Ok(Some(recovery::keep(
-        &turn.daemon.store,
+        &guard.daemon.store,
         repository,
         entry,
         &without,

@@ -147,10 +147,10 @@ pub(crate) fn changes(
     write: bool,
 ) -> Result<Changes, Failure> {
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let fork = turn.open_existing()?;
+    let guard = daemon.lock_fork(&slot)?;
+    let fork = guard.open_existing()?;
     let repository = daemon.repository_now()?;
-    turn.settle(&repository, &fork)?;
+    guard.settle(&repository, &fork)?;
     let blobs = match write {
         true => Blobs::Write,
         false => Blobs::Hash,
@@ -161,7 +161,7 @@ pub(crate) fn changes(
         false => None,
     };
     let head = repository.head_of(fork.worktree.git_dir())?;
-    let carry = turn.record()?.carry;
+    let carry = guard.record()?.carry;
     Ok(Changes {
         trouble: slot
             .trouble()
@@ -196,9 +196,9 @@ pub(crate) fn diff(
         None => None,
     };
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let fork = turn.open_existing()?;
-    turn.settle(&repository, &fork)?;
+    let guard = daemon.lock_fork(&slot)?;
+    let fork = guard.open_existing()?;
+    guard.settle(&repository, &fork)?;
     let changeset = changeset::changeset(&repository, &fork, Blobs::Write)?;
     let view_tree = changeset::write_tree(&repository, &changeset)?;
     let other_tree = match &against {
@@ -237,10 +237,10 @@ pub(crate) fn commit(
     allow_revert: bool,
 ) -> Result<Committed, Failure> {
     let slot = daemon.slot(name);
-    let turn = daemon.turn(&slot)?;
-    let fork = turn.open_existing()?;
+    let guard = daemon.lock_fork(&slot)?;
+    let fork = guard.open_existing()?;
     let repository = daemon.repository_now()?;
-    turn.settle(&repository, &fork)?;
+    guard.settle(&repository, &fork)?;
     let options = CommitOptions {
         message,
         author: signers.author,
@@ -250,15 +250,15 @@ pub(crate) fn commit(
             false => KnownGoneBack::of(&daemon.store),
         },
     };
-    let lease = turn.lease_head(&repository, &format!("tine commit {name}"))?;
-    let (outcome, agent_texts) = with_agent_texts(&turn, || {
+    let lease = guard.lease_head(&repository, &format!("tine commit {name}"))?;
+    let (outcome, agent_texts) = with_agent_texts(&guard, || {
         Ok(committing::commit(&repository, name, &fork, &options)?)
     })?;
     drop(lease);
-    turn.note_settled(&outcome);
-    if !turn.record()?.mounted {
+    guard.note_settled(&outcome);
+    if !guard.record()?.mounted {
         // A policy that could not commit, if anything: now it is done.
-        turn.set_trouble(None);
+        guard.set_trouble(None);
     }
     // The commit is made: what cannot be told of it is left out.
     let branch = match repository.head_of(fork.worktree.git_dir()) {

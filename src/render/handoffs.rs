@@ -5,7 +5,7 @@ use tine_change::handoff::{HandoffRecord, HandoffState};
 use tine_ops::protocol::HandoffInfo;
 
 /// A handoff in a line.
-pub fn told_line(handoff: &HandoffInfo) -> String {
+pub fn format_line(handoff: &HandoffInfo) -> String {
     let record = &handoff.record;
     let mut line = format!(
         "handoff {}: {}: {}",

@@ -24,7 +24,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
 
 /// What has no effect on a mount, though it can be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Inert {
+pub struct MountRestrictions {
     /// Set-id bits and capabilities of files (`MS_NOSUID`).
     pub set_id: bool,
     /// Device nodes (`MS_NODEV`).
@@ -36,7 +36,7 @@ pub fn mount(
     source: &str,
     dir: &Path,
     fs_type: &str,
-    inert: Inert,
+    inert: MountRestrictions,
     options: &str,
 ) -> io::Result<()> {
     let mut flags = libc::MS_NOATIME;

@@ -14,7 +14,7 @@ pub enum Rank {
     Rounds,
     Reviews,
     /// The turns of forks; of several in the order of their names.
-    Turn,
+    Fork,
     /// Leases of branches and checkouts; the thread that has one may take it again.
     Lease,
     /// The removal of branches: one command at a time.
@@ -30,7 +30,7 @@ pub enum Rank {
 impl Rank {
     /// Whether a thread may hold several of this rank.
     fn is_shared(self) -> bool {
-        matches!(self, Rank::Turn | Rank::Lease)
+        matches!(self, Rank::Fork | Rank::Lease)
     }
 }
 
@@ -147,9 +147,9 @@ mod tests {
     fn locks_are_taken_from_above_to_below() {
         let (reviews, turn) = (
             RankedMutex::new(Rank::Reviews, ()),
-            RankedMutex::new(Rank::Turn, ()),
+            RankedMutex::new(Rank::Fork, ()),
         );
-        let other = RankedMutex::new(Rank::Turn, ());
+        let other = RankedMutex::new(Rank::Fork, ());
         drop((reviews.lock(), turn.lock(), other.lock()));
         let held = turn.lock();
         assert!(catch_unwind(|| drop(RankedMutex::new(Rank::Reviews, ()).lock())).is_err());

@@ -46,7 +46,7 @@ use self::unsaved::UnsavedRead;
 use tine_attr::Timestamp;
 use tine_path::RepoPath;
 use tine_sys::process::ProcessId;
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 use tine_workspace::{Direction, ForkName, Store, StoreError};
 
 /// The longest text that a buffer may have when it comes from an editor, in bytes.
@@ -922,5 +922,5 @@ fn check_size(name: &Path, text: &str) -> Result<(), BufferError> {
 
 /// What the store keeps of buffers whose editor is gone: by number.
 pub fn records(store: &Store) -> Result<(Vec<AgentTextRecord>, Vec<StoreError>), StoreError> {
-    store.documents(Shelf::Buffers)
+    store.documents(RecordKind::Buffers)
 }

@@ -28,7 +28,7 @@ use super::search::{self, SearchOptions, SearchOutcome};
 use tine_git::Repository;
 use tine_path::RepoPath;
 use tine_workspace::{
-    By, Fork, ForkName, FsError, Last, MoveOptions, Moved, NewContent, OperationError, PathNode,
+    Actor, Fork, ForkName, FsError, Last, MoveOptions, Moved, NewContent, OperationError, PathNode,
     PutOptions, Store, Workspace, Written,
 };
 
@@ -209,7 +209,7 @@ impl<'a> ToolRouter<'a> {
     /// are missing. Symlinks are followed.
     pub fn write_file(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         path: &[u8],
         content: NewContent<'_>,
     ) -> Result<Routed<Written>, ToolError> {
@@ -275,7 +275,7 @@ impl<'a> ToolRouter<'a> {
     /// Makes the edits in the file at `path`, all or none, in one step; symlinks are followed.
     pub fn edit_file(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         path: &[u8],
         edits: &[TextEdit],
     ) -> Result<Routed<FileEdited>, ToolError> {
@@ -345,7 +345,7 @@ impl<'a> ToolRouter<'a> {
 
     /// Removes what is at `path` and no directory, a symlink itself; where it was. A buffer stays
     /// open.
-    pub fn delete_file(&self, by: By<'_>, path: &[u8]) -> Result<Routed<RepoPath>, ToolError> {
+    pub fn delete_file(&self, by: Actor<'_>, path: &[u8]) -> Result<Routed<RepoPath>, ToolError> {
         let Some(active) = self.context.fork else {
             return Ok(Routed::Passthrough);
         };
@@ -361,7 +361,7 @@ impl<'a> ToolRouter<'a> {
     /// Directories that are missing are made, and nothing is replaced. A buffer stays where it is.
     pub fn move_file(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         from: &[u8],
         to: &[u8],
     ) -> Result<Routed<Moved>, ToolError> {

@@ -11,12 +11,12 @@ use super::contents::{self, document};
 use super::sides::SidesOptions;
 use super::watch;
 use tine_client::hooks::HookOutput;
-use tine_client::merging::HookWish;
+use tine_client::merging::HookOptions;
 use tine_client::{self as client, Client, identity, place as caller};
 use tine_git::Repository;
 use tine_merge::{Level, MergeSide, Strategy};
 use tine_ops as ops;
-use tine_ops::protocol::{Forks, ResolutionWish, ReviewShown, ReviewWish, SequenceWish};
+use tine_ops::protocol::{Forks, ResolutionRequest, ReviewPolicy, ReviewShown, SequenceWish};
 use tine_ops::transfer::Outgoing;
 use tine_ops::{ErrorCode, Failure, Surroundings};
 use tine_path::text::PathText;
@@ -253,7 +253,7 @@ fn reviews(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
 }
 
 /// A review, with line counts in what it would change.
-fn told_review(place: &PageContext, shown: &ReviewShown) -> Result<Value, Failure> {
+fn format_review(place: &PageContext, shown: &ReviewShown) -> Result<Value, Failure> {
     let trees = (shown.old_tree.as_str(), shown.new_tree.as_str());
     let changes = contents::with_line_counts(&place.repository()?, trees, &shown.changes)?;
     Ok(with(document(shown)?, "changes", changes))
@@ -263,7 +263,7 @@ fn review(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let request = ops::ShowReview {
         review: asked.number("review")?,
     };
-    told_review(place, &place.look()?.call(&request)?)
+    format_review(place, &place.look()?.call(&request)?)
 }
 
 fn conflict(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
@@ -364,18 +364,18 @@ fn resolve(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
         review: wish.review,
         path: wish.path,
         wish: match (&content, wish.how) {
-            (Some(content), _) => ResolutionWish::Content {
+            (Some(content), _) => ResolutionRequest::Content {
                 content: content.clone(),
                 executable: None,
             },
-            (None, How::Base) => ResolutionWish::Side(MergeSide::Base),
-            (None, How::Ours) => ResolutionWish::Side(MergeSide::Ours),
-            (None, How::Theirs) => ResolutionWish::Side(MergeSide::Theirs),
-            (None, How::OursFile) => ResolutionWish::Whole(MergeSide::Ours),
-            (None, How::TheirsFile) => ResolutionWish::Whole(MergeSide::Theirs),
-            (None, How::Both) => ResolutionWish::Union,
-            (None, How::Delete) => ResolutionWish::Delete,
-            (None, How::Open | How::Content) => ResolutionWish::Open,
+            (None, How::Base) => ResolutionRequest::Side(MergeSide::Base),
+            (None, How::Ours) => ResolutionRequest::Side(MergeSide::Ours),
+            (None, How::Theirs) => ResolutionRequest::Side(MergeSide::Theirs),
+            (None, How::OursFile) => ResolutionRequest::Whole(MergeSide::Ours),
+            (None, How::TheirsFile) => ResolutionRequest::Whole(MergeSide::Theirs),
+            (None, How::Both) => ResolutionRequest::Union,
+            (None, How::Delete) => ResolutionRequest::Delete,
+            (None, How::Open | How::Content) => ResolutionRequest::Open,
         },
         by: "hand".to_owned(),
         reasoning: wish.reason.filter(|reason| !reason.trim().is_empty()),
@@ -386,7 +386,7 @@ fn resolve(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
             content.withdraw(&store_dir);
         }
     })?;
-    told_review(place, &shown)
+    format_review(place, &shown)
 }
 
 #[derive(Debug, Deserialize)]
@@ -399,20 +399,20 @@ struct OfReview {
 fn refresh(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let OfReview { review, .. } = asked.body()?;
     let shown = place.act()?.call(&ops::RefreshReview { review })?;
-    told_review(place, &shown)
+    format_review(place, &shown)
 }
 
 fn abort(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let OfReview { review, .. } = asked.body()?;
     let shown = place.act()?.call(&ops::AbortReview { review })?;
-    told_review(place, &shown)
+    format_review(place, &shown)
 }
 
 /// What came of it, a merge or a sequence.
 fn commit(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let OfReview { review, message } = asked.body()?;
     let message = message.filter(|message| !message.trim().is_empty());
-    let hooks = HookWish {
+    let hooks = HookOptions {
         output: HookOutput::Kept,
         no_verify: false,
     };
@@ -453,7 +453,7 @@ fn apply(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
         strategy: Strategy::default(),
         allow_unrelated: false,
         dry_run: false,
-        review: ReviewWish::OnConflict,
+        review: ReviewPolicy::OnConflict,
         allow_revert: false,
         message: None,
     };

@@ -15,8 +15,8 @@ use super::error::{FsError, OperationError};
 use super::fs::{Found, Workspace};
 use super::inodes::BaseRef;
 use super::mutate::NewNode;
-use super::operations::doing::{DIRECTORY, Doing, Named};
-use super::operations::{By, FileChange, HeadMove, OperationKind, Undoes};
+use super::operations::builder::{DIRECTORY, Named, OperationBuilder};
+use super::operations::{Actor, FileChange, HeadMove, OperationKind, Undoes};
 use super::ops::Caller;
 use tine_attr::{FileKind, Ino};
 use tine_git::{BlobContent, ObjectId, TreeEntryKind};
@@ -91,7 +91,7 @@ impl Workspace {
     /// since, is [`FsError::Stale`].
     pub fn apply(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         replacements: &[Replacement],
         options: &ApplyOptions,
     ) -> Result<(), OperationError> {
@@ -146,7 +146,7 @@ fn coming(replacements: &[Replacement]) -> Vec<RepoPath> {
 /// A step in the making.
 struct Applying<'a, 'd> {
     workspace: &'a Workspace,
-    doing: &'a mut Doing<'d>,
+    doing: &'a mut OperationBuilder<'d>,
     force: bool,
     /// What changed since it was looked at.
     changed: Touched,

@@ -475,7 +475,7 @@ impl Teller<'_> {
         };
         let mut at = ino;
         let mut path = base_path;
-        while at != Ino::ATTIC {
+        while at != Ino::TRASH {
             let Some(known) = origin(at) else {
                 return false;
             };

@@ -5,7 +5,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::error::FsError;
 use tine_attr::Ino;
-use tine_git::haste;
+use tine_git::nonblocking;
 
 /// Nodes share locks, this many for a fork: a large file keeps few others waiting.
 const LOCKS: usize = 256;
@@ -31,7 +31,7 @@ impl ContentLocks {
         match lock.try_read() {
             Some(guard) => Ok(guard),
             None => {
-                haste::check()?;
+                nonblocking::check()?;
                 Ok(lock.read())
             }
         }
@@ -44,7 +44,7 @@ impl ContentLocks {
         match lock.try_write() {
             Some(guard) => Ok(guard),
             None => {
-                haste::check()?;
+                nonblocking::check()?;
                 Ok(lock.write())
             }
         }

@@ -9,7 +9,7 @@ use super::error::FsError;
 use super::fs::{State, Workspace};
 use super::lower::{Bytes, Lower};
 use tine_attr::Ino;
-use tine_git::haste;
+use tine_git::nonblocking;
 use tine_layer::contents::SLOT_MAX;
 use tine_layer::{CarriedContent, Content, ContentRef, Node};
 
@@ -72,7 +72,7 @@ impl Workspace {
             return Ok(None);
         }
         if keep > COPY_CHUNK {
-            haste::check()?;
+            nonblocking::check()?;
         }
         let Some(lower) = self.fetch(bytes)? else {
             return Ok(None);

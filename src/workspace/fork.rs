@@ -263,7 +263,7 @@ impl From<SeenAt> for SeenAtText {
 /// What somebody who mounts a fork asks for, beside the settings that it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct MountWishes {
+pub struct MountRequest {
     pub allow_other: bool,
     pub suid: bool,
     pub dev: bool,
@@ -275,7 +275,7 @@ pub struct MountWishes {
 impl MountSettings {
     /// What was allowed stays allowed; of the rest the wish counts.
     #[must_use]
-    pub fn with(self, wishes: MountWishes) -> MountSettings {
+    pub fn with(self, wishes: MountRequest) -> MountSettings {
         MountSettings {
             allow_other: self.allow_other || wishes.allow_other,
             suid: self.suid || wishes.suid,
@@ -418,7 +418,7 @@ pub struct ForkRecord {
     #[serde(default)]
     pub carry: Option<CarryRecord>,
     /// When the fork went back to a state, most recently: see
-    /// [`Standing::since`](super::standing::Standing::since).
+    /// [`LowerStack::since`](super::standing::Standing::since).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_since: Option<Timestamp>,
     /// The open layer's id, and the frozen ones beneath it, newest first.

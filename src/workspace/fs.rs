@@ -23,10 +23,10 @@ use super::carry::{CarriedNode, Carry};
 use super::content_locks::ContentLocks;
 use super::error::FsError;
 use super::inodes::{BaseRef, InodeTable, LowerRef};
+use super::lower_stack::LowerStack;
 use super::operations::journal::Journal;
 use super::ops::StatFs;
 use super::shown::Shown;
-use super::standing::Standing;
 use super::view_steps::ViewStep;
 use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use tine_git::{Base, BaseDir, TreeEntryKind};
@@ -77,7 +77,7 @@ pub struct Workspace {
 pub(super) struct State {
     pub base: Arc<BaseNodes>,
     pub stack: LayerStack,
-    /// As [`Standing::since`](super::standing::Standing::since).
+    /// As [`LowerStack::since`](super::standing::Standing::since).
     pub since: Option<Timestamp>,
     /// How often each content is pinned to its place ([`Workspace::pin_content`]).
     pub pins: InoMap<u32>,
@@ -156,11 +156,14 @@ impl Workspace {
         )
     }
 
-    /// Puts a file system together that stands on `standing`, but for its layers, which are in
+    /// Puts a file system together that stands on `lower_stack`, but for its layers, which are in
     /// `stack`.
-    pub fn standing_on(standing: &Standing, stack: LayerStack) -> Result<Workspace, FsError> {
-        let mut workspace = Workspace::over(standing.base_nodes(), stack)?;
-        workspace.state.get_mut().since = standing.since;
+    pub fn on_lower_stack(
+        lower_stack: &LowerStack,
+        stack: LayerStack,
+    ) -> Result<Workspace, FsError> {
+        let mut workspace = Workspace::over(lower_stack.base_nodes(), stack)?;
+        workspace.state.get_mut().since = lower_stack.since;
         Ok(workspace)
     }
 

@@ -8,7 +8,7 @@
 use super::error::FsError;
 use super::fs::{Found, Place, State, Workspace};
 use tine_attr::{Attr, FileKind, Ino};
-use tine_git::haste;
+use tine_git::nonblocking;
 
 impl Workspace {
     /// The attributes of the node `ino`, which counts as looked up once; [`FsError::Stale`] where
@@ -22,7 +22,7 @@ impl Workspace {
                 Err(error) => return Err(error),
             }
         }
-        haste::check()?;
+        nonblocking::check()?;
         let mut open = vec![self.find(&self.read_state(), Ino::ROOT)?];
         while let Some(dir) = open.pop() {
             let state = self.read_state();

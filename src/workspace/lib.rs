@@ -28,6 +28,7 @@ mod inodes;
 mod io;
 mod listing;
 mod lower;
+pub mod lower_stack;
 mod mutate;
 mod naming;
 mod operate;
@@ -38,7 +39,6 @@ mod privileges;
 mod renewing;
 mod shown;
 pub mod snapshot;
-pub mod standing;
 pub mod store;
 #[cfg(test)]
 mod tests;
@@ -47,24 +47,24 @@ mod xattr;
 
 pub use apply::{Advance, ApplyOptions, FileContent, NewEntry, Replacement};
 pub use base_nodes::BaseAttrs;
-pub use carry::{CarryRecord, CarryWish, DependencyTree};
+pub use carry::{CarryRecord, CarryRules, DependencyTree};
 pub use changed::Changed;
 pub use delta::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 pub use error::{FsError, OperationError, StoreError};
 pub use follow::{Last, PathNode};
 pub use fork::{
-    Advancing, ForkName, ForkPoint, ForkRecord, MountProfile, MountSettings, MountWishes, Parent,
+    Advancing, ForkName, ForkPoint, ForkRecord, MountProfile, MountRequest, MountSettings, Parent,
     SeenAt, Traces, UnmountPolicy,
 };
 pub use fs::{Announcement, AnnouncementListener, Invalidation, Workspace};
+pub use lower_stack::{Exclusive, LowerStack};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};
 pub use operations::{
-    By, Direction, FileChange, FileOperation, HeadMove, IndexContent, IndexMove, Note, NoteKind,
+    Actor, Direction, FileChange, FileOperation, HeadMove, IndexContent, IndexMove, Note, NoteKind,
     OperationKind, OperationState, Reachable, SwitchMove, TakenBack, Undoes, UpdateMove,
 };
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use shown::is_text_node;
 pub use snapshot::{SnapshotEvery, SnapshotReason, SnapshotRecord};
-pub use standing::{Exclusive, Standing};
 pub use store::{Fork, ForkOptions, ParentOptions, SnapshotOptions, Store, TakeUp};
-pub use view_steps::{NamePlace, NameThen, ViewStep};
+pub use view_steps::{NameOutcome, NamePlace, ViewStep};

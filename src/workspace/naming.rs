@@ -46,7 +46,7 @@ impl Workspace {
         let mut names = Vec::new();
         let mut at = dir;
         while at != Ino::ROOT {
-            if names.len() > DEEP || at == Ino::ATTIC {
+            if names.len() > DEEP || at == Ino::TRASH {
                 return None;
             }
             let entry = state.stack.dir_parent(at).and_then(|parent| {

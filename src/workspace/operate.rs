@@ -13,9 +13,9 @@ use super::error::{FsError, OperationError};
 use super::follow::Last;
 use super::fs::{Invalidation, State, Workspace};
 use super::mutate::NewNode;
-use super::operations::doing::{Doing, Done};
+use super::operations::builder::{Done, OperationBuilder};
 use super::operations::journal::Journal;
-use super::operations::{By, FileChange, OperationKind, Undoes};
+use super::operations::{Actor, FileChange, OperationKind, Undoes};
 use super::privileges::take_privileges;
 use super::xattr::set_perm;
 use tine_attr::{FileKind, Ino};
@@ -87,7 +87,7 @@ impl Workspace {
     /// directory is never replaced. The node keeps all but the time of its last change.
     pub fn move_path(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         from: &RepoPath,
         to: &RepoPath,
         options: MoveOptions,
@@ -133,7 +133,7 @@ impl Workspace {
     /// it in one step, or nothing. What was removed, sorted, without what was beneath another.
     pub fn remove_paths(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         paths: &[RepoPath],
         recursive: bool,
     ) -> Result<Vec<RepoPath>, OperationError> {
@@ -172,7 +172,7 @@ impl Workspace {
     /// file. A symlink is not followed at the end.
     pub fn put_file(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         path: &RepoPath,
         content: NewContent<'_>,
         options: PutOptions,
@@ -210,7 +210,7 @@ impl Workspace {
     /// `max_bytes` bytes ([`FsError::TooLarge`]).
     pub fn edit_file<E: From<OperationError>>(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         path: &RepoPath,
         max_bytes: u64,
         mut edit: impl FnMut(&[u8]) -> Result<Vec<u8>, E>,
@@ -230,7 +230,7 @@ impl Workspace {
     /// `None` where another node than `ino` is at `path` by now.
     fn edit_held<E: From<OperationError>>(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         path: &RepoPath,
         ino: Ino,
         max_bytes: u64,
@@ -307,7 +307,7 @@ impl Workspace {
     /// the fork is now. The operation's number.
     pub fn record_switch(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         before: &str,
         kind: OperationKind,
         undoes: Option<u64>,
@@ -339,9 +339,9 @@ impl Workspace {
     /// Runs `act` on an operation in the making, and commits that.
     pub(super) fn operate<T>(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         kind: OperationKind,
-        act: impl FnOnce(&mut Doing<'_>) -> Result<T, OperationError>,
+        act: impl FnOnce(&mut OperationBuilder<'_>) -> Result<T, OperationError>,
     ) -> Result<T, OperationError> {
         let acted = self.operate_with(by, kind, None, None, |doing, _| act(doing).map(Some))?;
         acted.ok_or(OperationError::Root)
@@ -351,11 +351,11 @@ impl Workspace {
     /// where `act` says so, or the content is not the open layer's any more: then nothing happened.
     fn operate_with<T>(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         kind: OperationKind,
         staged: Option<Staged>,
         ino: Option<Ino>,
-        act: impl FnOnce(&mut Doing<'_>, Content) -> Result<Option<T>, OperationError>,
+        act: impl FnOnce(&mut OperationBuilder<'_>, Content) -> Result<Option<T>, OperationError>,
     ) -> Result<Option<T>, OperationError> {
         let journal = self.journal.lock();
         let contents = ino
@@ -369,11 +369,11 @@ impl Workspace {
     /// there is one.
     fn operate_locked<T>(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         kind: OperationKind,
         staged: Option<Staged>,
         (journal, contents): (MutexGuard<'_, Journal>, Option<RwLockWriteGuard<'_, ()>>),
-        act: impl FnOnce(&mut Doing<'_>, Content) -> Result<Option<T>, OperationError>,
+        act: impl FnOnce(&mut OperationBuilder<'_>, Content) -> Result<Option<T>, OperationError>,
     ) -> Result<Option<T>, OperationError> {
         let root = RepoPath::root();
         let at = || OperationError::at(&root);
@@ -387,7 +387,8 @@ impl Workspace {
         }
         let content = place.map_or(Content::Empty, Content::Own);
         let acted = self.next_id(&journal, &state).map_err(at()).and_then(|id| {
-            let mut doing = Doing::begin(self, &mut state, id, kind, by.command).map_err(at())?;
+            let mut doing =
+                OperationBuilder::begin(self, &mut state, id, kind, by.command).map_err(at())?;
             match act(&mut doing, content)? {
                 Some(value) => Ok(Some((value, doing.commit().map_err(at())?))),
                 None => Ok(None),
@@ -428,7 +429,7 @@ impl Workspace {
         };
         journal.weights.add(&operation);
         if let Err(error) = self.bound_attic(&mut state, &mut journal.weights) {
-            log::warn!("the attic keeps more than it should: {error}");
+            log::warn!("the trash keeps more than it should: {error}");
         }
         drop(state);
         drop(contents);
@@ -551,7 +552,7 @@ fn copy_content(
 
 /// Whether something was replaced.
 fn move_in(
-    doing: &mut Doing<'_>,
+    doing: &mut OperationBuilder<'_>,
     from: &RepoPath,
     to: &RepoPath,
     force: bool,
@@ -586,8 +587,8 @@ fn move_in(
 
 /// Whether the file was made; `None` where another than `ino` is there.
 fn put_in(
-    doing: &mut Doing<'_>,
-    by: By<'_>,
+    doing: &mut OperationBuilder<'_>,
+    by: Actor<'_>,
     path: &RepoPath,
     (content, size): (Content, u64),
     ino: Option<Ino>,

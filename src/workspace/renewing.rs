@@ -19,7 +19,7 @@ use super::changed::Changed;
 use super::dir_places::DirPlaces;
 use super::error::FsError;
 use super::fs::{Place, Workspace};
-use super::standing::{BaseDifference, base_differences, differing_layers};
+use super::lower_stack::{BaseDifference, base_differences, differing_layers};
 use tine_attr::{FileKind, Ino, InoMap, Timestamp};
 use tine_git::{Base, GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, TreeEntryKind};
 use tine_layer::{Content, Node, Touched};

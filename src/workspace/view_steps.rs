@@ -33,7 +33,7 @@ pub struct NamePlace {
 
 /// Where a name that loses its node leads when all is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NameThen {
+pub enum NameOutcome {
     Nowhere,
     /// Nowhere, because its directory goes as well, with the name in it.
     WithItsDirectory,
@@ -47,7 +47,7 @@ pub enum ViewStep {
     Remove {
         at: NamePlace,
         node: Attr,
-        then: NameThen,
+        then: NameOutcome,
     },
     /// The name, which is free, gets a node.
     Make { at: NamePlace, node: Attr },
@@ -58,7 +58,7 @@ pub enum ViewStep {
         node: Attr,
         replaced: Option<Attr>,
         /// Where `from` leads when all is done.
-        then: NameThen,
+        then: NameOutcome,
     },
     /// The file gets another content.
     Write { at: NamePlace, ino: Ino },
@@ -269,7 +269,7 @@ impl Workspace {
                     to: to_place,
                     node: node.attr,
                     replaced: replaced.map(|node| node.attr),
-                    then: come.map_or(NameThen::Nowhere, |(_, node)| NameThen::To(node.ino)),
+                    then: come.map_or(NameOutcome::Nowhere, |(_, node)| NameOutcome::To(node.ino)),
                 });
                 // What has come to where it was comes after it has gone.
                 if let Some((dir, node)) = come
@@ -351,7 +351,7 @@ impl Steps {
         {
             let node = node.attr;
             let now = now.as_ref().map(|now| now.attr.ino);
-            let then = now.map_or(NameThen::Nowhere, NameThen::To);
+            let then = now.map_or(NameOutcome::Nowhere, NameOutcome::To);
             if node.kind == FileKind::Directory {
                 self.empty(path, beneath);
             }
@@ -385,7 +385,7 @@ impl Steps {
             .take_while(|(other, _)| is_alike(other));
         for (at, (dir, node)) in alike.filter(|(other, _)| other.starts_with(path)) {
             if let Some(place) = place(at, *dir) {
-                let then = NameThen::WithItsDirectory;
+                let then = NameOutcome::WithItsDirectory;
                 let step = ViewStep::Remove {
                     at: place,
                     node: *node,

@@ -15,12 +15,12 @@ use crate::support::{
 };
 
 /// Where the handoffs are, and what can be seen there of the one with the number `id`.
-struct Shelf<'r> {
+struct RecordKind<'r> {
     repo: &'r TestRepo,
     id: u64,
 }
 
-impl Shelf<'_> {
+impl RecordKind<'_> {
     fn dir(&self) -> std::path::PathBuf {
         self.repo.common_dir().join("tine/handoffs")
     }
@@ -42,10 +42,10 @@ impl Shelf<'_> {
         let (at, place, mailbox) = (dir.clone(), dir.clone(), dir.join(format!("{id}.mbox")));
         vec![
             Box::new(move || reference.exists()),
-            Box::new(move || Shelf::state(&at, id).is_some()),
+            Box::new(move || RecordKind::state(&at, id).is_some()),
             Box::new(move || names_in_quietly(&place).any(|name| name.starts_with(&begins))),
             Box::new(move || mailbox.exists()),
-            Box::new(move || Shelf::state(&dir, id).is_some_and(|state| state != "pending")),
+            Box::new(move || RecordKind::state(&dir, id).is_some_and(|state| state != "pending")),
         ]
     }
 }
@@ -125,7 +125,7 @@ fn invariant_13_a_handoff_that_is_killed_is_made_of_the_same_commits_and_never_h
         let what = format!("round {round}");
         go_on(&repo, &dir, &mut random, round);
         let head = repo.git_in(&dir, &["rev-parse", "HEAD"]);
-        let shelf = Shelf {
+        let shelf = RecordKind {
             repo: &repo,
             id: known + 1,
         };

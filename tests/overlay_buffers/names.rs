@@ -4,7 +4,7 @@ use std::fs;
 
 use super::support::require_fuse;
 use super::{SAVED, TYPED, assert_read, end, overlaid, path, repo, saved, type_text};
-use tine::workspace::{By, Caller, MoveOptions};
+use tine::workspace::{Actor, Caller, MoveOptions};
 
 #[test]
 fn the_text_stays_at_its_path_whatever_file_is_there() {
@@ -73,7 +73,7 @@ fn a_directory_that_comes_to_a_shown_path_brings_its_file_there() {
     );
     assert_read(&fork, "lib/deep/code.txt", TYPED);
     let options = MoveOptions::default();
-    let by = By {
+    let by = Actor {
         caller: Caller::ROOT,
         command: "a test",
     };

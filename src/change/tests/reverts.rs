@@ -6,7 +6,7 @@ use super::*;
 use crate::revert::{RevertOptions, RevertOutcome, RevertTo, revert};
 use crate::snapshots::snapshot_tree;
 use tine_workspace::{
-    By, Changed, Direction, OperationError, OperationKind, SnapshotOptions, SnapshotReason,
+    Actor, Changed, Direction, OperationError, OperationKind, SnapshotOptions, SnapshotReason,
     SnapshotRecord,
 };
 
@@ -15,7 +15,7 @@ const FORCE: RevertOptions = RevertOptions {
     dry_run: false,
 };
 
-const BY: By<'static> = By {
+const BY: Actor<'static> = Actor {
     caller: ME,
     command: "a test",
 };
@@ -193,7 +193,7 @@ fn base_files_come_back_under_their_numbers_with_the_time_of_now() {
     assert_eq!(after[1..], before[1..]);
     assert_ne!(
         after[0], before[0],
-        "the one that was changed is in the attic"
+        "the one that was changed is in the trash"
     );
     for at in numbers {
         let attr = fixture.fork.workspace.resolve(&path(at)).unwrap();

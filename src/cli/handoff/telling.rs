@@ -3,11 +3,11 @@
 use crate::change::handoff::{HandoffRecord, HandoffState};
 use crate::cli::output::{Cell, Output, Tone};
 use crate::ops::protocol::{HandoffInfo, HandoffShown};
-use crate::render::handoffs::{size, stands, told_line, whose};
+use crate::render::handoffs::{format_line, size, stands, whose};
 use crate::render::text::{human_age, now_secs, one_line, short_id};
 
 /// Handoffs as a table.
-pub(super) fn told_table(handoffs: &[HandoffInfo], output: &Output) -> String {
+pub(super) fn format_table(handoffs: &[HandoffInfo], output: &Output) -> String {
     let rows: Vec<Vec<Cell>> = handoffs
         .iter()
         .map(|HandoffInfo { record, .. }| {
@@ -24,9 +24,9 @@ pub(super) fn told_table(handoffs: &[HandoffInfo], output: &Output) -> String {
 }
 
 /// A handoff with its commits.
-pub(super) fn told_shown(shown: &HandoffShown, output: &Output) -> String {
+pub(super) fn format_shown(shown: &HandoffShown, output: &Output) -> String {
     let record = &shown.info.record;
-    let mut text = told_line(&shown.info);
+    let mut text = format_line(&shown.info);
     if let (Some(head), Some(branch)) = (&record.head_commit, &record.branch) {
         text.push_str(&format!("{branch} was at {}\n", short_id(head)));
     }

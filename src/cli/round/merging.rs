@@ -10,7 +10,7 @@ use crate::cli::{Exit, merge as merging};
 use crate::client;
 use crate::client::Client;
 use crate::client::hooks::HookOutput;
-use crate::client::merging::HookWish;
+use crate::client::merging::HookOptions;
 use crate::ops::protocol::{Merged, ReviewOutcome};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 
@@ -86,7 +86,7 @@ fn resolved(
     if left != Left::Resolved || !verb.resolving.auto_commit {
         return Ok(None);
     }
-    let hooks = HookWish {
+    let hooks = HookOptions {
         output: HookOutput::Shown,
         no_verify: false,
     };

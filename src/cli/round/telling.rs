@@ -12,7 +12,7 @@ use crate::path::shell::shell_word;
 use crate::render::text::{counted, one_line, quoted, short_id};
 
 /// The books.
-pub(super) fn told_session(shown: &SessionShown, output: &Output) -> String {
+pub(super) fn format_session(shown: &SessionShown, output: &Output) -> String {
     let mut text = format!(
         "{}: round {}, from {}\n",
         shown.session,
@@ -89,7 +89,7 @@ fn size(work: &WorkShown) -> String {
 }
 
 /// What one agent may know.
-pub(super) fn told_reader(shown: &ReaderShown, output: &Output) -> String {
+pub(super) fn format_reader(shown: &ReaderShown, output: &Output) -> String {
     let mut text = format!("round {}\n", shown.round);
     let own = shown
         .branch
@@ -126,7 +126,7 @@ pub(super) fn told_reader(shown: &ReaderShown, output: &Output) -> String {
 }
 
 /// A text for a prompt: whole sentences, nothing that steers a terminal.
-pub(super) fn told_prompt(shown: &ReaderShown) -> String {
+pub(super) fn format_prompt(shown: &ReaderShown) -> String {
     let mut text = format!("This is round {}.\n", shown.round);
     if let Some(dir) = &shown.mount_dir {
         text.push_str(&format!(
@@ -185,7 +185,7 @@ pub(super) fn told_prompt(shown: &ReaderShown) -> String {
     text
 }
 
-pub(super) fn told_finished(finished: &RoundFinished) -> String {
+pub(super) fn format_finished(finished: &RoundFinished) -> String {
     let mut text = String::new();
     for seat in &finished.finished {
         let name = seat.branch.clone().unwrap_or_else(|| seat.fork.to_string());
@@ -214,7 +214,7 @@ pub(super) fn told_finished(finished: &RoundFinished) -> String {
 }
 
 /// Everybody's work, and each with each.
-pub(super) fn told_comparison(compared: &RoundCompared, output: &Output) -> String {
+pub(super) fn format_comparison(compared: &RoundCompared, output: &Output) -> String {
     let heading = |words: &[&str]| -> Vec<Cell> {
         let cells = words
             .iter()
@@ -257,7 +257,7 @@ pub(super) fn told_comparison(compared: &RoundCompared, output: &Output) -> Stri
     text
 }
 
-pub(super) fn told_attempt(counted: &AttemptCounted) -> String {
+pub(super) fn format_attempt(counted: &AttemptCounted) -> String {
     match counted.budget {
         Some(budget) => format!("attempt {} of {budget}", counted.attempts),
         None => format!("attempt {}", counted.attempts),
@@ -265,7 +265,7 @@ pub(super) fn told_attempt(counted: &AttemptCounted) -> String {
 }
 
 /// What went; `place` is the repository that tine keeps for a directory without git.
-pub(super) fn told_cleaned(cleaned: &RoundsCleaned, place: Option<&Path>) -> String {
+pub(super) fn format_cleaned(cleaned: &RoundsCleaned, place: Option<&Path>) -> String {
     let tine = match place {
         Some(dir) => format!("tine -C {}", one_line(&dir.display().to_string())),
         None => "tine".to_owned(),

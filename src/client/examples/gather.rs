@@ -10,9 +10,9 @@ use std::process::exit;
 use std::sync::Arc;
 
 use tine_client::hooks::HookOutput;
-use tine_client::merging::{self, HookWish};
+use tine_client::merging::{self, HookOptions};
 use tine_client::ops::Failure;
-use tine_client::ops::protocol::{MergeStatus, ReviewWish};
+use tine_client::ops::protocol::{MergeStatus, ReviewPolicy};
 use tine_client::place::{Place, Silent};
 use tine_client::{identity, ops};
 
@@ -20,7 +20,7 @@ fn gather(repository: PathBuf, into: &str, forks: &[String]) -> Result<bool, Fai
     let place = Place::find(&repository, Arc::new(Silent))?;
     let mut client = place.connect()?;
     let signers = identity::signers(place.repository()?.common_dir())?;
-    let hooks = HookWish {
+    let hooks = HookOptions {
         output: HookOutput::Kept,
         no_verify: false,
     };
@@ -28,7 +28,7 @@ fn gather(repository: PathBuf, into: &str, forks: &[String]) -> Result<bool, Fai
     for fork in forks {
         let request = ops::Merge {
             into: Some(format!("branch:{into}")),
-            review: ReviewWish::OnConflict,
+            review: ReviewPolicy::OnConflict,
             with_uncommitted: true,
             ..ops::Merge::of(format!("fork:{fork}"), place.git_dir()?)
         };

@@ -9,7 +9,7 @@
 //! unmounted on purpose: a dead mount is detached, and what comes to light is read-only.
 //! `fusermount3` mounts only over a directory that its user may write to, so a user's daemon opens
 //! it for the few milliseconds that this takes. What was put into it all the same is found through
-//! [`Ground::path`], which leads under all mounts.
+//! [`MountPoint::path`], which leads under all mounts.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -36,16 +36,16 @@ const WRITE_BITS: u32 = 0o222;
 
 /// The directory itself, whatever is mounted over it.
 #[derive(Debug)]
-pub struct Ground {
+pub struct MountPoint {
     /// Absolute, without symlinks.
     dir: PathBuf,
     handle: File,
 }
 
-impl Ground {
+impl MountPoint {
     /// Opens the directory at `dir`, which is made if it is missing. What is mounted there must be
     /// live or a guard.
-    pub(super) fn open(dir: &Path) -> Result<Ground, MountError> {
+    pub(super) fn open(dir: &Path) -> Result<MountPoint, MountError> {
         // Asked before anything else: what is mounted there may be dead, and must not be looked
         // into.
         if let Ok(unfollowed) = place::resolve(dir) {
@@ -64,7 +64,7 @@ impl Ground {
         let dir = dir.canonicalize().map_err(MountError::io("find", dir))?;
         refuse_mounted(&dir)?;
         let handle = open_under_mounts(&dir).map_err(MountError::io("open", &dir))?;
-        Ok(Ground { dir, handle })
+        Ok(MountPoint { dir, handle })
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -211,7 +211,7 @@ pub fn lying_at(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
         }
         Err(error) => return Err(error),
     };
-    let ground = Ground { dir, handle };
+    let ground = MountPoint { dir, handle };
     let mut names = Vec::new();
     for entry in fs::read_dir(ground.path())? {
         let entry = entry?;

@@ -8,7 +8,7 @@ use crate::counters::Operation;
 use crate::entries::Entry;
 use crate::operations::{Answer, Operations};
 use tine_attr::Attr;
-use tine_git::haste;
+use tine_git::nonblocking;
 use tine_sys::fuse_ring::{HEADER_LEN, RingSlot};
 use tine_workspace::Caller;
 
@@ -21,7 +21,7 @@ pub(super) const LARGE: usize = 256 * 1024;
 pub(super) struct TakesLong;
 
 /// Answers the request in a slot, unless it takes long.
-pub(super) fn answer_in_haste(
+pub(super) fn answer_without_blocking(
     operations: &Operations,
     slot: &mut RingSlot,
 ) -> Result<(), TakesLong> {
@@ -30,7 +30,7 @@ pub(super) fn answer_in_haste(
     if request.is_ok_and(|request| takes_long(&request)) {
         return Err(TakesLong);
     }
-    haste::attempt(|| answer(operations, slot)).map_err(|_| TakesLong)
+    nonblocking::attempt(|| answer(operations, slot)).map_err(|_| TakesLong)
 }
 
 /// Whether that is seen from the request alone.
@@ -52,7 +52,7 @@ pub(super) fn answer(operations: &Operations, slot: &mut RingSlot) {
     // What has no header gets no answer: the kernel refuses what stands there.
     if let Ok(decoded) = Header::decode(header) {
         let outcome = carry_out(operations, &decoded, header, payload);
-        if !haste::was_refused() {
+        if !nonblocking::was_refused() {
             decoded.answer(outcome, header);
         }
     }
@@ -221,8 +221,8 @@ fn xattr(answer: Answer<XattrAnswer>, payload: &mut [u8]) -> Answer<usize> {
 /// A listing that met what takes long ends before it: the kernel asks for the rest.
 fn list(answer: Answer<()>, out: Payload<'_>) -> Answer<usize> {
     let len = out.len()?;
-    if haste::was_refused() && len > 0 {
-        haste::accept();
+    if nonblocking::was_refused() && len > 0 {
+        nonblocking::accept();
         return Ok(len);
     }
     answer.map(|()| len)

@@ -322,7 +322,7 @@ impl RingThread {
     }
 
     fn serve_request(&mut self, mut slot: RingSlot) -> io::Result<()> {
-        match answer::answer_in_haste(&self.operations, &mut slot) {
+        match answer::answer_without_blocking(&self.operations, &mut slot) {
             Ok(()) => self.ring.commit(slot),
             Err(TakesLong) => {
                 let (operations, mailbox) = (self.operations.clone(), self.mailbox.clone());

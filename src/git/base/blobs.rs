@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::BaseDir;
 use crate::checksum::Checksum;
-use crate::{GitError, ObjectId, Repository, haste, program};
+use crate::{GitError, ObjectId, Repository, nonblocking, program};
 use tine_path::RepoPath;
 
 /// Contents above this many bytes are spooled to a file instead of being held in memory; fewer
@@ -289,7 +289,7 @@ impl BaseCache {
         }
         let size = repository.blob_size(blob_id)?;
         if size > QUICK_BLOB {
-            haste::check()?;
+            nonblocking::check()?;
         }
         let read = || {
             Ok(BlobContent::Memory(
@@ -328,7 +328,7 @@ impl BaseCache {
         if let Some(content) = self.blob_uses.count(known) {
             return Ok(content);
         }
-        haste::check()?;
+        nonblocking::check()?;
         let content = self.small.get_or_insert_with(&key, || {
             let mut sink = self.sink();
             convert(&mut sink)?;

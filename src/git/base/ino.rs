@@ -72,7 +72,7 @@ impl DirInos {
 /// Takes away what is reserved: the top bit (nodes made in forks), 0 (never used), the root's and
 /// the attic's.
 fn to_ino(hash: u64) -> Ino {
-    Ino((hash & !Ino::NEW_BIT).max(Ino::ATTIC.0 + 1))
+    Ino((hash & !Ino::NEW_BIT).max(Ino::TRASH.0 + 1))
 }
 
 #[cfg(test)]

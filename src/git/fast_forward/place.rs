@@ -184,7 +184,7 @@ impl Place {
     /// The failing system call that git tells of. Of a file that it could not write to its end it
     /// does not say why: then the disk is looked at, which that file still fills.
     fn io_error(&self, said: &str) -> Option<io::Error> {
-        let told = program::told_io_error(said);
+        let told = program::format_io_error(said);
         if told.is_some() || !could_not_write(said) {
             return told;
         }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::call::ToolCall;
 use super::super::session::Session;
-use super::super::tool::{Hints, Told, Tool};
+use super::super::tool::{Hints, Tool, ToolOutput};
 use super::{command, text_path, unexpected};
 use tine_ops::Failure;
 use tine_ops::protocol::{ToolAnswer, ToolOperation};
@@ -48,7 +48,7 @@ impl Tool for MergeBuffer {
     const HINTS: Hints = Hints::CHANGES;
     type Answer = BufferShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<BufferShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<BufferShown>, Failure> {
         let operation = ToolOperation::MergeBuffer {
             path: text_path(&self.path),
         };
@@ -76,7 +76,7 @@ impl Tool for MergeBuffer {
             merged: merged.conflicts.is_empty(),
             conflicts: merged.conflicts.into_iter().map(conflict_shown).collect(),
         };
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }
 

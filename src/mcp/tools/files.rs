@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::call::ToolCall;
 use super::super::session::Session;
-use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
+use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput, cut};
 use super::{command, text_path, unexpected};
 use tine_ops::protocol::{Route, ToolAnswer, ToolOperation};
 use tine_ops::transfer::{Outgoing, Transfer};
@@ -88,7 +88,7 @@ impl Tool for ReadFile {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = FileShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<FileShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileShown>, Failure> {
         let first_line = self.first_line.unwrap_or(1);
         let lines = self.lines.unwrap_or(DEFAULT_LINES);
         if first_line == 0 || lines == 0 {
@@ -113,7 +113,7 @@ impl Tool for ReadFile {
                 human_size(shown.size as u64),
                 self.path
             );
-            return Ok(Told::new(shown, text));
+            return Ok(ToolOutput::new(shown, text));
         };
         let page = page(&text, first_line, lines);
         shown.total_lines = page.total_lines;
@@ -141,7 +141,7 @@ impl Tool for ReadFile {
             ));
         }
         shown.text = Some(page.text);
-        Ok(Told::new(shown, said))
+        Ok(ToolOutput::new(shown, said))
     }
 }
 
@@ -210,7 +210,7 @@ impl Tool for WriteFile {
     const HINTS: Hints = Hints::SETS;
     type Answer = FileWritten;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<FileWritten>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileWritten>, Failure> {
         let content = outgoing(session, self.content.as_bytes())?;
         let operation = ToolOperation::WriteFile {
             path: text_path(&self.path),
@@ -241,7 +241,7 @@ impl Tool for WriteFile {
             size,
             created,
         };
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }
 
@@ -299,7 +299,7 @@ impl Tool for EditFile {
     const HINTS: Hints = Hints::CHANGES;
     type Answer = FileEdited;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<FileEdited>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileEdited>, Failure> {
         let edits = self.edits.into_iter().map(|edit| TextEdit {
             old: edit.old,
             new: edit.new,
@@ -331,7 +331,7 @@ impl Tool for EditFile {
             replaced,
             size,
         };
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }
 
@@ -354,14 +354,14 @@ impl Tool for DeleteFile {
     const HINTS: Hints = Hints::CHANGES;
     type Answer = FileDeleted;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<FileDeleted>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileDeleted>, Failure> {
         let operation = ToolOperation::DeleteFile {
             path: text_path(&self.path),
         };
         match session.route(operation, command(Self::NAME, &self.path))? {
             ToolAnswer::Deleted { path } => {
                 let text = format!("deleted {}", quoted(&path));
-                Ok(Told::new(FileDeleted { path }, text))
+                Ok(ToolOutput::new(FileDeleted { path }, text))
             }
             _ => Err(unexpected()),
         }
@@ -390,7 +390,7 @@ impl Tool for MoveFile {
     const HINTS: Hints = Hints::CHANGES;
     type Answer = FileMoved;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<FileMoved>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileMoved>, Failure> {
         let operation = ToolOperation::MoveFile {
             from: text_path(&self.from),
             to: text_path(&self.to),
@@ -401,7 +401,7 @@ impl Tool for MoveFile {
         )? {
             ToolAnswer::Moved { from, to } => {
                 let text = format!("moved {} to {}", quoted(&from), quoted(&to));
-                Ok(Told::new(FileMoved { from, to }, text))
+                Ok(ToolOutput::new(FileMoved { from, to }, text))
             }
             _ => Err(unexpected()),
         }

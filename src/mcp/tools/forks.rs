@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::call::ToolCall;
-use super::super::session::{ForkWish, Session};
+use super::super::session::{ForkRequest, Session};
 use super::super::shown::ForkShown;
-use super::super::tool::{Hints, Told, Tool};
+use super::super::tool::{Hints, Tool, ToolOutput};
 use super::unexpected;
 use tine_ops::protocol::{ToolAnswer, ToolOperation};
 use tine_ops::{ErrorCode, Failure};
@@ -40,14 +40,18 @@ impl Tool for Context {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = ContextShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<ContextShown>, Failure> {
+    fn call(
+        self,
+        session: &Session,
+        _call: &ToolCall,
+    ) -> Result<ToolOutput<ContextShown>, Failure> {
         let Some(name) = session.fork_if_any()? else {
             let shown = ContextShown {
                 fork: None,
                 working_dir: None,
                 buffers: Vec::new(),
             };
-            return Ok(Told::new(
+            return Ok(ToolOutput::new(
                 shown,
                 "no fork is active: `fork` makes one, `use_fork` chooses one that is there",
             ));
@@ -67,7 +71,7 @@ impl Tool for Context {
             working_dir: context.working_dir,
             buffers: context.buffers,
         };
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }
 
@@ -102,7 +106,11 @@ impl Tool for Fork {
         Some("makes a fork".to_owned())
     }
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<NewForkShown>, Failure> {
+    fn call(
+        self,
+        session: &Session,
+        _call: &ToolCall,
+    ) -> Result<ToolOutput<NewForkShown>, Failure> {
         let begins = [
             self.from.is_some(),
             self.from_fork.is_some(),
@@ -118,7 +126,7 @@ impl Tool for Fork {
             true => Some(session.fork()?.to_string()),
             false => self.from_fork,
         };
-        let made = session.make_fork(&ForkWish {
+        let made = session.make_fork(&ForkRequest {
             name: self.name,
             from: self.from,
             from_fork,
@@ -131,7 +139,7 @@ impl Tool for Fork {
             fork,
             notes: made.notes,
         };
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }
 
@@ -157,10 +165,10 @@ impl Tool for UseFork {
     const HINTS: Hints = Hints::GOES;
     type Answer = ForkShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<ForkShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<ForkShown>, Failure> {
         let shown = ForkShown::of(&session.activate(ForkName::parse(&self.name)?)?, true);
         let text = shown.text();
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }
 
@@ -182,7 +190,7 @@ impl Tool for ListForks {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = ForksShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<ForksShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<ForksShown>, Failure> {
         let (forks, damaged) = session.with(|connection| connection.forks())?;
         let active = session.active();
         let shown = ForksShown {
@@ -198,6 +206,6 @@ impl Tool for ListForks {
             true => "there are no forks".to_owned(),
             false => text.join("\n"),
         };
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use super::super::call::ToolCall;
 use super::super::session::Session;
-use super::super::tool::{Hints, Told, Tool};
+use super::super::tool::{Hints, Tool, ToolOutput};
 use super::command;
 use super::merging::{ConflictShown, conflicts_shown, conflicts_text, way_on};
 use tine_ops as ops;
 use tine_ops::protocol::{
-    RestoreOutcome, RestoredHow, ReviewWish, Sequenced, SnapshotInfo, Snapshots, TakenBackLine,
+    RestoreOutcome, RestoredHow, ReviewPolicy, Sequenced, SnapshotInfo, Snapshots, TakenBackLine,
 };
 use tine_ops::{Failure, ListSnapshots, Operation, Redo, Restore, TakeSnapshot, Undo};
 use tine_path::text::PathText;
@@ -27,13 +27,17 @@ impl Tool for TakeSnapshot {
     const HINTS: Hints = Hints::ADDS;
     type Answer = SnapshotInfo;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<SnapshotInfo>, Failure> {
+    fn call(
+        self,
+        session: &Session,
+        _call: &ToolCall,
+    ) -> Result<ToolOutput<SnapshotInfo>, Failure> {
         let snapshot = session.call(self, String::new())?;
         let text = format!(
             "snapshot {}; `restore` to {0} comes back here",
             snapshot.name
         );
-        Ok(Told::new(snapshot, text))
+        Ok(ToolOutput::new(snapshot, text))
     }
 }
 
@@ -43,7 +47,7 @@ impl Tool for ListSnapshots {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = Snapshots;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<Snapshots>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<Snapshots>, Failure> {
         let listed = session.call(self, String::new())?;
         let lines = listed.snapshots.iter().map(|snapshot| {
             let message = snapshot.message.as_deref().unwrap_or_default();
@@ -55,7 +59,7 @@ impl Tool for ListSnapshots {
             true => format!("{} has no snapshots", listed.fork),
             false => lines.collect::<Vec<_>>().join("\n"),
         };
-        Ok(Told::new(listed, text))
+        Ok(ToolOutput::new(listed, text))
     }
 }
 
@@ -83,11 +87,15 @@ impl Tool for Restore {
     const HINTS: Hints = Hints::SETS;
     type Answer = RestoredShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<RestoredShown>, Failure> {
+    fn call(
+        self,
+        session: &Session,
+        _call: &ToolCall,
+    ) -> Result<ToolOutput<RestoredShown>, Failure> {
         let to = self.to.clone();
         let command = command(<Restore as Tool>::NAME, &to);
         let operation = Restore {
-            review: ReviewWish::OnConflict,
+            review: ReviewPolicy::OnConflict,
             ..self
         };
         let restored = match session.call(operation, command)? {
@@ -126,7 +134,7 @@ impl Tool for Restore {
         if let Some(before) = &shown.before {
             text.push_str(&format!("; `restore` to {before} takes that back"));
         }
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }
 
@@ -135,7 +143,7 @@ fn in_conflict(
     session: &Session,
     to: &str,
     done: Sequenced,
-) -> Result<Told<RestoredShown>, Failure> {
+) -> Result<ToolOutput<RestoredShown>, Failure> {
     let conflicts = conflicts_shown(&session.place(), &done.conflicts)?;
     let text = format!(
         "HEAD has commits of others by now that {to} lacks, and {}:{}{}",
@@ -152,7 +160,7 @@ fn in_conflict(
         conflicts,
         review: done.review,
     };
-    Ok(Told::new(shown, text))
+    Ok(ToolOutput::new(shown, text))
 }
 
 /// What was taken back, or done again.
@@ -181,7 +189,11 @@ impl Tool for Undo {
     const HINTS: Hints = Hints::CHANGES;
     type Answer = TakenBackShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<TakenBackShown>, Failure> {
+    fn call(
+        self,
+        session: &Session,
+        _call: &ToolCall,
+    ) -> Result<ToolOutput<TakenBackShown>, Failure> {
         let path = self.path.clone();
         take_back(
             session,
@@ -199,7 +211,11 @@ impl Tool for Redo {
     const HINTS: Hints = Hints::CHANGES;
     type Answer = TakenBackShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<TakenBackShown>, Failure> {
+    fn call(
+        self,
+        session: &Session,
+        _call: &ToolCall,
+    ) -> Result<ToolOutput<TakenBackShown>, Failure> {
         let path = self.path.clone();
         take_back(
             session,
@@ -217,7 +233,7 @@ fn take_back(
     name: &str,
     path: Option<&PathText>,
     did: &str,
-) -> Result<Told<TakenBackShown>, Failure> {
+) -> Result<ToolOutput<TakenBackShown>, Failure> {
     let path = path.map(quoted).unwrap_or_default();
     let taken = session.call(operation, command(name, &path).trim().to_owned())?;
     let notes: Vec<NoteShown> = taken
@@ -248,7 +264,7 @@ fn take_back(
         paths: taken.operation.paths,
         notes,
     };
-    Ok(Told::new(shown, text))
+    Ok(ToolOutput::new(shown, text))
 }
 
 /// Tell what was done in the active fork: its own commits, and operations on its files, the newest
@@ -296,7 +312,7 @@ impl Tool for Log {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = LogShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<LogShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<LogShown>, Failure> {
         let fork = session.fork()?;
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT);
         let (commits, operations) = session.with(|connection| {
@@ -360,6 +376,6 @@ impl Tool for Log {
                 one_line(&operation.command)
             ));
         }
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }

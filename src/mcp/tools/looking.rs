@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::call::ToolCall;
 use super::super::session::Session;
-use super::super::tool::{Hints, MAX_TEXT, Told, Tool};
+use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput};
 use super::{command, text_path, unexpected};
 use tine_ops::Failure;
 use tine_ops::protocol::{NodeKind, SearchRequest, ToolAnswer, ToolOperation};
@@ -59,7 +59,11 @@ impl Tool for ListDirectory {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = DirectoryShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<DirectoryShown>, Failure> {
+    fn call(
+        self,
+        session: &Session,
+        _call: &ToolCall,
+    ) -> Result<ToolOutput<DirectoryShown>, Failure> {
         let path = self.path.as_deref().unwrap_or(".");
         let operation = ToolOperation::ListDirectory {
             path: text_path(path),
@@ -108,7 +112,7 @@ impl Tool for ListDirectory {
             entries,
             total,
         };
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }
 
@@ -172,7 +176,7 @@ impl Tool for Search {
         Some(format!("searches for {}", self.pattern))
     }
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<SearchShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<SearchShown>, Failure> {
         let asked = command(Self::NAME, &self.pattern);
         let operation = ToolOperation::Search(SearchRequest {
             pattern: self.pattern,
@@ -220,6 +224,6 @@ impl Tool for Search {
             truncated,
             too_large,
         };
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }

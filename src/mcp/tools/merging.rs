@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
-use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
+use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput, cut};
 use super::command;
 use tine_change::resolver::JsonBytes;
 use tine_change::review::{ConflictRecord, ResolvedHow, VersionRecord};
@@ -14,10 +14,10 @@ use tine_client as client;
 use tine_client::content::{content, hunks};
 use tine_client::hooks::HookOutput;
 use tine_client::identity;
-use tine_client::merging::HookWish;
+use tine_client::merging::HookOptions;
 use tine_client::place::Place;
 use tine_merge::{ConflictKind, Level, Strategy};
-use tine_ops::protocol::{MergeStatus, Merged, ReviewWish, Sequenced};
+use tine_ops::protocol::{MergeStatus, Merged, ReviewPolicy, Sequenced};
 use tine_ops::{self as ops, ConflictChoices, Failure, OntoFork};
 use tine_path::text::PathText;
 use tine_render::merging::{kind_in_words, target_name};
@@ -282,7 +282,7 @@ pub(super) fn way_on(review: Option<u64>) -> String {
 }
 
 /// A merge, told.
-pub(super) fn told(place: &Place, merged: Merged) -> Result<Told<MergeShown>, Failure> {
+pub(super) fn told(place: &Place, merged: Merged) -> Result<ToolOutput<MergeShown>, Failure> {
     let target = target_name(&merged.target);
     let conflicts = conflicts_shown(place, &merged.conflicts)?;
     let would = if merged.dry_run { "would be " } else { "" };
@@ -331,7 +331,7 @@ pub(super) fn told(place: &Place, merged: Merged) -> Result<Told<MergeShown>, Fa
         changes: ChangedPaths::of(&merged.changes),
         snapshot: merged.snapshot.map(|snapshot| snapshot.to_string()),
     };
-    Ok(Told::new(shown, text))
+    Ok(ToolOutput::new(shown, text))
 }
 
 impl Tool for Merge {
@@ -344,7 +344,7 @@ impl Tool for Merge {
         Some("merges".to_owned())
     }
 
-    fn call(self, session: &Session, call: &ToolCall) -> Result<Told<MergeShown>, Failure> {
+    fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<MergeShown>, Failure> {
         let place = session.place();
         let signers = identity::signers(session.common_dir())?;
         let (source, here) = match self.source {
@@ -358,13 +358,13 @@ impl Tool for Merge {
         request.strategy = self.settle.strategy();
         request.dry_run = self.dry_run;
         request.review = match self.dry_run {
-            true => ReviewWish::Never,
-            false => ReviewWish::OnConflict,
+            true => ReviewPolicy::Never,
+            false => ReviewPolicy::OnConflict,
         };
         request.with_uncommitted = self.with_uncommitted;
         request.message = self.message;
         call.check()?;
-        let wish = HookWish {
+        let wish = HookOptions {
             output: HookOutput::Kept,
             no_verify: false,
         };
@@ -397,7 +397,10 @@ pub(super) struct Update {
 }
 
 /// An update, told.
-pub(super) fn told_update(place: &Place, done: Sequenced) -> Result<Told<MergeShown>, Failure> {
+pub(super) fn format_update(
+    place: &Place,
+    done: Sequenced,
+) -> Result<ToolOutput<MergeShown>, Failure> {
     let target = match &done.target.fork {
         Some(fork) => fork.to_string(),
         None => target_name(&done.target),
@@ -432,7 +435,7 @@ pub(super) fn told_update(place: &Place, done: Sequenced) -> Result<Told<MergeSh
         changes: ChangedPaths::of(&done.changes),
         snapshot: done.snapshot.map(|snapshot| snapshot.to_string()),
     };
-    Ok(Told::new(shown, text))
+    Ok(ToolOutput::new(shown, text))
 }
 
 impl Tool for Update {
@@ -445,7 +448,7 @@ impl Tool for Update {
         Some("brings the fork up to date".to_owned())
     }
 
-    fn call(self, session: &Session, call: &ToolCall) -> Result<Told<MergeShown>, Failure> {
+    fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<MergeShown>, Failure> {
         let place = session.place();
         let signers = identity::signers(session.common_dir())?;
         let fork = session.fork()?;
@@ -462,8 +465,8 @@ impl Tool for Update {
                     strategy: self.settle.strategy(),
                 },
                 review: match self.dry_run {
-                    true => ReviewWish::Never,
-                    false => ReviewWish::OnConflict,
+                    true => ReviewPolicy::Never,
+                    false => ReviewPolicy::OnConflict,
                 },
                 git_dir: Some(session.git_dir()?),
             },
@@ -472,6 +475,6 @@ impl Tool for Update {
         let command = command.trim().to_owned();
         let done =
             session.with_named(command, |connection| connection.call_as(&request, &signers))?;
-        told_update(&place, done)
+        format_update(&place, done)
     }
 }

@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
-use super::super::tool::{Hints, Told, Tool};
+use super::super::tool::{Hints, Tool, ToolOutput};
 use super::files::outgoing;
 use super::merging::{
-    ConflictShown, MergeShown, conflicts_shown, conflicts_text, told, told_update,
+    ConflictShown, MergeShown, conflicts_shown, conflicts_text, format_update, told,
 };
 use tine_change::review::ReviewState;
 use tine_client as client;
 use tine_client::hooks::HookOutput;
-use tine_client::merging::HookWish;
+use tine_client::merging::HookOptions;
 use tine_merge::MergeSide;
 use tine_ops as ops;
-use tine_ops::protocol::{ResolutionWish, ReviewInfo, ReviewOutcome, ReviewShown};
+use tine_ops::protocol::{ResolutionRequest, ReviewInfo, ReviewOutcome, ReviewShown};
 use tine_ops::{ErrorCode, Failure, Operation};
 use tine_path::RepoPath;
 
@@ -93,7 +93,7 @@ impl ReviewLine {
     }
 }
 
-fn shown(session: &Session, shown: &ReviewShown) -> Result<Told<ReviewsShown>, Failure> {
+fn shown(session: &Session, shown: &ReviewShown) -> Result<ToolOutput<ReviewsShown>, Failure> {
     let conflicts = conflicts_shown(&session.place(), &shown.info.record.conflicts)?;
     let line = ReviewLine::of(&shown.info);
     let text = format!("{}{}", line.text(), conflicts_text(&conflicts));
@@ -102,13 +102,13 @@ fn shown(session: &Session, shown: &ReviewShown) -> Result<Told<ReviewsShown>, F
         conflicts,
         changes: Some(ChangedPaths::of(&shown.changes)),
     };
-    Ok(Told::new(answer, text))
+    Ok(ToolOutput::new(answer, text))
 }
 
 fn ask(
     session: &Session,
     operation: &impl Operation<Answer = ReviewShown>,
-) -> Result<Told<ReviewsShown>, Failure> {
+) -> Result<ToolOutput<ReviewsShown>, Failure> {
     let answer = session.with(|connection| connection.call(operation))?;
     shown(session, &answer)
 }
@@ -119,7 +119,11 @@ impl Tool for ShowReview {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = ReviewsShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<ReviewsShown>, Failure> {
+    fn call(
+        self,
+        session: &Session,
+        _call: &ToolCall,
+    ) -> Result<ToolOutput<ReviewsShown>, Failure> {
         if let Some(review) = self.review {
             return ask(session, &ops::ShowReview { review });
         }
@@ -140,7 +144,7 @@ impl Tool for ShowReview {
             conflicts: Vec::new(),
             changes: None,
         };
-        Ok(Told::new(answer, text))
+        Ok(ToolOutput::new(answer, text))
     }
 }
 
@@ -190,7 +194,11 @@ impl Tool for ResolveConflict {
     const HINTS: Hints = Hints::SETS;
     type Answer = ReviewsShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<ReviewsShown>, Failure> {
+    fn call(
+        self,
+        session: &Session,
+        _call: &ToolCall,
+    ) -> Result<ToolOutput<ReviewsShown>, Failure> {
         if (self.how == How::Content) != self.content.is_some() {
             return Err(Failure::new(
                 ErrorCode::Usage,
@@ -204,18 +212,18 @@ impl Tool for ResolveConflict {
             .map(|content| outgoing(session, content.as_bytes()))
             .transpose()?;
         let wish = match (self.how, &content) {
-            (How::Content, Some(content)) => ResolutionWish::Content {
+            (How::Content, Some(content)) => ResolutionRequest::Content {
                 content: content.clone(),
                 executable: None,
             },
-            (How::Ours, _) => ResolutionWish::Side(MergeSide::Ours),
-            (How::Theirs, _) => ResolutionWish::Side(MergeSide::Theirs),
-            (How::Base, _) => ResolutionWish::Side(MergeSide::Base),
-            (How::Union, _) => ResolutionWish::Union,
-            (How::OursFile, _) => ResolutionWish::Whole(MergeSide::Ours),
-            (How::TheirsFile, _) => ResolutionWish::Whole(MergeSide::Theirs),
-            (How::Delete, _) => ResolutionWish::Delete,
-            (How::Reopen | How::Content, _) => ResolutionWish::Open,
+            (How::Ours, _) => ResolutionRequest::Side(MergeSide::Ours),
+            (How::Theirs, _) => ResolutionRequest::Side(MergeSide::Theirs),
+            (How::Base, _) => ResolutionRequest::Side(MergeSide::Base),
+            (How::Union, _) => ResolutionRequest::Union,
+            (How::OursFile, _) => ResolutionRequest::Whole(MergeSide::Ours),
+            (How::TheirsFile, _) => ResolutionRequest::Whole(MergeSide::Theirs),
+            (How::Delete, _) => ResolutionRequest::Delete,
+            (How::Reopen | How::Content, _) => ResolutionRequest::Open,
         };
         let request = ops::Resolve {
             review: self.review,
@@ -259,10 +267,10 @@ impl Tool for CommitReview {
         Some(format!("merges review {}", self.review))
     }
 
-    fn call(self, session: &Session, call: &ToolCall) -> Result<Told<MergeShown>, Failure> {
+    fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<MergeShown>, Failure> {
         let place = session.place();
         call.check()?;
-        let hooks = HookWish {
+        let hooks = HookOptions {
             output: HookOutput::Kept,
             no_verify: false,
         };
@@ -281,7 +289,7 @@ impl Tool for CommitReview {
         })?;
         match answer {
             ReviewOutcome::Merge(merged) => told(&place, *merged),
-            ReviewOutcome::Sequenced(done) => told_update(&place, *done),
+            ReviewOutcome::Sequenced(done) => format_update(&place, *done),
         }
     }
 }
@@ -299,7 +307,11 @@ impl Tool for AbortReview {
     const HINTS: Hints = Hints::SETS;
     type Answer = ReviewsShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<ReviewsShown>, Failure> {
+    fn call(
+        self,
+        session: &Session,
+        _call: &ToolCall,
+    ) -> Result<ToolOutput<ReviewsShown>, Failure> {
         ask(
             session,
             &ops::AbortReview {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::call::{ToolCall, cancelled};
 use super::super::session::Session;
-use super::super::tool::{Hints, MAX_TEXT, Told, Tool};
+use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput};
 use super::unexpected;
 use tine_client::after_new::THIS_PROGRAM;
 use tine_client::{cargo_target, origin};
@@ -70,7 +70,7 @@ impl Tool for Run {
         Some(format!("runs {}", one_line(&self.command)))
     }
 
-    fn call(self, session: &Session, call: &ToolCall) -> Result<Told<RunShown>, Failure> {
+    fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<RunShown>, Failure> {
         // A command needs the fork as a directory.
         let info = session.mount(session.fork()?)?;
         let origin = origin::by_default(&session.place(), &info)?;
@@ -142,7 +142,7 @@ impl Tool for Run {
             goes_on: outcome.goes_on,
         };
         let text = told(&shown);
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
-use super::super::tool::{Hints, MAX_TEXT, Told, Tool, cut};
+use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput, cut};
 use tine_change::handoff::HandoffState;
 use tine_client::commit::{self, CommitWithHooks};
 use tine_client::diff::{check_paths, git_diff};
@@ -22,7 +22,7 @@ use tine_ops as ops;
 use tine_ops::protocol::{CreateHandoff, Difference};
 use tine_ops::{Failure, work_message};
 use tine_path::text::PathText;
-use tine_render::handoffs::told_line;
+use tine_render::handoffs::format_line;
 use tine_render::text::{counted, one_line, short_id};
 
 /// Tell what is uncommitted in the active fork, as `git add -A` would take it: ignored files are
@@ -61,11 +61,11 @@ impl Tool for Status {
     const HINTS: Hints = Hints::LOOKS;
     type Answer = StatusShown;
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<StatusShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<StatusShown>, Failure> {
         let shown = status_of(session, None)?;
         let branch = shown.branch.as_deref().unwrap_or("a detached HEAD");
         let text = format!("fork {} on {branch}\n{}", shown.fork, shown.changes.text());
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }
 
@@ -181,7 +181,7 @@ impl Tool for Diff {
         Some("compares".to_owned())
     }
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<DiffShown>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<DiffShown>, Failure> {
         let flags: &[&str] = if self.stat { &["--stat=120"] } else { &[] };
         let shown = diff_of(session, None, self.against, &self.paths, flags, MAX_TEXT)?;
         let mut text = match shown.diff.is_empty() {
@@ -191,7 +191,7 @@ impl Tool for Diff {
         if shown.truncated {
             text.push_str("\n[cut: `stat` tells what there is, `paths` shows some of it]");
         }
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }
 
@@ -220,7 +220,7 @@ impl Tool for CommitWithHooks {
         Some("commits".to_owned())
     }
 
-    fn call(self, session: &Session, call: &ToolCall) -> Result<Told<CommitMade>, Failure> {
+    fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<CommitMade>, Failure> {
         let fork = session.fork()?;
         let place = session.place();
         let made = session.with(|connection| {
@@ -250,7 +250,7 @@ impl Tool for CommitWithHooks {
         if shown.hooks_skipped {
             text.push_str("\nthe hooks were skipped: the fork is not mounted");
         }
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }
 
@@ -306,7 +306,7 @@ impl Tool for Handoff {
         Some("hands over".to_owned())
     }
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<Told<HandoffMade>, Failure> {
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<HandoffMade>, Failure> {
         use std::os::unix::ffi::OsStrExt;
         let signers = identity::signers_if_any(session.common_dir());
         let request = CreateHandoff {
@@ -331,7 +331,7 @@ impl Tool for Handoff {
             }
             make_handoff(connection, &request, &signers, true)
         })?;
-        let text = told_line(&info).trim_end().to_owned();
+        let text = format_line(&info).trim_end().to_owned();
         let record = info.record;
         let shown = HandoffMade {
             id: record.id,
@@ -346,6 +346,6 @@ impl Tool for Handoff {
                 .mailbox
                 .map(|path| PathText::from(path.as_os_str().as_bytes())),
         };
-        Ok(Told::new(shown, text))
+        Ok(ToolOutput::new(shown, text))
     }
 }

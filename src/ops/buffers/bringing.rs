@@ -7,13 +7,13 @@
 use super::keeping::{COMMAND, Files, InFork, There, put_beside};
 use crate::failure::{ErrorCode, Failure};
 use crate::protocol::AgentTexts;
-use crate::state::slots::{Daemon, Turn};
+use crate::state::slots::{Daemon, ForkGuard};
 use tine_path::RepoPath;
 use tine_path::shell::shell_word;
 use tine_sys::pause;
 use tine_tools::BufferKey;
 use tine_tools::buffers::Filed;
-use tine_workspace::{By, Caller, Direction, Fork, ForkName};
+use tine_workspace::{Actor, Caller, Direction, Fork, ForkName};
 
 /// What becomes of an agent's text that does not fit the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,27 +27,27 @@ enum Rest {
 /// Runs `act` when what agents wrote to the fork's open buffers is in the files; what it gave, and
 /// which files these are.
 pub fn with_agent_texts<T>(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     act: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<(T, AgentTexts), Failure> {
-    with_brought(turn, None, Rest::LeftOut, act)
+    with_brought(guard, None, Rest::LeftOut, act)
 }
 
 /// As [`with_agent_texts`], for files at and beneath these paths.
 pub fn with_agent_texts_at<T>(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     paths: &[RepoPath],
     act: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<(T, AgentTexts), Failure> {
-    with_brought(turn, Some(paths), Rest::LeftOut, act)
+    with_brought(guard, Some(paths), Rest::LeftOut, act)
 }
 
 /// As [`with_agent_texts`] before the buffers end: all that agents wrote is in files then.
 pub fn with_all_agent_texts<T>(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     act: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    with_brought(turn, None, Rest::Beside, act).map(|(done, _)| done)
+    with_brought(guard, None, Rest::Beside, act).map(|(done, _)| done)
 }
 
 /// Files of the fork whose newest text by an agent is in an open buffer only.
@@ -58,13 +58,13 @@ pub fn in_buffers_only(daemon: &Daemon, fork: &ForkName) -> Vec<RepoPath> {
 }
 
 fn with_brought<T>(
-    turn: &Turn<'_>,
+    guard: &ForkGuard<'_>,
     paths: Option<&[RepoPath]>,
     rest: Rest,
     act: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<(T, AgentTexts), Failure> {
-    let daemon = turn.daemon;
-    let mut keys = daemon.buffers.of(Some(turn.name()));
+    let daemon = guard.daemon;
+    let mut keys = daemon.buffers.of(Some(guard.name()));
     if let Some(paths) = paths {
         keys.retain(|key| paths.iter().any(|path| key.path.starts_with(path)));
     }
@@ -73,13 +73,13 @@ fn with_brought<T>(
         return Ok((act()?, AgentTexts::default()));
     }
     let mut bringing = Bringing {
-        turn,
+        guard,
         texts: AgentTexts::default(),
         filed: Vec::new(),
         put: Vec::new(),
     };
     // An unmounted fork is open once at a time: not while `act` runs.
-    let brought = turn.open_existing().and_then(|fork| {
+    let brought = guard.open_existing().and_then(|fork| {
         keys.iter()
             .try_for_each(|key| bringing.bring(&fork, key, rest))
     });
@@ -107,7 +107,7 @@ fn with_brought<T>(
 
 /// What was brought into files so far.
 struct Bringing<'a> {
-    turn: &'a Turn<'a>,
+    guard: &'a ForkGuard<'a>,
     texts: AgentTexts,
     filed: Vec<(BufferKey, Filed)>,
     /// Files that were written, in their order.
@@ -116,7 +116,7 @@ struct Bringing<'a> {
 
 impl Bringing<'_> {
     fn bring(&mut self, fork: &Fork, key: &BufferKey, rest: Rest) -> Result<(), Failure> {
-        let (daemon, path) = (self.turn.daemon, &key.path);
+        let (daemon, path) = (self.guard.daemon, &key.path);
         let mut is_put = false;
         while let Some(record) = daemon.buffers.unfiled(key) {
             let files = InFork(fork);
@@ -176,23 +176,23 @@ impl Bringing<'_> {
     /// Lets files and buffers be what they were. Where that fails, the agent's text is in the file,
     /// where it is not lost.
     fn take_back(self) {
-        let turn = self.turn;
+        let guard = self.guard;
         if let Err(failure) = self.try_take_back() {
             let what = failure.context("what an agent wrote stays in the files");
-            log::error!("{}: {what}", turn.name());
+            log::error!("{}: {what}", guard.name());
         }
     }
 
     fn try_take_back(self) -> Result<(), Failure> {
         // First the records in the store: what is in neither, a daemon that is killed between the
         // two does not find.
-        let daemon = self.turn.daemon;
+        let daemon = self.guard.daemon;
         for (key, filed) in self.filed.into_iter().rev() {
             daemon.buffers.unfiled_again(&daemon.store, &key, filed)?;
         }
-        let fork = self.turn.open_existing()?;
+        let fork = self.guard.open_existing()?;
         let attrs = fork.workspace.base_attrs();
-        let by = By {
+        let by = Actor {
             caller: Caller::new(attrs.uid, attrs.gid),
             command: COMMAND,
         };

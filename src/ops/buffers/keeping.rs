@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::failure::{ErrorCode, Failure};
-use crate::state::slots::{Daemon, Turn};
+use crate::state::slots::{Daemon, ForkGuard};
 use tine_attr::FileKind;
 use tine_path::RepoPath;
 use tine_tools::buffers::kept::{self, AgentTextRecord};
 use tine_tools::{BufferKey, buffers};
-use tine_workspace::store::Shelf;
-use tine_workspace::{By, Caller, Fork, FsError, NewContent, OperationError, PutOptions};
+use tine_workspace::store::RecordKind;
+use tine_workspace::{Actor, Caller, Fork, FsError, NewContent, OperationError, PutOptions};
 
 /// What the log of operations says.
 pub(super) const COMMAND: &str = "tine buffer: an agent's text of an open buffer";
@@ -35,7 +35,7 @@ pub(super) enum There {
 
 /// Closes a buffer of that session.
 pub(super) fn close(daemon: &Arc<Daemon>, session: u64, key: &BufferKey) -> Result<(), Failure> {
-    with_turn(daemon, key, |turn| {
+    with_guard(daemon, key, |guard| {
         let record = daemon.buffers.close(session, key);
         // Of one that stops the editors go on to have their files open.
         if daemon.refuse_if_stopping().is_ok() {
@@ -44,7 +44,7 @@ pub(super) fn close(daemon: &Arc<Daemon>, session: u64, key: &BufferKey) -> Resu
         let Some(record) = record else {
             return Ok(());
         };
-        bring(daemon, turn, record)
+        bring(daemon, guard, record)
     })
 }
 
@@ -60,13 +60,13 @@ pub(super) fn leave(daemon: &Arc<Daemon>, session: u64) {
 }
 
 /// Ends all buffers of a fork, whose files go with its mount.
-pub fn end_in(turn: &Turn<'_>) -> Result<(), Failure> {
-    let daemon = turn.daemon;
-    for key in daemon.buffers.of(Some(turn.name())) {
+pub fn end_in(guard: &ForkGuard<'_>) -> Result<(), Failure> {
+    let daemon = guard.daemon;
+    for key in daemon.buffers.of(Some(guard.name())) {
         let record = daemon.buffers.end(&key);
         daemon.buffers.note_closed(&daemon.store, &key);
         if let Some(record) = record {
-            bring(daemon, Some(turn), record)?;
+            bring(daemon, Some(guard), record)?;
         }
     }
     Ok(())
@@ -89,7 +89,7 @@ pub fn recover(daemon: &Arc<Daemon>) {
     };
     for record in records {
         let key = record.key();
-        let brought = with_turn(daemon, &key, |turn| bring(daemon, turn, record.id));
+        let brought = with_guard(daemon, &key, |guard| bring(daemon, guard, record.id));
         if let Err(failure) = brought {
             note(daemon, &key, failure);
         }
@@ -109,32 +109,32 @@ fn note(daemon: &Daemon, key: &BufferKey, failure: Failure) {
 
 /// Runs `act` in the fork's turn: who looks for the agent's text in the file meanwhile waits until
 /// it is there.
-fn with_turn(
+fn with_guard(
     daemon: &Arc<Daemon>,
     key: &BufferKey,
-    act: impl FnOnce(Option<&Turn<'_>>) -> Result<(), Failure>,
+    act: impl FnOnce(Option<&ForkGuard<'_>>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     match &key.fork {
         None => act(None),
         Some(fork) => {
             let slot = daemon.slot(fork);
-            let turn = daemon.turn(&slot)?;
-            act(Some(&turn))
+            let guard = daemon.lock_fork(&slot)?;
+            act(Some(&guard))
         }
     }
 }
 
 /// Brings what the record of that number says into its file; then the record goes.
-fn bring(daemon: &Daemon, turn: Option<&Turn<'_>>, id: u64) -> Result<(), Failure> {
+fn bring(daemon: &Daemon, guard: Option<&ForkGuard<'_>>, id: u64) -> Result<(), Failure> {
     let Some(record) = daemon
         .store
-        .read_document::<AgentTextRecord>(Shelf::Buffers, id)?
+        .read_document::<AgentTextRecord>(RecordKind::Buffers, id)?
     else {
         return Ok(());
     };
-    match turn {
-        Some(turn) => {
-            let fork = turn.open_existing()?;
+    match guard {
+        Some(guard) => {
+            let fork = guard.open_existing()?;
             bring_into(&InFork(&fork), &record)?;
             fork.workspace.sync()?;
         }
@@ -152,7 +152,9 @@ fn bring(daemon: &Daemon, turn: Option<&Turn<'_>>, id: u64) -> Result<(), Failur
             bring_into(&InCheckout(checkout), &record)?;
         }
     }
-    daemon.store.remove_document(Shelf::Buffers, id, None)?;
+    daemon
+        .store
+        .remove_document(RecordKind::Buffers, id, None)?;
     Ok(())
 }
 
@@ -233,7 +235,7 @@ impl Files for InFork<'_> {
 
     fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure> {
         let attrs = self.0.workspace.base_attrs();
-        let by = By {
+        let by = Actor {
             caller: Caller::new(attrs.uid, attrs.gid),
             command: COMMAND,
         };

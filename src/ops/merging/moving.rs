@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use super::sides::Source;
-use super::{Merging, PlannedSource, Stand, turn_of};
+use super::{Merging, PlannedSource, Stand, guard_of};
 use crate::failure::{ErrorCode, Failure};
 use crate::policy::{stays_committed, work_message};
 use crate::protocol::{MergeStatus, Merged, MergedSource};
-use crate::state::slots::Turn;
+use crate::state::slots::ForkGuard;
 use crate::target::Holder;
 use tine_change::advance::{Step, UpdateStep};
 use tine_change::fork_point::fork_point;
@@ -23,11 +23,11 @@ impl Merging<'_> {
     /// can merge it there.
     pub(super) fn prepare_for_markers(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
         sources: &[PlannedSource],
     ) -> Result<(), Failure> {
         let is_mounted = match &self.holder {
-            Holder::Fork(fork) => turn_of(turns, fork)?.is_mounted(),
+            Holder::Fork(fork) => guard_of(guards, fork)?.is_mounted(),
             Holder::Branch(_) | Holder::Checkout(..) => false,
         };
         if !is_mounted {
@@ -48,7 +48,7 @@ impl Merging<'_> {
             .last()
             .and_then(|source| source.uncommitted.as_ref())
         {
-            self.commit_source(turn_of(turns, fork)?, *planned)?;
+            self.commit_source(guard_of(guards, fork)?, *planned)?;
         }
         Ok(())
     }
@@ -57,7 +57,7 @@ impl Merging<'_> {
     /// was. In a dry run looks only whether that would do.
     pub(super) fn move_target(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
         sources: &[PlannedSource],
         before: Stand,
         after: Stand,
@@ -75,12 +75,12 @@ impl Merging<'_> {
             kind: OperationKind::Merge,
             undoes: None,
         };
-        let target = self.target(turns)?;
+        let target = self.target(guards)?;
         let ready = match (target.check(&step), before.view, after.view) {
             (Err(failure), Some(view_from), Some(view_to))
                 if failure.code == ErrorCode::LocalChanges =>
             {
-                let point = self.recorded_fork_point(turns, before)?;
+                let point = self.recorded_fork_point(guards, before)?;
                 step.update = Some(UpdateStep {
                     view_from,
                     view_to,
@@ -98,7 +98,7 @@ impl Merging<'_> {
         let mut committed = Vec::new();
         let commit_and_go = || {
             for (fork, planned) in merged.filter_map(|source| source.uncommitted.as_ref()) {
-                self.commit_source(turn_of(turns, fork)?, *planned)?;
+                self.commit_source(guard_of(guards, fork)?, *planned)?;
                 committed.push((fork, *planned));
             }
             target.go(ready, &step, SnapshotReason::BeforeMerge)
@@ -116,20 +116,24 @@ impl Merging<'_> {
     /// there.
     fn recorded_fork_point(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
         before: Stand,
     ) -> Result<Option<ObjectId>, Failure> {
         let Holder::Fork(fork) = &self.holder else {
             return Ok(None);
         };
-        let record = turn_of(turns, fork)?.record()?;
+        let record = guard_of(guards, fork)?.record()?;
         Ok(fork_point(&self.repository, &record, before.tip.commit_id)?)
     }
 
     /// Commits what is uncommitted in a fork. If that is another commit than planned, it is planned
     /// again.
-    pub(super) fn commit_source(&self, turn: &Turn<'_>, planned: ObjectId) -> Result<(), Failure> {
-        let name = turn.name();
+    pub(super) fn commit_source(
+        &self,
+        guard: &ForkGuard<'_>,
+        planned: ObjectId,
+    ) -> Result<(), Failure> {
+        let name = guard.name();
         let options = CommitOptions {
             message: work_message(name),
             author: self.signers.author.clone(),
@@ -137,7 +141,7 @@ impl Merging<'_> {
             // The merge was compared with them.
             gone_back: KnownGoneBack::default(),
         };
-        let made = match commit::commit(&self.repository, name, &*turn.open()?, &options) {
+        let made = match commit::commit(&self.repository, name, &*guard.open()?, &options) {
             Ok(made) => made,
             // Somebody took it back meanwhile.
             Err(ChangeError::NothingToCommit) => {
@@ -148,7 +152,7 @@ impl Merging<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        turn.note_settled(&made);
+        guard.note_settled(&made);
         match made.commit_id == planned {
             true => Ok(()),
             false => Err(GitError::RefMoved {

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Merging, turn_of};
+use super::{Merging, guard_of};
 use crate::Merge;
 use crate::failure::{ErrorCode, Failure};
 use crate::policy::work_message;
 use crate::protocol::MergeTarget;
-use crate::state::slots::{Daemon, Turn};
+use crate::state::slots::{Daemon, ForkGuard};
 use crate::target::{Holder, Target, fork_called, holder_of};
 use tine_change::changeset::{self, Blobs};
 use tine_change::commit::refuse_moved_under;
@@ -42,35 +42,38 @@ impl Merging<'_> {
     /// What is merged into.
     pub(super) fn target<'t>(
         &'t self,
-        turns: &'t BTreeMap<ForkName, Turn<'t>>,
+        guards: &'t BTreeMap<ForkName, ForkGuard<'t>>,
     ) -> Result<Target<'t>, Failure> {
         Ok(Target {
             daemon: self.daemon,
             by: self.by,
             repository: &self.repository,
             holder: &self.holder,
-            turn: match &self.holder {
-                Holder::Fork(fork) => Some(turn_of(turns, fork)?),
+            guard: match &self.holder {
+                Holder::Fork(fork) => Some(guard_of(guards, fork)?),
                 Holder::Branch(_) | Holder::Checkout(..) => None,
             },
         })
     }
 
-    pub(super) fn target_tip(&self, turns: &BTreeMap<ForkName, Turn<'_>>) -> Result<Tip, Failure> {
-        self.target(turns)?.tip()
+    pub(super) fn target_tip(
+        &self,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
+    ) -> Result<Tip, Failure> {
+        self.target(guards)?.tip()
     }
 
     /// The view of a target fork in which something is uncommitted, as a tree.
     pub(super) fn target_view(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
     ) -> Result<Option<ObjectId>, Failure> {
         let Holder::Fork(fork) = &self.holder else {
             return Ok(None);
         };
         let changeset = changeset::changeset(
             &self.repository,
-            &*turn_of(turns, fork)?.open()?,
+            &*guard_of(guards, fork)?.open()?,
             Blobs::Write,
         )?;
         Ok(match changeset.changes.is_empty() {
@@ -81,19 +84,19 @@ impl Merging<'_> {
 
     pub(super) fn target_line(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
     ) -> Result<MergeTarget, Failure> {
-        self.target(turns)?.line()
+        self.target(guards)?.line()
     }
 
     /// What is to be merged. What is uncommitted in a fork or snapshot becomes a commit that no ref
     /// leads to yet; of a fork both are given.
     pub(super) fn source_tip(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
         source: &Source,
     ) -> Result<(Tip, Option<(ForkName, ObjectId)>), Failure> {
-        let (tip, uncommitted) = self.source_view(turns, source)?;
+        let (tip, uncommitted) = self.source_view(guards, source)?;
         let Some(uncommitted) = uncommitted else {
             return Ok((tip, None));
         };
@@ -126,17 +129,17 @@ impl Merging<'_> {
     /// What is to be merged, and how it is to be committed where it is not.
     pub(super) fn source_view(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
         source: &Source,
     ) -> Result<(Tip, Option<Uncommitted>), Failure> {
         let store = &self.daemon.store;
         match (&source.point, source.tree) {
             // What is uncommitted in the target is there already, and stays so.
             (Point::Fork(name), _) if matches!(&self.holder, Holder::Fork(target) if target == name) => {
-                Ok((self.target_tip(turns)?, None))
+                Ok((self.target_tip(guards)?, None))
             }
             (Point::Fork(name), _) => {
-                let open = turn_of(turns, name)?.open()?;
+                let open = guard_of(guards, name)?.open()?;
                 refuse_moved_under(&self.repository, &open)?;
                 let changeset = changeset::changeset(&self.repository, &open, Blobs::Write)?;
                 if changeset.changes.is_empty() {
@@ -147,7 +150,7 @@ impl Merging<'_> {
                     return Ok((tip, None));
                 }
                 if !self.takes_uncommitted {
-                    return Err(self.refused_uncommitted(turns, name, &changeset)?);
+                    return Err(self.refused_uncommitted(guards, name, &changeset)?);
                 }
                 if let Some(operation) = open.worktree.operation_in_progress() {
                     return Err(ChangeError::OperationInProgress(operation).into());
@@ -203,7 +206,7 @@ impl Merging<'_> {
     /// the branch.
     fn refused_uncommitted(
         &self,
-        turns: &BTreeMap<ForkName, Turn<'_>>,
+        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
         name: &ForkName,
         changeset: &Changeset,
     ) -> Result<Failure, Failure> {
@@ -212,7 +215,7 @@ impl Merging<'_> {
             .iter()
             .map(|change| &change.path)
             .collect();
-        let target = match self.target_line(turns)?.branch {
+        let target = match self.target_line(guards)?.branch {
             Some(branch) => format!("the branch {branch}"),
             None => self.holder.to_string(),
         };

@@ -13,7 +13,7 @@ use tine_workspace::ForkName;
 /// When a merge becomes a review, and is not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ReviewWish {
+pub enum ReviewPolicy {
     #[default]
     Never,
     OnConflict,

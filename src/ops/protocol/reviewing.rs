@@ -11,7 +11,7 @@ use tine_merge::MergeSide;
 /// What is to become of a conflict.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ResolutionWish {
+pub enum ResolutionRequest {
     /// What that side has where both sides conflict, and all else merged; what is no text is the
     /// whole version.
     Side(MergeSide),

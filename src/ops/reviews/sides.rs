@@ -13,7 +13,7 @@ use crate::target::fork_called;
 use tine_change::branches;
 use tine_change::recovery::{self, RecoverKind, Recoverable};
 use tine_change::review::{ReviewRecord, ReviewState};
-use tine_change::sequence::{Item, Wish};
+use tine_change::sequence::{Item, SequenceRequest};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_merge::MergeSide;
 use tine_path::shell::shell_word;
@@ -189,10 +189,10 @@ fn is_source_there(
     let git_dir = git_dir_of(repository, record).to_owned();
     let words: Vec<String> = match record.work.as_ref().map(|work| &work.wish) {
         None => vec![record.merge.source.clone()],
-        Some(Wish::Update {
+        Some(SequenceRequest::Update {
             from: Some(from), ..
         }) => vec![from.clone()],
-        Some(Wish::Update { from: None, .. }) => {
+        Some(SequenceRequest::Update { from: None, .. }) => {
             branches::follow(&daemon.store, repository)?;
             let fork = record.merge.into.strip_prefix("fork:");
             let known =
@@ -202,7 +202,7 @@ fn is_source_there(
                 None => return Ok(true),
             }
         }
-        Some(Wish::CherryPick { commits, .. }) => {
+        Some(SequenceRequest::CherryPick { commits, .. }) => {
             return match repository.named_commits(&git_dir, commits) {
                 Ok(_) => Ok(true),
                 Err(GitError::UnknownRevision(_)) => Ok(false),
@@ -210,7 +210,11 @@ fn is_source_there(
             };
         }
         // What it needs is kept as it is.
-        Some(Wish::Patch { .. } | Wish::Restore { .. } | Wish::Mailbox { .. }) => return Ok(true),
+        Some(
+            SequenceRequest::Patch { .. }
+            | SequenceRequest::Restore { .. }
+            | SequenceRequest::Mailbox { .. },
+        ) => return Ok(true),
     };
     for word in words {
         if !is_word_there(daemon, repository, record, &git_dir, &word)? {
@@ -356,11 +360,11 @@ pub(crate) fn kept_source(record: &ReviewRecord) -> String {
 }
 
 /// What is done, with the commits in the place of names that may lead elsewhere by now.
-pub(crate) fn pinned_wish(record: &ReviewRecord) -> Option<Wish> {
+pub(crate) fn pinned_request(record: &ReviewRecord) -> Option<SequenceRequest> {
     let work = record.work.as_ref()?;
     let mut wish = work.wish.clone();
     match &mut wish {
-        Wish::Update { from, .. } => {
+        SequenceRequest::Update { from, .. } => {
             let merged = work.sequence.items.iter().find_map(|item| match item {
                 Item::Merge { commit, .. } => Some(commit),
                 _ => None,
@@ -373,7 +377,7 @@ pub(crate) fn pinned_wish(record: &ReviewRecord) -> Option<Wish> {
                 .cloned()
                 .or(from.take());
         }
-        Wish::CherryPick { commits, .. } => {
+        SequenceRequest::CherryPick { commits, .. } => {
             *commits = work
                 .sequence
                 .items
@@ -384,7 +388,9 @@ pub(crate) fn pinned_wish(record: &ReviewRecord) -> Option<Wish> {
                 })
                 .collect();
         }
-        Wish::Patch { .. } | Wish::Restore { .. } | Wish::Mailbox { .. } => {}
+        SequenceRequest::Patch { .. }
+        | SequenceRequest::Restore { .. }
+        | SequenceRequest::Mailbox { .. } => {}
     }
     Some(wish)
 }

@@ -18,7 +18,7 @@ use tine_change::round::{self, ArchiveRecord, Mode, RoundRecord, Seat, SeatState
 use tine_change::{scratch, write_back};
 use tine_git::{LinkedWorktree, Repository};
 use tine_path::shell::shell_word;
-use tine_workspace::{By, ForkName, StoreError};
+use tine_workspace::{Actor, ForkName, StoreError};
 
 pub(super) fn finish(call: &Call<'_>, request: &FinishRound) -> Result<RoundFinished, Failure> {
     let daemon = call.daemon;
@@ -168,7 +168,7 @@ fn leave(
         Mode::Layers if !fork.mounted && !daemon.slot(&seat.fork).is_mounted() => return Ok(None),
         Mode::Layers => UnmountAction::Keep,
     };
-    let by = By {
+    let by = Actor {
         command: "tine round finish",
         ..call.by()
     };
@@ -215,8 +215,8 @@ pub(super) fn archive(
     let new = dir.join(format!("{}~new", seat.label()));
     remove(&new)?;
     let slot = daemon.slot(&seat.fork);
-    let turn = daemon.turn(&slot)?;
-    if !scratch::copy_out(&turn.open()?.workspace, &scratch_name(record)?, &new)? {
+    let guard = daemon.lock_fork(&slot)?;
+    if !scratch::copy_out(&guard.open()?.workspace, &scratch_name(record)?, &new)? {
         return Ok(false);
     }
     // What an earlier round has left under this label gets the round's number. It may have it

@@ -55,9 +55,9 @@ pub(super) fn find_work(
         }));
     }
     let slot = daemon.slot(&seat.fork);
-    let turn = daemon.turn(&slot)?;
-    let fork = turn.open_existing()?;
-    turn.settle(repository, &fork)?;
+    let guard = daemon.lock_fork(&slot)?;
+    let fork = guard.open_existing()?;
+    guard.settle(repository, &fork)?;
     let changeset = changeset::changeset(repository, &fork, Blobs::Write)?;
     let commit = match tip.or(changeset.head_commit) {
         Some(commit_id) => commit_id,

@@ -20,7 +20,9 @@ use tine_change::scratch;
 use tine_git::Repository;
 use tine_path::{EntryName, RepoPath};
 use tine_sys::process::PeerCredentials;
-use tine_workspace::{By, Caller, CarryWish, ForkName, MountWishes, StoreError, UnmountPolicy};
+use tine_workspace::{
+    Actor, Caller, CarryRules, ForkName, MountRequest, StoreError, UnmountPolicy,
+};
 
 /// What scratch directories are called where nobody says otherwise.
 const SCRATCH: &str = ".scratch";
@@ -345,35 +347,35 @@ pub(super) fn make(
             detached: seat.branch.is_none(),
             dir: None,
             mount: false,
-            wishes: MountWishes::default(),
+            wishes: MountRequest::default(),
             on_unmount: UnmountPolicy::Keep,
             snapshot_every: None,
             umask,
-            carry: CarryWish::AsConfigured,
+            carry: CarryRules::AsConfigured,
         };
         forks::make(daemon, peer, new, None)?;
     }
     let slot = daemon.slot(&seat.fork);
     {
-        let turn = daemon.turn(&slot)?;
+        let guard = daemon.lock_fork(&slot)?;
         // The commit was named, so that all begin at the same; this is the branch that it was named
         // by.
-        let fork = turn.update_record(|fork| fork.from_branch = record.from_branch.clone())?;
+        let fork = guard.update_record(|fork| fork.from_branch = record.from_branch.clone())?;
         let caller = Caller {
             umask,
             ..Caller::new(peer.uid, peer.gid)
         };
-        let by = By {
+        let by = Actor {
             caller,
             command: "tine round start",
         };
         // Once it is mounted, what is in there is the agent's: a start that was interrupted goes
         // on.
         if !fork.mounted {
-            scratch::make(&turn.open()?.workspace, by, &scratch_name(record)?)?;
+            scratch::make(&guard.open()?.workspace, by, &scratch_name(record)?)?;
         }
     }
-    mounting::mount(daemon, &seat.fork, None, MountWishes::default(), None)?;
+    mounting::mount(daemon, &seat.fork, None, MountRequest::default(), None)?;
     Ok(())
 }
 

@@ -1,22 +1,22 @@
 //! Sequences, made of wishes and of how things are.
 
-use super::{Asked, Standing, mailboxes};
+use super::{Asked, TargetState, mailboxes};
 use crate::failure::{ErrorCode, Failure};
 use crate::target::{Target, fork_called};
 use tine_change::branches;
 use tine_change::fork_point::kept_by_update;
-use tine_change::sequence::{Item, Sequence, Wish};
+use tine_change::sequence::{Item, Sequence, SequenceRequest};
 use tine_git::{GitError, ObjectId};
 
 /// What is to be done for `asked`.
 pub(super) fn build(
     target: &Target<'_>,
     asked: &Asked,
-    now: &Standing,
+    now: &TargetState,
 ) -> Result<Sequence, Failure> {
     match &asked.wish {
-        Wish::Update { rebase, .. } => update(target, asked, now, *rebase),
-        Wish::CherryPick {
+        SequenceRequest::Update { rebase, .. } => update(target, asked, now, *rebase),
+        SequenceRequest::CherryPick {
             commits,
             mainline,
             says_origin,
@@ -32,7 +32,7 @@ pub(super) fn build(
                 ..Sequence::of(items)
             })
         }
-        Wish::Patch {
+        SequenceRequest::Patch {
             patch,
             strip,
             reverse,
@@ -43,7 +43,7 @@ pub(super) fn build(
             reverse: *reverse,
             three_way: *three_way,
         }])),
-        Wish::Restore {
+        SequenceRequest::Restore {
             base_tree,
             view_tree,
             paths,
@@ -53,7 +53,7 @@ pub(super) fn build(
             view_tree: view_tree.clone(),
             paths: paths.clone(),
         }])),
-        Wish::Mailbox { handoff, three_way } => {
+        SequenceRequest::Mailbox { handoff, three_way } => {
             mailboxes::items(target, *handoff, *three_way).map(Sequence::of)
         }
     }
@@ -61,11 +61,11 @@ pub(super) fn build(
 
 /// The commit that an update goes to; `None` of other wishes.
 pub(super) fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<ObjectId>, Failure> {
-    let Wish::Update { from, .. } = &asked.wish else {
+    let SequenceRequest::Update { from, .. } = &asked.wish else {
         return Ok(None);
     };
     let (daemon, repository) = (target.daemon, target.repository);
-    let branch = match (from, target.turn) {
+    let branch = match (from, target.guard) {
         (Some(word), _) => {
             if let Some(fork) = fork_called(daemon, word) {
                 let worktree = daemon.store.worktree_of(&fork)?;
@@ -76,9 +76,9 @@ pub(super) fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<Obje
             }
             return Ok(Some(repository.resolve_commit(&asked.git_dir, word)?));
         }
-        (None, Some(turn)) => {
+        (None, Some(guard)) => {
             branches::follow(&daemon.store, repository)?;
-            turn.record()?.from_branch
+            guard.record()?.from_branch
         }
         (None, None) => None,
     };
@@ -101,11 +101,11 @@ pub(super) fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<Obje
 
 /// What names the ref that [`upstream`] is at, where a branch is meant.
 fn upstream_name(target: &Target<'_>, asked: &Asked) -> Result<Option<String>, Failure> {
-    let Wish::Update { from, .. } = &asked.wish else {
+    let SequenceRequest::Update { from, .. } = &asked.wish else {
         return Ok(None);
     };
     let in_full = |branch: &str| format!("refs/heads/{branch}");
-    match (from, target.turn) {
+    match (from, target.guard) {
         (Some(word), _) => match fork_called(target.daemon, word) {
             Some(fork) => {
                 let worktree = target.daemon.store.worktree_of(&fork)?;
@@ -114,7 +114,7 @@ fn upstream_name(target: &Target<'_>, asked: &Asked) -> Result<Option<String>, F
             }
             None => Ok(Some(word.clone())),
         },
-        (None, Some(turn)) => Ok(turn.record()?.from_branch.as_deref().map(in_full)),
+        (None, Some(guard)) => Ok(guard.record()?.from_branch.as_deref().map(in_full)),
         (None, None) => Ok(None),
     }
 }
@@ -122,11 +122,11 @@ fn upstream_name(target: &Target<'_>, asked: &Asked) -> Result<Option<String>, F
 fn update(
     target: &Target<'_>,
     asked: &Asked,
-    now: &Standing,
+    now: &TargetState,
     rebase: bool,
 ) -> Result<Sequence, Failure> {
     let repository = target.repository;
-    let (Some(turn), Some(view)) = (target.turn, now.view) else {
+    let (Some(guard), Some(view)) = (target.guard, now.view) else {
         return Err(
             Failure::new(ErrorCode::NoSuchFork, format!("{} is no fork", asked.into))
                 .hint("`tine list` shows the forks"),
@@ -144,7 +144,7 @@ fn update(
         return Ok(onto(upstream, vec![uncommitted]));
     };
     let name = upstream_name(target, asked)?;
-    let record = turn.record()?;
+    let record = guard.record()?;
     let point = kept_by_update(
         repository,
         &target.daemon.store,
@@ -193,11 +193,11 @@ fn merge_message(
     upstream: ObjectId,
 ) -> Result<String, Failure> {
     let word = match &asked.wish {
-        Wish::Update {
+        SequenceRequest::Update {
             from: Some(word), ..
         } => Some(word.clone()),
-        _ => match target.turn {
-            Some(turn) => turn.record()?.from_branch,
+        _ => match target.guard {
+            Some(guard) => guard.record()?.from_branch,
             None => None,
         },
     };

@@ -8,7 +8,7 @@ use crate::state::slots::Daemon;
 use crate::target::{NotedMove, Target, was_taken_back};
 use tine_attr::Timestamp;
 use tine_change::handoff::{HandoffRecord, HandoffState};
-use tine_change::sequence::{Item, Wish, of_mailbox, take_messages};
+use tine_change::sequence::{Item, SequenceRequest, of_mailbox, take_messages};
 use tine_git::Repository;
 use tine_git::mailbox::Subjects;
 
@@ -95,7 +95,7 @@ pub(super) fn note_applied(daemon: &Daemon, asked: &Asked, done: &Sequenced) {
         done.status,
         MergeStatus::Merged | MergeStatus::NothingToMerge
     );
-    let Wish::Mailbox { handoff, .. } = asked.wish else {
+    let SequenceRequest::Mailbox { handoff, .. } = asked.wish else {
         return;
     };
     if asked.dry_run || !is_there {

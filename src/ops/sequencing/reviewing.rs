@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use super::{Asked, Standing, build, carry_out, mailboxes, on_target, options, standing};
+use super::{Asked, TargetState, build, carry_out, mailboxes, on_target, options, standing};
 use crate::CommitReview;
 use crate::failure::{ErrorCode, Failure};
 use crate::merging::outdated;
 use crate::policy::Signers;
-use crate::protocol::{ReviewWish, Sequenced};
+use crate::protocol::{ReviewPolicy, Sequenced};
 use crate::reviews::{nothing_to_plan, sides};
 use crate::state::slots::Daemon;
 use crate::target::{Target, word_for};
@@ -18,17 +18,17 @@ use tine_attr::Timestamp;
 use tine_change::merge::FastForward;
 use tine_change::rerere;
 use tine_change::review::{ReviewRecord, ReviewState, ReviewedMerge, ReviewedWork};
-use tine_change::sequence::{Ran, Sequence, Wish, run};
+use tine_change::sequence::{Ran, Sequence, SequenceRequest, run};
 use tine_git::{Identity, Repository};
 use tine_merge::MergeSide;
-use tine_workspace::By;
-use tine_workspace::store::Shelf;
+use tine_workspace::Actor;
+use tine_workspace::store::RecordKind;
 
 /// Keeps a sequence that stopped, or that is to be looked at, as a review; its number.
 pub(super) fn keep(
     target: &Target<'_>,
     asked: &Asked,
-    now: &Standing,
+    now: &TargetState,
     sequence: &Sequence,
     ran: &Ran,
 ) -> Result<u64, Failure> {
@@ -73,7 +73,7 @@ pub(super) fn keep(
     };
     record.take_conflicts(ran);
     let store = &target.daemon.store;
-    let (records, _) = store.documents::<ReviewRecord>(Shelf::Reviews)?;
+    let (records, _) = store.documents::<ReviewRecord>(RecordKind::Reviews)?;
     if let Some(known) = records
         .into_iter()
         .find(|known| is_open_for(known, &record))
@@ -121,19 +121,21 @@ fn plan_again(target: &Target<'_>, known: ReviewRecord, new: ReviewRecord) -> Re
 }
 
 /// In a few words.
-fn what(wish: &Wish) -> String {
+fn what(wish: &SequenceRequest) -> String {
     match wish {
-        Wish::Update { from, rebase } => {
+        SequenceRequest::Update { from, rebase } => {
             let how = if *rebase { "rebase onto" } else { "update to" };
             match from {
                 Some(from) => format!("{how} {from}"),
                 None => format!("{how} the branch it came from"),
             }
         }
-        Wish::CherryPick { commits, .. } => format!("cherry-pick of {}", commits.join(" ")),
-        Wish::Patch { .. } => "a patch".to_owned(),
-        Wish::Restore { point, .. } => format!("restore to {point}"),
-        Wish::Mailbox { handoff, .. } => format!("handoff {handoff}"),
+        SequenceRequest::CherryPick { commits, .. } => {
+            format!("cherry-pick of {}", commits.join(" "))
+        }
+        SequenceRequest::Patch { .. } => "a patch".to_owned(),
+        SequenceRequest::Restore { point, .. } => format!("restore to {point}"),
+        SequenceRequest::Mailbox { handoff, .. } => format!("handoff {handoff}"),
     }
 }
 
@@ -171,7 +173,7 @@ pub(crate) fn find_more(
 }
 
 /// The sides that are no longer what was planned.
-pub(super) fn moved_from(review: &ReviewRecord, now: &Standing) -> Vec<MergeSide> {
+pub(super) fn moved_from(review: &ReviewRecord, now: &TargetState) -> Vec<MergeSide> {
     let ours_commit = now.tip.commit_id.map(|id| id.to_string());
     let view = now.view.map(|id| id.to_string());
     let planned = review.work.as_ref().and_then(|work| work.view.clone());
@@ -185,7 +187,7 @@ pub(super) fn moved_from(review: &ReviewRecord, now: &Standing) -> Vec<MergeSide
 /// conflicts, the review is planned again, of how things are now, and has no such side.
 pub(crate) fn follow(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     record: &mut ReviewRecord,
     gone: &[MergeSide],
 ) -> Result<Vec<MergeSide>, Failure> {
@@ -218,7 +220,7 @@ pub(crate) fn follow(
 /// same.
 pub(crate) fn refresh(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     record: &mut ReviewRecord,
     gone: &[MergeSide],
 ) -> Result<(), Failure> {
@@ -268,7 +270,7 @@ pub(crate) fn refresh(
 /// Does what was reviewed, with the resolutions.
 pub(crate) fn commit_review(
     daemon: &Arc<Daemon>,
-    by: By<'_>,
+    by: Actor<'_>,
     record: &ReviewRecord,
     request: &CommitReview,
     signers: &Signers,
@@ -294,7 +296,7 @@ fn asked_of(
     let Some(work) = &record.work else {
         return Err(outdated(record));
     };
-    let pinned = sides::pinned_wish(record).filter(|_| gone.contains(&MergeSide::Theirs));
+    let pinned = sides::pinned_request(record).filter(|_| gone.contains(&MergeSide::Theirs));
     Ok(Asked {
         into: record.merge.into.clone(),
         // Nobody changed it since it was planned.
@@ -305,7 +307,7 @@ fn asked_of(
         allow_unrelated: record.merge.allow_unrelated,
         message: record.merge.message.clone(),
         dry_run: false,
-        review: ReviewWish::Never,
+        review: ReviewPolicy::Never,
         allow_revert: false,
     })
 }

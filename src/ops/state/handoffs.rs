@@ -17,7 +17,7 @@ use crate::failure::{ErrorCode, Failure};
 use tine_change::handoff::{self, HandoffRecord, HandoffSpec, HandoffState, MailboxOutcome};
 use tine_git::Repository;
 use tine_workspace::ForkName;
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 
 /// The handoffs of a daemon.
 #[derive(Default)]
@@ -93,7 +93,9 @@ pub fn begin(
     default_to: Option<String>,
 ) -> Result<HandoffRecord, Failure> {
     let mut work = daemon.handoffs.work.lock();
-    let (records, _) = daemon.store.documents::<HandoffRecord>(Shelf::Handoffs)?;
+    let (records, _) = daemon
+        .store
+        .documents::<HandoffRecord>(RecordKind::Handoffs)?;
     let known = records
         .into_iter()
         .filter(|record| record.is_of(spec) && (spec.to.is_none() || spec.to == record.to))
@@ -251,7 +253,9 @@ fn has_pending(daemon: &Daemon, work: &Work, fork: &ForkName) -> Result<bool, Fa
     if work.making.is_empty() {
         return Ok(false);
     }
-    let (records, _) = daemon.store.documents::<HandoffRecord>(Shelf::Handoffs)?;
+    let (records, _) = daemon
+        .store
+        .documents::<HandoffRecord>(RecordKind::Handoffs)?;
     Ok(records
         .iter()
         .any(|record| record.fork.as_ref() == Some(fork) && work.is_coming(record)))

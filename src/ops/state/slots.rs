@@ -1,8 +1,8 @@
 //! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
 //!
 //! Lock order: `stopped` → `rounds` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's
-//! `turn` → the store's leases → that of `handoffs`, or that of `overlays` → the slot's `state` →
-//! whatever store, workspace and mount lock themselves. `turn` is held for the whole of a request
+//! `guard` → the store's leases → that of `handoffs`, or that of `overlays` → the slot's `state` →
+//! whatever store, workspace and mount lock themselves. `guard` is held for the whole of a request
 //! that changes a fork and is what serialises those; `state` is held for moments only, never while
 //! waiting for a mount, a disk or a lock of the left.
 //!
@@ -79,7 +79,7 @@ pub struct Slot {
     /// Immutable.
     pub name: ForkName,
     /// Protects nothing by itself: whoever has it may change the fork.
-    turn: RankedMutex<()>,
+    lock: RankedMutex<()>,
     state: RankedMutex<State>,
 }
 
@@ -197,7 +197,7 @@ impl Daemon {
         let slot = slots.entry(name.clone()).or_insert_with(|| {
             Arc::new(Slot {
                 name: name.clone(),
-                turn: RankedMutex::new(Rank::Turn, ()),
+                lock: RankedMutex::new(Rank::Fork, ()),
                 state: RankedMutex::new(Rank::Slot, State::default()),
             })
         });
@@ -269,61 +269,64 @@ impl Daemon {
     /// # Errors
     /// Where the daemon stops; where the fork stays busy and a program asks that the daemon runs,
     /// which the other request may wait for.
-    pub fn turn<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Result<Turn<'a>, Failure> {
-        let guard = match slot.turn.try_lock() {
-            Some(guard) => guard,
-            None if asker::is_own_program() => slot
-                .turn
-                .try_lock_for(asker::PATIENCE)
-                .ok_or_else(|| held_by_who_waits(&slot.name))?,
-            None => slot.turn.lock(),
-        };
-        let turn = self.turn_with(slot, guard);
-        self.refuse_if_stopping()?;
-        Ok(turn)
-    }
-
-    /// As [`Daemon::turn`], for the one who stops the daemon.
-    pub fn turn_even_stopping<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> Turn<'a> {
-        let guard = slot.turn.lock();
-        self.turn_with(slot, guard)
-    }
-
-    fn turn_with<'a>(
+    pub fn lock_fork<'a>(
         self: &'a Arc<Daemon>,
         slot: &'a Arc<Slot>,
-        guard: RankedGuard<'a, ()>,
-    ) -> Turn<'a> {
-        let turn = Turn {
+    ) -> Result<ForkGuard<'a>, Failure> {
+        let held = match slot.lock.try_lock() {
+            Some(held) => held,
+            None if asker::is_own_program() => slot
+                .lock
+                .try_lock_for(asker::PATIENCE)
+                .ok_or_else(|| held_by_who_waits(&slot.name))?,
+            None => slot.lock.lock(),
+        };
+        let guard = self.guard_of(slot, held);
+        self.refuse_if_stopping()?;
+        Ok(guard)
+    }
+
+    /// As [`Daemon::guard`], for the one who stops the daemon.
+    pub fn lock_even_stopping<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> ForkGuard<'a> {
+        let held = slot.lock.lock();
+        self.guard_of(slot, held)
+    }
+
+    fn guard_of<'a>(
+        self: &'a Arc<Daemon>,
+        slot: &'a Arc<Slot>,
+        held: RankedGuard<'a, ()>,
+    ) -> ForkGuard<'a> {
+        let guard = ForkGuard {
             daemon: self,
             slot,
-            _guard: guard,
+            _held: held,
         };
-        turn.finish_outside_end();
-        turn
+        guard.finish_outside_end();
+        guard
     }
 
     /// What is done for a fork every few seconds, unless a request has its turn: brings to the disk
     /// what was written, and lets contents leave the layer after a commit by git in the mount.
     pub fn look_after(self: &Arc<Daemon>, slot: &Arc<Slot>) {
-        let Some(guard) = slot.turn.try_lock() else {
+        let Some(held) = slot.lock.try_lock() else {
             return;
         };
         if self.refuse_if_stopping().is_err() {
             return;
         }
-        let turn = Turn {
+        let guard = ForkGuard {
             daemon: self,
             slot,
-            _guard: guard,
+            _held: held,
         };
-        turn.finish_outside_end();
+        guard.finish_outside_end();
         let fork = slot.state.lock().fork.clone();
         if let Some(fork) = fork {
-            turn.mend(&fork);
-            turn.settle_quietly(&fork);
-            turn.snapshot_if_due(&fork);
-            turn.sync(&fork);
+            guard.mend(&fork);
+            guard.settle_quietly(&fork);
+            guard.snapshot_if_due(&fork);
+            guard.sync(&fork);
             fork.workspace.shrink();
         }
     }
@@ -416,13 +419,13 @@ fn interrupted(name: &ForkName) -> Failure {
 }
 
 /// The right to change one fork, for one request.
-pub struct Turn<'a> {
+pub struct ForkGuard<'a> {
     pub daemon: &'a Arc<Daemon>,
     slot: &'a Arc<Slot>,
-    _guard: RankedGuard<'a, ()>,
+    _held: RankedGuard<'a, ()>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ForkGuard<'_> {
     fn drop(&mut self) {
         if thread::panicking()
             && let Some(fork) = self.slot.open_fork()
@@ -432,7 +435,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Turn<'_> {
+impl ForkGuard<'_> {
     pub fn name(&self) -> &ForkName {
         &self.slot.name
     }
@@ -506,7 +509,7 @@ impl Turn<'_> {
         }
     }
 
-    /// As [`Turn::open`], after a look whether there is such a fork at all.
+    /// As [`ForkGuard::open`], after a look whether there is such a fork at all.
     pub fn open_existing(&self) -> Result<Arc<Fork>, Failure> {
         self.record()?;
         self.open()
@@ -569,7 +572,7 @@ impl Turn<'_> {
         }
     }
 
-    /// As [`Turn::settle`] where nobody asked: not amid a rebase or the like, whose every step
+    /// As [`ForkGuard::settle`] where nobody asked: not amid a rebase or the like, whose every step
     /// would be kept, and not again where it failed.
     fn settle_quietly(&self, fork: &Fork) {
         if fork.worktree.operation_in_progress().is_some() {
@@ -688,7 +691,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// As [`Turn::mount`] where nobody waits for the outcome: a failure is logged and shown by
+    /// As [`ForkGuard::mount`] where nobody waits for the outcome: a failure is logged and shown by
     /// `list`.
     pub fn mount_or_note(&self, dir: PathBuf, settings: MountSettings) {
         if let Err(failure) = self.mount(&dir, settings) {
@@ -806,7 +809,7 @@ fn ended_callback(
         let finish = move || {
             if let Some(daemon) = daemon.upgrade() {
                 // Taking the turn is what finishes it.
-                drop(daemon.turn(&slot));
+                drop(daemon.lock_fork(&slot));
             }
         };
         if let Err(error) = thread::Builder::new().name(name).spawn(finish) {
@@ -881,13 +884,16 @@ mod tests {
         let daemon = Arc::new(Daemon::new(repository, store, None));
         let slot = daemon.slot(&ForkName::parse("demo").expect("a good name"));
         let refused = daemon.stop_with(|| {
-            assert!(daemon.turn(&slot).is_err(), "nobody gets a turn meanwhile");
+            assert!(
+                daemon.lock_fork(&slot).is_err(),
+                "nobody gets the lock meanwhile"
+            );
             Err(Failure::new(ErrorCode::Busy, "in use"))
         });
         assert!(refused.is_err());
-        assert!(daemon.turn(&slot).is_ok());
+        assert!(daemon.lock_fork(&slot).is_ok());
         daemon.stop_with(|| Ok(())).expect("nothing keeps it");
-        assert!(daemon.turn(&slot).is_err());
+        assert!(daemon.lock_fork(&slot).is_err());
         daemon
             .stop_with(|| unreachable!("everything is unmounted"))
             .expect("it has stopped");

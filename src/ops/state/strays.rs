@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::protocol::{LeftInPlace, Stray};
 use tine_attr::FileKind;
-use tine_fuse::{FuseMount, Ground};
+use tine_fuse::{FuseMount, MountPoint};
 use tine_git::BlobContent;
 use tine_path::text::PathText;
 use tine_path::{EntryName, RepoPath};
 use tine_sys::file;
 use tine_workspace::{
-    ApplyOptions, By, Caller, FileContent, Fork, ForkName, FsError, NewEntry, OperationKind,
+    Actor, ApplyOptions, Caller, FileContent, Fork, ForkName, FsError, NewEntry, OperationKind,
     Replacement, Store, Workspace,
 };
 
@@ -133,7 +133,7 @@ pub(crate) fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &FuseMou
 /// Where the fork cannot take them: then they stay where they are.
 fn take_in(
     fork: &Fork,
-    ground: &Ground,
+    ground: &MountPoint,
     dir: &Path,
     note: impl FnOnce(&[Stray]),
 ) -> Result<(), Failure> {
@@ -162,7 +162,7 @@ fn take_in(
     note(&strays);
     if !replacements.is_empty() {
         let attrs = fork.workspace.base_attrs();
-        let by = By {
+        let by = Actor {
             caller: Caller::new(attrs.uid, attrs.gid),
             command: "tine mount (what was written while nothing was mounted)",
         };

@@ -92,7 +92,7 @@ pub(super) struct Buffer {
     /// For the text of this version; at most one, which the editor has seen, or will see.
     offer: Option<Offer>,
     /// Whether the editor was told that the agent's text does not fit.
-    told_conflict: bool,
+    format_conflict: bool,
 }
 
 impl Buffer {
@@ -104,7 +104,7 @@ impl Buffer {
             forks: Vec::new(),
             merged: Vec::new(),
             offer: None,
-            told_conflict: false,
+            format_conflict: false,
         }
     }
 
@@ -204,7 +204,7 @@ impl Buffer {
         if text == *base || text == *self.agent_sees(agent) {
             return;
         }
-        self.told_conflict = false;
+        self.format_conflict = false;
         let own = self.forks.iter_mut().find(|fork| fork.agent == *agent);
         match own {
             Some(fork) => {
@@ -314,10 +314,10 @@ impl Buffer {
         }
         let conflicts = self.conflicts();
         if conflicts.is_empty() {
-            self.told_conflict = false;
+            self.format_conflict = false;
             return Progress::Nothing;
         }
-        match mem::replace(&mut self.told_conflict, true) {
+        match mem::replace(&mut self.format_conflict, true) {
             true => Progress::Nothing,
             false => Progress::Conflict(conflicts),
         }

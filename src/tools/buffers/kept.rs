@@ -11,7 +11,7 @@ use super::lines;
 use tine_merge::{Favor, is_binary, merge_text};
 use tine_path::text::repo_path;
 use tine_path::{EntryName, RepoPath};
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, Store, StoreError};
 
 /// What agents wrote to one buffer and no file has yet.
@@ -181,15 +181,16 @@ pub(super) fn write(
     match record {
         None if steps.is_empty() => Ok(None),
         None => {
-            let added = store.add_document(Shelf::Buffers, |id| Ok::<_, StoreError>(made(id)))?;
+            let added =
+                store.add_document(RecordKind::Buffers, |id| Ok::<_, StoreError>(made(id)))?;
             Ok(Some(added.id))
         }
         Some(id) if steps.is_empty() => {
-            store.remove_document(Shelf::Buffers, id, None)?;
+            store.remove_document(RecordKind::Buffers, id, None)?;
             Ok(None)
         }
         Some(id) => {
-            store.write_document(Shelf::Buffers, id, &made(id))?;
+            store.write_document(RecordKind::Buffers, id, &made(id))?;
             Ok(Some(id))
         }
     }

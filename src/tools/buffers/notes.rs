@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, Store, StoreError};
 
 /// One record, `<store>/<shelf>/<id>.json`.
 pub(super) trait Note: Serialize + DeserializeOwned {
-    const SHELF: Shelf;
+    const SHELF: RecordKind;
     type Key: Ord;
 
     fn id(&self) -> u64;

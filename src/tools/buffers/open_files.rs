@@ -13,7 +13,7 @@ use tine_path::RepoPath;
 use tine_path::text::repo_path;
 use tine_sys::process::ProcessId;
 use tine_workspace::ForkName;
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 
 /// `<store>/open-files/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ impl OpenFile {
 }
 
 impl Note for OpenFile {
-    const SHELF: Shelf = Shelf::OpenFiles;
+    const SHELF: RecordKind = RecordKind::OpenFiles;
     type Key = BufferKey;
 
     fn id(&self) -> u64 {

@@ -12,7 +12,7 @@ use super::{AgentId, BufferKey};
 use tine_path::RepoPath;
 use tine_path::text::repo_path;
 use tine_workspace::ForkName;
-use tine_workspace::store::Shelf;
+use tine_workspace::store::RecordKind;
 
 /// `<store>/unsaved-reads/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ impl UnsavedRead {
 }
 
 impl Note for UnsavedRead {
-    const SHELF: Shelf = Shelf::UnsavedReads;
+    const SHELF: RecordKind = RecordKind::UnsavedReads;
     type Key = (BufferKey, AgentId);
 
     fn id(&self) -> u64 {

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::{Carry, host_error, version_of};
 use crate::FsError;
 use tine_attr::{Ino, Timestamp};
-use tine_git::haste;
+use tine_git::nonblocking;
 use tine_layer::FileVersion;
 use tine_path::RepoPath;
 use tine_sys::beneath::{self, Access, ReadLease};
@@ -120,7 +120,7 @@ impl CarriedFile {
         let _one_at_a_time = match open.reading.try_lock() {
             Some(guard) => guard,
             None => {
-                haste::check()?;
+                nonblocking::check()?;
                 open.reading.lock()
             }
         };
@@ -191,7 +191,7 @@ fn wait_until(age: Option<Duration>, needed: Duration) -> Result<(), FsError> {
     if let Some(left) = age.and_then(|age| needed.checked_sub(age))
         && !left.is_zero()
     {
-        haste::check()?;
+        nonblocking::check()?;
         thread::sleep(left);
     }
     Ok(())

@@ -47,7 +47,7 @@ use tine_sys::beneath::{self, Access, HostStat};
 
 pub(super) use files::CarriedFile;
 pub(super) use listing::CarriedName;
-pub use record::{CarryRecord, CarryWish, DependencyTree};
+pub use record::{CarryRecord, CarryRules, DependencyTree};
 pub(super) use secrets::{is_secret, named_secrets};
 pub(super) use since::moment_by;
 

@@ -15,7 +15,7 @@ use tine_path::text::{PathText, host_path};
 /// What somebody who makes a fork wants carried.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum CarryWish {
+pub enum CarryRules {
     /// What `tine.carry` says, or else `.worktreeinclude`.
     #[default]
     AsConfigured,

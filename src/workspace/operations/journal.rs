@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::FileOperation;
-use super::attic::Weights;
+use super::trash::Weights;
 use tine_sys::file;
 
 /// Where a fork's operations are written down, and which is the last.

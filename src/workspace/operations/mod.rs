@@ -18,9 +18,9 @@
 //! fork returns. The journal ([`journal`]) is for reading: it has everything that was ever done,
 //! and follows the attic.
 
-pub(super) mod attic;
-pub(super) mod doing;
+pub(super) mod builder;
 pub(super) mod journal;
+pub(super) mod trash;
 mod undo;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ pub use undo::{Direction, Note, NoteKind, TakenBack};
 
 /// Who does it, and by which command.
 #[derive(Debug, Clone, Copy)]
-pub struct By<'a> {
+pub struct Actor<'a> {
     pub caller: Caller,
     /// As it was typed, for people.
     pub command: &'a str,

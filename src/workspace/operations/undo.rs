@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::OperationError;
 use super::super::fs::{Found, Workspace};
-use super::attic::slot;
-use super::doing::{Doing, Named};
-use super::{By, FileChange, FileOperation, OperationKind, Reachable, Undoes};
+use super::builder::{Named, OperationBuilder};
+use super::trash::slot;
+use super::{Actor, FileChange, FileOperation, OperationKind, Reachable, Undoes};
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_path::RepoPath;
 
@@ -77,7 +77,7 @@ impl Workspace {
     /// mount.
     pub fn take_back(
         &self,
-        by: By<'_>,
+        by: Actor<'_>,
         direction: Direction,
         path: Option<&RepoPath>,
     ) -> Result<TakenBack, OperationError> {
@@ -111,7 +111,7 @@ impl Workspace {
             Direction::Undo => OperationKind::Undo,
             Direction::Redo => OperationKind::Redo,
         };
-        let doing = Doing::begin(self, &mut state, id, kind, by.command).map_err(at())?;
+        let doing = OperationBuilder::begin(self, &mut state, id, kind, by.command).map_err(at())?;
         let mut back = Back {
             doing,
             by,
@@ -164,8 +164,8 @@ fn next<'r>(
 
 /// Opposites in the making.
 struct Back<'a> {
-    doing: Doing<'a>,
-    by: By<'a>,
+    doing: OperationBuilder<'a>,
+    by: Actor<'a>,
     /// The part of the attic of the operation that is taken back.
     part: Found,
     /// When operations were done. What has another change time was changed by something else.

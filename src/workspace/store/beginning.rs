@@ -11,7 +11,7 @@ use super::{Fork, Store, files};
 use crate::StoreError;
 use crate::base_nodes::{BaseAttrs, BaseNodes, base_node};
 use crate::base_times::BaseTimes;
-use crate::carry::{CarryRecord, CarryWish};
+use crate::carry::{CarryRecord, CarryRules};
 use crate::changed::{base_name, beginning};
 use crate::fork::{ForkName, Parent};
 use crate::snapshot::SnapshotRecord;
@@ -92,7 +92,7 @@ pub(super) struct Beginning {
     pub base_commit: Option<String>,
     /// Newest first.
     pub frozen: Vec<Arc<FrozenLayer>>,
-    /// As [`Standing::since`](crate::standing::Standing::since).
+    /// As [`LowerStack::since`](crate::standing::Standing::since).
     pub stands_since: Option<Timestamp>,
     pub index: IndexSource,
     pub parent: Option<Parent>,
@@ -232,7 +232,7 @@ impl Store {
         &self,
         parent: &ParentOptions,
         head: Option<ObjectId>,
-        carry: &CarryWish,
+        carry: &CarryRules,
     ) -> Result<Beginning, StoreError> {
         if parent
             .snapshot
@@ -245,7 +245,7 @@ impl Store {
             Some(snapshot) => snapshot.as_fork(&self.places.read_record(&parent.name)?),
             None => self.freeze(&parent.name, &parent.fork.workspace)?,
         };
-        let standing = self.standing_of(&mut self.open.lock(), &record)?;
+        let lower_stack = self.lower_stack_of(&mut self.open.lock(), &record)?;
         let index = match (&parent.snapshot, head) {
             (Some(_), Some(head)) => IndexSource::Commit(head),
             _ => IndexSource::File(parent.fork.worktree.index_path()),
@@ -253,16 +253,16 @@ impl Store {
         Ok(Beginning {
             carry: self.inherit_carried(
                 carry,
-                &standing.base,
+                &lower_stack.base,
                 record.carry,
-                standing.attrs.time,
+                lower_stack.attrs.time,
             )?,
-            base: standing.base,
-            attrs: standing.attrs,
-            times: standing.times,
+            base: lower_stack.base,
+            attrs: lower_stack.attrs,
+            times: lower_stack.times,
             base_commit: record.base_commit,
-            frozen: standing.frozen,
-            stands_since: standing.since,
+            frozen: lower_stack.frozen,
+            stands_since: lower_stack.since,
             index,
             parent: Some(Parent {
                 fork: parent.name.clone(),

@@ -9,7 +9,7 @@ use std::path::Path;
 use super::{Store, files};
 use crate::carry::tree::{DEPENDENCY_NAMES, VENV_MARK, count_package_names};
 use crate::carry::{
-    Carry, CarryRecord, CarryWish, DependencyTree, is_secret, moment_by, named_secrets,
+    Carry, CarryRecord, CarryRules, DependencyTree, is_secret, moment_by, named_secrets,
 };
 use crate::fork::{ForkName, ForkRecord};
 use crate::{StoreError, Workspace};
@@ -86,7 +86,7 @@ impl Store {
     /// to nothing.
     pub(super) fn choose_carried(
         &self,
-        wish: &CarryWish,
+        wish: &CarryRules,
         base: &Base,
     ) -> Result<Option<CarryRecord>, StoreError> {
         let Some(checkout) = self.repository.main_checkout() else {
@@ -99,11 +99,11 @@ impl Store {
                 .collect::<Vec<_>>()
         };
         let mut lines = match wish {
-            CarryWish::Nothing => return Ok(None),
-            CarryWish::Only(_) => Lines::default(),
-            CarryWish::AsConfigured | CarryWish::Also(_) => self.configured(checkout)?,
+            CarryRules::Nothing => return Ok(None),
+            CarryRules::Only(_) => Lines::default(),
+            CarryRules::AsConfigured | CarryRules::Also(_) => self.configured(checkout)?,
         };
-        if let CarryWish::Only(patterns) | CarryWish::Also(patterns) = wish {
+        if let CarryRules::Only(patterns) | CarryRules::Also(patterns) = wish {
             lines.add_given(given(patterns));
         }
         let choice = Choice::new(&lines)?;
@@ -317,18 +317,18 @@ impl Store {
     /// new one are as old. What the main checkout built later was built of others.
     pub(super) fn inherit_carried(
         &self,
-        wish: &CarryWish,
+        wish: &CarryRules,
         base: &Base,
         inherited: Option<CarryRecord>,
         made: Timestamp,
     ) -> Result<Option<CarryRecord>, StoreError> {
         let since = inherited.as_ref().and_then(|inherited| inherited.since);
         let chosen = match wish {
-            CarryWish::AsConfigured => return Ok(inherited),
-            CarryWish::Nothing => return Ok(None),
-            CarryWish::Only(_) => self.choose_carried(wish, base)?,
-            CarryWish::Also(patterns) => {
-                self.choose_carried(&CarryWish::Only(patterns.clone()), base)?
+            CarryRules::AsConfigured => return Ok(inherited),
+            CarryRules::Nothing => return Ok(None),
+            CarryRules::Only(_) => self.choose_carried(wish, base)?,
+            CarryRules::Also(patterns) => {
+                self.choose_carried(&CarryRules::Only(patterns.clone()), base)?
             }
         };
         let chosen = chosen.map(|chosen| CarryRecord {
@@ -336,8 +336,8 @@ impl Store {
             ..chosen
         });
         Ok(match (wish, inherited, chosen) {
-            (CarryWish::Also(_), Some(inherited), Some(chosen)) => Some(inherited.with(chosen)),
-            (CarryWish::Also(_), inherited, None) => inherited,
+            (CarryRules::Also(_), Some(inherited), Some(chosen)) => Some(inherited.with(chosen)),
+            (CarryRules::Also(_), inherited, None) => inherited,
             (_, _, chosen) => chosen,
         })
     }

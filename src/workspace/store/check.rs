@@ -28,7 +28,7 @@ use self::finding::{Found, Remedy};
 pub(super) use self::repair::move_to;
 use super::recover::Inventory;
 use super::snapshots::tree_label;
-use super::{Formats, Places, Shelf, Store, files, is_there};
+use super::{Formats, Places, RecordKind, Store, files, is_there};
 use crate::StoreError;
 use crate::carry::generation::GenerationId;
 use crate::fork::{ForkName, ForkRecord};
@@ -49,7 +49,7 @@ pub const FSCK: &str =
     "`git fsck` tells what else the repository lacks; fetch or copy the object from another clone";
 
 /// Whether the record of this number on the shelf is what it must be.
-pub(super) type ReadsDocument<'a> = &'a dyn Fn(&Store, Shelf, u64) -> Result<(), StoreError>;
+pub(super) type ReadsDocument<'a> = &'a dyn Fn(&Store, RecordKind, u64) -> Result<(), StoreError>;
 
 /// What those above the store know and do.
 #[derive(Clone, Copy)]
@@ -500,7 +500,7 @@ impl Look<'_> {
             let is_told = self.found.iter().any(|known| known.finding.what == what)
                 || matches!(&known_of_leaks(&self.found, &group), Some(labels) if labels.contains(&label));
             // What they are to keep is known to those who look at their records.
-            let has_record = [Shelf::Reviews, Shelf::Handoffs]
+            let has_record = [RecordKind::Reviews, RecordKind::Handoffs]
                 .into_iter()
                 .any(|shelf| refs_of(shelf) == group);
             if is_told || has_record {
@@ -521,7 +521,7 @@ impl Look<'_> {
     }
 
     fn documents(&mut self) -> Result<(), StoreError> {
-        for shelf in Shelf::ALL {
+        for shelf in RecordKind::ALL {
             for id in self.store.document_ids(shelf)? {
                 self.checked.records += 1;
                 let Err(error) = (self.reads)(self.store, shelf, id) else {
@@ -534,7 +534,7 @@ impl Look<'_> {
                     .join(format!("{id}.json"));
                 let found = record_finding(None, &path, error, &|| {
                     let hint = match shelf {
-                        Shelf::GoneBack => {
+                        RecordKind::GoneBack => {
                             "moves it aside: then nothing refuses what takes back the commits that it names, which a fork went back past with `--exact`"
                         }
                         _ => "moves it aside; refs go on to keep its commits",
@@ -639,17 +639,17 @@ fn unreadable_hint(path: &Path, error: &io::Error) -> String {
 }
 
 /// Which groups of refs belong to a shelf.
-fn refs_of(shelf: Shelf) -> &'static str {
+fn refs_of(shelf: RecordKind) -> &'static str {
     match shelf {
-        Shelf::Reviews => "+reviews",
-        Shelf::Handoffs => "+handoffs",
-        Shelf::Rounds => "+rounds",
+        RecordKind::Reviews => "+reviews",
+        RecordKind::Handoffs => "+handoffs",
+        RecordKind::Rounds => "+rounds",
         // It has none.
-        Shelf::Buffers => "+buffers",
-        Shelf::Moves => "+moves",
-        Shelf::UnsavedReads => "+unsaved-reads",
-        Shelf::OpenFiles => "+open-files",
-        Shelf::GoneBack => "+gone-back",
+        RecordKind::Buffers => "+buffers",
+        RecordKind::Moves => "+moves",
+        RecordKind::UnsavedReads => "+unsaved-reads",
+        RecordKind::OpenFiles => "+open-files",
+        RecordKind::GoneBack => "+gone-back",
     }
 }
 

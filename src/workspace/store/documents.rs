@@ -16,7 +16,7 @@ use crate::StoreError;
 
 /// A kind of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shelf {
+pub enum RecordKind {
     /// Merges with conflicts that are being resolved.
     Reviews,
     /// Finished work of forks, to be applied.
@@ -35,30 +35,30 @@ pub enum Shelf {
     GoneBack,
 }
 
-impl Shelf {
-    pub(super) const ALL: [Shelf; 8] = [
-        Shelf::Reviews,
-        Shelf::Handoffs,
-        Shelf::Rounds,
-        Shelf::Buffers,
-        Shelf::Moves,
-        Shelf::UnsavedReads,
-        Shelf::OpenFiles,
-        Shelf::GoneBack,
+impl RecordKind {
+    pub(super) const ALL: [RecordKind; 8] = [
+        RecordKind::Reviews,
+        RecordKind::Handoffs,
+        RecordKind::Rounds,
+        RecordKind::Buffers,
+        RecordKind::Moves,
+        RecordKind::UnsavedReads,
+        RecordKind::OpenFiles,
+        RecordKind::GoneBack,
     ];
 
     pub(super) fn dir_name(self) -> &'static str {
         match self {
-            Shelf::Reviews => "reviews",
-            Shelf::Handoffs => "handoffs",
+            RecordKind::Reviews => "reviews",
+            RecordKind::Handoffs => "handoffs",
             // Beside it are directories that bear the names of sessions, none of which begins with
             // a dot.
-            Shelf::Rounds => "rounds/.records",
-            Shelf::Buffers => "buffers",
-            Shelf::Moves => "moves",
-            Shelf::UnsavedReads => "unsaved-reads",
-            Shelf::OpenFiles => "open-files",
-            Shelf::GoneBack => "gone-back",
+            RecordKind::Rounds => "rounds/.records",
+            RecordKind::Buffers => "buffers",
+            RecordKind::Moves => "moves",
+            RecordKind::UnsavedReads => "unsaved-reads",
+            RecordKind::OpenFiles => "open-files",
+            RecordKind::GoneBack => "gone-back",
         }
     }
 }
@@ -68,7 +68,7 @@ impl Store {
     /// Whatever else it needs is there when `make` is done.
     pub fn add_document<T: Serialize, E: From<StoreError>>(
         &self,
-        shelf: Shelf,
+        shelf: RecordKind,
         make: impl FnOnce(u64) -> Result<T, E>,
     ) -> Result<T, E> {
         let _admin = self.admin.lock();
@@ -87,7 +87,7 @@ impl Store {
     /// The record of that number, if there is one.
     pub fn read_document<T: DeserializeOwned>(
         &self,
-        shelf: Shelf,
+        shelf: RecordKind,
         id: u64,
     ) -> Result<Option<T>, StoreError> {
         files::read_json(&self.document(shelf, id))
@@ -96,7 +96,7 @@ impl Store {
     /// Replaces the record of that number.
     pub fn write_document<T: Serialize>(
         &self,
-        shelf: Shelf,
+        shelf: RecordKind,
         id: u64,
         document: &T,
     ) -> Result<(), StoreError> {
@@ -106,7 +106,7 @@ impl Store {
     /// All records of the shelf, by number; those that cannot be read apart.
     pub fn documents<T: DeserializeOwned>(
         &self,
-        shelf: Shelf,
+        shelf: RecordKind,
     ) -> Result<(Vec<T>, Vec<StoreError>), StoreError> {
         let (mut documents, mut damaged) = (Vec::new(), Vec::new());
         for id in self.document_ids(shelf)? {
@@ -122,7 +122,7 @@ impl Store {
     /// not used again.
     pub fn remove_document(
         &self,
-        shelf: Shelf,
+        shelf: RecordKind,
         id: u64,
         attachment: Option<&str>,
     ) -> Result<(), StoreError> {
@@ -141,7 +141,7 @@ impl Store {
     /// number: whole, durably, in the place of what was there.
     pub fn attach<T, E: From<StoreError>>(
         &self,
-        shelf: Shelf,
+        shelf: RecordKind,
         id: u64,
         attachment: &str,
         fill: impl FnOnce(&Path) -> Result<T, E>,
@@ -158,29 +158,29 @@ impl Store {
     }
 
     /// Where the file beside the record of that number is, if it is.
-    pub fn attachment(&self, shelf: Shelf, id: u64, attachment: &str) -> PathBuf {
+    pub fn attachment(&self, shelf: RecordKind, id: u64, attachment: &str) -> PathBuf {
         self.shelf_dir(shelf).join(format!("{id}.{attachment}"))
     }
 
     /// Writes down the highest number that a record ever had, before that record goes.
-    pub(super) fn note_highest(&self, shelf: Shelf) -> Result<(), StoreError> {
+    pub(super) fn note_highest(&self, shelf: RecordKind) -> Result<(), StoreError> {
         files::write_json(&self.highest(shelf), &self.highest_id(shelf)?)
     }
 
     /// The highest number that a record ever had.
-    fn highest_id(&self, shelf: Shelf) -> Result<u64, StoreError> {
+    fn highest_id(&self, shelf: RecordKind) -> Result<u64, StoreError> {
         let noted: Option<u64> = files::read_json(&self.highest(shelf))?;
         let there = self.document_ids(shelf)?.last().copied();
         Ok(noted.max(there).unwrap_or(0))
     }
 
     /// Notes the highest number where the record that had it may be gone.
-    fn highest(&self, shelf: Shelf) -> PathBuf {
+    fn highest(&self, shelf: RecordKind) -> PathBuf {
         self.shelf_dir(shelf).join("highest")
     }
 
     /// The numbers of all records, sorted.
-    pub fn document_ids(&self, shelf: Shelf) -> Result<Vec<u64>, StoreError> {
+    pub fn document_ids(&self, shelf: RecordKind) -> Result<Vec<u64>, StoreError> {
         let mut ids: Vec<u64> = files::list(&self.shelf_dir(shelf))?
             .iter()
             .filter_map(|path| {
@@ -195,18 +195,18 @@ impl Store {
         Ok(ids)
     }
 
-    fn shelf_dir(&self, shelf: Shelf) -> PathBuf {
+    fn shelf_dir(&self, shelf: RecordKind) -> PathBuf {
         self.places.root().join(shelf.dir_name())
     }
 
-    fn document(&self, shelf: Shelf, id: u64) -> PathBuf {
+    fn document(&self, shelf: RecordKind, id: u64) -> PathBuf {
         self.shelf_dir(shelf).join(format!("{id}.json"))
     }
 }
 
 /// Removes what a process that died has left: half-written files, and those beside no record.
 pub(super) fn clean_shelves(places: &Places) -> Result<(), StoreError> {
-    for shelf in Shelf::ALL {
+    for shelf in RecordKind::ALL {
         let dir = places.root().join(shelf.dir_name());
         for path in files::list(&dir)? {
             let text =

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::{Places, Shelf, Store, files};
+use super::{Places, RecordKind, Store, files};
 use crate::fork::{ForkName, ForkRecord};
 use crate::snapshot::SnapshotRecord;
 
@@ -36,7 +36,7 @@ impl Store {
     }
 
     /// The records of a shelf, by number.
-    pub fn recorded_documents<T: DeserializeOwned>(store_dir: &Path, shelf: Shelf) -> Vec<T> {
+    pub fn recorded_documents<T: DeserializeOwned>(store_dir: &Path, shelf: RecordKind) -> Vec<T> {
         let mut paths: Vec<(u64, PathBuf)> = files::list(&store_dir.join(shelf.dir_name()))
             .unwrap_or_default()
             .into_iter()

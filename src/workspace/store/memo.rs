@@ -20,7 +20,7 @@ const MAX_ENTRIES: usize = 1 << 17;
 
 /// A fork's memory of blob ids and of what its index tracks.
 #[derive(Default)]
-pub struct Memo {
+pub struct BlobIdCache {
     /// Protects itself; held for single look-ups only.
     blobs: Mutex<HashMap<BlobKey, BlobEntry>>,
     /// Protects itself; held for single look-ups only.
@@ -97,7 +97,7 @@ impl Tracked {
     }
 }
 
-impl Memo {
+impl BlobIdCache {
     /// What git stores for the content that the node had when its attributes were these.
     pub fn blob(&self, attr: &Attr, converted_as: Option<&ConvertedAs>) -> Option<StoredAs> {
         let key = BlobKey {

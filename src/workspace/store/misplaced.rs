@@ -8,7 +8,7 @@
 use std::fs;
 
 use super::check::{move_to, next_aside};
-use super::documents::Shelf;
+use super::documents::RecordKind;
 use super::{Places, files};
 use crate::StoreError;
 
@@ -37,7 +37,7 @@ pub(super) fn set_aside(places: &Places) -> Result<(), StoreError> {
         fs::rename(&damaged, &beside).map_err(StoreError::io("move", &damaged))?;
         move_to(&beside, &next_aside(places)?.join("damaged"))?;
     }
-    let shelves = Shelf::ALL.into_iter().map(Shelf::dir_name);
+    let shelves = RecordKind::ALL.into_iter().map(RecordKind::dir_name);
     let directories = DIRECTORIES.into_iter().chain(shelves);
     let wrong = directories
         .filter(|name| is(&root.join(name), is_no_dir))

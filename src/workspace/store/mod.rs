@@ -64,7 +64,7 @@ use parking_lot::Mutex;
 
 use self::format::Formats;
 use super::base_times::{BaseTimes, TimesId};
-use super::carry::CarryWish;
+use super::carry::CarryRules;
 use super::carry::generation::{Generation, GenerationId};
 use super::error::StoreError;
 use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
@@ -83,12 +83,12 @@ pub use check::{
 };
 pub use collect::Collection;
 pub use create::assume_branches;
-pub use documents::Shelf;
+pub use documents::RecordKind;
 pub use files::ScratchDir;
 pub use generations::{KeepError, KeptNow, TreeState};
 pub use home::Displaced;
 pub use leases::{Lease, LeaseKey};
-pub use memo::{ConvertedAs, IndexStamp, Memo, StoredAs};
+pub use memo::{BlobIdCache, ConvertedAs, IndexStamp, StoredAs};
 pub use mend::DotGit;
 pub use recover::{BACKSTAGE_NAME, default_mount_root};
 pub use snapshots::{SnapshotOptions, tree_label};
@@ -136,7 +136,7 @@ pub struct ForkOptions {
     pub uid: u32,
     pub gid: u32,
     pub umask: u16,
-    pub carry: CarryWish,
+    pub carry: CarryRules,
 }
 
 impl ForkOptions {
@@ -161,7 +161,7 @@ pub struct Fork {
     pub worktree: LinkedWorktree,
     /// The branch (short name) that its record named when it was opened. HEAD may be elsewhere.
     pub made_on: String,
-    memo: Memo,
+    memo: BlobIdCache,
     cache: Arc<BaseCache>,
     /// The tree whose conversions were asked for last. Protects itself.
     conversions: Mutex<Option<Arc<Base>>>,
@@ -176,7 +176,7 @@ impl Fork {
     }
 
     /// What was found out about its files before.
-    pub fn memo(&self) -> &Memo {
+    pub fn memo(&self) -> &BlobIdCache {
         &self.memo
     }
 
@@ -674,7 +674,7 @@ impl Store {
             None => Arc::new(self.open_workspace(&mut open, &record)?),
         };
         mend::mend_dot_git(&workspace, &worktree)?;
-        let memo = Memo::default();
+        let memo = BlobIdCache::default();
         if let Some((stamp, tree_id)) = open.new_indexes.remove(name) {
             memo.remember_removed(&stamp, tree_id, Arc::new([]));
         }
@@ -702,15 +702,15 @@ impl Store {
         open: &mut OpenForks,
         record: &ForkRecord,
     ) -> Result<Workspace, StoreError> {
-        let standing = self.standing_of(open, record)?;
+        let lower_stack = self.lower_stack_of(open, record)?;
         let dir = self.places.layer(record.open_layer);
         // The store's lock keeps other processes out.
         let mut layer = wait_while_locked(|| Layer::open(&dir))?;
         layer.draw_on(self.reserve.clone());
         check_identity(&dir, record.open_layer, layer.id())?;
-        self.renew_again(open, record, &mut layer, &standing)?;
-        let stack = LayerStack::new(layer, standing.frozen.clone());
-        let workspace = Workspace::standing_on(&standing, stack)?;
+        self.renew_again(open, record, &mut layer, &lower_stack)?;
+        let stack = LayerStack::new(layer, lower_stack.frozen.clone());
+        let workspace = Workspace::on_lower_stack(&lower_stack, stack)?;
         let workspace = self.with_carried(workspace, record);
         workspace.keep_journal(self.places.operations(&record.name));
         Ok(workspace)

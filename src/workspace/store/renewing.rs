@@ -4,7 +4,7 @@
 
 use super::{OpenForks, ScratchDir, Store};
 use crate::fork::{ForkName, ForkRecord};
-use crate::standing::Standing;
+use crate::lower_stack::LowerStack;
 use crate::{StoreError, Workspace};
 use tine_attr::{Ino, InoMap};
 use tine_layer::{Dentry, Layer, LayerId, LayerIndex, LayerStack, Node, Op};
@@ -17,7 +17,7 @@ impl Store {
         &self,
         name: &ForkName,
         workspace: &Workspace,
-        to: &Standing,
+        to: &LowerStack,
     ) -> InoMap<Node> {
         let renewed = || -> Result<InoMap<Node>, StoreError> {
             let (view, _scratch) = self.looking_at(to)?;
@@ -30,13 +30,13 @@ impl Store {
     }
 
     /// Gives the files their times where the process that brought them back died before it had done
-    /// so. `layer` is the fork's open one, which stands on `standing`.
+    /// so. `layer` is the fork's open one, which stands on `lower_stack`.
     pub(super) fn renew_again(
         &self,
         open: &mut OpenForks,
         record: &ForkRecord,
         layer: &mut Layer,
-        standing: &Standing,
+        lower_stack: &LowerStack,
     ) -> Result<(), StoreError> {
         let Some(renewed) = &record.renewed else {
             return Ok(());
@@ -48,9 +48,9 @@ impl Store {
         let Some(before) = list.find(&renewed.before) else {
             return Ok(());
         };
-        let before = self.standing_of(open, &before.as_fork(record))?;
+        let before = self.lower_stack_of(open, &before.as_fork(record))?;
         let (before, _scratch) = self.looking_at(&before)?;
-        let nodes = self.renewed(&record.name, &before, standing);
+        let nodes = self.renewed(&record.name, &before, lower_stack);
         log::info!(
             "{}: {} files get the time at which they came back",
             record.name,
@@ -62,11 +62,11 @@ impl Store {
     }
 
     /// A view of it that nothing is written to, and what must live as long.
-    fn looking_at(&self, standing: &Standing) -> Result<(Workspace, ScratchDir), StoreError> {
+    fn looking_at(&self, lower_stack: &LowerStack) -> Result<(Workspace, ScratchDir), StoreError> {
         let scratch = self.scratch_dir()?;
         let layer = Layer::create(&scratch.path().join("layer"), LayerId(0))?;
-        let stack = LayerStack::new(layer, standing.frozen.clone());
-        Ok((Workspace::standing_on(standing, stack)?, scratch))
+        let stack = LayerStack::new(layer, lower_stack.frozen.clone());
+        Ok((Workspace::on_lower_stack(lower_stack, stack)?, scratch))
     }
 }
 

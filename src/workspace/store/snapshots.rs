@@ -19,10 +19,10 @@ use parking_lot::Mutex;
 
 use super::files;
 use super::merge::exchange;
-use super::{Fork, Memo, OpenForks, Store};
+use super::{BlobIdCache, Fork, OpenForks, Store};
 use crate::fork::{ForkName, ForkRecord, Renewed};
+use crate::lower_stack::LowerStack;
 use crate::snapshot::{SnapshotList, SnapshotReason, SnapshotRecord};
-use crate::standing::Standing;
 use crate::{Exclusive, StoreError, Workspace};
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_git::{LinkedWorktree, ObjectId};
@@ -196,12 +196,16 @@ impl Store {
         let mut target = to.as_fork(&record);
         target.stands_since = Some(Timestamp::now());
         target.has_snapshots = true;
-        let standing = self.standing_of(&mut self.open.lock(), &target)?;
+        let lower_stack = self.lower_stack_of(&mut self.open.lock(), &target)?;
         // Some may have been merged since `to` was read.
-        target.frozen_layers = standing.frozen.iter().map(|layer| layer.id().0).collect();
+        target.frozen_layers = lower_stack
+            .frozen
+            .iter()
+            .map(|layer| layer.id().0)
+            .collect();
         let workspace = &fork.workspace;
-        workspace.prepare_to_stand_on(&standing)?;
-        let renewed = self.renewed(name, workspace, &standing);
+        workspace.prepare_to_stand_on(&lower_stack)?;
+        let renewed = self.renewed(name, workspace, &lower_stack);
 
         let mut list = self.places.read_snapshots(name)?;
         let options = SnapshotOptions::because(reason);
@@ -209,7 +213,7 @@ impl Store {
         let mut before = self.snapshot_of(&record, fork, before_name, &options)?;
         let next = self.next_open_layer(|layer| {
             // Another fork may have given out more numbers.
-            layer.reserve_below(inos_below(&standing.frozen))?;
+            layer.reserve_below(inos_below(&lower_stack.frozen))?;
             put_dot_git(layer, workspace, &fork.worktree)
         })?;
         let record_path = self.places.record(name);
@@ -233,7 +237,7 @@ impl Store {
                 take_back(&record_path, &frozen);
             })?;
             // Where the process dies before this, it is done when the fork is opened next.
-            exclusive.stand_on(standing, renewed);
+            exclusive.stand_on(lower_stack, renewed);
             Ok((before, had_something))
         });
         self.know_layers_of(workspace);
@@ -286,11 +290,11 @@ impl Store {
     }
 
     /// All that lies beneath the open layer of `record`.
-    pub(super) fn standing_of(
+    pub(super) fn lower_stack_of(
         &self,
         open: &mut OpenForks,
         record: &ForkRecord,
-    ) -> Result<Standing, StoreError> {
+    ) -> Result<LowerStack, StoreError> {
         let base = self.base_of(open, record)?;
         let mut layers = record.frozen_layers.clone();
         for (merged_of, merged) in &open.merged {
@@ -304,7 +308,7 @@ impl Store {
             .map(|id| self.frozen_layer(open, *id))
             .collect::<Result<Vec<_>, _>>()?;
         frozen.reverse();
-        Ok(Standing {
+        Ok(LowerStack {
             base,
             attrs: record.base_attrs,
             times: self.times_of(open, &record.base_attrs),
@@ -341,17 +345,17 @@ impl Store {
         self.restore_worktree(&record)?;
         let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
         let scratch = self.scratch_dir()?;
-        let standing = self.standing_of(&mut self.open.lock(), &snapshot.as_fork(&record))?;
+        let lower_stack = self.lower_stack_of(&mut self.open.lock(), &snapshot.as_fork(&record))?;
         let layer = Layer::create(&scratch.path().join("layer"), LayerId(0))?;
-        let stack = LayerStack::new(layer, standing.frozen.clone());
-        let workspace = Workspace::standing_on(&standing, stack)?;
+        let stack = LayerStack::new(layer, lower_stack.frozen.clone());
+        let workspace = Workspace::on_lower_stack(&lower_stack, stack)?;
         let workspace = Arc::new(self.with_carried(workspace, &record));
         Ok(Arc::new(Fork {
             name: name.clone(),
             workspace,
             worktree,
             made_on: record.branch,
-            memo: Memo::default(),
+            memo: BlobIdCache::default(),
             cache: self.cache.clone(),
             conversions: Mutex::new(None),
             _scratch: Some(scratch),

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use super::super::{
-    By, Direction, FileChange, MoveOptions, NewContent, NoteKind, OperationError, OperationKind,
+    Actor, Direction, FileChange, MoveOptions, NewContent, NoteKind, OperationError, OperationKind,
     OperationState, PutOptions, Workspace,
 };
 use super::*;
 use tine_layer::FrozenLayer;
 use tine_layer::contents::SLOT_MAX;
 
-const BY: By<'static> = By {
+const BY: Actor<'static> = Actor {
     caller: ME,
     command: "tine test",
 };

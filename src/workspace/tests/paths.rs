@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::super::{
-    By, Direction, Invalidation, Last, MoveOptions, NewContent, OperationError, PutOptions,
+    Actor, Direction, Invalidation, Last, MoveOptions, NewContent, OperationError, PutOptions,
     ViewStep, Workspace,
 };
 use super::*;
@@ -21,7 +21,7 @@ const PARENTS: PutOptions = PutOptions {
     executable: false,
 };
 
-const BY: By<'static> = By {
+const BY: Actor<'static> = Actor {
     caller: ME,
     command: "a test",
 };

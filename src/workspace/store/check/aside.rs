@@ -11,7 +11,7 @@ use super::{next_aside, refs_of};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
 use crate::snapshot::SnapshotList;
-use crate::store::{Places, Shelf, Store, files, is_there};
+use crate::store::{Places, RecordKind, Store, files, is_there};
 use tine_layer::FILES_NAME;
 
 /// What one repair moved aside.
@@ -181,7 +181,7 @@ impl Store {
     fn put_refs_back(&self, number: u64) -> Result<(), StoreError> {
         let forks = self.places.read_records()?.into_iter();
         let forks = forks.map(|(name, _)| (format!("{number}-{name}-"), name));
-        let shelves = Shelf::ALL.into_iter().map(|shelf| {
+        let shelves = RecordKind::ALL.into_iter().map(|shelf| {
             let group = refs_of(shelf);
             (
                 format!("{number}-{}-", group.trim_start_matches('+')),

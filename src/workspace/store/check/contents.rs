@@ -52,7 +52,7 @@ fn path_of(layers: &[&CheckedLayer], ino: Ino) -> Option<String> {
     let mut names: Vec<String> = Vec::new();
     let mut ino = ino;
     while ino != Ino::ROOT {
-        if names.len() > DEEP || ino == Ino::ATTIC {
+        if names.len() > DEEP || ino == Ino::TRASH {
             return None;
         }
         let entry = layers.iter().find_map(|layer| {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::fork::ForkName;
-use crate::store::Shelf;
+use crate::store::RecordKind;
 use tine_git::ObjectId;
 use tine_layer::check::Depth;
 
@@ -184,7 +184,7 @@ pub(super) enum Remedy {
     MendFormat,
     /// The fork's record, or its list of snapshots, is moved aside with all that only it names.
     SetForkAside(String),
-    SetDocumentAside(Shelf, u64),
+    SetDocumentAside(RecordKind, u64),
     /// A file in the place of a directory, at this path in the store, is moved aside.
     SetFileAside(PathBuf),
     /// What stands in the place of a file at this path is moved aside, under this name.

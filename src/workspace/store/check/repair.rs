@@ -14,7 +14,7 @@ use super::finding::{Found, Remedy};
 use super::{Above, is_file, next_aside, refs_of};
 use crate::StoreError;
 use crate::fork::ForkName;
-use crate::store::Shelf;
+use crate::store::RecordKind;
 use tine_git::ObjectId;
 use tine_layer::FILES_NAME;
 
@@ -288,7 +288,7 @@ impl Store {
 
     fn set_document_aside(
         &self,
-        shelf: Shelf,
+        shelf: RecordKind,
         id: u64,
         aside: &Path,
     ) -> Result<String, StoreError> {
@@ -318,7 +318,9 @@ impl Store {
             move_to(&path, &aside.join(shelf.dir_name()).join(name))?;
         }
         let without = match shelf {
-            Shelf::GoneBack => "; nothing refuses now what takes back the commits that it named",
+            RecordKind::GoneBack => {
+                "; nothing refuses now what takes back the commits that it named"
+            }
             _ => "",
         };
         Ok(format!(

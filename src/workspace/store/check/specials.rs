@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::finding::{FindingKind, Found, Remedy};
 use super::{Inventory, Look, REPAIRS};
-use crate::store::Shelf;
+use crate::store::RecordKind;
 use tine_sys::file;
 
 /// Directories of the store that hold nothing but tine's own. What was set aside stays as it is,
@@ -26,7 +26,7 @@ impl Look<'_> {
     pub(super) fn specials(&mut self, inventory: &Inventory) {
         let root = self.places().root().to_owned();
         let mut specials = specials_in(&root);
-        let shelves = Shelf::ALL.map(Shelf::dir_name);
+        let shelves = RecordKind::ALL.map(RecordKind::dir_name);
         for dir in DIRS.iter().chain(&shelves) {
             specials.extend(specials_beneath(&root.join(dir)));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::failure::Failure;
-use crate::state::slots::{Daemon, Slot, Turn};
+use crate::state::slots::{Daemon, ForkGuard, Slot};
 use tine_workspace::ForkName;
 
 /// The slots of forks, which need not exist.
@@ -21,12 +21,12 @@ pub(crate) fn slots_of(
 
 /// Waits for all their turns: in the order of the names, so that two requests never wait for each
 /// other.
-pub(crate) fn turns_of<'a>(
+pub(crate) fn lock_forks<'a>(
     daemon: &'a Arc<Daemon>,
     slots: &'a BTreeMap<ForkName, Arc<Slot>>,
-) -> Result<BTreeMap<ForkName, Turn<'a>>, Failure> {
+) -> Result<BTreeMap<ForkName, ForkGuard<'a>>, Failure> {
     slots
         .iter()
-        .map(|(fork, slot)| Ok((fork.clone(), daemon.turn(slot)?)))
+        .map(|(fork, slot)| Ok((fork.clone(), daemon.lock_fork(slot)?)))
         .collect()
 }

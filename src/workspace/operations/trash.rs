@@ -54,7 +54,7 @@ impl Weights {
                 true
             }
             None => {
-                log::warn!("the operation {id} in the attic cannot be read");
+                log::warn!("the operation {id} in the trash cannot be read");
                 false
             }
         }
@@ -164,15 +164,15 @@ impl Workspace {
 
     /// The operations in the attic with their parts of it, by number.
     fn parts(&self, state: &State) -> Result<Vec<(FileOperation, Found)>, FsError> {
-        if state.stack.node(Ino::ATTIC).is_none() {
+        if state.stack.node(Ino::TRASH).is_none() {
             return Ok(Vec::new());
         }
         let mut parts = Vec::new();
-        for (name, _, ino) in self.entries(state, &Found::in_layer(Ino::ATTIC))? {
+        for (name, _, ino) in self.entries(state, &Found::in_layer(Ino::TRASH))? {
             let told = self.layer_node(state, ino)?.operation();
             match told.and_then(|told| serde_json::from_slice::<FileOperation>(told).ok()) {
                 Some(operation) => parts.push((operation, Found::in_layer(ino))),
-                None => log::warn!("the operation {name} in the attic cannot be read"),
+                None => log::warn!("the operation {name} in the trash cannot be read"),
             }
         }
         parts.sort_by_key(|(operation, _)| operation.id);
@@ -182,8 +182,8 @@ impl Workspace {
     /// The number of the next operation.
     pub(crate) fn next_id(&self, journal: &Journal, state: &State) -> Result<u64, FsError> {
         let mut next = journal.next_id();
-        if state.stack.node(Ino::ATTIC).is_some() {
-            for (name, _, _) in self.entries(state, &Found::in_layer(Ino::ATTIC))? {
+        if state.stack.node(Ino::TRASH).is_some() {
+            for (name, _, _) in self.entries(state, &Found::in_layer(Ino::TRASH))? {
                 let id = std::str::from_utf8(name.as_bytes()).ok();
                 let id = id.and_then(|id| id.parse::<u64>().ok());
                 next = next.max(id.unwrap_or(0).saturating_add(1));
@@ -209,7 +209,7 @@ impl Workspace {
     /// An operation's part of the attic.
     pub(super) fn part(&self, state: &State, id: u64) -> Result<Found, FsError> {
         let name = EntryName::new(id.to_string().as_bytes())?;
-        self.child(state, &Found::in_layer(Ino::ATTIC), name.as_bytes())?
+        self.child(state, &Found::in_layer(Ino::TRASH), name.as_bytes())?
             .ok_or(FsError::Stale)
     }
 
@@ -248,7 +248,7 @@ impl Workspace {
         weights: &mut Weights,
     ) -> Result<(), FsError> {
         let mut parts = BTreeMap::new();
-        for (name, _, ino) in self.entries(state, &Found::in_layer(Ino::ATTIC))? {
+        for (name, _, ino) in self.entries(state, &Found::in_layer(Ino::TRASH))? {
             let id = std::str::from_utf8(name.as_bytes()).ok();
             if let Some(id) = id.and_then(|id| id.parse().ok())
                 && weights.weigh(id, self.layer_node(state, ino)?)
@@ -272,12 +272,12 @@ impl Workspace {
 
     fn let_go(&self, state: &mut State, id: u64, part: &Found) -> Result<(), FsError> {
         let name = EntryName::new(id.to_string().as_bytes())?;
-        let attic = Found::in_layer(Ino::ATTIC);
+        let trash = Found::in_layer(Ino::TRASH);
         let mut edit = Edit::new(self, state);
-        edit.drop_name(&attic, &name)?;
+        edit.drop_name(&trash, &name)?;
         edit.empty_dir(part)?;
         edit.lose_link(part)?;
-        edit.touch_dir(&attic, -1)?;
+        edit.touch_dir(&trash, -1)?;
         edit.commit()
     }
 }

@@ -16,7 +16,7 @@ use super::super::ops::Caller;
 use super::super::renewing::{InOrder, Outputs};
 use super::super::view_steps::ViewBefore;
 use super::super::xattr::set_perm;
-use super::attic::{own_bytes, slot};
+use super::trash::{own_bytes, slot};
 use super::{FileChange, FileOperation, OperationKind, Undoes};
 use tine_attr::{FileKind, Ino};
 use tine_git::MAX_IGNORE_FILE_BYTES;
@@ -32,7 +32,7 @@ pub(crate) const DIRECTORY: NewNode = NewNode {
     content: Content::Empty,
 };
 
-pub(crate) struct Doing<'a> {
+pub(crate) struct OperationBuilder<'a> {
     workspace: &'a Workspace,
     edit: Edit<'a>,
     /// Its part of the attic.
@@ -67,28 +67,28 @@ pub(crate) struct Named {
     pub found: Option<Found>,
 }
 
-impl<'a> Doing<'a> {
+impl<'a> OperationBuilder<'a> {
     pub(crate) fn begin(
         workspace: &'a Workspace,
         state: &'a mut State,
         id: u64,
         kind: OperationKind,
         command: &str,
-    ) -> Result<Doing<'a>, FsError> {
+    ) -> Result<OperationBuilder<'a>, FsError> {
         let mut edit = Edit::new(workspace, state);
-        let attic = Found::in_layer(Ino::ATTIC);
-        if edit.state.stack.node(Ino::ATTIC).is_none() {
+        let trash = Found::in_layer(Ino::TRASH);
+        if edit.state.stack.node(Ino::TRASH).is_none() {
             let node = attic_node(&edit);
-            edit.put_node(Ino::ATTIC, node);
+            edit.put_node(Ino::TRASH, node);
         }
         let node = attic_node(&edit);
         let part = Found::in_layer(edit.new_node(node)?);
         edit.put_name(
-            &attic,
+            &trash,
             &EntryName::new(id.to_string().as_bytes())?,
             part.ino,
         )?;
-        edit.touch_dir(&attic, 1)?;
+        edit.touch_dir(&trash, 1)?;
         let operation = FileOperation {
             id,
             time: edit.now,
@@ -98,7 +98,7 @@ impl<'a> Doing<'a> {
             undoes: None,
             kept_bytes: 0,
         };
-        Ok(Doing {
+        Ok(OperationBuilder {
             workspace,
             edit,
             part,
@@ -337,7 +337,7 @@ impl<'a> Doing<'a> {
         self.workspace.store_content(self.edit.state, bytes)
     }
 
-    /// Gives back what [`Doing::store`] gave.
+    /// Gives back what [`OperationBuilder::store`] gave.
     pub(crate) fn abandon(&mut self, contents: &[ContentRef]) {
         let layer = self.edit.state.stack.open_layer_mut();
         contents
@@ -419,7 +419,7 @@ impl<'a> Doing<'a> {
         Ok(found)
     }
 
-    /// Notes that this is at `path` again, for [`Doing::renew`].
+    /// Notes that this is at `path` again, for [`OperationBuilder::renew`].
     pub(crate) fn came_back(&mut self, path: &RepoPath, found: Found) {
         self.came_back.push((path.clone(), found));
     }

@@ -40,7 +40,7 @@ const QUIET: Duration = Duration::from_millis(3);
 
 /// Everything beneath a fork's open layer.
 #[derive(Clone)]
-pub struct Standing {
+pub struct LowerStack {
     pub base: Arc<Base>,
     pub attrs: BaseAttrs,
     pub times: Option<Arc<BaseTimes>>,
@@ -52,7 +52,7 @@ pub struct Standing {
     pub since: Option<Timestamp>,
 }
 
-impl Standing {
+impl LowerStack {
     pub(super) fn base_nodes(&self) -> BaseNodes {
         BaseNodes {
             base: self.base.clone(),
@@ -195,9 +195,9 @@ fn entry(dir: &BaseDir, name: &EntryName) -> Option<(TreeEntryKind, ObjectId)> {
 
 impl Workspace {
     /// What the fork stands on now.
-    pub fn standing(&self) -> Standing {
+    pub fn lower_stack(&self) -> LowerStack {
         let state = self.read_state();
-        Standing {
+        LowerStack {
             base: state.base.base.clone(),
             attrs: state.base.attrs,
             times: state.base.times.clone(),
@@ -286,7 +286,7 @@ impl Workspace {
 
     /// Has the kernel forget what will not be as it is once the fork stands on `to`, so that it
     /// remembers of those files only what is open. Changes nothing.
-    pub fn prepare_to_stand_on(&self, to: &Standing) -> Result<(), FsError> {
+    pub fn prepare_to_stand_on(&self, to: &LowerStack) -> Result<(), FsError> {
         let differing = {
             let state = self.read_state();
             let mut differing = Differing::of(&state.stack, &to.frozen);
@@ -336,7 +336,7 @@ impl Exclusive<'_> {
     pub fn is_untouched(&self) -> bool {
         has_nothing_but(
             &self.state,
-            |ino, node| ino == Ino::ATTIC || node.operation().is_some(),
+            |ino, node| ino == Ino::TRASH || node.operation().is_some(),
             |ino, node| is_as_base(&self.state, ino, node),
         )
     }
@@ -385,7 +385,7 @@ impl Exclusive<'_> {
     /// Lets the fork stand on `to` from now on, which is recorded. What it stood on must just have
     /// been frozen; who wants it back has recorded that before. `renewed` are nodes of files there
     /// with the times that they must have from now on.
-    pub fn stand_on(&mut self, to: Standing, renewed: InoMap<Node>) {
+    pub fn stand_on(&mut self, to: LowerStack, renewed: InoMap<Node>) {
         let mut differing = Differing::of(&self.state.stack, &to.frozen);
         let base = Arc::new(to.base_nodes());
         if base.base.tree_id() != self.state.base.base.tree_id()

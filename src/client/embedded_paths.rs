@@ -51,7 +51,7 @@ const MAX_ANCESTORS: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LeadKind {
+pub enum EmbeddedPathKind {
     Venv,
     EditableInstall,
     Symlink,
@@ -61,9 +61,9 @@ pub enum LeadKind {
 
 /// A file or directory of a fork that leads to another tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Lead {
+pub struct EmbeddedPath {
     pub path: PathText,
-    pub kind: LeadKind,
+    pub kind: EmbeddedPathKind,
     /// The root of the tree to which it leads, or led.
     pub leads_to: PathText,
     /// It leads to the fork now.
@@ -75,7 +75,7 @@ pub fn make_right(
     place: &Place,
     connection: &mut Client,
     fork: &ForkInfo,
-) -> Result<Vec<Lead>, Failure> {
+) -> Result<Vec<EmbeddedPath>, Failure> {
     let carried: Vec<RepoPath> = fork
         .carry
         .iter()
@@ -176,7 +176,7 @@ struct Search<'a> {
     /// Where things may lead.
     roots: &'a [PathBuf],
     looks: Cell<u32>,
-    found: Vec<Lead>,
+    found: Vec<EmbeddedPath>,
 }
 
 impl Search<'_> {
@@ -292,8 +292,8 @@ impl Search<'_> {
         (!text.contains(&0)).then_some(text)
     }
 
-    fn found(&mut self, path: &RepoPath, kind: LeadKind, root: &[u8], made_right: bool) {
-        self.found.push(Lead {
+    fn found(&mut self, path: &RepoPath, kind: EmbeddedPathKind, root: &[u8], made_right: bool) {
+        self.found.push(EmbeddedPath {
             path: path.into(),
             kind,
             leads_to: PathText::from(root),
@@ -321,7 +321,7 @@ impl Search<'_> {
             }
         }
         if let Some(root) = led {
-            self.found(dir, LeadKind::Venv, &root, is_right);
+            self.found(dir, EmbeddedPathKind::Venv, &root, is_right);
         }
         let Some(lib) = child(dir, "lib") else {
             return;
@@ -355,7 +355,7 @@ impl Search<'_> {
             if let Some(file) = file
                 && let Some((root, is_right)) = self.rewrite(&file, true)
             {
-                self.found(&file, LeadKind::EditableInstall, &root, is_right);
+                self.found(&file, EmbeddedPathKind::EditableInstall, &root, is_right);
             }
         }
     }
@@ -460,7 +460,7 @@ impl Search<'_> {
         let is_right =
             to.symlink_metadata().is_ok() && self.exchange(path, |new| symlink(&to, new)).is_ok();
         let root = root.as_os_str().as_bytes().to_vec();
-        self.found(path, LeadKind::Symlink, &root, is_right);
+        self.found(path, EmbeddedPathKind::Symlink, &root, is_right);
     }
 
     fn cmake(&mut self, dir: &RepoPath) {
@@ -475,7 +475,7 @@ impl Search<'_> {
         });
         let root = places.into_iter().find_map(|line| self.root_in(line));
         if let Some(root) = root {
-            self.found(&path, LeadKind::CmakeCache, &root, false);
+            self.found(&path, EmbeddedPathKind::CmakeCache, &root, false);
         }
     }
 
@@ -486,7 +486,7 @@ impl Search<'_> {
             .as_ref()
             .and_then(|top| self.cargo_in(top, dir));
         if let Some(root) = found {
-            self.found(dir, LeadKind::CargoTarget, &root, false);
+            self.found(dir, EmbeddedPathKind::CargoTarget, &root, false);
         }
     }
 
@@ -571,7 +571,11 @@ fn replaced(text: &[u8], root: &[u8], to: &[u8]) -> Option<(Vec<u8>, Vec<Vec<u8>
 }
 
 /// Notes that say what was found, and what to do about it.
-pub fn notes(place: &Place, fork: &ForkInfo, found: &[Lead]) -> Result<Vec<String>, Failure> {
+pub fn notes(
+    place: &Place,
+    fork: &ForkInfo,
+    found: &[EmbeddedPath],
+) -> Result<Vec<String>, Failure> {
     match found.is_empty() {
         true => Ok(Vec::new()),
         false => Ok(notes_at(&SeenPlaces::of(place, fork)?, &fork.name, found)),
@@ -579,7 +583,7 @@ pub fn notes(place: &Place, fork: &ForkInfo, found: &[Lead]) -> Result<Vec<Strin
 }
 
 /// One for each tree to which something leads or led.
-fn notes_at(places: &SeenPlaces, name: &ForkName, found: &[Lead]) -> Vec<String> {
+fn notes_at(places: &SeenPlaces, name: &ForkName, found: &[EmbeddedPath]) -> Vec<String> {
     let mut notes = Vec::new();
     for (root, right) in by_root(found.iter().filter(|lead| lead.made_right)) {
         notes.push(format!(
@@ -619,8 +623,10 @@ fn notes_at(places: &SeenPlaces, name: &ForkName, found: &[Lead]) -> Vec<String>
 }
 
 /// By the trees to which they lead, in the order in which these are found.
-fn by_root<'f>(found: impl Iterator<Item = &'f Lead>) -> Vec<(&'f PathText, Vec<&'f Lead>)> {
-    let mut roots: Vec<(&PathText, Vec<&Lead>)> = Vec::new();
+fn by_root<'f>(
+    found: impl Iterator<Item = &'f EmbeddedPath>,
+) -> Vec<(&'f PathText, Vec<&'f EmbeddedPath>)> {
+    let mut roots: Vec<(&PathText, Vec<&EmbeddedPath>)> = Vec::new();
     for lead in found {
         match roots.iter_mut().find(|(root, _)| **root == lead.leads_to) {
             Some((_, leads)) => leads.push(lead),
@@ -631,7 +637,7 @@ fn by_root<'f>(found: impl Iterator<Item = &'f Lead>) -> Vec<(&'f PathText, Vec<
 }
 
 /// The first few paths.
-fn listed(found: &[&Lead]) -> String {
+fn listed(found: &[&EmbeddedPath]) -> String {
     const MOST: usize = 3;
     let mut text: Vec<String> = found
         .iter()
@@ -650,9 +656,9 @@ mod tests {
 
     #[test]
     fn each_tree_has_a_note_with_the_advice_that_fits() {
-        let lead = |path: &str, root: &str| Lead {
+        let lead = |path: &str, root: &str| EmbeddedPath {
             path: PathText::from(path.as_bytes()),
-            kind: LeadKind::CmakeCache,
+            kind: EmbeddedPathKind::CmakeCache,
             leads_to: PathText::from(root.as_bytes()),
             made_right: false,
         };
