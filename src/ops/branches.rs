@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::fork_locks::{lock_forks, slots_of};
+use super::locks::{self, Guards, slots_of};
 use super::target::{self, Ready, Target};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
@@ -271,8 +271,8 @@ fn create(call: &Call<'_>, request: CreateBranch) -> Result<BranchCreated, Failu
         }
     };
     let slots = slots_of(daemon, fork_of(&found.point, spoken_of));
-    let _turns = lock_forks(daemon, &slots)?;
-    let _lease = lease(daemon, [branch], &format!("tine branch create {branch}"))?;
+    let _guards = Guards::lock(daemon, &slots)?;
+    let _lease = lease(daemon, &[branch], &format!("tine branch create {branch}"))?;
     repository
         .check_branch_is_free(branch)
         .map_err(|error| taken(&repository, error))?;
@@ -294,15 +294,11 @@ fn create(call: &Call<'_>, request: CreateBranch) -> Result<BranchCreated, Failu
 }
 
 /// Takes the leases of branches (short names).
-fn lease<'d>(
-    daemon: &'d Daemon,
-    branches: impl IntoIterator<Item = impl AsRef<str>>,
-    by: &str,
-) -> Result<Lease<'d>, Failure> {
-    let keys = branches
-        .into_iter()
-        .map(|branch| LeaseKey::Branch(branch.as_ref().to_owned()));
-    Ok(daemon.store.lease(keys, by)?)
+fn lease<'d>(daemon: &'d Daemon, branches: &[&str], by: &str) -> Result<Lease<'d>, Failure> {
+    locks::lease(daemon, by, || {
+        let branches = branches.iter().copied().map(str::to_owned);
+        Ok(branches.map(LeaseKey::Branch).collect())
+    })
 }
 
 pub(crate) fn delete(
@@ -313,7 +309,7 @@ pub(crate) fn delete(
     let repository = daemon.repository_now()?;
     let _lease = lease(
         daemon,
-        names,
+        &names.iter().map(String::as_str).collect::<Vec<_>>(),
         &format!("tine branch delete {}", names.join(" ")),
     )?;
     let deleted = Known::now(&daemon.store, &repository)?.delete(names, force)?;
@@ -330,7 +326,11 @@ pub(crate) fn delete(
     })
 }
 
-pub(crate) fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<BranchRenamed, Failure> {
+pub(crate) fn rename(
+    daemon: &Arc<Daemon>,
+    old: &String,
+    new: &String,
+) -> Result<BranchRenamed, Failure> {
     // Their records name branches.
     let _rounds = daemon.rounds.lock();
     let _reviews = daemon.reviews.lock();
@@ -363,10 +363,10 @@ fn rename_on(
 ) -> Result<Option<Vec<ForkName>>, Failure> {
     let forks = Known::now(&daemon.store, repository)?.forks_on(old);
     let slots = slots_of(daemon, forks.clone());
-    let _turns = lock_forks(daemon, &slots)?;
+    let _guards = Guards::lock(daemon, &slots)?;
     let _lease = lease(
         daemon,
-        [old, new],
+        &[old, new],
         &format!("tine branch rename {old} {new}"),
     )?;
     let known = Known::now(&daemon.store, repository)?;
@@ -424,10 +424,8 @@ fn switch(
             .and_then(|found| fork_of(&found.point, Some(fork))),
     );
     let slots = slots_of(daemon, forks);
-    let guards = lock_forks(daemon, &slots)?;
-    let Some(guard) = guards.get(fork) else {
-        return Err(Failure::new(ErrorCode::Internal, "a fork is not locked"));
-    };
+    let guards = Guards::lock(daemon, &slots)?;
+    let guard = guards.get(fork)?;
     let open = guard.open_existing()?;
     guard.settle(&repository, &open)?;
     let git_dir = open.worktree.git_dir();
@@ -475,7 +473,7 @@ fn switch(
     let store = &daemon.store;
     let _lease = lease(
         daemon,
-        [&branch],
+        &[&branch],
         &format!("tine branch switch {fork} {branch}"),
     )?;
     if let (true, None, Some(moved)) = (

@@ -10,6 +10,7 @@ use super::buffers;
 use super::forks::tip_of;
 use super::work::base_commit;
 use crate::failure::{self, ErrorCode, Failure};
+use crate::locks;
 use crate::operation::{Call, Operation};
 use crate::policy;
 use crate::protocol::Deleted;
@@ -107,9 +108,9 @@ pub(crate) fn delete(
         refuse_under_way(&guard, &repository)?;
         refuse_uncommitted(&guard, &repository)?;
     }
-    let _lease = daemon
-        .store
-        .lease([LeaseKey::Branch(record.branch.clone())], &command)?;
+    let _lease = locks::lease(daemon, &command, || {
+        Ok(vec![LeaseKey::Branch(record.branch.clone())])
+    })?;
     let mount_before = guard.mounted_as();
     guard.unmount(match force {
         true => UnmountMode::Force,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::fork_locks::{lock_forks, slots_of};
+use super::locks::{self, Guards, slots_of};
 use super::target::find_target;
 use super::{buffers, remotes};
 use crate::failure::{ErrorCode, Failure};
@@ -157,10 +157,8 @@ pub(crate) fn make(
             .flatten()
             .cloned(),
     );
-    let mut guards = lock_forks(daemon, &slots)?;
-    let Some(guard) = guards.remove(&request.fork) else {
-        return Err(StoreError::NoSuchFork(request.fork.to_string()).into());
-    };
+    let mut guards = Guards::lock(daemon, &slots)?;
+    let guard = guards.remove(&request.fork)?;
     let slot = daemon.slot(&request.fork);
     let name = &request.fork;
     match daemon.store.record(name) {
@@ -174,7 +172,7 @@ pub(crate) fn make(
         find_target(daemon, &repository, target)?;
     }
     let is_of_parents_now = matches!(parent_name, Some((_, None)));
-    let parent = match (parent_name, guards.values().next()) {
+    let parent = match (parent_name, guards.iter().next()) {
         (Some((parent, snapshot)), Some(parent_guard)) => {
             let snapshot = snapshot
                 .map(|snapshot| daemon.store.snapshot(&parent, &snapshot))
@@ -219,10 +217,9 @@ pub(crate) fn make(
     let branch = asked_branch.clone().unwrap_or_else(|| own_branch(name));
     repository.check_branch_name(&branch)?;
     // Until the fork is mounted, or taken back with the branch.
-    let _lease = daemon.store.lease(
-        [LeaseKey::Branch(branch.clone())],
-        &format!("tine new {name}"),
-    )?;
+    let _lease = locks::lease(daemon, &format!("tine new {name}"), || {
+        Ok(vec![LeaseKey::Branch(branch.clone())])
+    })?;
     let branch_existed = repository.branch(&branch)?.is_some();
     // What a fork inherits was built where its parent was seen.
     let at_origin = match &parent {
@@ -254,7 +251,7 @@ pub(crate) fn make(
         carry: request.carry,
     };
     let create = || -> Result<_, StoreError> { daemon.store.create_fork(&options) };
-    let parent_guard = guards.values().next().filter(|_| is_of_parents_now);
+    let parent_guard = guards.iter().next().filter(|_| is_of_parents_now);
     let created = match parent_guard {
         Some(parent_guard) => buffers::with_agent_texts(parent_guard, || Ok(create()?)),
         None => create()

@@ -11,6 +11,7 @@ use super::buffers::with_agent_texts;
 use super::merging;
 use super::sequencing::unless_taken_back;
 use crate::failure::{ErrorCode, Failure};
+use crate::locks;
 use crate::operation::{Call, Operation};
 use crate::policy::{Signers, work_message};
 use crate::protocol::{
@@ -203,7 +204,10 @@ pub(crate) fn commit_uncommitted(
             false => KnownGoneBack::of(&guard.daemon.store),
         },
     };
-    let _lease = guard.lease_head(&repository, &format!("tine handoff {}", guard.name()))?;
+    let command = format!("tine handoff {}", guard.name());
+    let _lease = locks::lease(guard.daemon, &command, || {
+        locks::head_of(guard, &repository)
+    })?;
     match commit::commit(&repository, guard.name(), &fork, &options) {
         Ok(made) => {
             guard.note_settled(&made);

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use self::sides::{Source, default_target, find_source};
 use super::buffers;
-use super::fork_locks::{lock_forks, slots_of};
+use super::locks::{Guards, slots_of, while_it_moves};
 use super::reviews::sides as review_sides;
-use super::target::{self, Holder, Target, find_target, fork_called, while_it_moves, word_for};
+use super::target::{self, Holder, Target, find_target, fork_called, word_for};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::points::ResolvedPoint;
@@ -39,7 +39,7 @@ use tine_git::{CommitSpec, Identity, ObjectId, Repository};
 use tine_merge::{Level, MergeOptions, Strategy};
 use tine_path::text::host_path;
 use tine_workspace::store::{Lease, RecordKind};
-use tine_workspace::{Actor, ForkName, StoreError};
+use tine_workspace::{Actor, ForkName};
 
 /// `tine merge`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -255,9 +255,9 @@ impl<'a> Merging<'a> {
     }
 
     /// The turns of all forks that this is about.
-    fn guards(&self) -> Result<BTreeMap<ForkName, ForkGuard<'_>>, Failure> {
-        let guards = lock_forks(self.daemon, &self.slots)?;
-        for guard in guards.values() {
+    fn guards(&self) -> Result<Guards<'_>, Failure> {
+        let guards = Guards::lock(self.daemon, &self.slots)?;
+        for guard in guards.iter() {
             guard.settle(&self.repository, &*guard.open_existing()?)?;
         }
         Ok(guards)
@@ -265,9 +265,9 @@ impl<'a> Merging<'a> {
 
     /// Takes the leases of the target's branch and checkout, and of the branches of all forks that
     /// this is about.
-    fn lease(&self, guards: &BTreeMap<ForkName, ForkGuard<'_>>) -> Result<Lease<'_>, Failure> {
+    fn lease(&self, guards: &Guards<'_>) -> Result<Lease<'_>, Failure> {
         let (daemon, repository) = (self.daemon, &self.repository);
-        let guards: Vec<&ForkGuard<'_>> = guards.values().collect();
+        let guards: Vec<&ForkGuard<'_>> = guards.iter().collect();
         target::lease(
             daemon,
             repository,
@@ -279,10 +279,7 @@ impl<'a> Merging<'a> {
     }
 
     /// What agents wrote to open buffers of the sources is theirs to merge; a dry run names it.
-    fn run_with_agent_texts(
-        &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
-    ) -> Result<Merged, Failure> {
+    fn run_with_agent_texts(&self, guards: &Guards<'_>) -> Result<Merged, Failure> {
         let mut sources: Vec<&ForkName> = Vec::new();
         for source in &self.sources {
             match &source.point {
@@ -321,23 +318,23 @@ impl<'a> Merging<'a> {
 
     fn run_when_brought(
         &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
+        guards: &Guards<'_>,
         sources: &[&ForkName],
         found: &mut Vec<(String, AgentTexts)>,
     ) -> Result<Merged, Failure> {
         let Some((fork, others)) = sources.split_first() else {
             return self.run_in(guards);
         };
-        let (merge, texts) = buffers::with_agent_texts(guard_of(guards, fork)?, || {
+        let (merge, texts) = buffers::with_agent_texts(guards.get(fork)?, || {
             self.run_when_brought(guards, others, found)
         })?;
         found.push((Point::Fork((*fork).clone()).to_string(), texts));
         Ok(merge)
     }
 
-    fn run_in(&self, guards: &BTreeMap<ForkName, ForkGuard<'_>>) -> Result<Merged, Failure> {
+    fn run_in(&self, guards: &Guards<'_>) -> Result<Merged, Failure> {
         if let Holder::Fork(fork) = &self.holder {
-            let open = guard_of(guards, fork)?.open()?;
+            let open = guards.get(fork)?.open()?;
             if let Some(operation) = open.worktree.operation_in_progress() {
                 return Err(ChangeError::OperationInProgress(operation).into());
             }
@@ -506,7 +503,7 @@ impl<'a> Merging<'a> {
     }
 
     /// Where the target is.
-    fn stand(&self, guards: &BTreeMap<ForkName, ForkGuard<'_>>) -> Result<Stand, Failure> {
+    fn stand(&self, guards: &Guards<'_>) -> Result<Stand, Failure> {
         Ok(Stand {
             tip: self.target_tip(guards)?,
             view: self.target_view(guards)?,
@@ -525,7 +522,7 @@ impl<'a> Merging<'a> {
     /// whatever was asked for.
     fn plan_source(
         &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
+        guards: &Guards<'_>,
         source: &Source,
         stand: Stand,
         message: Option<&str>,
@@ -662,7 +659,7 @@ impl<'a> Merging<'a> {
     /// stands in its way.
     fn find_conflicts(
         &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
+        guards: &Guards<'_>,
         source: &Source,
         review: &ReviewRecord,
     ) -> Result<(Sides, Option<Vec<ConflictRecord>>), Failure> {
@@ -718,7 +715,7 @@ impl<'a> Merging<'a> {
     /// What was asked for, else as git words it; and what is to be said of resolutions.
     fn message(
         &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
+        guards: &Guards<'_>,
         source: &Source,
         theirs: Tip,
     ) -> Result<String, Failure> {
@@ -734,7 +731,7 @@ impl<'a> Merging<'a> {
 
     fn default_message(
         &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
+        guards: &Guards<'_>,
         source: &Source,
         theirs: Tip,
     ) -> Result<String, Failure> {
@@ -840,7 +837,7 @@ fn looking<T>(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
     request: &Merge,
-    look: impl FnOnce(&Merging<'_>, &BTreeMap<ForkName, ForkGuard<'_>>, &Source) -> Result<T, Failure>,
+    look: impl FnOnce(&Merging<'_>, &Guards<'_>, &Source) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     // What it commits, nobody sees.
     let signers = Signers {
@@ -856,13 +853,4 @@ fn looking<T>(
     };
     let guards = merging.guards()?;
     look(&merging, &guards, source)
-}
-
-fn guard_of<'t, 's>(
-    guards: &'t BTreeMap<ForkName, ForkGuard<'s>>,
-    fork: &ForkName,
-) -> Result<&'t ForkGuard<'s>, Failure> {
-    guards
-        .get(fork)
-        .ok_or_else(|| StoreError::NoSuchFork(fork.to_string()).into())
 }

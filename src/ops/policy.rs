@@ -8,6 +8,7 @@ use super::failure::{ErrorCode, Failure};
 use super::protocol::{IndexKept, Merged, ReviewPolicy, UnmountAction};
 use super::state::slots::{Daemon, ForkGuard};
 use crate::Merge;
+use crate::locks;
 use crate::snapshots::reset_to_head;
 use tine_attr::FileKind;
 use tine_change::going_back::KnownGoneBack;
@@ -165,10 +166,10 @@ fn act(
                 committer: signers.committer.clone(),
                 gone_back: KnownGoneBack::of(&guard.daemon.store),
             };
-            let _lease = guard.lease_head(
-                &repository,
-                &format!("tine unmount --commit {}", guard.name()),
-            )?;
+            let command = format!("tine unmount --commit {}", guard.name());
+            let _lease = locks::lease(guard.daemon, &command, || {
+                locks::head_of(guard, &repository)
+            })?;
             match commit::commit(&repository, guard.name(), &fork, &options) {
                 Ok(made) => {
                     guard.note_settled(&made);

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::failure::{ErrorCode, Failure};
+use crate::locks;
 use crate::protocol::MergeTarget;
 use crate::state::slots::{Daemon, ForkGuard};
 use tine_change::advance::{self, Step};
@@ -40,25 +41,6 @@ impl fmt::Display for Holder {
     }
 }
 
-/// How often it is planned again where somebody else moves a side meanwhile.
-const ATTEMPTS: usize = 4;
-
-/// Plans and does something to a target, again where that moved meanwhile.
-pub(crate) fn while_it_moves<T>(
-    mut plan_and_do: impl FnMut() -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let mut attempt = 1;
-    loop {
-        match plan_and_do() {
-            Err(failure) if failure.code == ErrorCode::RefMoved && attempt < ATTEMPTS => {
-                log::info!("planned again: {failure}");
-                attempt += 1;
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
 /// Takes the leases of what `holder` is, and of the branches that the forks of `guards` are on, for
 /// the command `by`. Looks again under them, with `find`, whether that is still so.
 ///
@@ -70,36 +52,26 @@ pub(crate) fn lease<'d>(
     by: &str,
     holder: &Holder,
     guards: &[&ForkGuard<'_>],
-    find: impl FnOnce() -> Result<Holder, Failure>,
+    find: impl Fn() -> Result<Holder, Failure>,
 ) -> Result<Lease<'d>, Failure> {
-    let heads = || {
-        let heads = guards.iter().map(|guard| guard.head_branch(repository));
-        heads.collect::<Result<Vec<_>, _>>()
-    };
-    let before = heads()?;
-    let mut keys: Vec<LeaseKey> = before
-        .iter()
-        .flatten()
-        .cloned()
-        .map(LeaseKey::Branch)
-        .collect();
-    match holder {
-        Holder::Branch(branch) => keys.push(LeaseKey::Branch(branch.clone())),
-        Holder::Checkout(branch, dir) => {
-            keys.push(LeaseKey::Branch(branch.clone()));
-            keys.push(LeaseKey::Checkout(dir.clone()));
+    locks::lease(daemon, by, || {
+        if find()? != *holder {
+            let name = holder.to_string();
+            return Err(GitError::RefMoved { name }.into());
         }
-        // Its HEAD is among those of the turns.
-        Holder::Fork(_) => {}
-    }
-    let lease = daemon.store.lease(keys, by)?;
-    if find()? != *holder || heads()? != before {
-        return Err(GitError::RefMoved {
-            name: holder.to_string(),
+        let heads = guards.iter().map(|guard| locks::head_of(guard, repository));
+        let mut keys = heads.collect::<Result<Vec<_>, _>>()?.concat();
+        match holder {
+            Holder::Branch(branch) => keys.push(LeaseKey::Branch(branch.clone())),
+            Holder::Checkout(branch, dir) => {
+                keys.push(LeaseKey::Branch(branch.clone()));
+                keys.push(LeaseKey::Checkout(dir.clone()));
+            }
+            // Its HEAD is among those of the guards.
+            Holder::Fork(_) => {}
         }
-        .into());
-    }
-    Ok(lease)
+        Ok(keys)
+    })
 }
 
 /// What a target holds from when it was found that it can move until it has.
@@ -131,7 +103,7 @@ impl Target<'_> {
     /// Takes the leases of what moves with it, and looks again with `find` whether that is it.
     pub(crate) fn lease(
         &self,
-        find: impl FnOnce() -> Result<Holder, Failure>,
+        find: impl Fn() -> Result<Holder, Failure>,
     ) -> Result<Lease<'_>, Failure> {
         let guards: Vec<&ForkGuard<'_>> = self.guard.into_iter().collect();
         lease(

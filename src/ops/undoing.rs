@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::paths::looking;
 use super::{branches, snapshots};
 use crate::failure::{ErrorCode, Failure};
+use crate::locks;
 use crate::operation::{self, Call, path_parser};
 use crate::protocol::{NoteLine, OperationLine, Operations, TakenBackLine};
 use crate::state::slots::{Daemon, ForkGuard};
@@ -353,7 +354,9 @@ fn move_back(
         .as_ref()
         .map_or(head.short_branch(), |switch| switch.from.as_deref());
     let keys = back_on.map(|branch| LeaseKey::Branch(branch.to_owned()));
-    let _lease = daemon.store.lease(keys, by.command)?;
+    let _lease = locks::lease(daemon, by.command, || {
+        Ok(keys.clone().into_iter().collect())
+    })?;
     if let Some(switch) = &moved.switch {
         branches::check_way_back(
             daemon,

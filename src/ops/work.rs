@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::buffers::{in_buffers_only, with_agent_texts};
 use crate::failure::{ErrorCode, Failure};
+use crate::locks;
 use crate::operation::{Call, Operation};
 use crate::policy::Signers;
 use crate::protocol::{Changes, Commits, Committed, Difference};
@@ -250,7 +251,9 @@ pub(crate) fn commit(
             false => KnownGoneBack::of(&daemon.store),
         },
     };
-    let lease = guard.lease_head(&repository, &format!("tine commit {name}"))?;
+    let lease = locks::lease(daemon, &format!("tine commit {name}"), || {
+        locks::head_of(&guard, &repository)
+    })?;
     let (outcome, agent_texts) = with_agent_texts(&guard, || {
         Ok(committing::commit(&repository, name, &fork, &options)?)
     })?;

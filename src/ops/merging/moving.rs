@@ -1,11 +1,10 @@
 //! What a merge does, once it is planned: commits in sources, the move of the target, and what is
 //! removed after it.
 
-use std::collections::BTreeMap;
-
 use super::sides::Source;
-use super::{Merging, PlannedSource, Stand, guard_of};
+use super::{Merging, PlannedSource, Stand};
 use crate::failure::{ErrorCode, Failure};
+use crate::locks::{self, Guards};
 use crate::policy::{stays_committed, work_message};
 use crate::protocol::{MergeStatus, Merged, MergedSource};
 use crate::state::slots::ForkGuard;
@@ -23,11 +22,11 @@ impl Merging<'_> {
     /// can merge it there.
     pub(super) fn prepare_for_markers(
         &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
+        guards: &Guards<'_>,
         sources: &[PlannedSource],
     ) -> Result<(), Failure> {
         let is_mounted = match &self.holder {
-            Holder::Fork(fork) => guard_of(guards, fork)?.is_mounted(),
+            Holder::Fork(fork) => guards.get(fork)?.is_mounted(),
             Holder::Branch(_) | Holder::Checkout(..) => false,
         };
         if !is_mounted {
@@ -48,7 +47,7 @@ impl Merging<'_> {
             .last()
             .and_then(|source| source.uncommitted.as_ref())
         {
-            self.commit_source(guard_of(guards, fork)?, *planned)?;
+            self.commit_source(guards.get(fork)?, *planned)?;
         }
         Ok(())
     }
@@ -57,7 +56,7 @@ impl Merging<'_> {
     /// was. In a dry run looks only whether that would do.
     pub(super) fn move_target(
         &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
+        guards: &Guards<'_>,
         sources: &[PlannedSource],
         before: Stand,
         after: Stand,
@@ -98,7 +97,7 @@ impl Merging<'_> {
         let mut committed = Vec::new();
         let commit_and_go = || {
             for (fork, planned) in merged.filter_map(|source| source.uncommitted.as_ref()) {
-                self.commit_source(guard_of(guards, fork)?, *planned)?;
+                self.commit_source(guards.get(fork)?, *planned)?;
                 committed.push((fork, *planned));
             }
             target.go(ready, &step, SnapshotReason::BeforeMerge)
@@ -116,13 +115,13 @@ impl Merging<'_> {
     /// there.
     fn recorded_fork_point(
         &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
+        guards: &Guards<'_>,
         before: Stand,
     ) -> Result<Option<ObjectId>, Failure> {
         let Holder::Fork(fork) = &self.holder else {
             return Ok(None);
         };
-        let record = guard_of(guards, fork)?.record()?;
+        let record = guards.get(fork)?.record()?;
         Ok(fork_point(&self.repository, &record, before.tip.commit_id)?)
     }
 
@@ -204,8 +203,9 @@ impl Merging<'_> {
         let Some(branch) = branch else {
             return Ok(());
         };
-        let key = LeaseKey::Branch(branch.clone());
-        let _lease = self.daemon.store.lease([key], self.by.command)?;
+        let _lease = locks::lease(self.daemon, self.by.command, || {
+            Ok(vec![LeaseKey::Branch(branch.clone())])
+        })?;
         match self.repository.branch(&branch)? {
             // It went with its fork.
             None => line.deleted_branch = Some(branch),

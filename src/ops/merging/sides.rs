@@ -1,14 +1,13 @@
 //! The sides of a merge: what words mean, where the target is checked out, and what there is to
 //! merge.
 
-use std::collections::BTreeMap;
-
-use super::{Merging, guard_of};
+use super::Merging;
 use crate::Merge;
 use crate::failure::{ErrorCode, Failure};
+use crate::locks::Guards;
 use crate::policy::work_message;
 use crate::protocol::MergeTarget;
-use crate::state::slots::{Daemon, ForkGuard};
+use crate::state::slots::Daemon;
 use crate::target::{Holder, Target, fork_called, holder_of};
 use tine_change::changeset::{self, Blobs};
 use tine_change::commit::refuse_moved_under;
@@ -40,52 +39,37 @@ pub(super) struct Uncommitted {
 
 impl Merging<'_> {
     /// What is merged into.
-    pub(super) fn target<'t>(
-        &'t self,
-        guards: &'t BTreeMap<ForkName, ForkGuard<'t>>,
-    ) -> Result<Target<'t>, Failure> {
+    pub(super) fn target<'t>(&'t self, guards: &'t Guards<'t>) -> Result<Target<'t>, Failure> {
         Ok(Target {
             daemon: self.daemon,
             by: self.by,
             repository: &self.repository,
             holder: &self.holder,
             guard: match &self.holder {
-                Holder::Fork(fork) => Some(guard_of(guards, fork)?),
+                Holder::Fork(fork) => Some(guards.get(fork)?),
                 Holder::Branch(_) | Holder::Checkout(..) => None,
             },
         })
     }
 
-    pub(super) fn target_tip(
-        &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
-    ) -> Result<Tip, Failure> {
+    pub(super) fn target_tip(&self, guards: &Guards<'_>) -> Result<Tip, Failure> {
         self.target(guards)?.tip()
     }
 
     /// The view of a target fork in which something is uncommitted, as a tree.
-    pub(super) fn target_view(
-        &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
-    ) -> Result<Option<ObjectId>, Failure> {
+    pub(super) fn target_view(&self, guards: &Guards<'_>) -> Result<Option<ObjectId>, Failure> {
         let Holder::Fork(fork) = &self.holder else {
             return Ok(None);
         };
-        let changeset = changeset::changeset(
-            &self.repository,
-            &*guard_of(guards, fork)?.open()?,
-            Blobs::Write,
-        )?;
+        let changeset =
+            changeset::changeset(&self.repository, &*guards.get(fork)?.open()?, Blobs::Write)?;
         Ok(match changeset.changes.is_empty() {
             true => None,
             false => Some(changeset::write_tree(&self.repository, &changeset)?),
         })
     }
 
-    pub(super) fn target_line(
-        &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
-    ) -> Result<MergeTarget, Failure> {
+    pub(super) fn target_line(&self, guards: &Guards<'_>) -> Result<MergeTarget, Failure> {
         self.target(guards)?.line()
     }
 
@@ -93,7 +77,7 @@ impl Merging<'_> {
     /// leads to yet; of a fork both are given.
     pub(super) fn source_tip(
         &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
+        guards: &Guards<'_>,
         source: &Source,
     ) -> Result<(Tip, Option<(ForkName, ObjectId)>), Failure> {
         let (tip, uncommitted) = self.source_view(guards, source)?;
@@ -129,7 +113,7 @@ impl Merging<'_> {
     /// What is to be merged, and how it is to be committed where it is not.
     pub(super) fn source_view(
         &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
+        guards: &Guards<'_>,
         source: &Source,
     ) -> Result<(Tip, Option<Uncommitted>), Failure> {
         let store = &self.daemon.store;
@@ -139,7 +123,7 @@ impl Merging<'_> {
                 Ok((self.target_tip(guards)?, None))
             }
             (Point::Fork(name), _) => {
-                let open = guard_of(guards, name)?.open()?;
+                let open = guards.get(name)?.open()?;
                 refuse_moved_under(&self.repository, &open)?;
                 let changeset = changeset::changeset(&self.repository, &open, Blobs::Write)?;
                 if changeset.changes.is_empty() {
@@ -206,7 +190,7 @@ impl Merging<'_> {
     /// the branch.
     fn refused_uncommitted(
         &self,
-        guards: &BTreeMap<ForkName, ForkGuard<'_>>,
+        guards: &Guards<'_>,
         name: &ForkName,
         changeset: &Changeset,
     ) -> Result<Failure, Failure> {

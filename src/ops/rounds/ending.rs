@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::{CleanRounds, finishing, session_of, state};
 use crate::deleting;
 use crate::failure::Failure;
+use crate::locks;
 use crate::protocol::{BranchStays, RoundsCleaned, SeatCleaned};
 use crate::state::slots::Daemon;
 use tine_change::branches;
@@ -108,8 +109,9 @@ pub(super) fn discard(
 
 /// Takes the lease of a seat's branch, under which it is decided what becomes of it.
 fn lease<'d>(daemon: &'d Daemon, branch: &str) -> Result<Lease<'d>, Failure> {
-    let key = LeaseKey::Branch(branch.to_owned());
-    Ok(daemon.store.lease([key], "tine round")?)
+    locks::lease(daemon, "tine round", || {
+        Ok(vec![LeaseKey::Branch(branch.to_owned())])
+    })
 }
 
 /// Deletes the fork of a seat, if it is there; the entry that it became.

@@ -29,12 +29,11 @@ use crate::{monitor, policy};
 use tine_attr::Timestamp;
 use tine_change::{CommitOutcome, SettleOutcome, branches, fork_point};
 use tine_fuse::{FuseMount, MountError, MountOptions, Traffic, Transport, UnmountMode};
-use tine_git::{GitError, Head, ObjectId, Repository};
+use tine_git::{Head, ObjectId, Repository};
 use tine_sys::asker;
 use tine_sys::ranked::{Rank, RankedGuard, RankedMutex};
 use tine_tools::Buffers;
 use tine_tools::path::beneath;
-use tine_workspace::store::{Lease, LeaseKey};
 use tine_workspace::{
     Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason,
     Store,
@@ -464,23 +463,6 @@ impl ForkGuard<'_> {
         let worktree = self.daemon.store.worktree_of(self.name())?;
         let head = repository.head_of(worktree.git_dir())?;
         Ok(head.short_branch().map(str::to_owned))
-    }
-
-    /// Takes the lease of the branch that the fork's HEAD is on, for the command `by`.
-    pub fn lease_head(&self, repository: &Repository, by: &str) -> Result<Lease<'_>, Failure> {
-        let branch = self.head_branch(repository)?;
-        let lease = self
-            .daemon
-            .store
-            .lease(branch.clone().map(LeaseKey::Branch), by)?;
-        match self.head_branch(repository)? == branch {
-            true => Ok(lease),
-            // git in the mount, or a renaming, was faster.
-            false => Err(GitError::RefMoved {
-                name: "HEAD".to_owned(),
-            }
-            .into()),
-        }
     }
 
     /// The fork's file system: that of the mount, or opened for this request.
