@@ -209,8 +209,8 @@ fn names_beneath(dir: &Path) -> BTreeSet<PathBuf> {
 }
 
 fn new_request(fork: Value) -> Value {
-    json!({"request": "new", "arguments": {"fork": fork, "git_dir": "", "from": null, "branch": null, "dir": null,
-        "mount": true, "allow_other": false, "on_unmount": "keep", "umask": 18}})
+    json!({"request": "new", "from": {"git_dir": "", "umask": 18},
+        "arguments": {"fork": fork, "from": null, "branch": null, "at": null, "on_unmount": "keep"}})
 }
 
 /// Requests with one field that leads elsewhere, and the code that each is answered with.
@@ -268,8 +268,13 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
     }
     let with = |key: &str, value: Value| {
         let mut request = new_request(json!("other"));
-        request["arguments"]["git_dir"] = json!(repo.git_dir());
+        request["from"]["git_dir"] = json!(repo.git_dir());
         request["arguments"][key] = value;
+        request
+    };
+    let with_from = |key: &str, value: Value| {
+        let mut request = with("from", json!(null));
+        request["from"][key] = value;
         request
     };
     for git_dir in [
@@ -281,7 +286,7 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
         "/proc/self/fd",
         "/a\0b",
     ] {
-        let mut request = with("git_dir", json!(git_dir));
+        let mut request = with_from("git_dir", json!(git_dir));
         request["arguments"]["from"] = json!("HEAD");
         requests.push((request, "any"));
     }
@@ -325,7 +330,7 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
     for dir in inside {
         requests.push((with("dir", json!(dir)), "mount-dir-refused"));
         requests.push((
-            json!({"request": "mount", "arguments": {"fork": "demo", "dir": dir, "allow_other": false}}),
+            json!({"request": "mount", "arguments": {"fork": "demo", "at": dir, "allow_other": false}}),
             "mount-dir-refused",
         ));
     }
@@ -345,9 +350,9 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
         json!(format!("/{}", "y".repeat(300))),
     ];
     for dir in dirs {
-        requests.push((with("dir", dir.clone()), "any"));
+        requests.push((with("at", dir.clone()), "any"));
         requests.push((
-            json!({"request": "mount", "arguments": {"fork": "demo", "dir": dir, "allow_other": false}}),
+            json!({"request": "mount", "arguments": {"fork": "demo", "at": dir, "allow_other": false}}),
             "any",
         ));
     }
@@ -359,7 +364,7 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
         json!({"request": "log", "arguments": {"fork": "demo", "limit": 1e300}}),
         "usage",
     ));
-    requests.push((with("umask", json!(70000)), "usage"));
+    requests.push((with_from("umask", json!(70000)), "usage"));
     requests.push((
         json!({"request": "run", "arguments": {"command": "id"}}),
         "usage",

@@ -8,9 +8,8 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use super::output::Color;
 use super::{
     apply, branch, buffer, check, cherry_pick, completions, daemon, diff, doctor, exec, fetch,
-    handoff, list, log, ls, man, mcp, merge, mount, new, op, path, push, recover, resolve, restore,
-    review, round, shell, snapshot, stats, status, tool, top, tree, ui, uninstall, unmount, update,
-    write,
+    handoff, list, log, ls, man, mcp, merge, op, path, push, recover, resolve, restore, review,
+    round, shell, snapshot, stats, status, tool, top, tree, ui, uninstall, unmount, update, write,
 };
 use crate::{client, ops};
 
@@ -81,11 +80,11 @@ pub(super) struct Global {
 #[derive(Debug, Subcommand)]
 pub(super) enum Verb {
     #[command(aliases = ["create", "add"])]
-    New(new::New),
+    New(crate::ops::New),
     List(list::List),
     Tree(tree::Tree),
     Path(path::Path),
-    Mount(mount::Mount),
+    Mount(crate::ops::Mount),
     #[command(aliases = ["umount"])]
     Unmount(unmount::Unmount),
     #[command(aliases = ["remove", "del"])]
@@ -165,7 +164,7 @@ impl Verb {
 pub fn command() -> clap::Command {
     // The options of `tine new` are `tine exec`'s too, where they mean something with --new only.
     let is_of_new = |argument: &clap::Arg| {
-        let of_new = new::NewOptions::augment_args(clap::Command::new("options"));
+        let of_new = crate::ops::NewOptions::augment_args(clap::Command::new("options"));
         of_new
             .get_arguments()
             .any(|option| option.get_id() == argument.get_id())

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::context::Context;
-use super::new::{self, NewOptions};
+use super::new;
 use super::origin::OriginFlags;
 use super::{Exit, round};
 use crate::client::after_new::after_new;
@@ -18,7 +18,7 @@ use crate::ops;
 use crate::ops::protocol::ForkInfo;
 use crate::ops::{ErrorCode, Failure};
 use crate::tools::run::{fork_env, git_variables};
-use crate::workspace::{ForkName, MountRequest};
+use crate::workspace::ForkName;
 
 /// The exit code where a command is not found, as shells have it.
 const NOT_FOUND: Exit = 127;
@@ -66,7 +66,7 @@ pub(super) struct Exec {
     pub command: Vec<OsString>,
 
     #[command(flatten, next_help_heading = "With --new")]
-    pub options: NewOptions,
+    pub options: ops::NewOptions,
 }
 
 pub(super) fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
@@ -102,7 +102,13 @@ pub(super) fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
 
 /// Makes the fork of that name, with all that comes after.
 fn made(verb: &Exec, context: &Context, name: ForkName) -> Result<ForkInfo, Failure> {
-    let (mut connection, fork) = new::make(context, name, &verb.options, true, None)?;
+    let (mut connection, fork) = new::make(
+        context,
+        ops::New {
+            options: verb.options.clone(),
+            ..ops::New::of(name)
+        },
+    )?;
     let is_set_up = !verb.options.no_setup;
     let after = after_new(
         context,
@@ -121,12 +127,7 @@ fn made(verb: &Exec, context: &Context, name: ForkName) -> Result<ForkInfo, Fail
 /// The fork meant by `name`, mounted if it was not.
 pub(super) fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failure> {
     let (mut connection, fork) = context.connect_to_fork(name)?;
-    connection.call(&ops::Mount {
-        fork,
-        dir: None,
-        wishes: MountRequest::default(),
-        snapshot_every: None,
-    })
+    connection.call(&ops::Mount::of(fork))
 }
 
 /// A command that runs `program` in `dir` of the fork, whose root is seen at `root`.

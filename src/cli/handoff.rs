@@ -7,12 +7,12 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 pub(super) use self::arguments::Handoff;
-use self::arguments::{Action, Apply, Create, Diff, Import, Show};
+use self::arguments::{Action, Apply, Create, Diff, Show};
 use self::telling::{format_shown, format_table};
 use super::context::Context;
 use super::inside::{sent_content, store_dir};
 use super::output::Output;
-use super::sequencing::{carry_out, request};
+use super::sequencing::carry_out;
 use super::shown::{self, Shown};
 use super::trees::Difference;
 use super::{Exit, SUCCESS, pager};
@@ -22,11 +22,10 @@ use crate::client::commit::note_agent_texts;
 use crate::client::commit::{self, CommitWithHooks};
 use crate::client::hooks::HookOutput;
 use crate::client::identity;
-use crate::ops::protocol::{
-    CreateHandoff, HandoffDeleted, HandoffInfo, Handoffs, ImportHandoff, SequenceWish,
-};
+use crate::ops::protocol::{HandoffDeleted, HandoffInfo, Handoffs};
 use crate::ops::{
-    AwaitHandoffs, DeleteHandoff, ErrorCode, ExitCode, Failure, ListHandoffs, work_message,
+    ApplyHandoff, AwaitHandoffs, CreateHandoff, DeleteHandoff, ErrorCode, ExitCode, Failure,
+    ImportHandoff, ListHandoffs, work_message,
 };
 use crate::render::handoffs::format_line;
 
@@ -44,32 +43,18 @@ pub(super) fn run(verb: &Handoff, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
-    let (mut connection, fork) = context.connect_to_fork(verb.fork.as_deref())?;
+    let (mut connection, fork) = context.connect_to(verb.operation.fork.as_ref())?;
     let signers = identity::signers_if_any(context.repository()?.common_dir());
     let request = CreateHandoff {
-        fork,
-        to: verb.to.clone(),
-        include_uncommitted: verb.include_uncommitted,
-        base: verb.base.clone(),
-        allow_revert: verb.allow_revert,
-        message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
+        fork: Some(fork.clone()),
+        ..verb.operation.clone()
     };
-    if verb.include_uncommitted {
-        let mut wish = CommitWithHooks::of(
-            request
-                .message
-                .clone()
-                .unwrap_or_else(|| work_message(&request.fork)),
-        );
+    if request.include_uncommitted {
+        let message = request.requested_message();
+        let mut wish = CommitWithHooks::of(message.unwrap_or_else(|| work_message(&fork)));
         wish.no_verify = verb.no_verify;
-        wish.operation.allow_revert = verb.allow_revert;
-        commit::commit_first(
-            context,
-            &mut connection,
-            &request.fork,
-            wish,
-            HookOutput::Shown,
-        )?;
+        wish.operation.allow_revert = request.allow_revert;
+        commit::commit_first(context, &mut connection, &fork, wish, HookOutput::Shown)?;
     }
     let handoff = client::handoff::make(&mut connection, &request, &signers, !verb.background)?;
     note_agent_texts(context, &handoff.agent_texts);
@@ -86,20 +71,11 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
 
 fn apply(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
     let mut connection = context.connect()?;
-    let wish = SequenceWish::Mailbox {
-        handoff: verb.id,
-        three_way: !verb.no_3way,
-        force: verb.force,
+    let request = ApplyHandoff {
+        review: verb.left.wish(),
+        ..verb.operation.clone()
     };
-    let mut request = request(context, None, wish, &verb.conflicts, verb.dry_run)?;
-    request.into.clone_from(&verb.into);
-    request.allow_revert = verb.allow_revert;
-    carry_out(
-        context,
-        &mut connection,
-        &request,
-        &verb.conflicts.left.resolving,
-    )
+    carry_out(context, &mut connection, &request, &verb.left.resolving)
 }
 
 impl Shown for ListHandoffs {
@@ -214,7 +190,7 @@ fn format_deleted(deleted: &HandoffDeleted) -> String {
     format!("deleted handoff {}{rest}\n", deleted.id)
 }
 
-fn import(verb: &Import, context: &Context) -> Result<Exit, Failure> {
+fn import(verb: &ImportHandoff, context: &Context) -> Result<Exit, Failure> {
     let mut connection = context.connect()?;
     let is_file = verb.file.as_os_str() != "-";
     let store_dir = store_dir(context)?;
@@ -222,7 +198,7 @@ fn import(verb: &Import, context: &Context) -> Result<Exit, Failure> {
     let request = ImportHandoff {
         content: content.clone(),
         from: verb.file.display().to_string(),
-        to: verb.to.clone(),
+        ..verb.clone()
     };
     let handoff = connection
         .call(&request)

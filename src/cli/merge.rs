@@ -6,7 +6,6 @@ use super::context::Context;
 use super::output::{Cell, Output, Tone, table};
 use super::resolving::{self, Left, ResolverArgs};
 use super::{Exit, SUCCESS, review};
-use crate::change::merge::FastForward;
 use crate::change::resolver::{JsonBytes, QuestionHunk};
 use crate::change::review::{ConflictRecord, Rejected, ResolutionRecord, VersionRecord};
 use crate::client::commit::note_agent_texts;
@@ -15,7 +14,7 @@ use crate::client::hooks::HookOutput;
 use crate::client::merging::HookOptions;
 use crate::client::{Client, identity};
 use crate::git::program;
-use crate::merge::{ConflictKind, Level, Strategy};
+use crate::merge::ConflictKind;
 use crate::ops::protocol::{MergeStatus, Merged, MergedHow, MergedSource};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
@@ -23,72 +22,12 @@ use crate::render::merging::{kind_in_words, target_name};
 use crate::render::text::{counted, quoted, short_id};
 use crate::{client, ops};
 
-/// Merge forks, snapshots, branches or commits into a fork or branch
-///
-/// A source is a fork, `FORK@SNAPSHOT`, a branch, a commit, a tree, or `pristine`. The target is
-/// the fork you stand in, or else the branch that the first source came from; --into names another
-/// fork or branch. Where the target is checked out it follows: a mounted fork at once, the main
-/// checkout as `git merge --ff-only` does.
-///
-/// Where the target has nothing of its own it moves to the source (--no-ff makes a merge commit
-/// nevertheless), else a merge commit is made.
-///
-/// What is uncommitted in a source fork goes into a branch only with --with-uncommitted, or with
-/// `tine.mergeUncommitted` in git's configuration: it is committed in the fork then. A fork that is
-/// named as the target takes it in any case. What is uncommitted in a target fork is merged along
-/// and stays uncommitted; in another checkout the merge is refused where it would overwrite it.
-///
-/// Hooks run as with `git commit` in the sources and as with `git merge` in the target, where these
-/// are mounted or checked out.
-///
-/// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where the target has
-/// everything already.
+// The operation's doc comment is the help.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine merge fix-parser                        into the branch that it came from
-  tine merge fix-parser --into main --dry-run  see what would come of it
-  tine merge fix-parser --with-uncommitted     commit what is there, and merge it
-  tine merge main                              inside a fork: bring it up to date
-  tine merge a b c --into main --delete        one after another, and remove them
-  tine merge theirs --strategy ours            settle conflicts for the target
-  tine merge fix-parser --json                 conflicts with all three contents, and hunks")]
+#[group(skip)]
 pub(super) struct Merge {
-    /// What to merge, one after another
-    #[arg(value_name = "SOURCE", required = true)]
-    pub sources: Vec<String>,
-
-    /// The fork or branch to merge into
-    #[arg(long, value_name = "TARGET")]
-    pub into: Option<String>,
-
-    /// What both sides began as [default: found in history]
-    #[arg(long, value_name = "REV")]
-    pub base: Option<String>,
-
-    /// Merge lines and follow renames, or only whole files
-    #[arg(long, value_enum, value_name = "LEVEL", default_value = "text")]
-    pub level: Level,
-
-    /// What becomes of conflicts
-    #[arg(long, value_enum, value_name = "HOW", default_value = "abort")]
-    pub strategy: Strategy,
-
-    /// Make a merge commit even where the target could simply move
-    #[arg(long, group = "ff")]
-    pub no_ff: bool,
-
-    /// Refuse anything but moving the target
-    #[arg(long, group = "ff")]
-    pub ff_only: bool,
-
-    /// The merge commit's message
-    #[arg(short, long, value_name = "MSG")]
-    pub message: Vec<String>,
-
-    /// Show what would come of it, and change nothing
-    #[arg(short = 'n', long)]
-    pub dry_run: bool,
+    #[command(flatten)]
+    pub operation: ops::Merge,
 
     /// Keep conflicts as a review, to be resolved one by one
     #[arg(long, conflicts_with = "dry_run")]
@@ -100,32 +39,12 @@ pub(super) struct Merge {
           conflicts_with_all = ["dry_run", "review", "resolver", "base", "all_or_nothing"])]
     pub markers: Option<MarkerStyle>,
 
-    /// Commit what is uncommitted in source forks, and merge it, too
-    #[arg(long)]
-    pub with_uncommitted: bool,
-
-    /// Remove the source forks and branches when they are merged
-    #[arg(long)]
-    pub delete: bool,
-
-    /// Merge also what takes commits of the target's back, after `tine restore --exact` in a source
-    #[arg(long)]
-    pub allow_revert: bool,
-
-    /// Merge nothing at all where one of several sources has conflicts
-    #[arg(long)]
-    pub all_or_nothing: bool,
-
     #[command(flatten)]
     pub resolving: ResolverArgs,
 
     /// Skip the hooks pre-commit, pre-merge-commit and commit-msg
     #[arg(long)]
     pub no_verify: bool,
-
-    /// Merge histories that have nothing in common
-    #[arg(long)]
-    pub allow_unrelated: bool,
 }
 
 /// What conflicts in files look like (`merge.conflictStyle`).
@@ -170,7 +89,7 @@ pub(super) fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
             review,
             None,
             false,
-            verb.allow_revert,
+            verb.operation.allow_revert,
         );
     }
     let request = ops::ShowReview { review };
@@ -195,39 +114,17 @@ pub(super) fn ask(
     context: &Context,
     connection: &mut Client,
 ) -> Result<Merged, Failure> {
-    let here = context.fork_if_here(connection)?;
-    let git_dir = context.git_dir()?;
     let signers = identity::signers(context.repository()?.common_dir())?;
-    let request = ops::Merge {
-        sources: verb.sources.clone(),
-        into: verb.into.clone(),
-        here,
-        git_dir,
-        base: verb.base.clone(),
-        level: verb.level,
-        strategy: verb.strategy,
-        fast_forward: match (verb.no_ff || verb.resolving.semantic, verb.ff_only) {
-            (true, _) => FastForward::Never,
-            (_, true) => FastForward::Only,
-            _ => FastForward::WherePossible,
-        },
-        allow_unrelated: verb.allow_unrelated,
-        all_or_nothing: verb.all_or_nothing,
-        delete: verb.delete,
-        allow_revert: verb.allow_revert,
-        dry_run: verb.dry_run,
-        review: verb.resolving.review_wish(verb.review),
-        markers: verb.markers.is_some(),
-        with_uncommitted: verb.with_uncommitted,
-        messages: Vec::new(),
-        message: (!verb.message.is_empty()).then(|| verb.message.join("\n\n")),
-    };
+    let mut request = verb.operation.clone();
+    request.no_ff |= verb.resolving.semantic;
+    request.review = verb.resolving.review_wish(verb.review);
+    request.markers = verb.markers.is_some();
     let wish = HookOptions {
         output: HookOutput::Shown,
         no_verify: verb.no_verify,
     };
     let merged = client::merging::merged(context, connection, request, &signers, wish)?;
-    for (word, source) in verb.sources.iter().zip(&merged.sources) {
+    for (word, source) in verb.operation.sources.iter().zip(&merged.sources) {
         context.output.note_meaning(word, &source.source);
         if let Some(failure) = &source.not_deleted {
             context.output.trouble(failure);
@@ -260,7 +157,7 @@ fn begin_in_mount(
     git.arg("-c")
         .arg(format!("merge.conflictStyle={}", style.name()))
         .args(["merge", "--no-ff", "--quiet"]);
-    for paragraph in &verb.message {
+    for paragraph in &verb.operation.message {
         git.args(["-m", paragraph]);
     }
     git.arg(commit);

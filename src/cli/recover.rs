@@ -9,7 +9,6 @@ use super::output::{Cell, Output, Tone};
 use super::shown::{self, Shown};
 use super::{Exit, SUCCESS};
 use crate::change::recovery::RecoverKind;
-use crate::client::place::umask;
 use crate::ops::protocol::{
     BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
 };
@@ -236,10 +235,8 @@ fn bring_back(verb: &Recover, id: u64, context: &Context) -> Result<Exit, Failur
         id,
         snapshot,
         name: verb.name.clone(),
-        git_dir: context.git_dir()?,
         dir: verb.at.as_deref().map(|dir| context.absolute(dir)),
         mount: !verb.no_mount,
-        umask: umask(),
     };
     let brought = context.connect()?.call(&request)?;
     match context.output.is_json() {

@@ -19,7 +19,6 @@ use super::trees::become_git_diff;
 use super::{Exit, SUCCESS};
 use crate::client::Client;
 use crate::client::identity;
-use crate::client::place::umask;
 use crate::ops;
 use crate::ops::protocol::{
     AttemptCounted, BranchStays, ResultLine, RoundCompared, RoundFinished, RoundPresented,
@@ -105,9 +104,7 @@ impl Rounds<'_> {
         }
         let request = StartRound {
             session: self.named(),
-            git_dir: context.git_dir()?,
             directory: self.place.map(|place| place.directory.clone()),
-            umask: umask(),
             ..verb.clone()
         };
         let shown = connection.call(&request)?;
@@ -219,8 +216,6 @@ impl Rounds<'_> {
         let mut connection = self.connect()?;
         let verb = PresentRound {
             session: self.named(),
-            git_dir: context.git_dir()?,
-            umask: umask(),
             ..verb.clone()
         };
         shown::call(&verb, &mut connection, context)

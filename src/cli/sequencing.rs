@@ -9,21 +9,10 @@ use super::{Exit, SUCCESS, review};
 use crate::change::sequence::DoneHow;
 use crate::client::{Client, identity};
 use crate::ops;
-use crate::ops::protocol::{MergeStatus, ReviewPolicy, SequenceWish, Sequenced, SequencedCommit};
-use crate::ops::{ConflictChoices, ExitCode, Failure, Operation};
+use crate::ops::protocol::{MergeStatus, ReviewPolicy, Sequenced, SequencedCommit};
+use crate::ops::{ExitCode, Failure, Operation};
 use crate::render::merging::{kind_in_words, target_name};
 use crate::render::text::{counted, quoted, short_id};
-use crate::workspace::ForkName;
-
-// What becomes of conflicts. (A doc comment here would become a verb's help.)
-#[derive(Debug, Clone, clap::Args)]
-pub(super) struct ConflictArgs {
-    #[command(flatten)]
-    pub choices: ConflictChoices,
-
-    #[command(flatten)]
-    pub left: LeftArgs,
-}
 
 // What becomes of conflicts that no strategy settles.
 #[derive(Debug, Clone, clap::Args)]
@@ -34,28 +23,6 @@ pub(super) struct LeftArgs {
 
     #[command(flatten)]
     pub resolving: ResolverArgs,
-}
-
-/// A request for the fork, as the flags say; without one the wish says where it goes.
-pub(super) fn request(
-    context: &Context,
-    fork: Option<&ForkName>,
-    wish: SequenceWish,
-    conflicts: &ConflictArgs,
-    dry_run: bool,
-) -> Result<ops::RunSequence, Failure> {
-    Ok(ops::RunSequence {
-        into: fork.map(|fork| format!("fork:{fork}")),
-        wish,
-        git_dir: context.git_dir()?,
-        level: conflicts.choices.level,
-        strategy: conflicts.choices.strategy,
-        allow_unrelated: false,
-        dry_run,
-        review: conflicts.left.wish(),
-        allow_revert: false,
-        message: None,
-    })
 }
 
 /// Sends it, lets a resolver look at conflicts, and tells what came of it.

@@ -14,107 +14,27 @@ use crate::render::handoffs::format_line;
 use crate::render::text::short_id;
 use crate::workspace::{ForkName, UnmountPolicy};
 
-/// Unmount a fork and keep, commit, merge or discard its changes
-///
-/// Without a flag the fork's own policy decides (`tine new --on-unmount`), as it does after a plain
-/// `umount`. What is discarded is kept as a snapshot, from which it can be brought back. What is
-/// committed goes through the hooks that `tine commit` runs; one that refuses leaves the fork
-/// mounted.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine unmount fix-parser
-  tine unmount fix-parser --commit -m 'Fix the parser'
-  tine unmount fix-parser --merge=main
-  tine unmount fix-parser --handoff --include-uncommitted
-  tine unmount fix-parser --discard")]
+#[group(skip)]
 pub(super) struct Unmount {
-    /// The fork [default: the one whose mount this is]
-    #[arg(value_name = "NAME")]
-    pub name: Option<String>,
-
-    /// Leave the changes in the layer
-    #[arg(long, group = "action")]
-    pub keep: bool,
-
-    /// Commit the changes to the fork's branch
-    #[arg(long, group = "action", requires = "message")]
-    pub commit: bool,
-
-    /// Throw the changes away
-    #[arg(long, group = "action")]
-    pub discard: bool,
-
-    /// Commit the changes and merge them into a fork or branch [default: the branch that the fork
-    /// came from]; conflicts become a review
-    #[arg(long, group = "action", value_name = "TARGET", num_args = 0..=1, default_missing_value = "", require_equals = true)]
-    pub merge: Option<String>,
-
-    /// Hand over what is committed, as `tine handoff create` does
-    #[arg(long, group = "action")]
-    pub handoff: bool,
-
-    /// The fork or branch that is to apply it [default: what the fork came from]
-    #[arg(long, value_name = "PARENT", requires = "handoff")]
-    pub to: Option<String>,
-
-    /// Commit what is not committed before it is handed over
-    #[arg(long, requires = "handoff")]
-    pub include_uncommitted: bool,
-
-    /// Hand over also what takes commits of others back, after `tine restore --exact` in the fork
-    #[arg(long, requires = "handoff")]
-    pub allow_revert: bool,
-
-    /// The commit's message
-    #[arg(short, long, value_name = "MSG", requires = "action", conflicts_with_all = ["keep", "discard"])]
-    pub message: Option<String>,
+    #[command(flatten)]
+    pub operation: ops::Unmount,
 
     /// Skip the hooks pre-commit and commit-msg
     #[arg(long, conflicts_with_all = ["keep", "discard"])]
     pub no_verify: bool,
-
-    /// Detach the mount even while programs use it
-    #[arg(short, long)]
-    pub force: bool,
-}
-
-impl Unmount {
-    fn action(&self) -> Option<UnmountAction> {
-        if self.handoff {
-            return Some(UnmountAction::Handoff {
-                to: self.to.clone(),
-                include_uncommitted: self.include_uncommitted,
-                message: self.message.clone(),
-                allow_revert: self.allow_revert,
-            });
-        }
-        match (&self.merge, &self.message, self.keep, self.discard) {
-            (Some(into), message, ..) => Some(UnmountAction::Merge {
-                into: (!into.is_empty()).then(|| into.clone()),
-                message: message.clone(),
-            }),
-            (None, Some(message), ..) => Some(UnmountAction::Commit {
-                message: message.clone(),
-            }),
-            (None, None, true, _) => Some(UnmountAction::Keep),
-            (None, None, false, true) => Some(UnmountAction::Discard),
-            (None, None, false, false) => None,
-        }
-    }
 }
 
 pub(super) fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
-    let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
+    let (mut connection, name) = context.connect_to(verb.operation.fork.as_ref())?;
     // A policy may ask for a commit; where it needs an identity and there is none, the daemon says
     // so.
     let signers = identity::signers_if_any(context.repository()?.common_dir());
     let committed = commit_first(verb, context, &mut connection, &name)?;
     context.step_out();
     let request = ops::Unmount {
-        fork: name.clone(),
-        action: verb.action(),
-        force: verb.force,
+        fork: Some(name.clone()),
+        ..verb.operation.clone()
     };
     let unmounted = connection.call_as(&request, &signers);
     let unmounted = match (unmounted, committed) {
@@ -148,7 +68,7 @@ fn commit_first(
     name: &ForkName,
 ) -> Result<Option<String>, Failure> {
     let info = connection.show(name)?;
-    let (message, is_merged) = match verb.action() {
+    let (message, is_merged) = match verb.operation.action() {
         Some(UnmountAction::Commit { message }) => (message, false),
         // The message is the merge commit's.
         Some(UnmountAction::Merge { .. }) => (work_message(name), true),
@@ -173,7 +93,7 @@ fn commit_first(
     let mut wish = CommitWithHooks::of(message);
     wish.no_verify = verb.no_verify;
     // A merge is looked at as a whole.
-    wish.operation.allow_revert = is_merged || verb.allow_revert;
+    wish.operation.allow_revert = is_merged || verb.operation.allow_revert;
     commit::commit_first(context, connection, name, wish, HookOutput::Shown)
 }
 

@@ -2,8 +2,8 @@
 
 use crate::Client;
 use tine_change::handoff::HandoffState;
-use tine_ops::protocol::{CreateHandoff, HandoffInfo};
-use tine_ops::{self as ops, Failure, Signers};
+use tine_ops::protocol::HandoffInfo;
+use tine_ops::{self as ops, CreateHandoff, Failure, Signers};
 
 /// Has a handoff made; with `wait` it is no longer pending.
 pub fn make(

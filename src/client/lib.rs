@@ -15,7 +15,7 @@
 //!     let mut client = place.connect()?;
 //!
 //!     // A fork, mounted: an ordinary checkout, to which an agent can be sent.
-//!     let fork = client.call(&New::of(ForkName::parse("fix-parser")?, place.git_dir()?))?;
+//!     let fork = client.call(&New::of(ForkName::parse("fix-parser")?))?;
 //!     println!("{}", fork.mount_dir.display());
 //!
 //!     // Every operation is called in the same way; its type says what it answers.

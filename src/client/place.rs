@@ -168,6 +168,7 @@ impl Place {
         client.from.command = command_line();
         client.from.dir = Some(self.outside());
         client.from.git_dir = self.git_dir().ok();
+        client.from.umask = Some(umask());
         Ok(client)
     }
 

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use tine_ops::protocol::{Commits, DaemonInfo};
     use tine_ops::{Commit, DaemonStatus, Log, Mount, ReadStats, Stop};
-    use tine_workspace::{ForkName, MountRequest};
+    use tine_workspace::ForkName;
 
     fn fork(name: &str) -> ForkName {
         ForkName::parse(name).unwrap()
@@ -308,10 +308,9 @@ mod tests {
             which in 0usize..4,
             damage in proptest::collection::vec((0usize..400, 0u8.., 0u8..4), 1..6),
         ) {
-            let wishes = MountRequest::default();
             let mut line = match which {
                 0 => line_of(&ReadStats { fork: Some(fork("demo")), watch: true }),
-                1 => line_of(&Mount { fork: fork("demo"), dir: Some(PathBuf::from("/tmp/x")), wishes, snapshot_every: None }),
+                1 => line_of(&Mount { at: Some(PathBuf::from("/tmp/x")), ..Mount::of(fork("demo")) }),
                 2 => line_of(&Commit { fork: Some(fork("demo")), message: vec!["m".into()], allow_revert: false }),
                 _ => line_of(&Log { fork: fork("demo"), limit: usize::MAX }),
             };
@@ -336,12 +335,10 @@ mod tests {
         use std::os::unix::ffi::OsStringExt;
         let odd = PathBuf::from(OsString::from_vec(b"/tmp/\xff\xfe".to_vec()));
         let mount = Mount {
-            fork: fork("demo"),
-            dir: Some(odd.clone()),
-            wishes: MountRequest::default(),
-            snapshot_every: None,
+            at: Some(odd.clone()),
+            ..Mount::of(fork("demo"))
         };
-        assert_eq!(arrived::<Mount>(&line_of(&mount)).dir, Some(odd));
+        assert_eq!(arrived::<Mount>(&line_of(&mount)).at, Some(odd));
     }
 
     #[test]

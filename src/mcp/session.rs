@@ -18,7 +18,7 @@ use tine_ops as ops;
 use tine_ops::protocol::{ForkInfo, ToolAnswer, ToolOperation};
 use tine_ops::{ErrorCode, Failure, Operation};
 use tine_tools::AgentId;
-use tine_workspace::{ForkName, MountRequest, Store};
+use tine_workspace::{ForkName, Store};
 
 /// Clients that are kept while nobody uses them.
 const MAX_IDLE_CONNECTIONS: usize = 4;
@@ -34,6 +34,7 @@ pub struct Session {
     /// Where the server was started; immutable.
     dir: PathBuf,
     /// Immutable.
+    umask: u16,
     common_dir: PathBuf,
     /// Immutable.
     store_dir: PathBuf,
@@ -81,6 +82,7 @@ impl Session {
         let repository = place.repository()?;
         Ok(Session {
             dir: place.cwd().to_owned(),
+            umask: tine_client::place::umask(),
             common_dir: repository.common_dir().to_owned(),
             store_dir: Store::dir_of(repository),
             buffers,
@@ -165,13 +167,7 @@ impl Session {
 
     /// Mounts the fork where it is not.
     pub fn mount(&self, fork: ForkName) -> Result<ForkInfo, Failure> {
-        let request = ops::Mount {
-            fork,
-            dir: None,
-            wishes: MountRequest::default(),
-            snapshot_every: None,
-        };
-        self.with(|connection| connection.call(&request))
+        self.with(|connection| connection.call(&ops::Mount::of(fork)))
     }
 
     /// Makes a fork, mounts it, and lets it be the active one.
@@ -182,17 +178,17 @@ impl Session {
     }
 
     fn make(&self, wish: &ForkRequest) -> Result<MadeFork, Failure> {
-        let git_dir = self.git_dir()?;
-        let umask = tine_client::place::umask();
         let make = |fork: ForkName| {
             let request = ops::New {
-                from: wish.from.clone(),
-                from_fork: wish.from_fork.clone(),
-                branch: wish.branch.clone(),
-                umask,
-                ..ops::New::of(fork, git_dir.clone())
+                options: ops::NewOptions {
+                    from: wish.from.clone(),
+                    from_fork: wish.from_fork.clone(),
+                    branch: wish.branch.clone(),
+                    ..ops::NewOptions::default()
+                },
+                ..ops::New::of(fork)
             };
-            self.with(|connection| connection.call(&request))
+            self.with_revisions(String::new(), |connection| connection.call(&request))
         };
         let info = match &wish.name {
             Some(name) => make(ForkName::parse(name)?)?,
@@ -227,7 +223,7 @@ impl Session {
 
     /// The private git directory in which revisions are understood: that of the active fork, while
     /// it is mounted, else that of the place where the server was started.
-    pub fn git_dir(&self) -> Result<PathBuf, Failure> {
+    fn git_dir(&self) -> Result<PathBuf, Failure> {
         if let Some(fork) = self.active() {
             let info = self.with(|connection| connection.show(&fork))?;
             if info.mounted {
@@ -245,6 +241,21 @@ impl Session {
         self.with_named(String::new(), ask)
     }
 
+    /// As [`Session::with_named`], with the git directory in which revisions are read.
+    pub fn with_revisions<T>(
+        &self,
+        command: String,
+        ask: impl FnOnce(&mut Client) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let git_dir = self.git_dir()?;
+        self.with_named(command, |connection| {
+            connection.from.git_dir = Some(git_dir);
+            let answer = ask(connection);
+            connection.from.git_dir = None;
+            answer
+        })
+    }
+
     /// The same; the log of operations has `command`.
     pub fn with_named<T>(
         &self,
@@ -256,6 +267,7 @@ impl Session {
             Some(connection) => connection,
             None => Client::connect_or_start(&self.common_dir)?,
         };
+        connection.from.umask = Some(self.umask);
         connection.from.command = command;
         let answer = ask(&mut connection);
         // What has failed may have lost its place in the conversation.

@@ -1,6 +1,6 @@
 //! Handoffs: finished work of forks, made durable, shown, imported and deleted.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,13 +14,11 @@ use crate::failure::{ErrorCode, Failure};
 use crate::locks;
 use crate::operation::{Call, Operation};
 use crate::policy::{Signers, work_message};
-use crate::protocol::{
-    AgentTexts, CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff,
-    PatchLine,
-};
+use crate::protocol::{AgentTexts, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, PatchLine};
 use crate::report;
 use crate::state::handoffs;
 use crate::state::slots::{Daemon, ForkGuard};
+use crate::transfer::Transfer;
 use tine_change::changeset::{self, Blobs};
 use tine_change::compare::compare_trees;
 use tine_change::fork_point::fork_point;
@@ -32,13 +30,68 @@ use tine_git::{ObjectId, Repository};
 use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, ForkRecord};
 
+/// Hand over what a fork has committed
+///
+/// The same commits are handed over once: asked again, the same handoff is told. One that failed is
+/// tried again. Where nothing was committed the handoff is skipped, and the exit code is 7; where
+/// it failed it is 1. Merges are left out, as `git format-patch` does: what they bring besides
+/// their parents is in no patch.
+#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine handoff create fix-parser
+  tine handoff create fix-parser --to main --background
+  tine handoff create fix-parser --include-uncommitted -m 'Fix the parser'")]
+pub struct CreateHandoff {
+    /// The fork [default: the one whose mount this is]
+    #[arg(value_name = "FORK")]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// The fork or branch that is to apply it [default: what the fork came from]
+    #[arg(long, value_name = "PARENT")]
+    #[serde(default)]
+    pub to: Option<String>,
+
+    /// Hand over the commits after this revision [default: those after the fork point]
+    #[arg(long, value_name = "REV")]
+    #[serde(default)]
+    pub base: Option<String>,
+
+    /// Commit what is not committed first
+    #[arg(long)]
+    #[serde(default)]
+    pub include_uncommitted: bool,
+
+    /// The message of that commit; given again, another paragraph of it
+    #[arg(short, long, value_name = "MSG", requires = "include_uncommitted")]
+    #[serde(default)]
+    pub message: Vec<String>,
+
+    /// Hand over also what takes commits of others back, after `tine restore --exact` in the fork
+    #[arg(long)]
+    #[serde(default)]
+    pub allow_revert: bool,
+}
+
+impl CreateHandoff {
+    /// Returns the requested message of the commit, if there is one.
+    pub fn requested_message(&self) -> Option<String> {
+        (!self.message.is_empty()).then(|| self.message.join("\n\n"))
+    }
+}
+
 impl Operation for CreateHandoff {
     const NAME: &'static str = "create-handoff";
     const DOING: &'static str = "handing over";
     type Answer = HandoffInfo;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn run(self, call: &Call<'_>) -> Result<HandoffInfo, Failure> {
-        create(call.daemon, self, &call.signers())
+        create(call, self)
     }
 }
 
@@ -139,6 +192,34 @@ impl Operation for DeleteHandoff {
     }
 }
 
+/// Take a mailbox of patches from elsewhere as a handoff
+///
+/// As `git format-patch --stdout` writes it, or another tine.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine handoff import fixes.mbox
+  git -C ../other format-patch --stdout main.. | tine handoff import - --to main")]
+pub struct ImportHandoff {
+    /// The file; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    #[serde(skip)]
+    pub file: PathBuf,
+
+    /// The fork or branch that is to apply it
+    #[arg(long, value_name = "PARENT")]
+    #[serde(default)]
+    pub to: Option<String>,
+
+    /// The mailbox, on its way to the daemon.
+    #[arg(skip)]
+    pub content: Transfer,
+
+    /// Where the mailbox comes from, in words.
+    #[arg(skip)]
+    pub from: String,
+}
+
 impl Operation for ImportHandoff {
     const NAME: &'static str = "import-handoff";
     type Answer = HandoffInfo;
@@ -149,18 +230,16 @@ impl Operation for ImportHandoff {
 }
 
 /// Writes down what is handed over, and lets its mailbox be made.
-fn create(
-    daemon: &Arc<Daemon>,
-    request: CreateHandoff,
-    signers: &Signers,
-) -> Result<HandoffInfo, Failure> {
-    let record = daemon.store.record(&request.fork)?;
+fn create(call: &Call<'_>, request: CreateHandoff) -> Result<HandoffInfo, Failure> {
+    let (daemon, message) = (call.daemon, request.requested_message());
+    let fork = call.fork(request.fork)?;
+    let record = daemon.store.record(&fork)?;
     let to = named_parent(daemon, request.to.as_deref())?;
-    let slot = daemon.slot(&request.fork);
+    let slot = daemon.slot(&fork);
     let guard = daemon.lock_fork(&slot)?;
     let (begun, agent_texts) = with_agent_texts(&guard, || {
         if request.include_uncommitted {
-            commit_uncommitted(&guard, request.message, signers, request.allow_revert)?;
+            commit_uncommitted(&guard, message, &call.signers(), request.allow_revert)?;
         }
         begin(
             &guard,

@@ -11,6 +11,7 @@ mod forks;
 mod handoffs;
 mod lifecycle;
 mod locks;
+mod making;
 mod merging;
 pub mod monitor;
 mod mounting;
@@ -41,10 +42,13 @@ pub use branches::{CreateBranch, DeleteBranches, ListBranches, RenameBranch, Swi
 pub use buffers::Editor;
 pub use deleting::Delete;
 pub use failure::{ErrorCode, ExitCode, Failure};
-pub use forks::{ListForks, New, NoteToldStrays, ShowFork};
-pub use handoffs::{AwaitHandoffs, DeleteHandoff, ListHandoffs, ShowHandoff};
+pub use forks::{ListForks, NoteToldStrays, ShowFork};
+pub use handoffs::{
+    AwaitHandoffs, CreateHandoff, DeleteHandoff, ImportHandoff, ListHandoffs, ShowHandoff,
+};
 pub use lifecycle::{Check, DaemonStatus, ListSetAside, ReadFigures, Stop};
 pub use lifecycle::{StopMode, end_if_displaced, stop};
+pub use making::{MountFlags, New, NewOptions};
 pub use merging::Merge;
 pub use monitor::AskChanged;
 pub use mounting::recover;
@@ -63,7 +67,7 @@ pub use rounds::{
     CleanRounds, CompareRound, CountAttempt, CountAttemptIn, FinishRound, ListSessions,
     PresentRound, ReadResults, ShowRound, ShowRoundTo, StartRound,
 };
-pub use sequencing::{CherryPick, OntoFork, RunSequence, Update};
+pub use sequencing::{ApplyHandoff, ApplyPatch, CherryPick, OntoFork, Update};
 pub use snapshots::{Collect, DeleteSnapshot, ListSnapshots, Reset, TakeSnapshot};
 pub use stats::ReadStats;
 pub use tools::CallTool;

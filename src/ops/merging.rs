@@ -37,75 +37,156 @@ use tine_change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMer
 use tine_change::{ChangeError, Point, rerere};
 use tine_git::{CommitSpec, Identity, ObjectId, Repository};
 use tine_merge::{Level, MergeOptions, Strategy};
-use tine_path::text::host_path;
 use tine_workspace::store::{Lease, RecordKind};
 use tine_workspace::{Actor, ForkName};
 
-/// `tine merge`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Merge forks, snapshots, branches or commits into a fork or branch
+///
+/// A source is a fork, `FORK@SNAPSHOT`, a branch, a commit, a tree, or `pristine`. The target is
+/// the fork you stand in, or else the branch that the first source came from; --into names another
+/// fork or branch. Where the target is checked out it follows: a mounted fork at once, the main
+/// checkout as `git merge --ff-only` does.
+///
+/// Where the target has nothing of its own it moves to the source (--no-ff makes a merge commit
+/// nevertheless), else a merge commit is made.
+///
+/// What is uncommitted in a source fork goes into a branch only with --with-uncommitted, or with
+/// `tine.mergeUncommitted` in git's configuration: it is committed in the fork then. A fork that is
+/// named as the target takes it in any case. What is uncommitted in a target fork is merged along
+/// and stays uncommitted; in another checkout the merge is refused where it would overwrite it.
+///
+/// Hooks run as with `git commit` in the sources and as with `git merge` in the target, where these
+/// are mounted or checked out.
+///
+/// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where the target has
+/// everything already.
+#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine merge fix-parser                        into the branch that it came from
+  tine merge fix-parser --into main --dry-run  see what would come of it
+  tine merge fix-parser --with-uncommitted     commit what is there, and merge it
+  tine merge main                              inside a fork: bring it up to date
+  tine merge a b c --into main --delete        one after another, and remove them
+  tine merge theirs --strategy ours            settle conflicts for the target
+  tine merge fix-parser --json                 conflicts with all three contents, and hunks")]
 pub struct Merge {
-    /// Points, one merged after another.
+    /// What to merge, one after another
+    #[arg(value_name = "SOURCE", required = true)]
     pub sources: Vec<String>,
-    /// A fork or branch; default: `here`, else the branch that the first source came from.
+
+    /// The fork or branch to merge into
+    #[arg(long, value_name = "TARGET")]
+    #[serde(default)]
     pub into: Option<String>,
-    /// The fork that the caller stands in.
-    pub here: Option<ForkName>,
-    /// The private git directory of the worktree that the caller stands in: revisions are
-    /// understood there.
-    #[serde(with = "host_path")]
-    pub git_dir: PathBuf,
+
+    /// What both sides began as [default: found in history]
+    #[arg(long, value_name = "REV")]
+    #[serde(default)]
     pub base: Option<String>,
+
+    /// Merge lines and follow renames, or only whole files
+    #[arg(long, value_enum, value_name = "LEVEL", default_value = "text")]
+    #[serde(default)]
     pub level: Level,
+
+    /// What becomes of conflicts
+    #[arg(long, value_enum, value_name = "HOW", default_value = "abort")]
+    #[serde(default)]
     pub strategy: Strategy,
-    pub fast_forward: FastForward,
-    pub allow_unrelated: bool,
-    /// A conflict keeps all sources from being merged, those before it, too.
-    pub all_or_nothing: bool,
-    /// Source forks and branches go when they are merged.
-    pub delete: bool,
-    /// Also where it takes commits of the target's back.
+
+    /// Make a merge commit even where the target could simply move
+    #[arg(long, group = "ff")]
     #[serde(default)]
-    pub allow_revert: bool,
+    pub no_ff: bool,
+
+    /// Refuse anything but moving the target
+    #[arg(long, group = "ff")]
+    #[serde(default)]
+    pub ff_only: bool,
+
+    /// The merge commit's message
+    #[arg(short, long, value_name = "MSG")]
+    #[serde(default)]
+    pub message: Vec<String>,
+
+    /// Show what would come of it, and change nothing
+    #[arg(short = 'n', long)]
+    #[serde(default)]
     pub dry_run: bool,
-    pub review: ReviewPolicy,
-    /// Conflicts are for the caller to put into the mounted target with markers: what is
-    /// uncommitted in the source is committed for that.
-    #[serde(default)]
-    pub markers: bool,
-    /// What is uncommitted in a source fork may go into a branch: it is committed in the fork and
-    /// merged.
+
+    /// Commit what is uncommitted in source forks, and merge it, too
+    #[arg(long)]
     #[serde(default)]
     pub with_uncommitted: bool,
-    /// What the merge commits say, one for each source, as hooks left it.
+
+    /// Remove the source forks and branches when they are merged
+    #[arg(long)]
+    #[serde(default)]
+    pub delete: bool,
+
+    /// Merge also what takes commits of the target's back, after `tine restore --exact` in a source
+    #[arg(long)]
+    #[serde(default)]
+    pub allow_revert: bool,
+
+    /// Merge nothing at all where one of several sources has conflicts
+    #[arg(long)]
+    #[serde(default)]
+    pub all_or_nothing: bool,
+
+    /// Merge histories that have nothing in common
+    #[arg(long)]
+    #[serde(default)]
+    pub allow_unrelated: bool,
+
+    /// The fork whose words the sources are, and the target where none is named. Default: the one
+    /// whose mount contains the caller's directory.
+    #[arg(skip)]
+    #[serde(default)]
+    pub here: Option<ForkName>,
+
+    /// The private git directory of the worktree in which revisions are read. Set from the call.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub git_dir: PathBuf,
+
+    #[arg(skip)]
+    #[serde(default)]
+    pub review: ReviewPolicy,
+
+    /// Conflicts are for the caller to put into the mounted target with markers: what is
+    /// uncommitted in the source is committed for that.
+    #[arg(skip)]
+    #[serde(default)]
+    pub markers: bool,
+
+    /// The messages of the merge commits as hooks left them, one for each source.
+    #[arg(skip)]
     #[serde(default)]
     pub messages: Vec<Option<String>>,
-    pub message: Option<String>,
 }
 
 impl Merge {
-    /// A merge of `source` where nothing else is said. Revisions are understood in the worktree
-    /// with `git_dir`.
-    pub fn of(source: String, git_dir: PathBuf) -> Merge {
+    /// Returns the merge of `source` with the default options.
+    pub fn of(source: String) -> Merge {
         Merge {
             sources: vec![source],
-            into: None,
-            here: None,
-            git_dir,
-            base: None,
-            level: Level::default(),
-            strategy: Strategy::default(),
-            fast_forward: FastForward::default(),
-            allow_unrelated: false,
-            all_or_nothing: false,
-            delete: false,
-            allow_revert: false,
-            dry_run: false,
-            review: ReviewPolicy::Never,
-            markers: false,
-            with_uncommitted: false,
-            messages: Vec::new(),
-            message: None,
+            ..Merge::default()
         }
+    }
+
+    fn fast_forward(&self) -> FastForward {
+        match (self.no_ff, self.ff_only) {
+            (true, _) => FastForward::Never,
+            (false, true) => FastForward::Only,
+            (false, false) => FastForward::WherePossible,
+        }
+    }
+
+    /// Returns the requested message of merge commits, if there is one.
+    fn requested_message(&self) -> Option<String> {
+        (!self.message.is_empty()).then(|| self.message.join("\n\n"))
     }
 }
 
@@ -114,7 +195,9 @@ impl Operation for Merge {
     const DOING: &'static str = "merging";
     type Answer = Merged;
 
-    fn run(self, call: &Call<'_>) -> Result<Merged, Failure> {
+    fn run(mut self, call: &Call<'_>) -> Result<Merged, Failure> {
+        self.here = call.fork_if_any(self.here);
+        self.git_dir = call.git_dir()?.to_owned();
         merge(call.daemon, call.by(), &self, &call.signers())
     }
 }
@@ -195,8 +278,7 @@ impl<'a> Merging<'a> {
         review: Option<&'a ReviewRecord>,
     ) -> Result<Merging<'a>, Failure> {
         if request
-            .message
-            .as_ref()
+            .requested_message()
             .is_some_and(|message| message.trim().is_empty())
         {
             return Err(ChangeError::EmptyMessage.into());
@@ -452,11 +534,11 @@ impl<'a> Merging<'a> {
             },
             level: request.level,
             strategy: request.strategy,
-            fast_forward: request.fast_forward,
+            fast_forward: request.fast_forward(),
             allow_unrelated: request.allow_unrelated,
             delete: request.delete,
             with_uncommitted: self.takes_uncommitted,
-            message: request.message.clone(),
+            message: request.requested_message(),
         };
         let sides = Sides {
             ours: stand.tip,
@@ -536,7 +618,7 @@ impl<'a> Merging<'a> {
                 None => None,
             },
             options: self.options(),
-            fast_forward: request.fast_forward,
+            fast_forward: request.fast_forward(),
             allow_unrelated: request.allow_unrelated,
         };
         let mut line = MergedSource {
@@ -676,7 +758,7 @@ impl<'a> Merging<'a> {
                 None => None,
             },
             options: self.options(),
-            fast_forward: self.request.fast_forward,
+            fast_forward: self.request.fast_forward(),
             allow_unrelated: self.request.allow_unrelated,
         };
         let (is_merge, mut conflicts, next) =
@@ -719,8 +801,8 @@ impl<'a> Merging<'a> {
         source: &Source,
         theirs: Tip,
     ) -> Result<String, Failure> {
-        let message = match &self.request.message {
-            Some(message) => message.clone(),
+        let message = match self.request.requested_message() {
+            Some(message) => message,
             None => self.default_message(guards, source, theirs)?,
         };
         Ok(match self.review.map(ReviewRecord::trailers) {

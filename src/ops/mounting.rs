@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{handoffs, target};
 use crate::failure::{ErrorCode, Failure};
+use crate::making::MountFlags;
 use crate::operation::{Call, Operation};
 use crate::policy::Signers;
 use crate::protocol::{ForkInfo, SnapshotPolicy, UnmountAction, Unmounted};
@@ -19,20 +20,54 @@ use tine_fuse::UnmountMode;
 use tine_git::Repository;
 use tine_path::text::optional_host_path;
 use tine_workspace::store::default_mount_root;
-use tine_workspace::{Actor, ForkName, ForkRecord, MountRequest, MountSettings};
+use tine_workspace::{Actor, ForkName, ForkRecord, MountRequest, MountSettings, SnapshotEvery};
 
-/// Mounts a fork. Mounted there already is no error.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Mount a fork and print its path
+///
+/// A fork that is mounted already stays where it is. With --at the place is remembered.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine mount fix-parser
+  tine mount fix-parser --at /srv/agents/3
+  tine mount fix-parser --overlay-buffers     tests read what you have typed and not saved")]
 pub struct Mount {
+    /// The fork
+    #[arg(value_name = "NAME")]
     pub fork: ForkName,
-    /// Absolute; remembered. Default: where it was last.
-    #[serde(with = "optional_host_path", default)]
-    pub dir: Option<PathBuf>,
-    #[serde(flatten)]
-    pub wishes: MountRequest,
-    /// Default: as before.
+
+    /// Where to mount; an empty or missing directory [default: where it was last]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    #[serde(default, with = "optional_host_path")]
+    pub at: Option<PathBuf>,
+
+    /// Take a snapshot every so often from now on, as with `tine new`; or `never`
+    #[arg(long, value_name = "30s|100ops|never", value_parser = snapshot_policy)]
     #[serde(default)]
     pub snapshot_every: Option<SnapshotPolicy>,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub settings: MountFlags,
+}
+
+fn snapshot_policy(word: &str) -> Result<SnapshotPolicy, String> {
+    match word {
+        "never" => Ok(SnapshotPolicy::Never),
+        _ => SnapshotEvery::try_from(word.to_owned()).map(SnapshotPolicy::Every),
+    }
+}
+
+impl Mount {
+    /// Returns the operation that mounts `fork` where and how it was mounted last.
+    pub fn of(fork: ForkName) -> Mount {
+        Mount {
+            fork,
+            at: None,
+            snapshot_every: None,
+            settings: MountFlags::default(),
+        }
+    }
 }
 
 impl Operation for Mount {
@@ -44,20 +79,109 @@ impl Operation for Mount {
         mount(
             call.daemon,
             &self.fork,
-            self.dir,
-            self.wishes,
+            self.at,
+            self.settings.request(),
             self.snapshot_every,
         )
     }
 }
 
-/// Unmounts and then does what `action` says.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Unmount a fork and keep, commit, merge or discard its changes
+///
+/// Without a flag the fork's own policy decides (`tine new --on-unmount`), as it does after a plain
+/// `umount`. What is discarded is kept as a snapshot, from which it can be brought back. What is
+/// committed goes through the hooks that `tine commit` runs; one that refuses leaves the fork
+/// mounted.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine unmount fix-parser
+  tine unmount fix-parser --commit -m 'Fix the parser'
+  tine unmount fix-parser --merge=main
+  tine unmount fix-parser --handoff --include-uncommitted
+  tine unmount fix-parser --discard")]
 pub struct Unmount {
-    pub fork: ForkName,
-    /// Default: the fork's policy.
-    pub action: Option<UnmountAction>,
+    /// The fork [default: the one whose mount this is]
+    #[arg(value_name = "NAME")]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// Leave the changes in the layer
+    #[arg(long, group = "action")]
+    #[serde(default)]
+    pub keep: bool,
+
+    /// Commit the changes to the fork's branch
+    #[arg(long, group = "action", requires = "message")]
+    #[serde(default)]
+    pub commit: bool,
+
+    /// Throw the changes away
+    #[arg(long, group = "action")]
+    #[serde(default)]
+    pub discard: bool,
+
+    /// Commit the changes and merge them into a fork or branch [default: the branch that the fork
+    /// came from]; conflicts become a review
+    #[arg(long, group = "action", value_name = "TARGET", num_args = 0..=1, default_missing_value = "", require_equals = true)]
+    #[serde(default)]
+    pub merge: Option<String>,
+
+    /// Hand over what is committed, as `tine handoff create` does
+    #[arg(long, group = "action")]
+    #[serde(default)]
+    pub handoff: bool,
+
+    /// The fork or branch that is to apply it [default: what the fork came from]
+    #[arg(long, value_name = "PARENT", requires = "handoff")]
+    #[serde(default)]
+    pub to: Option<String>,
+
+    /// Commit what is not committed before it is handed over
+    #[arg(long, requires = "handoff")]
+    #[serde(default)]
+    pub include_uncommitted: bool,
+
+    /// Hand over also what takes commits of others back, after `tine restore --exact` in the fork
+    #[arg(long, requires = "handoff")]
+    #[serde(default)]
+    pub allow_revert: bool,
+
+    /// The commit's message
+    #[arg(short, long, value_name = "MSG", requires = "action", conflicts_with_all = ["keep", "discard"])]
+    #[serde(default)]
+    pub message: Option<String>,
+
+    /// Detach the mount even while programs use it
+    #[arg(short, long)]
+    #[serde(default)]
     pub force: bool,
+}
+
+impl Unmount {
+    /// Returns what the flags ask for; `None` for the fork's own policy.
+    pub fn action(&self) -> Option<UnmountAction> {
+        if self.handoff {
+            return Some(UnmountAction::Handoff {
+                to: self.to.clone(),
+                include_uncommitted: self.include_uncommitted,
+                message: self.message.clone(),
+                allow_revert: self.allow_revert,
+            });
+        }
+        match (&self.merge, &self.message, self.keep, self.discard) {
+            (Some(into), message, ..) => Some(UnmountAction::Merge {
+                into: (!into.is_empty()).then(|| into.clone()),
+                message: message.clone(),
+            }),
+            (None, Some(message), ..) => Some(UnmountAction::Commit {
+                message: message.clone(),
+            }),
+            (None, None, true, _) => Some(UnmountAction::Keep),
+            (None, None, false, true) => Some(UnmountAction::Discard),
+            (None, None, false, false) => None,
+        }
+    }
 }
 
 impl Operation for Unmount {
@@ -65,9 +189,13 @@ impl Operation for Unmount {
     const DOING: &'static str = "unmounting";
     type Answer = Unmounted;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn frees_space(&self) -> bool {
         matches!(
-            self.action,
+            self.action(),
             None | Some(UnmountAction::Keep | UnmountAction::Discard)
         )
     }
@@ -77,14 +205,9 @@ impl Operation for Unmount {
             command: "tine unmount --merge",
             ..call.by()
         };
-        unmount(
-            call.daemon,
-            by,
-            &self.fork,
-            self.action,
-            self.force,
-            call.signers(),
-        )
+        let action = self.action();
+        let fork = call.fork(self.fork)?;
+        unmount(call.daemon, by, &fork, action, self.force, call.signers())
     }
 }
 

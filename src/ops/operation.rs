@@ -22,6 +22,9 @@ use tine_sys::process::PeerCredentials;
 use tine_tools::path::beneath;
 use tine_workspace::{Actor, Caller, ForkName};
 
+/// The umask of a caller that sends none.
+const DEFAULT_UMASK: u16 = 0o022;
+
 /// A command line longer than this is not kept whole.
 const COMMAND_MAX: usize = 1024;
 
@@ -79,11 +82,22 @@ pub struct Surroundings {
         with = "optional_host_path"
     )]
     pub git_dir: Option<PathBuf>,
+    /// The caller's umask. The default is 022.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub umask: Option<u16>,
     /// The author of commits. The default is git's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<Identity>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub committer: Option<Identity>,
+}
+
+/// User, group and umask of what an operation makes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner {
+    pub uid: u32,
+    pub gid: u32,
+    pub umask: u16,
 }
 
 /// One call of an operation.
@@ -107,6 +121,15 @@ impl Call<'_> {
     /// The fork that is named, or in whose mount the caller is, if it is in one.
     pub(crate) fn fork_if_any(&self, named: Option<ForkName>) -> Option<ForkName> {
         named.or_else(|| self.daemon.fork_at(self.from.dir.as_deref()?))
+    }
+
+    /// Returns the owner of what the call makes.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner {
+            uid: self.peer.uid,
+            gid: self.peer.gid,
+            umask: self.from.umask.unwrap_or(DEFAULT_UMASK),
+        }
     }
 
     /// The private git directory of the worktree that the caller is in.

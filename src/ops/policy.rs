@@ -289,13 +289,11 @@ pub(crate) fn merge(
 ) -> Result<Box<Merged>, Failure> {
     let request = Merge {
         into,
-        message,
+        message: message.into_iter().collect(),
         review: ReviewPolicy::OnConflict,
         with_uncommitted: true,
-        ..Merge::of(
-            format!("fork:{name}"),
-            daemon.store.worktree_of(name)?.git_dir().to_owned(),
-        )
+        git_dir: daemon.store.worktree_of(name)?.git_dir().to_owned(),
+        ..Merge::of(format!("fork:{name}"))
     };
     crate::merging::merge(daemon, by, &request, signers)
         .map(Box::new)

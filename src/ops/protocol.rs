@@ -38,9 +38,7 @@ pub use self::forks::{
     Restored, RestoredHow, SnapshotDeleted, SnapshotInfo, SnapshotPolicy, Snapshots, Stray,
     TreeInfo, TreeTakenUp, TreeWord, TreesTakenUp, UnmountAction, Unmounted,
 };
-pub use self::handoff::{
-    CreateHandoff, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, ImportHandoff, PatchLine,
-};
+pub use self::handoff::{HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, PatchLine};
 pub use self::merging::{MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewPolicy};
 pub use self::process::{
     Acknowledged, DaemonInfo, Figures, MountFigures, SetAsideList, StoreChecked,
@@ -56,7 +54,7 @@ pub use self::rounds::{
     RoundPresented, RoundsCleaned, SeatCleaned, SeatShown, SessionLine, SessionShown, Sessions,
     WorkShown,
 };
-pub use self::sequencing::{SequenceWish, Sequenced, SequencedCommit};
+pub use self::sequencing::{Sequenced, SequencedCommit};
 pub use self::stats::{FileStats, ForkStats, OperationStats, Stats};
 pub use self::tools::{
     BufferMerged, FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::forks;
+use super::making::{self, NewOptions};
 use super::reviews::sides;
 use crate::New;
 use crate::failure::{ErrorCode, Failure};
@@ -18,9 +18,8 @@ use tine_attr::Timestamp;
 use tine_change::recovery::{self, RecoverEntry, RecoverKind, RecoverRules, Recoverable};
 use tine_change::review::{ReviewRecord, ReviewState};
 use tine_git::{GitError, ObjectId, Repository};
-use tine_sys::process::PeerCredentials;
 use tine_workspace::store::RecordKind;
-use tine_workspace::{CarryRules, ForkName, MountRequest, SnapshotReason, TakeUp, UnmountPolicy};
+use tine_workspace::{ForkName, SnapshotReason, TakeUp};
 
 /// List what can be brought back
 ///
@@ -71,7 +70,7 @@ impl Operation for BringBack {
     type Answer = BroughtBack;
 
     fn run(self, call: &Call<'_>) -> Result<BroughtBack, Failure> {
-        bring_back(call.daemon, call.peer, self)
+        bring_back(call, self)
     }
 }
 
@@ -290,11 +289,8 @@ fn elsewhere(
     Ok(lines)
 }
 
-fn bring_back(
-    daemon: &Arc<Daemon>,
-    peer: PeerCredentials,
-    request: BringBack,
-) -> Result<BroughtBack, Failure> {
+fn bring_back(call: &Call<'_>, request: BringBack) -> Result<BroughtBack, Failure> {
+    let daemon = call.daemon;
     let repository = daemon.repository_now()?;
     let found = recovery::find(&repository, request.id)?;
     recovery::write_again(&repository, &found)?;
@@ -304,7 +300,7 @@ fn bring_back(
             as_branch(&repository, &found, &request)?
         }
         (RecoverKind::Fork | RecoverKind::Snapshot, _) => {
-            as_fork(daemon, peer, &repository, &found, request)?
+            as_fork(call, &repository, &found, request)?
         }
         (RecoverKind::Review, None) => {
             return Err(Failure::new(
@@ -356,8 +352,7 @@ fn as_branch(
 }
 
 fn as_fork(
-    daemon: &Arc<Daemon>,
-    peer: PeerCredentials,
+    call: &Call<'_>,
     repository: &Repository,
     found: &Recoverable,
     request: BringBack,
@@ -407,23 +402,23 @@ fn as_fork(
         origin: format!("tine recover {id}"),
     };
     let request = New {
-        branch: free_branch(repository, entry, head)?,
+        no_mount: !request.mount,
         detached: entry.branch.is_none() && head.is_some(),
-        fork,
-        git_dir: request.git_dir,
-        from: None,
-        from_fork: None,
-        from_remote: None,
-        dir: request.dir,
-        mount: request.mount,
-        wishes: MountRequest::default(),
-        on_unmount: UnmountPolicy::default(),
-        snapshot_every: None,
-        umask: request.umask,
-        carry: CarryRules::AsConfigured,
+        options: NewOptions {
+            branch: free_branch(repository, entry, head)?,
+            at: request.dir,
+            ..NewOptions::default()
+        },
+        ..New::of(fork)
     };
-    let made =
-        forks::make(daemon, peer, request, Some(take_up)).map_err(|failure| taken(id, failure))?;
+    let made = making::make(
+        call.daemon,
+        call.owner(),
+        call.git_dir()?,
+        request,
+        Some(take_up),
+    )
+    .map_err(|failure| taken(id, failure))?;
     Ok(BroughtBack {
         id,
         branch: made.branch.clone(),

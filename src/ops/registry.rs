@@ -1,6 +1,6 @@
 //! All operations.
 
-use crate::protocol::{BringBack, BufferRequest, CreateHandoff, ImportHandoff};
+use crate::protocol::{BringBack, BufferRequest};
 use crate::*;
 
 /// All operations, one line each.
@@ -36,7 +36,8 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<Log>(),
     Entry::of::<MakeState>(),
     Entry::of::<Merge>(),
-    Entry::of::<RunSequence>(),
+    Entry::of::<ApplyPatch>(),
+    Entry::of::<ApplyHandoff>(),
     Entry::of::<Update>(),
     Entry::of::<CherryPick>(),
     Entry::of::<ListBranches>(),

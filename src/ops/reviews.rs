@@ -19,6 +19,7 @@ use crate::state::slots::Daemon;
 use crate::transfer::Transfer;
 use crate::{Merge, report};
 use tine_change::compare::compare_trees;
+use tine_change::merge::FastForward;
 use tine_change::recovery::{self, RecoverEntry, RecoverKind};
 use tine_change::review::{
     Amendment, ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord, ReviewState, Verdict,
@@ -629,7 +630,9 @@ pub(crate) fn commit(
                 message: request
                     .message
                     .clone()
-                    .or_else(|| record.merge.message.clone()),
+                    .or_else(|| record.merge.message.clone())
+                    .into_iter()
+                    .collect(),
                 ..request_of(&repository, &record, &gone)
             };
             let merged = merging::merge_with(daemon, by, &merge, signers, Some(&record))?;
@@ -718,11 +721,13 @@ fn request_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]
         base: merge.base.clone(),
         level: merge.level,
         strategy: merge.strategy,
-        fast_forward: merge.fast_forward,
+        no_ff: merge.fast_forward == FastForward::Never,
+        ff_only: merge.fast_forward == FastForward::Only,
         allow_unrelated: merge.allow_unrelated,
         delete: merge.delete && !is_kept,
         with_uncommitted: merge.with_uncommitted,
-        ..Merge::of(source, sides::git_dir_of(repository, record).to_owned())
+        git_dir: sides::git_dir_of(repository, record).to_owned(),
+        ..Merge::of(source)
     }
 }
 

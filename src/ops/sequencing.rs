@@ -8,7 +8,7 @@ mod building;
 mod mailboxes;
 mod reviewing;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use super::target::{Holder, Target, find_target};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::policy::Signers;
-use crate::protocol::{MergeStatus, ReviewPolicy, SequenceWish, Sequenced, SequencedCommit};
+use crate::protocol::{MergeStatus, ReviewPolicy, Sequenced, SequencedCommit};
 use crate::report;
 use crate::restoring::ConflictChoices;
 use crate::state::slots::Daemon;
@@ -39,40 +39,7 @@ use tine_change::sequence::{Emptied, Item, Ran, RunOptions, Sequence, SequenceRe
 use tine_change::view::{check_move, move_view, view_tree};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_merge::MergeOptions;
-use tine_merge::{Level, Strategy};
-use tine_path::text::{host_path, optional_host_path};
 use tine_workspace::{Actor, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
-
-/// What is to be done on a fork or branch.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RunSequence {
-    /// A fork, or of a handoff a branch; default: whom the handoff is for.
-    pub into: Option<String>,
-    pub wish: SequenceWish,
-    /// Where revisions are understood: the private git directory of a worktree.
-    #[serde(with = "host_path")]
-    pub git_dir: PathBuf,
-    pub level: Level,
-    pub strategy: Strategy,
-    pub allow_unrelated: bool,
-    pub dry_run: bool,
-    pub review: ReviewPolicy,
-    /// Whether a handoff may take commits of others back, which a fork went back past.
-    #[serde(default)]
-    pub allow_revert: bool,
-    /// Of a merge commit.
-    pub message: Option<String>,
-}
-
-impl Operation for RunSequence {
-    const NAME: &'static str = "sequence";
-    const DOING: &'static str = "putting commits on it";
-    type Answer = Sequenced;
-
-    fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
-        sequence(call.daemon, call.by(), &self, &call.signers())
-    }
-}
 
 /// Bring a fork up to date with the branch that it came from
 ///
@@ -129,7 +96,7 @@ impl Operation for Update {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
-        let wish = SequenceWish::Update {
+        let wish = SequenceRequest::Update {
             from: self.from,
             rebase: self.rebase,
         };
@@ -191,7 +158,7 @@ impl Operation for CherryPick {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
-        let wish = SequenceWish::CherryPick {
+        let wish = SequenceRequest::CherryPick {
             commits: self.commits,
             mainline: self.mainline,
             says_origin: self.says_origin,
@@ -216,12 +183,6 @@ pub struct OntoFork {
     #[arg(skip)]
     #[serde(default)]
     pub review: ReviewPolicy,
-
-    /// Where revisions are understood: the private git directory of a worktree; default: the
-    /// caller's.
-    #[arg(skip)]
-    #[serde(default, with = "optional_host_path")]
-    pub git_dir: Option<PathBuf>,
 }
 
 impl OntoFork {
@@ -230,27 +191,175 @@ impl OntoFork {
         self,
         call: &Call<'_>,
         fork: Option<ForkName>,
-        wish: SequenceWish,
+        wish: SequenceRequest,
         message: Option<String>,
     ) -> Result<Sequenced, Failure> {
         let fork = call.fork(fork)?;
-        let git_dir = match self.git_dir {
-            Some(dir) => dir,
-            None => call.git_dir()?.to_owned(),
-        };
-        let request = RunSequence {
-            into: Some(format!("fork:{fork}")),
-            wish,
-            git_dir,
-            level: self.choices.level,
-            strategy: self.choices.strategy,
-            allow_unrelated: false,
+        let asked = Asked {
+            message,
             dry_run: self.dry_run,
             review: self.review,
-            allow_revert: false,
-            message,
+            ..Asked::of(format!("fork:{fork}"), wish, self.choices, call.git_dir()?)
         };
-        sequence(call.daemon, call.by(), &request, &call.signers())
+        sequence(call, &asked)
+    }
+}
+
+/// Apply a patch to a fork's files
+///
+/// As `git apply`, mounted or not: what comes of it is uncommitted, in one step that `tine undo`
+/// takes back. Patches of git's and of `diff -u` are understood, with renames, modes and binary
+/// files; paths are from the fork's root. A patch that does not fit changes nothing: the files and
+/// hunks are listed, and the exit code is 3. --review keeps what fits, to resolve the rest.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine apply fix-parser fix.patch
+  git diff | tine apply fix-parser - --3way   merge where the text has moved on
+  tine apply fix-parser fix.patch --check     see whether it fits")]
+pub struct ApplyPatch {
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// The patch; `-` is standard input
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    #[serde(skip)]
+    pub file: PathBuf,
+
+    /// Merge what the patch was made of with what is there, where the repository has it
+    #[arg(short = '3', long = "3way")]
+    #[serde(default)]
+    pub three_way: bool,
+
+    /// Apply it backwards
+    #[arg(short = 'R', long)]
+    #[serde(default)]
+    pub reverse: bool,
+
+    /// Show what would come of it, and change nothing
+    #[arg(short = 'n', long, visible_alias = "dry-run", conflicts_with_all = ["review", "resolver"])]
+    #[serde(default)]
+    pub check: bool,
+
+    /// How many leading parts to take from the patch's paths
+    #[arg(short = 'p', value_name = "N", default_value_t = 1)]
+    pub strip: u8,
+
+    #[command(flatten)]
+    #[serde(default)]
+    pub choices: ConflictChoices,
+
+    #[arg(skip)]
+    #[serde(default)]
+    pub review: ReviewPolicy,
+
+    /// The patch, on its way to the daemon.
+    #[arg(skip)]
+    pub content: Transfer,
+}
+
+impl Operation for ApplyPatch {
+    const NAME: &'static str = "apply";
+    const DOING: &'static str = "applying the patch";
+    type Answer = Sequenced;
+
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
+    fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
+        let fork = call.fork(self.fork)?;
+        let patch = write_content(call.daemon, &call.daemon.repository_now()?, &self.content)?;
+        let wish = SequenceRequest::Patch {
+            patch: patch.to_string(),
+            strip: self.strip,
+            reverse: self.reverse,
+            three_way: self.three_way,
+        };
+        let asked = Asked {
+            dry_run: self.check,
+            review: self.review,
+            ..Asked::of(format!("fork:{fork}"), wish, self.choices, call.git_dir()?)
+        };
+        sequence(call, &asked)
+    }
+}
+
+/// Apply a handoff to a fork or branch
+///
+/// As `git am --3way` does, all or nothing: authors, dates and messages stay. Patches that are
+/// there already are left out. Conflicts change nothing: they are listed with the commit that they
+/// are in, and the exit code is 3.
+#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine handoff apply 3                       to whom it is for
+  tine handoff apply 3 --into main --dry-run
+  tine handoff apply 3 --review              keep conflicts, to be resolved one by one")]
+pub struct ApplyHandoff {
+    /// Its number
+    #[arg(value_name = "ID")]
+    pub handoff: u64,
+
+    /// The fork or branch to apply it to [default: whom it is for]
+    #[arg(long, value_name = "TARGET")]
+    #[serde(default)]
+    pub into: Option<String>,
+
+    /// Show what would come of it, and change nothing
+    #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
+    #[serde(default)]
+    pub dry_run: bool,
+
+    /// Do not merge where a patch does not fit as it stands
+    #[arg(long)]
+    #[serde(default)]
+    pub no_3way: bool,
+
+    /// Apply it even if it was applied, or something is uncommitted there
+    #[arg(long)]
+    #[serde(default)]
+    pub force: bool,
+
+    /// Apply also what takes commits of the target's back, after `tine restore --exact` in the fork
+    #[arg(long)]
+    #[serde(default)]
+    pub allow_revert: bool,
+
+    #[command(flatten)]
+    #[serde(default)]
+    pub choices: ConflictChoices,
+
+    #[arg(skip)]
+    #[serde(default)]
+    pub review: ReviewPolicy,
+}
+
+impl Operation for ApplyHandoff {
+    const NAME: &'static str = "apply-handoff";
+    const DOING: &'static str = "applying the handoff";
+    type Answer = Sequenced;
+
+    fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
+        let parent = mailboxes::check(call.daemon, self.handoff, self.force)?;
+        let Some(into) = self.into.or(parent) else {
+            return Err(Failure::new(ErrorCode::Usage, "no target is named")
+                .hint("name a fork or branch: `--into TARGET`"));
+        };
+        let wish = SequenceRequest::Mailbox {
+            handoff: self.handoff,
+            three_way: !self.no_3way,
+        };
+        let asked = Asked {
+            is_clean: !self.force,
+            dry_run: self.dry_run,
+            review: self.review,
+            allow_revert: self.allow_revert,
+            ..Asked::of(into, wish, self.choices, call.git_dir()?)
+        };
+        sequence(call, &asked)
     }
 }
 
@@ -280,81 +389,36 @@ pub(crate) struct TargetState {
     pub view: Option<ObjectId>,
 }
 
-/// Does what `request` says, or says what would come of it.
-pub(crate) fn sequence(
-    daemon: &Arc<Daemon>,
-    by: Actor<'_>,
-    request: &RunSequence,
-    signers: &Signers,
-) -> Result<Sequenced, Failure> {
-    let (default_into, is_clean) = match &request.wish {
-        SequenceWish::Mailbox { handoff, force, .. } => {
-            (mailboxes::check(daemon, *handoff, *force)?, !force)
+impl Asked {
+    /// Returns a request with the default options.
+    fn of(into: String, wish: SequenceRequest, choices: ConflictChoices, git_dir: &Path) -> Asked {
+        Asked {
+            into,
+            is_clean: false,
+            wish,
+            git_dir: git_dir.to_owned(),
+            merge: MergeOptions {
+                level: choices.level,
+                strategy: choices.strategy,
+                ..MergeOptions::default()
+            },
+            allow_unrelated: false,
+            message: None,
+            dry_run: false,
+            review: ReviewPolicy::Never,
+            allow_revert: false,
         }
-        _ => (None, false),
-    };
-    let Some(into) = request.into.clone().or(default_into) else {
-        return Err(Failure::new(ErrorCode::Usage, "no target is named")
-            .hint("name a fork or branch: `--into TARGET`"));
-    };
-    let asked = Asked {
-        into,
-        is_clean,
-        wish: wish_of(daemon, &request.wish)?,
-        git_dir: request.git_dir.clone(),
-        merge: MergeOptions {
-            level: request.level,
-            strategy: request.strategy,
-            ..MergeOptions::default()
-        },
-        allow_unrelated: request.allow_unrelated,
-        message: request.message.clone(),
-        dry_run: request.dry_run,
-        review: request.review,
-        allow_revert: request.allow_revert,
-    };
-    // Two of the same become one review.
-    let _reviews = (asked.review != ReviewPolicy::Never).then(|| daemon.reviews.lock());
-    let done = carry_out(daemon, by, &asked, signers, None)?;
-    mailboxes::note_applied(daemon, &asked, &done);
-    Ok(done)
+    }
 }
 
-fn wish_of(daemon: &Daemon, wish: &SequenceWish) -> Result<SequenceRequest, Failure> {
-    Ok(match wish {
-        SequenceWish::Update { from, rebase } => SequenceRequest::Update {
-            from: from.clone(),
-            rebase: *rebase,
-        },
-        SequenceWish::CherryPick {
-            commits,
-            mainline,
-            says_origin,
-            emptied,
-        } => SequenceRequest::CherryPick {
-            commits: commits.clone(),
-            mainline: *mainline,
-            says_origin: *says_origin,
-            emptied: *emptied,
-        },
-        SequenceWish::Patch {
-            content,
-            strip,
-            reverse,
-            three_way,
-        } => SequenceRequest::Patch {
-            patch: write_content(daemon, &daemon.repository_now()?, content)?.to_string(),
-            strip: *strip,
-            reverse: *reverse,
-            three_way: *three_way,
-        },
-        SequenceWish::Mailbox {
-            handoff, three_way, ..
-        } => SequenceRequest::Mailbox {
-            handoff: *handoff,
-            three_way: *three_way,
-        },
-    })
+/// Does what was asked for, or says what would come of it.
+fn sequence(call: &Call<'_>, asked: &Asked) -> Result<Sequenced, Failure> {
+    let daemon = call.daemon;
+    // Two of the same become one review.
+    let _reviews = (asked.review != ReviewPolicy::Never).then(|| daemon.reviews.lock());
+    let done = carry_out(daemon, call.by(), asked, &call.signers(), None)?;
+    mailboxes::note_applied(daemon, asked, &done);
+    Ok(done)
 }
 
 /// What was sent, as a blob.

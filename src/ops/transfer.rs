@@ -33,6 +33,12 @@ pub enum Transfer {
     File(String),
 }
 
+impl Default for Transfer {
+    fn default() -> Transfer {
+        Transfer::Base64(String::new())
+    }
+}
+
 /// Bytes that have arrived.
 pub enum Arrived {
     Bytes(Vec<u8>),

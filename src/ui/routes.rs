@@ -14,9 +14,9 @@ use tine_client::hooks::HookOutput;
 use tine_client::merging::HookOptions;
 use tine_client::{self as client, Client, identity, place as caller};
 use tine_git::Repository;
-use tine_merge::{Level, MergeSide, Strategy};
+use tine_merge::MergeSide;
 use tine_ops as ops;
-use tine_ops::protocol::{Forks, ResolutionRequest, ReviewPolicy, ReviewShown, SequenceWish};
+use tine_ops::protocol::{Forks, ResolutionRequest, ReviewPolicy, ReviewShown};
 use tine_ops::transfer::Outgoing;
 use tine_ops::{ErrorCode, Failure, Surroundings};
 use tine_path::text::PathText;
@@ -441,27 +441,18 @@ struct Apply {
 fn apply(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let Apply { handoff, into } = asked.body()?;
     let signers = identity::signers(&place.common_dir)?;
-    let request = ops::RunSequence {
+    let request = ops::ApplyHandoff {
+        handoff,
         into: into.filter(|into| !into.trim().is_empty()),
-        wish: SequenceWish::Mailbox {
-            handoff,
-            three_way: true,
-            force: false,
-        },
-        git_dir: place.git_dir.clone(),
-        level: Level::default(),
-        strategy: Strategy::default(),
-        allow_unrelated: false,
-        dry_run: false,
         review: ReviewPolicy::OnConflict,
-        allow_revert: false,
-        message: None,
+        ..ops::ApplyHandoff::default()
     };
     let mut client = place.act()?;
     client.from = Surroundings {
         command: COMMAND.to_owned(),
         author: signers.author,
         committer: signers.committer,
+        git_dir: Some(place.git_dir.clone()),
         ..Surroundings::default()
     };
     document(&client.call(&request)?)

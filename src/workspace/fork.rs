@@ -187,14 +187,13 @@ pub struct Traces {
 }
 
 /// What kind of work a mount is made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MountProfile {
-    /// Many files: opening one asks nobody.
+    /// Many files: opening one costs nothing
     #[default]
     Everyday,
-    /// Large files: the kernel reads them by itself, and every opening of a file is a request.
-    /// Root's to have.
+    /// Large files: the kernel reads them by itself; opening any file takes longer (root only)
     LargeFiles,
 }
 
@@ -261,8 +260,7 @@ impl From<SeenAt> for SeenAtText {
 }
 
 /// What somebody who mounts a fork asks for, beside the settings that it has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MountRequest {
     pub allow_other: bool,
     pub suid: bool,

@@ -1,10 +1,11 @@
 //! The arguments of `tine handoff`.
 
-use std::path::PathBuf;
-
-use crate::cli::sequencing::ConflictArgs;
+use crate::cli::sequencing::LeftArgs;
 use crate::cli::trees::FormArgs;
-use crate::ops::{AwaitHandoffs, DeleteHandoff, ListHandoffs, ShowHandoff};
+use crate::ops::{
+    ApplyHandoff, AwaitHandoffs, CreateHandoff, DeleteHandoff, ImportHandoff, ListHandoffs,
+    ShowHandoff,
+};
 
 /// Hand finished work over as a file that outlives its fork
 ///
@@ -36,89 +37,28 @@ pub(crate) enum Action {
     Apply(Apply),
     #[command(aliases = ["remove", "rm"])]
     Delete(DeleteHandoff),
-    Import(Import),
+    Import(ImportHandoff),
 }
 
-/// Apply a handoff to a fork or branch
-///
-/// As `git am --3way` does, all or nothing: authors, dates and messages stay. Patches that are
-/// there already are left out. Conflicts change nothing: they are listed with the commit that they
-/// are in, and the exit code is 3.
+// The operation's doc comment is the help.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine handoff apply 3                       to whom it is for
-  tine handoff apply 3 --into main --dry-run
-  tine handoff apply 3 --review              keep conflicts, to be resolved one by one")]
 pub(crate) struct Apply {
-    /// Its number
-    #[arg(value_name = "ID")]
-    pub id: u64,
-
-    /// The fork or branch to apply it to [default: whom it is for]
-    #[arg(long, value_name = "TARGET")]
-    pub into: Option<String>,
-
-    /// Show what would come of it, and change nothing
-    #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
-    pub dry_run: bool,
-
-    /// Do not merge where a patch does not fit as it stands
-    #[arg(long)]
-    pub no_3way: bool,
-
-    /// Apply it even if it was applied, or something is uncommitted there
-    #[arg(long)]
-    pub force: bool,
-
-    /// Apply also what takes commits of the target's back, after `tine restore --exact` in the fork
-    #[arg(long)]
-    pub allow_revert: bool,
+    #[command(flatten)]
+    pub operation: ApplyHandoff,
 
     #[command(flatten)]
-    pub conflicts: ConflictArgs,
+    pub left: LeftArgs,
 }
 
-/// Hand over what a fork has committed
-///
-/// The same commits are handed over once: asked again, the same handoff is told. One that failed is
-/// tried again. Where nothing was committed the handoff is skipped, and the exit code is 7; where
-/// it failed it is 1. Merges are left out, as `git format-patch` does: what they bring besides
-/// their parents is in no patch.
+// The operation's doc comment is the help.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine handoff create fix-parser
-  tine handoff create fix-parser --to main --background
-  tine handoff create fix-parser --include-uncommitted -m 'Fix the parser'")]
 pub(crate) struct Create {
-    /// The fork [default: the one whose mount this is]
-    #[arg(value_name = "FORK")]
-    pub fork: Option<String>,
-
-    /// The fork or branch that is to apply it [default: what the fork came from]
-    #[arg(long, value_name = "PARENT")]
-    pub to: Option<String>,
-
-    /// Hand over the commits after this revision [default: those after the fork point]
-    #[arg(long, value_name = "REV")]
-    pub base: Option<String>,
-
-    /// Commit what is not committed first
-    #[arg(long)]
-    pub include_uncommitted: bool,
-
-    /// The message of that commit; given again, another paragraph of it
-    #[arg(short, long, value_name = "MSG", requires = "include_uncommitted")]
-    pub message: Vec<String>,
+    #[command(flatten)]
+    pub operation: CreateHandoff,
 
     /// Skip the hooks pre-commit and commit-msg
     #[arg(long, requires = "include_uncommitted")]
     pub no_verify: bool,
-
-    /// Hand over also what takes commits of others back, after `tine restore --exact` in the fork
-    #[arg(long)]
-    pub allow_revert: bool,
 
     /// Do not wait until it is made
     #[arg(long)]
@@ -156,22 +96,4 @@ pub(crate) struct Diff {
 
     #[command(flatten)]
     pub form: FormArgs,
-}
-
-/// Take a mailbox of patches from elsewhere as a handoff
-///
-/// As `git format-patch --stdout` writes it, or another tine.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  tine handoff import fixes.mbox
-  git -C ../other format-patch --stdout main.. | tine handoff import - --to main")]
-pub(crate) struct Import {
-    /// The file; `-` is standard input
-    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    pub file: PathBuf,
-
-    /// The fork or branch that is to apply it
-    #[arg(long, value_name = "PARENT")]
-    pub to: Option<String>,
 }

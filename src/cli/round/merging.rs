@@ -7,12 +7,12 @@ use super::arguments::Merge;
 use crate::cli::context::Context;
 use crate::cli::resolving::{self, Left};
 use crate::cli::{Exit, merge as merging};
-use crate::client;
 use crate::client::Client;
 use crate::client::hooks::HookOutput;
 use crate::client::merging::HookOptions;
 use crate::ops::protocol::{Merged, ReviewOutcome};
 use crate::ops::{ErrorCode, ExitCode, Failure};
+use crate::{client, ops};
 
 /// What `tine round merge --json` prints.
 #[derive(Serialize)]
@@ -110,25 +110,24 @@ fn resolved(
 /// What `tine merge` is to do.
 fn asked(verb: &Merge, points: &[&str]) -> merging::Merge {
     merging::Merge {
-        allow_revert: verb.allow_revert,
-        sources: points.iter().map(ToString::to_string).collect(),
-        into: Some(verb.into.clone()),
-        base: None,
-        level: verb.level,
-        strategy: verb.strategy,
-        no_ff: verb.no_ff,
-        ff_only: false,
-        message: verb.message.clone(),
-        dry_run: verb.dry_run,
+        operation: ops::Merge {
+            sources: points.iter().map(ToString::to_string).collect(),
+            into: Some(verb.into.clone()),
+            level: verb.level,
+            strategy: verb.strategy,
+            no_ff: verb.no_ff,
+            message: verb.message.clone(),
+            dry_run: verb.dry_run,
+            // What an agent finished is its result, committed or not.
+            with_uncommitted: true,
+            all_or_nothing: verb.all_or_nothing,
+            allow_revert: verb.allow_revert,
+            ..ops::Merge::default()
+        },
         review: verb.review,
         markers: None,
-        // What an agent finished is its result, committed or not.
-        with_uncommitted: true,
-        no_verify: false,
-        delete: false,
-        all_or_nothing: verb.all_or_nothing,
         resolving: verb.resolving.clone(),
-        allow_unrelated: false,
+        no_verify: false,
     }
 }
 

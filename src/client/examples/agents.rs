@@ -20,7 +20,7 @@ use tine_client::{ForkName, ops};
 fn work(repository: &Path, name: &str, command: &str) -> Result<String, Failure> {
     let place = Place::find(repository, Arc::new(Silent))?;
     let mut client = place.connect()?;
-    let fork = client.call(&ops::New::of(ForkName::parse(name)?, place.git_dir()?))?;
+    let fork = client.call(&ops::New::of(ForkName::parse(name)?))?;
     let status = Command::new("sh")
         .args(["-c", command])
         .current_dir(&fork.mount_dir)

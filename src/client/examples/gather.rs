@@ -30,7 +30,7 @@ fn gather(repository: PathBuf, into: &str, forks: &[String]) -> Result<bool, Fai
             into: Some(format!("branch:{into}")),
             review: ReviewPolicy::OnConflict,
             with_uncommitted: true,
-            ..ops::Merge::of(format!("fork:{fork}"), place.git_dir()?)
+            ..ops::Merge::of(format!("fork:{fork}"))
         };
         let merged = merging::merged(&place, &mut client, request, &signers, hooks)?;
         match (merged.status, merged.review) {

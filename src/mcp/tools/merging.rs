@@ -351,7 +351,7 @@ impl Tool for Merge {
             Some(source) => (source, session.active()),
             None => (format!("fork:{}", session.fork()?), None),
         };
-        let mut request = ops::Merge::of(source.clone(), session.git_dir()?);
+        let mut request = ops::Merge::of(source.clone());
         request.into = self.into;
         request.here = here;
         request.allow_revert = self.allow_revert;
@@ -362,13 +362,13 @@ impl Tool for Merge {
             false => ReviewPolicy::OnConflict,
         };
         request.with_uncommitted = self.with_uncommitted;
-        request.message = self.message;
+        request.message = self.message.into_iter().collect();
         call.check()?;
         let wish = HookOptions {
             output: HookOutput::Kept,
             no_verify: false,
         };
-        let merged = session.with_named(command(Self::NAME, &source), |connection| {
+        let merged = session.with_revisions(command(Self::NAME, &source), |connection| {
             client::merging::merged(&place, connection, request.clone(), &signers, wish)
         })?;
         told(&place, merged)
@@ -468,13 +468,12 @@ impl Tool for Update {
                     true => ReviewPolicy::Never,
                     false => ReviewPolicy::OnConflict,
                 },
-                git_dir: Some(session.git_dir()?),
             },
         };
         call.check()?;
         let command = command.trim().to_owned();
         let done =
-            session.with_named(command, |connection| connection.call_as(&request, &signers))?;
+            session.with_revisions(command, |connection| connection.call_as(&request, &signers))?;
         format_update(&place, done)
     }
 }

@@ -19,7 +19,8 @@ use tine_client::hooks::HookOutput;
 use tine_client::identity;
 use tine_git::{GitError, program};
 use tine_ops as ops;
-use tine_ops::protocol::{CreateHandoff, Difference};
+use tine_ops::CreateHandoff;
+use tine_ops::protocol::Difference;
 use tine_ops::{Failure, work_message};
 use tine_path::text::PathText;
 use tine_render::handoffs::format_line;
@@ -309,25 +310,22 @@ impl Tool for Handoff {
     fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<HandoffMade>, Failure> {
         use std::os::unix::ffi::OsStrExt;
         let signers = identity::signers_if_any(session.common_dir());
+        let fork = session.fork()?;
         let request = CreateHandoff {
-            fork: session.fork()?,
+            fork: Some(fork.clone()),
             to: self.to,
             include_uncommitted: self.include_uncommitted,
             base: self.base,
             allow_revert: self.allow_revert,
-            message: self.message,
+            message: self.message.into_iter().collect(),
         };
         let place = session.place();
         let info = session.with(|connection| {
             if request.include_uncommitted {
-                let mut wish = CommitWithHooks::of(
-                    request
-                        .message
-                        .clone()
-                        .unwrap_or_else(|| work_message(&request.fork)),
-                );
+                let message = request.requested_message();
+                let mut wish = CommitWithHooks::of(message.unwrap_or_else(|| work_message(&fork)));
                 wish.operation.allow_revert = request.allow_revert;
-                commit::commit_first(&place, connection, &request.fork, wish, HookOutput::Kept)?;
+                commit::commit_first(&place, connection, &fork, wish, HookOutput::Kept)?;
             }
             make_handoff(connection, &request, &signers, true)
         })?;

@@ -6,36 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{AgentTexts, ChangeLine, CommitLine};
 use crate::failure::Failure;
-use crate::transfer::Transfer;
 use tine_change::handoff::HandoffRecord;
 use tine_path::text::optional_host_path;
-use tine_workspace::ForkName;
-
-/// `tine handoff create`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct CreateHandoff {
-    pub fork: ForkName,
-    /// A fork or branch; default: what the fork came from.
-    pub to: Option<String>,
-    pub include_uncommitted: bool,
-    /// The revision that the commits come after; default: the fork point.
-    #[serde(default)]
-    pub base: Option<String>,
-    /// Whether it may take commits of others back.
-    #[serde(default)]
-    pub allow_revert: bool,
-    /// Of the commit of what is uncommitted; default: one of tine's own.
-    pub message: Option<String>,
-}
-
-/// `tine handoff import`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ImportHandoff {
-    pub content: Transfer,
-    /// Where it comes from, in words.
-    pub from: String,
-    pub to: Option<String>,
-}
 
 /// Handoffs.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ForkInfo;
 use crate::failure::Failure;
 use tine_change::recovery::RecoverEntry;
-use tine_path::text::{host_path, optional_host_path};
+use tine_path::text::optional_host_path;
 use tine_workspace::ForkName;
 
 /// Brings back what an entry keeps.
@@ -18,14 +18,10 @@ pub struct BringBack {
     pub snapshot: Option<ForkName>,
     /// What the fork or branch is to be called; default: as before.
     pub name: Option<String>,
-    /// The private git directory of the worktree that the caller stands in.
-    #[serde(with = "host_path")]
-    pub git_dir: PathBuf,
     /// Where to mount a fork; absolute. Default: as `tine new`.
     #[serde(with = "optional_host_path", default)]
     pub dir: Option<PathBuf>,
     pub mount: bool,
-    pub umask: u16,
 }
 
 /// What can be brought back.

@@ -4,39 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ChangeLine, MergeStatus, MergeTarget};
-use crate::transfer::Transfer;
 use tine_change::review::ConflictRecord;
-use tine_change::sequence::{DoneHow, Emptied};
+use tine_change::sequence::DoneHow;
 use tine_workspace::ForkName;
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SequenceWish {
-    Update {
-        /// Default: where the branch is now that it came from.
-        from: Option<String>,
-        rebase: bool,
-    },
-    CherryPick {
-        commits: Vec<String>,
-        mainline: Option<usize>,
-        says_origin: bool,
-        emptied: Emptied,
-    },
-    Patch {
-        content: Transfer,
-        strip: u8,
-        reverse: bool,
-        three_way: bool,
-    },
-    /// A handoff is applied.
-    Mailbox {
-        handoff: u64,
-        three_way: bool,
-        /// Again, or where something is uncommitted.
-        force: bool,
-    },
-}
 
 /// What came of it, or would.
 #[derive(Debug, Clone, Serialize, Deserialize)]

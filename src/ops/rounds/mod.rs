@@ -28,7 +28,7 @@ use crate::protocol::{
 use tine_change::round::{Mode, RoundRecord, Seat, SeatState};
 use tine_git::ObjectId;
 use tine_path::EntryName;
-use tine_path::text::{host_path, optional_host_path};
+use tine_path::text::optional_host_path;
 use tine_sys::ranked::RankedGuard;
 use tine_workspace::ForkName;
 
@@ -90,18 +90,10 @@ pub struct StartRound {
     #[serde(default)]
     pub budget: Option<u64>,
 
-    /// The private git directory of the worktree in which `from` is understood.
-    #[arg(skip)]
-    #[serde(with = "host_path")]
-    pub git_dir: PathBuf,
-
     /// The directory without git that the session stands on.
     #[arg(skip)]
     #[serde(with = "optional_host_path", default)]
     pub directory: Option<PathBuf>,
-
-    #[arg(skip)]
-    pub umask: u16,
 }
 
 impl StartRound {
@@ -118,7 +110,7 @@ impl Operation for StartRound {
 
     fn run(self, call: &Call<'_>) -> Result<SessionShown, Failure> {
         let _rounds = lock(call)?;
-        starting::start(call.daemon, call.peer, &self)
+        starting::start(call, &self)
     }
 }
 
@@ -295,13 +287,6 @@ pub struct PresentRound {
     /// The fork's name
     #[arg(long, value_name = "NAME", default_value = "presenter")]
     pub label: ForkName,
-
-    #[arg(skip)]
-    #[serde(with = "host_path")]
-    pub git_dir: PathBuf,
-
-    #[arg(skip)]
-    pub umask: u16,
 }
 
 impl Operation for PresentRound {
@@ -311,7 +296,7 @@ impl Operation for PresentRound {
 
     fn run(self, call: &Call<'_>) -> Result<RoundPresented, Failure> {
         let _rounds = lock(call)?;
-        presenting::present(call.daemon, call.peer, &self)
+        presenting::present(call, &self)
     }
 }
 

@@ -6,19 +6,16 @@ use super::{
     PresentRound, refuse_unless_finished, refuse_unless_open, session_of, starting, state,
 };
 use crate::failure::{ErrorCode, Failure};
+use crate::operation::Call;
 use crate::protocol::{AttemptCounted, RoundPresented};
 use crate::report;
 use crate::state::slots::Daemon;
 use tine_change::ChangeError;
 use tine_change::round::{RoundRecord, Seat, SeatState};
-use tine_sys::process::PeerCredentials;
 use tine_workspace::{ForkName, StoreError};
 
-pub(super) fn present(
-    daemon: &Arc<Daemon>,
-    peer: PeerCredentials,
-    request: &PresentRound,
-) -> Result<RoundPresented, Failure> {
+pub(super) fn present(call: &Call<'_>, request: &PresentRound) -> Result<RoundPresented, Failure> {
+    let daemon = call.daemon;
     let repository = daemon.repository_now()?;
     let mut record = RoundRecord::load(&daemon.store, &session_of(request.session.as_ref())?)?;
     refuse_unless_open(&record)?;
@@ -53,7 +50,7 @@ pub(super) fn present(
     refuse_unless_finished(&request.winner, &winner)?;
     let base_commit = match &winner.branch {
         Some(branch) => repository
-            .resolve_commit(&request.git_dir, &format!("refs/heads/{branch}"))?
+            .resolve_commit(call.git_dir()?, &format!("refs/heads/{branch}"))?
             .to_string(),
         None => winner.base_commit.clone(),
     };
@@ -84,9 +81,7 @@ pub(super) fn present(
             from_fork: winner.branch.is_none().then(|| winner.fork.clone()),
             ..record.clone()
         };
-        if let Err(failure) =
-            starting::make(daemon, peer, &begun, &seat, &request.git_dir, request.umask)
-        {
+        if let Err(failure) = starting::make(call, &begun, &seat) {
             super::ending::discard(daemon, &repository, &seat, ("tine round present", true))?;
             record.presenter = None;
             record.save(&daemon.store)?;

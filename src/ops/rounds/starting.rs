@@ -11,27 +11,23 @@ use super::{
     state,
 };
 use crate::failure::{ErrorCode, Failure};
+use crate::making::{self, NewOptions};
+use crate::operation::Call;
 use crate::protocol::SessionShown;
 use crate::state::slots::Daemon;
-use crate::{New, deleting, forks, mounting};
+use crate::{New, deleting, mounting};
 use tine_attr::Timestamp;
 use tine_change::round::{Mode, NextRound, RoundRecord, Seat, SeatState, Stage, repeated};
 use tine_change::scratch;
 use tine_git::Repository;
 use tine_path::{EntryName, RepoPath};
-use tine_sys::process::PeerCredentials;
-use tine_workspace::{
-    Actor, Caller, CarryRules, ForkName, MountRequest, StoreError, UnmountPolicy,
-};
+use tine_workspace::{Actor, Caller, ForkName, MountRequest, StoreError};
 
 /// What scratch directories are called where nobody says otherwise.
 const SCRATCH: &str = ".scratch";
 
-pub(super) fn start(
-    daemon: &Arc<Daemon>,
-    peer: PeerCredentials,
-    request: &StartRound,
-) -> Result<SessionShown, Failure> {
+pub(super) fn start(call: &Call<'_>, request: &StartRound) -> Result<SessionShown, Failure> {
+    let daemon = call.daemon;
     let repository = daemon.repository_now()?;
     let known = RoundRecord::find(&daemon.store, &session_of(request.session.as_ref())?)?;
     let mut record = match &known {
@@ -50,7 +46,7 @@ pub(super) fn start(
             ending::release_stale_locks(&repository, record)?;
             record.clone()
         }
-        _ => planned(daemon, &repository, known.clone(), request)?,
+        _ => planned(call, &repository, known.clone(), request)?,
     };
     let is_new = known
         .as_ref()
@@ -63,7 +59,7 @@ pub(super) fn start(
         deleting::refuse_repositories_in(daemon, &seat.fork)?;
     }
     record.save(&daemon.store)?;
-    if let Err(failure) = begin(daemon, peer, &repository, &mut record, request) {
+    if let Err(failure) = begin(call, &repository, &mut record) {
         return Err(match is_new {
             true => take_back(daemon, &repository, &record, known, failure),
             false => failure,
@@ -103,7 +99,7 @@ fn refuse_another(record: &RoundRecord, request: &StartRound) -> Result<(), Fail
 
 /// The session with its next round, in which nothing is done yet.
 fn planned(
-    daemon: &Arc<Daemon>,
+    call: &Call<'_>,
     repository: &Repository,
     known: Option<RoundRecord>,
     request: &StartRound,
@@ -129,7 +125,7 @@ fn planned(
     for (agent, seat) in record.seated() {
         refuse_unless_finished(&agent.name, seat)?;
     }
-    let next = next_round(repository, &record, request)?;
+    let next = next_round(call, repository, &record, request)?;
     if record.directory.is_some() && record.written_commit.is_none() {
         record.written_commit = Some(next.base_commit.clone());
     }
@@ -145,12 +141,13 @@ fn planned(
             "`--scratch NAME` names another",
         ));
     }
-    record.plan(&next, &mut || free_name(daemon, repository))?;
+    record.plan(&next, &mut || free_name(call.daemon, repository))?;
     Ok(record)
 }
 
 /// Where the next round begins, and with whom.
 fn next_round(
+    call: &Call<'_>,
     repository: &Repository,
     record: &RoundRecord,
     request: &StartRound,
@@ -192,13 +189,14 @@ fn next_round(
             "choose another name for the agent, or its label",
         ));
     }
+    let git_dir = call.git_dir()?;
     let (base, from_branch, from_fork) = match &request.from_agent {
         Some(agent) => {
             let seat = record.seat(agent)?;
             refuse_unless_finished(agent, seat)?;
             let base = match &seat.branch {
                 Some(branch) => {
-                    repository.resolve_commit(&request.git_dir, &format!("refs/heads/{branch}"))?
+                    repository.resolve_commit(git_dir, &format!("refs/heads/{branch}"))?
                 }
                 None => commit_in_books(record, &seat.base_commit)?,
             };
@@ -207,7 +205,7 @@ fn next_round(
         }
         None => {
             let word = request.from.as_deref().unwrap_or("HEAD");
-            let mut base = repository.resolve_commit(&request.git_dir, word)?;
+            let mut base = repository.resolve_commit(git_dir, word)?;
             if let (None, Some(written)) = (&request.from, &record.written_commit) {
                 // What the directory was brought to last need not be merged.
                 let written = commit_in_books(record, written)?;
@@ -215,11 +213,7 @@ fn next_round(
                     base = written;
                 }
             }
-            (
-                base,
-                branch_called(repository, &request.git_dir, word)?,
-                None,
-            )
+            (base, branch_called(repository, git_dir, word)?, None)
         }
     };
     let mut labels = request.labels.iter().cloned();
@@ -304,12 +298,11 @@ fn free_name(daemon: &Daemon, repository: &Repository) -> Result<ForkName, Store
 
 /// Makes what the record says.
 fn begin(
-    daemon: &Arc<Daemon>,
-    peer: PeerCredentials,
+    call: &Call<'_>,
     repository: &Repository,
     record: &mut RoundRecord,
-    request: &StartRound,
 ) -> Result<(), Failure> {
+    let _daemon = call.daemon;
     // Before any fork is there whose `git status` would show it.
     repository.exclude_at_top(&record.scratch)?;
     let agents: Vec<ForkName> = record
@@ -319,7 +312,7 @@ fn begin(
     for name in &agents {
         let seat = record.seat(name)?.clone();
         if seat.state == SeatState::Planned {
-            make(daemon, peer, record, &seat, &request.git_dir, request.umask)?;
+            make(call, record, &seat)?;
             record.seat_mut(name)?.state = SeatState::Open;
         }
     }
@@ -327,33 +320,22 @@ fn begin(
 }
 
 /// Makes a seat's fork, as far as it is not there.
-pub(super) fn make(
-    daemon: &Arc<Daemon>,
-    peer: PeerCredentials,
-    record: &RoundRecord,
-    seat: &Seat,
-    git_dir: &Path,
-    umask: u16,
-) -> Result<(), Failure> {
+pub(super) fn make(call: &Call<'_>, record: &RoundRecord, seat: &Seat) -> Result<(), Failure> {
+    let (daemon, owner) = (call.daemon, call.owner());
     if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
         let from_fork = record.from_fork.as_ref().map(ForkName::to_string);
         let new = New {
-            fork: seat.fork.clone(),
-            git_dir: git_dir.to_owned(),
-            from: from_fork.is_none().then(|| seat.base_commit.clone()),
-            from_fork,
-            from_remote: None,
-            branch: seat.branch.clone(),
+            no_mount: true,
             detached: seat.branch.is_none(),
-            dir: None,
-            mount: false,
-            wishes: MountRequest::default(),
-            on_unmount: UnmountPolicy::Keep,
-            snapshot_every: None,
-            umask,
-            carry: CarryRules::AsConfigured,
+            options: NewOptions {
+                from: from_fork.is_none().then(|| seat.base_commit.clone()),
+                from_fork,
+                branch: seat.branch.clone(),
+                ..NewOptions::default()
+            },
+            ..New::of(seat.fork.clone())
         };
-        forks::make(daemon, peer, new, None)?;
+        making::make(daemon, owner, call.git_dir()?, new, None)?;
     }
     let slot = daemon.slot(&seat.fork);
     {
@@ -362,8 +344,8 @@ pub(super) fn make(
         // by.
         let fork = guard.update_record(|fork| fork.from_branch = record.from_branch.clone())?;
         let caller = Caller {
-            umask,
-            ..Caller::new(peer.uid, peer.gid)
+            umask: owner.umask,
+            ..Caller::new(owner.uid, owner.gid)
         };
         let by = Actor {
             caller,
