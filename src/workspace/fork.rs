@@ -15,14 +15,20 @@ use tine_attr::Timestamp;
 use tine_git::{ConversionSettings, ObjectId};
 use tine_path::text::{host_path, optional_host_path};
 
-/// A fork's name: 1 to 64 ASCII letters, digits, `.`, `_` and `-`, beginning with a letter or
-/// digit, without `..`, and not ending in `.` or `.lock`, so that it can be a directory, a ref
-/// component and a branch part.
+/// Validated name of a fork.
+///
+/// It has 1 to 64 ASCII letters, digits, `.`, `_` and `-`, and begins with a letter or digit. It
+/// contains no `..` and does not end in `.` or `.lock`. So it can be a directory name, a ref
+/// component and part of a branch name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ForkName(String);
 
 impl ForkName {
+    /// Validates `name`.
+    ///
+    /// # Errors
+    /// [`StoreError::InvalidName`] if `name` breaks a rule of [`ForkName`].
     pub fn parse(name: &str) -> Result<ForkName, StoreError> {
         let invalid = |reason| {
             Err(StoreError::InvalidName {
@@ -51,6 +57,7 @@ impl ForkName {
         Ok(ForkName(name.to_owned()))
     }
 
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -82,28 +89,33 @@ impl From<ForkName> for String {
     }
 }
 
-/// What unmounting does with the layer: in words `keep`, `commit`, `discard`, `merge`,
-/// `merge:TARGET`, `handoff` or `handoff:TARGET`.
+/// Policy for a fork's changes when it is unmounted.
+///
+/// Written as `keep`, `commit`, `discard`, `merge`, `merge:TARGET`, `handoff` or `handoff:TARGET`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum UnmountPolicy {
-    /// The layer stays as it is.
+    /// Keeps the layer unchanged.
     #[default]
     Keep,
-    /// What `git add -A` would take is committed; the rest of the layer stays.
+    /// Commits the changes that `git add -A` would take. The rest of the layer stays.
     Commit,
-    /// The layer is emptied, after its state was kept as a snapshot.
+    /// Empties the layer, after a snapshot of its state.
     Discard,
-    /// What `git add -A` would take is committed and merged into a fork or branch; default: the
-    /// branch it came from.
-    Merge { into: Option<String> },
-    /// The layer stays as it is, and what is committed is handed over to a fork or branch; default:
-    /// what it came from.
-    Handoff { to: Option<String> },
+    /// Commits what `git add -A` would take and merges the commits.
+    Merge {
+        /// Fork or branch to merge into. `None`: the branch that the fork came from.
+        into: Option<String>,
+    },
+    /// Keeps the layer unchanged and hands its commits over.
+    Handoff {
+        /// Fork or branch that gets the commits. `None`: the parent fork or branch.
+        to: Option<String>,
+    },
 }
 
 impl UnmountPolicy {
-    /// The fork or branch that it names.
+    /// Returns the fork or branch that the policy names, if any.
     pub fn target(&self) -> Option<&str> {
         match self {
             UnmountPolicy::Merge { into: target } | UnmountPolicy::Handoff { to: target } => {
@@ -113,7 +125,7 @@ impl UnmountPolicy {
         }
     }
 
-    /// As [`UnmountPolicy::target`].
+    /// Returns the target of [`UnmountPolicy::target`] for modification.
     pub fn target_mut(&mut self) -> Option<&mut String> {
         match self {
             UnmountPolicy::Merge { into: target } | UnmountPolicy::Handoff { to: target } => {
@@ -123,7 +135,7 @@ impl UnmountPolicy {
         }
     }
 
-    /// `None` for what is no such word.
+    /// Parses the written form; `None` if `word` is not one.
     pub fn parse(word: &str) -> Option<UnmountPolicy> {
         match word.split_once(':') {
             Some(("merge", into)) if !into.is_empty() => Some(UnmountPolicy::Merge {
@@ -175,18 +187,21 @@ impl From<UnmountPolicy> for String {
     }
 }
 
-/// What a fork has outside the store that no scan would find, and that goes with it.
+/// Resources of a fork outside the store, removed together with the fork.
+///
+/// A scan of the store would not find them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traces {
-    /// A branch (short name), and the commit (hex) at which it is deleted; one that moved, or that
-    /// somebody has checked out, stays.
+    /// Branch (short name) to delete, and its expected commit (hex).
+    ///
+    /// A branch that has moved since, or that is checked out, stays.
     pub branch: Option<(String, String)>,
-    /// A directory, which is removed if it is empty.
+    /// Mount directory, removed if it is empty.
     #[serde(with = "optional_host_path", default)]
     pub mount_dir: Option<PathBuf>,
 }
 
-/// What kind of work a mount is made for.
+/// Kind of work that a mount is tuned for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MountProfile {
@@ -197,32 +212,37 @@ pub enum MountProfile {
     LargeFiles,
 }
 
-/// How a fork is mounted: what is not as usual.
+/// Settings of a fork's mount that differ from the defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MountSettings {
-    /// Users other than the fork's owner may enter.
+    /// True if users other than the fork's owner may enter.
     pub allow_other: bool,
-    /// Set-id bits and capabilities of files count. Root's to allow.
+    /// True if set-id bits and file capabilities are honoured. Only root can allow it.
     pub suid: bool,
-    /// Device nodes lead to devices. Root's to allow.
+    /// True if device nodes give access to devices. Only root can allow it.
     pub dev: bool,
+    /// Kind of work that the mount is tuned for.
     pub profile: MountProfile,
-    /// Text that a person has in an editor and has not saved is shown in place of what is in the
-    /// file.
+    /// True if unsaved editor text is shown in place of file content.
     pub overlay_buffers: bool,
-    /// Where commands that tine runs in the fork see it; `None`: as `tine.atOrigin` says.
+    /// Path at which commands that tine runs see the fork.
+    ///
+    /// `None`: the configuration `tine.atOrigin` decides.
     pub at_origin: Option<SeenAt>,
 }
 
-/// Where commands that tine runs in a fork see it. Written as `false`, `true` and `"parent"`.
+/// Path at which commands that tine runs see a fork.
+///
+/// Serialized as `false`, `true` or `"parent"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "SeenAtText", into = "SeenAtText")]
 pub enum SeenAt {
+    /// The fork's mount directory.
     Own,
     /// The main checkout's path.
     Origin,
-    /// The place of the fork that it began as.
+    /// The mount directory of the fork's parent.
     Parent,
 }
 
@@ -259,19 +279,29 @@ impl From<SeenAt> for SeenAtText {
     }
 }
 
-/// What somebody who mounts a fork asks for, beside the settings that it has.
+/// Options of a mount command, applied over the fork's [`MountSettings`].
+///
+/// `None` keeps the fork's setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MountRequest {
+    /// True to let users other than the owner enter. False does not revoke it.
     pub allow_other: bool,
+    /// True to honour set-id bits and capabilities. False does not revoke it.
     pub suid: bool,
+    /// True to give access to devices. False does not revoke it.
     pub dev: bool,
+    /// Kind of work that the mount is tuned for.
     pub profile: Option<MountProfile>,
+    /// True to show unsaved editor text in place of the file's content.
     pub overlay_buffers: Option<bool>,
+    /// Path at which commands that tine runs see the fork.
     pub at_origin: Option<SeenAt>,
 }
 
 impl MountSettings {
-    /// What was allowed stays allowed; of the rest the wish counts.
+    /// Returns the settings with `wishes` applied.
+    ///
+    /// A permission that the fork has stays. For the other settings the request wins.
     #[must_use]
     pub fn with(self, wishes: MountRequest) -> MountSettings {
         MountSettings {
@@ -285,38 +315,43 @@ impl MountSettings {
     }
 }
 
-/// The fork that another one began as.
+/// Fork that another fork was made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
+    /// Name of the parent. It may have been deleted since.
     pub fork: ForkName,
-    /// As of which snapshot; `None` as it was at that moment.
+    /// Snapshot of the parent that the fork began at; `None`: the parent's live state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<ForkName>,
 }
 
-/// A move of HEAD, and the view with it. Written down before it begins: whatever of it
-/// was done when the process died, the rest is done when the fork is opened next.
+/// Intent record of a move of HEAD and the view.
+///
+/// Written before the move begins. If the process dies, the next opening of the fork finishes the
+/// move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advancing {
+    /// Old and new HEAD of the move.
     #[serde(flatten)]
     pub moved: HeadMove,
+    /// Message for the reflog of HEAD.
     pub reflog: String,
-    /// The command line.
+    /// Command line that caused the move.
     pub command: String,
 }
 
-/// Where a fork's own commits begin.
+/// Commit after which a fork's own commits begin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ForkPoint {
-    /// After this commit, in hex.
+    /// The own commits come after this commit (hex).
     After(String),
-    /// With a root commit: all are its own.
+    /// All commits of the branch are the fork's own, including the root.
     Root,
 }
 
 impl ForkPoint {
-    /// The commit in hex; `None` where all commits are its own.
+    /// Returns the commit in hex; `None` for [`ForkPoint::Root`].
     pub fn commit(&self) -> Option<&str> {
         match self {
             ForkPoint::After(commit) => Some(commit),
@@ -335,97 +370,116 @@ impl From<Option<ObjectId>> for ForkPoint {
 }
 
 impl ForkRecord {
-    /// Records where the fork's own commits begin; `None`: all are its own.
+    /// Records the fork point; `None` if all commits are the fork's own.
     pub fn put_fork_point(&mut self, commit_id: Option<ObjectId>) {
         self.fork_point = Some(commit_id.into());
         self.former_fork_point = None;
     }
 }
 
-/// Times that the first record in a fork's open layer gives to files, by which it can be told
-/// whether it is there.
+/// Marker for file times that the open layer's first commit must hold.
+///
+/// If the open layer has nothing but `.git`, the process died before that commit, and the next
+/// opening of the fork sets the times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewed {
-    /// The snapshot of what the fork was before.
+    /// Snapshot of the fork's state before the switch.
     pub before: ForkName,
+    /// Id of the open layer that the times belong to.
     pub open_layer: u64,
 }
 
-/// What the store remembers of a fork: one atomically replaced file.
+/// Durable record of a fork, stored as one atomically replaced file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkRecord {
+    /// Name of the fork, equal to the name of its directory.
     pub name: ForkName,
-    /// Seconds since 1970.
+    /// Creation time in seconds since 1970.
     pub created_secs: i64,
-    /// The commit the fork stands on, in hex; `None` where the repository had none yet. Changes
-    /// only when the fork is reset.
+    /// Commit of the fork's base, in hex. Changes only when the fork is reset.
+    ///
+    /// `None` if the repository had no commit yet.
     pub base_commit: Option<String>,
-    /// Its tree, in hex; of a fork that took up a state the state's tree.
+    /// Tree of the base, in hex. For a fork made from a state it is the state's tree.
     pub base_tree: String,
+    /// Owner, mode and times of base nodes.
     pub base_attrs: BaseAttrs,
-    /// What base files are converted by: the settings of the time when the fork was made. Forks of
-    /// earlier versions have none and take those that are configured when they are opened.
+    /// Conversion settings for base files, fixed when the fork was made.
+    ///
+    /// Forks of earlier versions have none and use the settings configured at the time of opening.
     #[serde(default)]
     pub conversions: Option<ConversionSettings>,
-    /// The fork that it began as. It may have been deleted since.
+    /// Fork that this one was made from. It may have been deleted since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// The branch it was made on (short name), under the name that this has now, for reference;
-    /// HEAD of the worktree is what counts.
+    /// Branch that the fork was made on (short name), followed through renames.
+    ///
+    /// Informational: HEAD of the worktree decides.
     pub branch: String,
-    /// The branch that HEAD was on when somebody looked last (short name), where that is another:
-    /// what HEAD is put on should the worktree vanish.
+    /// Branch that HEAD was last seen on, if not `branch` (short name).
+    ///
+    /// If the worktree is lost, HEAD is restored to this branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_branch: Option<String>,
-    /// The branch that it came from (short name), into which its work goes if nobody says where;
-    /// `None` where it began at a commit that no branch was named for.
+    /// Branch that the fork came from (short name): its default merge target.
+    ///
+    /// `None` if the fork began at a commit without a named branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_branch: Option<String>,
-    /// Where the fork's own commits begin. Forks of earlier versions have none.
+    /// Fork point: where the fork's own commits begin.
+    ///
+    /// `None` for forks of earlier versions.
     #[serde(
         rename = "own_commits",
         default,
         skip_serializing_if = "Option::is_none"
     )]
     pub fork_point: Option<ForkPoint>,
-    /// The same as earlier versions wrote it, in hex: of a fork on a branch that was there before
-    /// it, that branch's tip.
+    /// Fork point in the format of earlier versions, in hex.
+    ///
+    /// For a fork on an existing branch it is the tip that the branch had.
     #[serde(
         rename = "fork_point",
         default,
         skip_serializing_if = "Option::is_none"
     )]
     pub former_fork_point: Option<String>,
-    /// A move of HEAD that was begun.
+    /// Move of HEAD that was begun and not finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advancing: Option<Advancing>,
-    /// `worktrees/<id>` in the common directory.
+    /// Name of the worktree's directory in `worktrees/` of the common directory.
     pub worktree_id: String,
+    /// Policy for the fork's changes when it is unmounted.
     pub on_unmount: UnmountPolicy,
-    /// How often a snapshot is taken while it is mounted.
+    /// Interval of automatic snapshots while mounted, in time or changes.
+    ///
+    /// `None`: none are taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_every: Option<SnapshotEvery>,
-    /// Where it is, or would be, mounted.
+    /// Directory at which the fork is mounted, or would be.
     #[serde(with = "host_path")]
     pub mount_dir: PathBuf,
+    /// Settings of the mount.
     #[serde(flatten)]
     pub settings: MountSettings,
-    /// Whether it should be mounted: a daemon that starts mounts it again.
+    /// True if the fork should be mounted. A daemon mounts it when it starts.
     pub mounted: bool,
-    /// What it carries of the main checkout; forks of earlier versions carry nothing.
+    /// Files carried from the main checkout; `None` for forks of earlier versions.
     #[serde(default)]
     pub carry: Option<CarryRecord>,
-    /// When the fork went back to a state, most recently: see
-    /// [`LowerStack::since`](super::standing::Standing::since).
+    /// Time of the last switch to an earlier state, if any.
+    ///
+    /// See [`LowerStack::since`](super::lower_stack::LowerStack::since).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_since: Option<Timestamp>,
-    /// The open layer's id, and the frozen ones beneath it, newest first.
+    /// Id of the open layer.
     pub open_layer: u64,
+    /// Ids of the frozen layers below the open one, newest first.
     pub frozen_layers: Vec<u64>,
-    /// A list of snapshots was written, so that one that is not there is lost.
+    /// True if a snapshot list was written. If the list is missing then, it is lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_snapshots: bool,
-    /// The fork went to another state in which files have other times than they had there.
+    /// File times to set after a switch to another state, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewed: Option<Renewed>,
 }

@@ -1,11 +1,11 @@
-//! When the files of a dependency tree became what a fork shows of them.
+//! Arrival times of the files of a dependency tree in a fork.
 //!
-//! A file that is taken up may be older in the main checkout than what the fork has built since.
-//! Build tools would skip it: so it is shown as of the moment at which the fork got it. A file that
-//! stays the same when another generation is taken up keeps the time that it had.
+//! A file of a newly shown generation may be older in the main checkout than what the fork has
+//! built since. Build tools would skip it. So it is shown with the time at which the fork got it. A
+//! file that is the same in the next generation keeps its time.
 //!
-//! The store keeps arrivals beside the generations, named by what is in them, and forks of a fork
-//! share them. They never change.
+//! The store keeps arrivals beside the generations, named by a hash of their content, and forks of
+//! a fork share them. They are immutable.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,28 +18,29 @@ use super::difference::TreeDifference;
 use super::generation::{Generation, GenerationId, read_checked, with_checksum};
 use tine_attr::{Attr, Timestamp};
 
-/// The file in the directory of stored arrivals.
+/// Name of the file in the directory of stored arrivals.
 pub const ARRIVALS: &str = "arrivals";
 
-/// What a fork's record says of them.
+/// Reference from a fork's record to stored arrivals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArrivalsRef {
-    /// The directory beside the generations.
+    /// Name of their directory, beside the generations.
     pub id: GenerationId,
-    /// The latest of them: where they are lost all files have it.
+    /// The latest of the times. If the stored arrivals are lost, all files have it.
     pub latest: Timestamp,
 }
 
-/// The moments, by path from the root of the tree. Paths that are not there have the times of the
-/// main checkout.
+/// Arrival times by path from the root of the tree.
+///
+/// Paths that are not in it have the times of the main checkout.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Arrivals {
     moments: HashMap<Box<[u8]>, Timestamp>,
-    /// Of all other paths.
+    /// Arrival time of all other paths, if they have one.
     others: Option<Timestamp>,
 }
 
-/// As it is stored: paths by moment, both sorted.
+/// Stored form: paths by time, both sorted.
 #[derive(Serialize, Deserialize)]
 struct StoredArrivals {
     by_moment: Vec<(Timestamp, Vec<Box<[u8]>>)>,
@@ -47,7 +48,7 @@ struct StoredArrivals {
 }
 
 impl Arrivals {
-    /// Those of which only the latest is known.
+    /// Returns arrivals with the same time for all paths.
     pub fn all_at(moment: Timestamp) -> Arrivals {
         Arrivals {
             moments: HashMap::new(),
@@ -55,11 +56,14 @@ impl Arrivals {
         }
     }
 
+    /// Returns whether all files have the times of the main checkout.
     pub fn is_empty(&self) -> bool {
         self.moments.is_empty() && self.others.is_none()
     }
 
-    /// Those of `now`, which takes the place of another generation at `moment`.
+    /// Returns the arrivals for `now`, shown from `moment` on.
+    ///
+    /// `difference` is that from the generation shown before to `now`.
     #[must_use]
     pub fn after(
         &self,
@@ -79,7 +83,7 @@ impl Arrivals {
         }
     }
 
-    /// The attributes with which what is at `path` is shown.
+    /// Returns the attributes with which the file at `path` is shown.
     pub fn shown(&self, path: &[u8], attr: Attr) -> Attr {
         match self.moments.get(path).or(self.others.as_ref()) {
             Some(moment) => Attr {
@@ -91,11 +95,12 @@ impl Arrivals {
         }
     }
 
-    /// What is stored, and how a record names it. `None` where all files have the times of the main
-    /// checkout.
+    /// Encodes the arrivals; returns the record's reference and the bytes.
+    ///
+    /// `None` if all files have the times of the main checkout.
     ///
     /// # Errors
-    /// Where it cannot be encoded.
+    /// [`io::Error`] if they cannot be encoded.
     pub fn encode(&self) -> io::Result<Option<(ArrivalsRef, Vec<u8>)>> {
         let mut by_moment: HashMap<Timestamp, Vec<Box<[u8]>>> = HashMap::new();
         for (path, moment) in &self.moments {
@@ -119,10 +124,10 @@ impl Arrivals {
         Ok(Some((ArrivalsRef { id, latest }, bytes)))
     }
 
-    /// Reads those in `dir`.
+    /// Reads the arrivals in `dir`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] where they are not as they were written.
+    /// [`io::ErrorKind::InvalidData`] if their checksum is wrong.
     pub fn open(dir: &Path) -> io::Result<Arrivals> {
         let stored: StoredArrivals = read_checked(&dir.join(ARRIVALS))?;
         let by_moment = stored.by_moment.into_iter();

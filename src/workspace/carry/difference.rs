@@ -1,4 +1,4 @@
-//! What one generation of a dependency tree has otherwise than another one.
+//! Difference between two generations of a dependency tree.
 
 use super::generation::{Generation, KeptNode};
 use super::tree::split;
@@ -6,20 +6,21 @@ use super::version_of;
 use tine_attr::FileKind;
 use tine_sys::beneath::HostStat;
 
-/// All paths are from the root of the tree.
+/// Changed paths between two generations, from the root of the tree.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TreeDifference {
-    /// Names that lead to another version, or to something where nothing was, or to nothing.
+    /// Names that are new, gone, or lead to another version.
     pub names: Vec<Box<[u8]>>,
-    /// Directories of both that have other attributes or names.
+    /// Directories of both generations with other attributes or names.
     pub dirs: Vec<Box<[u8]>>,
-    /// What programs find changed: files and symlinks that are new or were changed, and directories
-    /// whose names were.
+    /// Paths that programs must find changed.
+    ///
+    /// These are files and symlinks that are new or changed, and directories with changed names.
     pub arrived: Vec<Box<[u8]>>,
 }
 
 impl TreeDifference {
-    /// What `now` has otherwise than `before`.
+    /// Compares two generations.
     pub fn between(before: &Generation, now: &Generation) -> TreeDifference {
         let mut difference = TreeDifference::default();
         if let (Some(one), Some(other)) = (before.stat(b""), now.stat(b"")) {
@@ -62,7 +63,9 @@ impl TreeDifference {
         }
     }
 
-    /// A listing tells the numbers of the files in it.
+    /// Adds the directories of changed names.
+    ///
+    /// A listing has the inode numbers of the files in it, so it changes with them.
     pub fn add_parents(&mut self) {
         let parents = self.names.iter().map(|path| split(path).0.into());
         let parents: Vec<Box<[u8]>> = parents.collect();

@@ -1,9 +1,9 @@
-//! Reading carried files: one version of a file or nothing.
+//! Reads of carried files: bytes of one version, or an error.
 //!
-//! A read counts only if the file was the same version before and after, and nobody was writing to
-//! it. Times tell versions apart once the clock that they are taken from has gone on: until then a
-//! read waits. Whether somebody writes, a lease tells; where there are no leases, a file that
-//! changed a moment ago is waited for.
+//! A read succeeds only if the file was the same version before and after it and nobody wrote to
+//! it. Times distinguish versions only after the clock behind them has ticked: a read waits until
+//! then. A lease detects writers. Where leases do not exist, a read waits until the last change is
+//! some time ago.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,25 +23,29 @@ use tine_layer::FileVersion;
 use tine_path::RepoPath;
 use tine_sys::beneath::{self, Access, ReadLease};
 
-/// Files that are kept open.
+/// Maximum number of files kept open.
 const MAX_OPEN: usize = 64;
 
-/// The coarsest clock that a kernel takes times of files from ticks 100 times a second: of what is
-/// older, another change would have another time.
+/// Longest tick of the clock for file times, with a margin.
+///
+/// The coarsest kernel clock ticks 100 times a second. A change after this time gives a file
+/// another time.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// How long a file that somebody has open for writing must be left alone before its bytes count as
-/// whole, and how long one must be of which nobody knows.
+/// Age of the last change at which open writers are ignored.
 const QUIET: Duration = Duration::from_secs(1);
+/// Age of the last change at which reading needs no lease.
 const UNKNOWN_QUIET: Duration = Duration::from_millis(250);
 
-/// An open carried file. Leases are the open file's, not a thread's: one at a time reads.
+/// Open carried file.
+///
+/// A lease belongs to the open file, not to a thread, so one thread at a time reads.
 struct OpenFile {
     file: File,
     reading: Mutex<()>,
 }
 
-/// The last used at the end.
+/// Open files, the last used at the end.
 #[derive(Default)]
 pub(super) struct OpenFiles {
     open: Mutex<VecDeque<(Ino, Arc<OpenFile>)>>,
@@ -75,7 +79,7 @@ impl OpenFiles {
     }
 }
 
-/// One version of a carried file, to be read.
+/// One version of a carried file.
 #[derive(Clone)]
 pub(crate) struct CarriedFile {
     pub carry: Arc<Carry>,
@@ -92,8 +96,10 @@ impl CarriedFile {
         self.version.size
     }
 
-    /// Reads at `offset` until `buffer` is full or the file ends; the number of bytes read.
-    /// [`FsError::Stale`] where the main checkout has another version by now.
+    /// Reads at `offset` until `buffer` is full or the file ends.
+    ///
+    /// Returns the number of bytes read, or [`FsError::Stale`] if the main checkout has another
+    /// version.
     pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let read = self.read_version(offset, buffer);
         if read.is_err() {
@@ -141,7 +147,7 @@ impl CarriedFile {
         let mut done = 0;
         while done < len {
             match open.file.read_at(&mut buffer[done..], offset + done as u64) {
-                // It is as long as its version says, or another version.
+                // Shorter than this version, so it is another version.
                 Ok(0) => return Err(FsError::Stale),
                 Ok(read) => done += read,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -170,9 +176,10 @@ impl CarriedFile {
 
     fn check(&self, file: &File) -> Result<(), FsError> {
         let found = version_of(&beneath::stat(file).map_err(host_error)?);
-        match found == self.version {
-            true => Ok(()),
-            false => Err(FsError::Stale),
+        if found == self.version {
+            Ok(())
+        } else {
+            Err(FsError::Stale)
         }
     }
 
@@ -181,12 +188,12 @@ impl CarriedFile {
     }
 }
 
-/// How long ago something changed; `None` where the clock does not tell.
+/// Returns the time since a change; `None` for the future.
 pub(super) fn age(ctime: Timestamp) -> Option<Duration> {
     SystemTime::now().duration_since(ctime.into()).ok()
 }
 
-/// Waits until what has this age is as old as `needed`.
+/// Blocks until a file of this age is as old as `needed`.
 fn wait_until(age: Option<Duration>, needed: Duration) -> Result<(), FsError> {
     if let Some(left) = age.and_then(|age| needed.checked_sub(age))
         && !left.is_zero()
@@ -198,7 +205,7 @@ fn wait_until(age: Option<Duration>, needed: Duration) -> Result<(), FsError> {
 }
 
 impl Carry {
-    /// The target of the symlink at `path`, if it is that version still.
+    /// Reads the symlink at `path` if it still has that version.
     pub(crate) fn read_link(
         &self,
         path: &RepoPath,

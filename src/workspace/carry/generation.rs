@@ -1,10 +1,10 @@
-//! A generation: one dependency tree of the main checkout as it was at one moment, kept in the
-//! store.
+//! Generations: states of a dependency tree of the main checkout, kept in the store.
 //!
-//! It is immutable, and shared by all forks whose records name it. Its files lie one behind the
-//! other in one file, the *pack*; the *manifest* says what the main checkout told of each, inode
-//! number and ctime included. So a fork that goes over from the main checkout to a generation of
-//! the same tree sees the same versions of files, with the same inode numbers.
+//! A generation is immutable and shared by all forks whose records name it. Its files are stored
+//! one after another in one file, the *pack*. The *manifest* has the attributes that each had in
+//! the main checkout, including inode number and ctime. So a fork that switches from the main
+//! checkout to a generation of the same tree sees the same versions of files, with the same inode
+//! numbers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,20 +23,23 @@ use tine_path::EntryName;
 use tine_sys::beneath::HostStat;
 use tine_sys::file;
 
-/// The files of a generation in its directory.
+/// Name of the file with the contents of a generation's files.
 pub const PACK: &str = "pack";
+/// Name of the file with the [`TreeListing`] of a generation.
 pub const MANIFEST: &str = "manifest";
-/// Checksums of the files, in the order in which the manifest has them. Generations of earlier
-/// versions have none.
+/// Name of the file with checksums of the files, in manifest order.
+///
+/// Generations of earlier versions have none.
 pub const SUMS: &str = "sums";
-/// What is looked at to tell whether the main checkout has another tree by now: a
-/// [`GenerationSummary`].
+/// Name of the file with the [`GenerationSummary`].
+///
+/// It is read to detect that the main checkout's tree has changed.
 pub const SUMMARY: &str = "summary";
 
-/// How many bytes are read at once for a checksum.
+/// Number of bytes read at once for a checksum.
 pub const SUM_BUFFER: usize = 64 << 10;
 
-/// Names a generation, or [arrivals](super::arrivals), by what is in it.
+/// Hash that names a generation or [arrivals](super::arrivals).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct GenerationId(String);
@@ -46,6 +49,7 @@ impl GenerationId {
         GenerationId(hash.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
+    /// Returns the hash in hex.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -73,23 +77,26 @@ impl TryFrom<String> for GenerationId {
     type Error = String;
 
     fn try_from(hex: String) -> Result<GenerationId, String> {
-        match hex.len() == 40 && hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            true => Ok(GenerationId(hex)),
-            false => Err(format!("{hex:?} is not the name of a generation")),
+        if hex.len() == 40 && hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            Ok(GenerationId(hex))
+        } else {
+            Err(format!("{hex:?} is not the name of a generation"))
         }
     }
 }
 
-/// What a listing of forks must know of a generation.
+/// Facts about a generation that a listing of forks needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GenerationSummary {
+    /// Number of files.
     pub files: u64,
-    /// Length of the pack.
+    /// Length of the pack, in bytes.
     pub bytes: u64,
+    /// Directories and files that reveal a change of the tree.
     pub landmarks: Vec<super::tree::Landmark>,
 }
 
-/// A file, directory or symlink of a generation.
+/// File, directory or symlink of a generation.
 pub(super) struct KeptNode {
     name: EntryName,
     pub stat: HostStat,
@@ -97,17 +104,23 @@ pub(super) struct KeptNode {
     offset: u64,
 }
 
-/// A generation, to be looked into.
+/// Open generation.
 pub struct Generation {
+    /// Name of the generation.
     pub id: GenerationId,
     pack: File,
     root: HostStat,
-    /// What each directory holds, by its path from the root of the tree; sorted by name. Immutable.
+    /// Nodes of each directory, sorted by name. Immutable.
+    ///
+    /// The key is the directory's path from the root of the tree.
     dirs: HashMap<Box<[u8]>, Vec<KeptNode>>,
 }
 
 impl Generation {
-    /// Opens the generation in `dir`. [`io::ErrorKind::InvalidData`] where it is not whole.
+    /// Opens the generation in `dir`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if it is incomplete or damaged, or any error of reading it.
     pub fn open(dir: &Path, id: GenerationId) -> io::Result<Generation> {
         let TreeListing { root, entries } = read_checked(&dir.join(MANIFEST))?;
         let pack = file::open(&dir.join(PACK))?;
@@ -145,8 +158,11 @@ impl Generation {
         })
     }
 
-    /// Reads all of the generation in `dir`. [`io::ErrorKind::InvalidData`] where a file is not as
-    /// it was copied. Blocks.
+    /// Reads the whole generation in `dir` and compares checksums. Blocks.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if a file differs from its checksum, or any error of reading
+    /// it.
     pub fn verify(dir: &Path) -> io::Result<()> {
         let sums: Vec<u32> = match read_checked(&dir.join(SUMS)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -172,11 +188,12 @@ impl Generation {
         }
     }
 
-    /// What is at `path`, from the root of the tree.
+    /// Returns the attributes of `path`, from the root of the tree.
     pub fn stat(&self, path: &[u8]) -> Option<&HostStat> {
-        match path.is_empty() {
-            true => Some(&self.root),
-            false => self.node(path).map(|node| &node.stat),
+        if path.is_empty() {
+            Some(&self.root)
+        } else {
+            self.node(path).map(|node| &node.stat)
         }
     }
 
@@ -189,7 +206,7 @@ impl Generation {
         nodes.get(at)
     }
 
-    /// The names in the directory at `path`.
+    /// Returns the names in the directory at `path`.
     pub fn names(&self, path: &[u8]) -> impl Iterator<Item = &EntryName> {
         self.dirs
             .get(path)
@@ -198,7 +215,7 @@ impl Generation {
             .map(|node| &node.name)
     }
 
-    /// Whether this version of the file at `path` is here.
+    /// Returns whether it has this version of the file at `path`.
     pub fn has(&self, path: &[u8], version: &FileVersion) -> bool {
         self.version(path, version).is_some()
     }
@@ -207,18 +224,26 @@ impl Generation {
         self.node(path).filter(|node| node.is_version(version))
     }
 
-    /// All that is in the tree, by path from its root.
+    /// Returns all nodes with their paths from the root of the tree.
     pub(super) fn nodes(&self) -> impl Iterator<Item = (Box<[u8]>, &KeptNode)> {
         self.dirs.iter().flat_map(|(dir, nodes)| {
-            nodes.iter().map(move |node| match dir.is_empty() {
-                true => (node.name.as_bytes().into(), node),
-                false => ([dir, &b"/"[..], node.name.as_bytes()].concat().into(), node),
+            nodes.iter().map(move |node| {
+                if dir.is_empty() {
+                    (node.name.as_bytes().into(), node)
+                } else {
+                    ([dir, &b"/"[..], node.name.as_bytes()].concat().into(), node)
+                }
             })
         })
     }
 
-    /// Fills `buffer` with what is at `offset` of this version of the file, which it must not reach
-    /// beyond.
+    /// Fills `buffer` from `offset` of this version of the file.
+    ///
+    /// The range must be within the file.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] if the generation lacks the version, or any error of reading the
+    /// pack.
     pub fn read_exact_at(
         &self,
         path: &[u8],
@@ -231,13 +256,15 @@ impl Generation {
             .read_exact_at(buffer, node.offset.saturating_add(offset))
     }
 
-    /// The target of this version of the symlink at `path`.
+    /// Returns the target of this version of the symlink at `path`.
     pub fn read_link(&self, path: &[u8], version: &FileVersion) -> Option<&[u8]> {
         self.version(path, version)?.target.as_deref()
     }
 
-    /// Files that a fork which was made at `since` does not see while it follows the main checkout:
-    /// they changed then or later. By their paths from the root of the tree.
+    /// Returns the files that changed at `since` or later.
+    ///
+    /// A fork made at `since` does not show them while it follows the main checkout. Paths are from
+    /// the root of the tree.
     pub fn changed_since(&self, since: Timestamp) -> impl Iterator<Item = Box<[u8]>> {
         let is_later = move |node: &KeptNode| {
             node.stat.kind != FileKind::Directory && changed_in_tree(&node.stat) >= since
@@ -248,16 +275,17 @@ impl Generation {
 }
 
 impl KeptNode {
-    /// Whether it has the bytes of this version of the file.
+    /// Returns whether it has the bytes of this version of the file.
     pub(super) fn is_version(&self, version: &FileVersion) -> bool {
         let stat = &self.stat;
         (stat.ino, stat.size, stat.mtime) == (version.host_ino, version.size, version.mtime)
-            // Others may have linked it since.
+            // Another hard link to the file changes its ctime.
             && (stat.ctime == version.ctime || stat.nlink > 1)
     }
 }
 
 impl ListedFile {
+    /// Returns whether it is a regular file.
     pub fn is_file(&self) -> bool {
         self.stat.kind == FileKind::Regular
     }
@@ -267,7 +295,12 @@ fn damaged(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// The CRC-32 of all that is read, through `buffer`, and how many bytes that is.
+/// Reads to the end; returns the CRC-32 and the number of bytes.
+///
+/// `buffer` is scratch space.
+///
+/// # Errors
+/// Any error of reading, except interruptions, which are retried.
 pub fn checksum(mut from: impl Read, buffer: &mut [u8]) -> io::Result<(u32, u64)> {
     let mut hasher = crc32fast::Hasher::new();
     let mut len = 0_u64;
@@ -284,7 +317,10 @@ pub fn checksum(mut from: impl Read, buffer: &mut [u8]) -> io::Result<(u32, u64)
     }
 }
 
-/// `value` with a checksum behind it.
+/// Encodes `value` followed by a checksum.
+///
+/// # Errors
+/// [`io::Error`] if `value` cannot be encoded.
 pub fn with_checksum<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut bytes = postcard::to_stdvec(value).map_err(io::Error::other)?;
     let crc = crc32fast::hash(&bytes);
@@ -292,7 +328,10 @@ pub fn with_checksum<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads what [`with_checksum`] made.
+/// Reads and verifies a file that [`with_checksum`] encoded.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] if the checksum is wrong, or any error of reading the file.
 pub fn read_checked<T: for<'de> Deserialize<'de>>(path: &Path) -> io::Result<T> {
     let mut bytes = Vec::new();
     file::open(path)?.read_to_end(&mut bytes)?;

@@ -1,7 +1,7 @@
-//! Listing carried directories.
+//! Listings of carried directories.
 //!
-//! A name's place in a listing is a hash of the name, so that it stays there while others come and
-//! go, and nothing must be remembered for a listing to go on.
+//! A name's position in a listing is a hash of the name. So it is stable while other names are
+//! added and removed, and a listing continues without stored state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,25 +15,28 @@ use tine_attr::{FileKind, Timestamp};
 use tine_path::{EntryName, RepoPath};
 use tine_sys::beneath::{self, Access, HostStat};
 
-/// Set in every cookie of a carried name: above those of all others, and below 2⁶³.
+/// Bits set in every cookie of a carried name.
+///
+/// Such cookies are above all others and below 2⁶³.
 const COOKIE_BITS: u64 = 3 << 61;
 
-/// Decoded directories that are kept.
+/// Maximum number of decoded directories kept.
 const MAX_DIRS: usize = 32;
-/// Larger ones are read anew for each part of a listing only if nothing else will do; so many names
-/// may be kept at all.
+/// Maximum number of names in all decoded directories kept.
+///
+/// A single larger directory is kept alone.
 const MAX_NAMES: usize = 200_000;
 
-/// A name in a carried directory.
+/// Name in a carried directory.
 #[derive(Clone, Debug)]
 pub(crate) struct CarriedName {
     pub cookie: u64,
     pub name: EntryName,
 }
 
-/// When a directory was read, by what changes with it.
+/// Attributes that change when a directory changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Moment {
+struct DirStamp {
     ino: u64,
     mtime: Timestamp,
     ctime: Timestamp,
@@ -41,20 +44,21 @@ struct Moment {
 
 struct Decoded {
     path: RepoPath,
-    moment: Moment,
+    stamp: DirStamp,
     /// Sorted by cookie.
     names: Arc<[CarriedName]>,
 }
 
-/// Decoded directories, the last used at the end.
+/// Cache of decoded directories, the last used at the end.
 #[derive(Default)]
 pub(super) struct Dirs {
     kept: Mutex<VecDeque<Decoded>>,
 }
 
 impl Carry {
-    /// The names of carried roots in the directory at this base path, sorted by cookie. Not all
-    /// need be there.
+    /// Returns the carried roots in a base directory, sorted by cookie.
+    ///
+    /// Some of them may not exist.
     pub(crate) fn root_names(&self, dir: &RepoPath) -> Vec<CarriedName> {
         let roots = self.roots.get(dir).into_iter().flatten();
         let mut names: Vec<CarriedName> = roots
@@ -65,8 +69,9 @@ impl Carry {
         names
     }
 
-    /// The names in the carried directory at `dir`, sorted by cookie: of all that is there, also
-    /// what is not carried.
+    /// Lists the names in the carried directory `dir`, sorted by cookie.
+    ///
+    /// The list includes names that are not carried.
     pub(crate) fn names(&self, dir: &RepoPath) -> Result<Arc<[CarriedName]>, FsError> {
         if let Some(frozen) = self.shown_by(dir) {
             let Some(stat) = frozen.stat(dir) else {
@@ -109,15 +114,16 @@ impl Carry {
         })
     }
 
-    /// The names in the directory at `dir`, which is now as `stat` says: those that are kept, or
-    /// else what `list` gives.
+    /// Returns the names in `dir` from the cache, or else from `list`.
+    ///
+    /// `stat` has the directory's current attributes.
     fn decoded(
         &self,
         dir: &RepoPath,
         stat: &HostStat,
         list: impl FnOnce() -> Result<Vec<EntryName>, FsError>,
     ) -> Result<Arc<[CarriedName]>, FsError> {
-        let moment = Moment {
+        let stamp = DirStamp {
             ino: stat.ino,
             mtime: stat.mtime,
             ctime: stat.ctime,
@@ -125,8 +131,8 @@ impl Carry {
         let mut kept = self.dirs.kept.lock();
         if let Some(position) = kept.iter().position(|decoded| decoded.path == *dir)
             && let Some(decoded) = kept.remove(position)
-            // What changed just now may change again at the same time.
-            && decoded.moment == moment
+            // A directory that changed just now may change again without a new time.
+            && decoded.stamp == stamp
             && age(stat.ctime).is_some_and(|age| age > TICK)
         {
             let names = decoded.names.clone();
@@ -141,7 +147,7 @@ impl Carry {
         let mut kept = self.dirs.kept.lock();
         kept.push_back(Decoded {
             path: dir.clone(),
-            moment,
+            stamp,
             names: names.clone(),
         });
         let mut total: usize = kept.iter().map(|decoded| decoded.names.len()).sum();
@@ -151,15 +157,15 @@ impl Carry {
         Ok(names)
     }
 
-    /// Names in the carried directory at `dir` with the nodes that they lead to, for as many as
-    /// `take` wants.
+    /// Looks up the nodes of `names` in the carried directory `dir`.
+    ///
+    /// Names that are not carried are left out.
     pub(crate) fn nodes_in(
         &self,
         dir: &RepoPath,
         names: &[CarriedName],
     ) -> Result<Vec<(CarriedName, CarriedNode)>, FsError> {
-        // What a generation shows is there whatever the main checkout has, also where that has no
-        // such directory any more.
+        // A generation is shown even if the main checkout no longer has such a directory.
         let opened = match self.shown_by(dir) {
             Some(_) => None,
             None => found_or_none(beneath::open(&self.top, dir.as_path(), Access::Look))?,
@@ -187,7 +193,7 @@ impl Carry {
         }
     }
 
-    /// The place of a name in the listing of any carried directory.
+    /// Returns a name's position in listings of carried directories.
     pub(crate) fn cookie(&self, name: &EntryName) -> u64 {
         let path = RepoPath::root().join(name);
         COOKIE_BITS | self.hasher.ino(&path).0 >> 2

@@ -1,21 +1,24 @@
-//! What a fork carries: ignored files of the main checkout, seen beneath its layers and never
-//! written.
+//! Ignored files of the main checkout that a fork shows.
+//!
+//! They are below the fork's layers, and a fork never writes to them.
 //!
 //! ```text
-//! a name in a directory:  layers ─► base ─► carry, where the directory holds a carried root or lies beneath one
+//! lookup of a name:  layers ─► base ─► carry, if the directory has or is in a carried root
 //! ```
 //!
-//! The main checkout goes on changing, and nobody tells. So a carried file is one *version* of a
-//! file: its number is a hash of its path and of what tells this version from others. When the main
-//! checkout changes it, the name leads to another number; whoever reads the old one is refused
-//! ([`FsError::Stale`]), and the kernel's cache of one number never holds bytes of two versions. A
-//! directory keeps its number and shows what it holds at the moment, but for files that are not
-//! older than the fork ([`Carry::came_later`]). A dependency tree of which the store keeps a
-//! [`generation`] is shown as that has it, whatever the main checkout does; what was
-//! taken up later has the time of [`arrivals`].
+//! The main checkout keeps changing, and nothing notifies tine. So a carried file is one *version*
+//! of a file: its inode number is a hash of its path and of the attributes that identify the
+//! version. When the main checkout changes the file, the name leads to another number. Reads of the
+//! old number fail ([`FsError::Stale`]), so the kernel's cache of one number never holds bytes of
+//! two versions.
 //!
-//! What is changed in a fork is the fork's from then on: its node is put into the layer, with those
-//! of the carried directories above, each at the name that it has.
+//! A directory keeps its number and shows its current content, except for files that are not older
+//! than the fork ([`Carry::came_later`]). A dependency tree with a [`generation`] in the store is
+//! shown as of that generation, whatever the main checkout does. Files that come with a later
+//! generation have the time of their [`arrivals`].
+//!
+//! When a fork changes a carried file, the file becomes the fork's: its node is put into the layer,
+//! with the nodes of the carried directories above it.
 
 pub mod arrivals;
 pub mod difference;
@@ -51,7 +54,7 @@ pub use record::{CarryRecord, CarryRules, DependencyTree};
 pub(super) use secrets::{is_secret, named_secrets};
 pub(super) use since::moment_by;
 
-/// A carried node as it was looked at.
+/// Carried node with its attributes.
 #[derive(Clone, Debug)]
 pub(super) struct CarriedNode {
     pub path: RepoPath,
@@ -69,7 +72,7 @@ impl CarriedNode {
         self.attr.kind == FileKind::Directory
     }
 
-    /// What a layer remembers of it.
+    /// Returns the reference to it that a layer stores.
     pub(crate) fn content(&self) -> CarriedContent {
         CarriedContent {
             path: self.path.clone(),
@@ -78,24 +81,24 @@ impl CarriedNode {
     }
 }
 
-/// A carried root, in the directory that holds it.
+/// Carried root, listed under the directory that holds it.
 struct Root {
     name: EntryName,
     is_dir: bool,
-    /// Whether it was there when it was looked for last.
+    /// True if it existed at the last lookup.
     was_there: AtomicBool,
 }
 
-/// A dependency tree that is shown as a generation has it.
+/// Dependency tree that is shown as of a generation.
 struct KeptTree {
-    /// Where the main checkout has it.
+    /// Path from the top of the main checkout.
     path: RepoPath,
     generation: Arc<Generation>,
     arrivals: Arc<Arrivals>,
 }
 
 impl KeptTree {
-    /// What it has at `path`, which is in the tree.
+    /// Returns the place of `path` in the generation.
     fn at(&self, path: &RepoPath) -> FrozenPlace {
         FrozenPlace {
             generation: self.generation.clone(),
@@ -105,11 +108,11 @@ impl KeptTree {
     }
 }
 
-/// A place in a generation.
+/// Place in a generation.
 struct FrozenPlace {
     generation: Arc<Generation>,
     arrivals: Arc<Arrivals>,
-    /// Where the path from the root of the tree begins in the path from the top of the checkout.
+    /// Offset in a checkout path at which the tree's path begins.
     start: usize,
 }
 
@@ -123,37 +126,41 @@ impl FrozenPlace {
     }
 }
 
-/// The carried files of one fork. All methods may be called from any thread.
+/// Carried files of one fork. All methods may be called from any thread.
 pub struct Carry {
-    /// The top of the main checkout.
+    /// Top directory of the main checkout.
     top: File,
     device: u64,
     hasher: InoHasher,
     /// By the directory that holds them. Immutable.
     roots: HashMap<RepoPath, Vec<Root>>,
-    /// By root that is not carried as a whole, what is carried in it. Immutable.
+    /// Carried paths in roots that are carried in part, by root. Immutable.
     partial: HashMap<RepoPath, Vec<RepoPath>>,
-    /// Secrets that somebody asked for by name.
+    /// Patterns of secrets that were asked for by name. Immutable.
     named: PatternSet,
-    /// Where dependency trees are. Immutable.
+    /// Paths of dependency trees. Immutable.
     trees: Vec<RepoPath>,
-    /// Of files beneath carried directories, those that changed at this moment or later are not
-    /// there. Immutable.
+    /// Time from which changed files below carried directories are hidden. Immutable.
     since: Option<Timestamp>,
-    /// The newest first: of one tree the first is shown, and the others are there for who has files
-    /// of them open.
+    /// Generations of trees, newest first.
+    ///
+    /// The first of a tree is shown. The others serve programs with open files of them.
     kept: RwLock<Vec<KeptTree>>,
-    /// When the main checkout changed the directories that the fork has changed, too, as it was
-    /// seen last.
+    /// Last seen mtime and ctime of directories that the fork changed, too.
+    ///
+    /// The times are those in the main checkout; `None` if the directory is gone there.
     moments: Mutex<InoMap<Option<(Timestamp, Timestamp)>>>,
-    /// Directories in which names came or went, until somebody is told.
+    /// Directories with changed names, not yet reported.
     changed_dirs: Mutex<Vec<Ino>>,
     files: files::OpenFiles,
     dirs: listing::Dirs,
 }
 
 impl Carry {
-    /// Opens what `record` names. Fails where the main checkout is not there.
+    /// Opens the main checkout that `record` names.
+    ///
+    /// # Errors
+    /// [`io::Error`] if the main checkout cannot be opened or a pattern is invalid.
     pub fn open(record: &CarryRecord, hasher: InoHasher) -> io::Result<Carry> {
         let top = beneath::open_top(&record.from)?;
         let device = beneath::stat(&top)?.dev;
@@ -191,8 +198,9 @@ impl Carry {
         })
     }
 
-    /// Shows the dependency tree at `path` as `generation` has it, with files as of their arrivals,
-    /// from now on; the generation that was shown before.
+    /// Shows the dependency tree at `path` as of `generation` from now on.
+    ///
+    /// Files have the times of `arrivals`. Returns the generation shown before.
     pub(super) fn show_generation(
         &self,
         path: RepoPath,
@@ -211,8 +219,10 @@ impl Carry {
         before
     }
 
-    /// Files of the generation that are seen now, and were not while the tree was shown as the main
-    /// checkout has it: they came later than the fork.
+    /// Returns the files that `generation` adds for the fork.
+    ///
+    /// They changed later than the fork was made, and were hidden while it followed the main
+    /// checkout.
     pub(super) fn late_files<'g>(
         &self,
         generation: &'g Generation,
@@ -223,14 +233,14 @@ impl Carry {
             .flat_map(|since| generation.changed_since(since))
     }
 
-    /// The generation that shows what is at `path`; `None` where the main checkout does.
+    /// Returns the generation that shows `path`; `None` for the main checkout.
     fn shown_by(&self, path: &RepoPath) -> Option<FrozenPlace> {
         let kept = self.kept.read();
         let kept = kept.iter().find(|kept| path.starts_with(&kept.path))?;
         Some(kept.at(path))
     }
 
-    /// The generation that has this version of the file or symlink at `path`.
+    /// Finds the generation with this version of the file at `path`.
     fn frozen_version(&self, path: &RepoPath, version: &FileVersion) -> Option<FrozenPlace> {
         let kept = self.kept.read();
         let of_path = kept.iter().filter(|kept| path.starts_with(&kept.path));
@@ -238,18 +248,18 @@ impl Carry {
         of_path.find(|frozen| frozen.generation.has(frozen.below(path), version))
     }
 
-    /// Whether the directory at this base path holds carried roots.
+    /// Returns whether the base directory holds carried roots.
     pub fn has_roots_in(&self, dir: &RepoPath) -> bool {
         self.roots.contains_key(dir)
     }
 
-    /// Whether a carried root of this name may be in the directory at this base path.
+    /// Returns whether a carried root of this name belongs in the directory.
     pub fn has_root(&self, dir: &RepoPath, name: &[u8]) -> bool {
         let roots = self.roots.get(dir).into_iter().flatten();
         roots.into_iter().any(|root| root.name.as_bytes() == name)
     }
 
-    /// How many carried roots in the directory at this base path are directories.
+    /// Counts the carried roots in the base directory that are directories.
     pub fn dir_roots_in(&self, dir: &RepoPath) -> u32 {
         let roots = self.roots.get(dir).into_iter().flatten();
         u32::try_from(roots.filter(|root| root.is_dir).count()).unwrap_or(u32::MAX)
@@ -260,7 +270,7 @@ impl Carry {
             .is_some_and(|(parent, name)| self.has_root(&parent, name.as_bytes()))
     }
 
-    /// The carried root called `name` in the directory at this base path.
+    /// Looks up the carried root `name` in a base directory.
     pub(super) fn root(&self, dir: &RepoPath, name: &[u8]) -> Result<Option<CarriedNode>, FsError> {
         let roots = self.roots.get(dir).into_iter().flatten();
         match roots.into_iter().find(|root| root.name.as_bytes() == name) {
@@ -275,7 +285,9 @@ impl Carry {
         }
     }
 
-    /// The main checkout's part of the directory `ino` is now of these times, or gone.
+    /// Records the times of a directory in the main checkout.
+    ///
+    /// `None`: it is gone. If they differ from the last ones, the directory is reported as changed.
     pub(super) fn note_listing(&self, ino: Ino, moment: Option<(Timestamp, Timestamp)>) {
         let before = self.moments.lock().insert(ino, moment);
         if before.is_some_and(|before| before != moment) {
@@ -283,12 +295,12 @@ impl Carry {
         }
     }
 
-    /// The directories in which names came or went since this was asked last.
+    /// Returns the directories whose names changed since the last call.
     pub(super) fn take_changed_dirs(&self) -> Vec<Ino> {
         std::mem::take(&mut *self.changed_dirs.lock())
     }
 
-    /// What the carried directory at `dir` has at `name`.
+    /// Looks up `name` in the carried directory `dir`.
     pub(super) fn child(
         &self,
         dir: &RepoPath,
@@ -300,7 +312,7 @@ impl Carry {
         }
     }
 
-    /// What is at `path`, a carried root or beneath one.
+    /// Looks up `path`, which is a carried root or below one.
     pub(super) fn node(&self, path: &RepoPath) -> Result<Option<CarriedNode>, FsError> {
         if let Some(frozen) = self.shown_by(path) {
             let stat = frozen.stat(path);
@@ -315,7 +327,7 @@ impl Carry {
         Ok(found_or_none(found)?.and_then(|stat| self.shown(path.clone(), &stat)))
     }
 
-    /// The node that the main checkout has, if it is one to be carried.
+    /// Returns the node for a main checkout's file, if shown.
     fn shown(&self, path: RepoPath, stat: &HostStat) -> Option<CarriedNode> {
         let is_in_tree = self.trees.iter().any(|tree| path.starts_with(tree));
         let changed = if is_in_tree {
@@ -324,16 +336,17 @@ impl Carry {
             stat.ctime
         };
         let is_later = stat.kind != FileKind::Directory && self.came_later(&path, changed);
-        // A symlink that has come to where a directory was chosen may lead anywhere, back into the
-        // main checkout, too.
+        // A symlink in the place of a chosen directory may lead anywhere, even into the main
+        // checkout.
         let is_of_its_kind = stat.kind == FileKind::Directory || !self.is_dir_root(&path);
-        match stat.dev == self.device && !is_later && is_of_its_kind {
-            true => self.carried(path, stat),
-            false => None,
+        if stat.dev == self.device && !is_later && is_of_its_kind {
+            self.carried(path, stat)
+        } else {
+            None
         }
     }
 
-    /// Whether the path was chosen as a directory.
+    /// Returns whether the path was chosen as a directory.
     fn is_dir_root(&self, path: &RepoPath) -> bool {
         let Some((parent, name)) = path.split_last() else {
             return false;
@@ -344,7 +357,7 @@ impl Carry {
             .any(|root| root.is_dir && root.name == name)
     }
 
-    /// The node, unless it is hidden.
+    /// Returns the node, unless it is hidden.
     fn carried(&self, path: RepoPath, stat: &HostStat) -> Option<CarriedNode> {
         if self.hides(&path, stat.kind) {
             return None;
@@ -365,7 +378,7 @@ impl Carry {
             ino,
             kind: stat.kind,
             perm: stat.perm,
-            // Other names of a file may lie anywhere.
+            // Other names of the file may be anywhere.
             nlink: if is_dir {
                 u32::try_from(stat.nlink).unwrap_or(u32::MAX)
             } else {
@@ -387,12 +400,12 @@ impl Carry {
         })
     }
 
-    /// The number of one version of the file at `path`.
+    /// Returns the inode number of one version of the file at `path`.
     pub(super) fn number(&self, path: &RepoPath, version: &FileVersion) -> Ino {
         self.other_number(path, version, 0)
     }
 
-    /// Where [`Carry::number`] is taken, the first, second, … that does instead.
+    /// Returns the substitute number `salt` if [`Carry::number`] is taken.
     pub(super) fn other_number(&self, path: &RepoPath, version: &FileVersion, salt: u64) -> Ino {
         let FileVersion {
             host_ino,
@@ -414,8 +427,10 @@ impl Carry {
         )
     }
 
-    /// Whether what is at `path` is not to be seen: a repository's own directory at a root and
-    /// links to repositories, and secrets that nobody asked for.
+    /// Returns whether the fork must not see `path`.
+    ///
+    /// Hidden are `.git` files, `.git` directories at a root, paths that are not chosen in a root
+    /// carried in part, and secrets that were not asked for by name.
     fn hides(&self, path: &RepoPath, kind: FileKind) -> bool {
         let Some((parent, name)) = path.split_last() else {
             return true;
@@ -445,8 +460,9 @@ impl Carry {
         is_secret(path) && !self.named.choose(path, kind == FileKind::Directory)
     }
 
-    /// Names the directories above a carried node that are carried, the nearest first, up to the
-    /// root that holds it.
+    /// Lists the carried directories above a node, nearest first.
+    ///
+    /// The last one is its root.
     pub(super) fn dirs_above(&self, path: &RepoPath) -> Vec<RepoPath> {
         let mut above = Vec::new();
         let mut at = path.clone();
@@ -461,8 +477,10 @@ impl Carry {
     }
 }
 
-/// When a file of a dependency tree changed last. One that package stores share gets another ctime
-/// with each link that somebody else makes to it.
+/// Returns the last change of a file in a dependency tree.
+///
+/// This is the ctime, or the mtime of a file with several hard links: package stores share files,
+/// and each new link changes the ctime.
 fn changed_in_tree(stat: &HostStat) -> Timestamp {
     if stat.nlink > 1 {
         stat.mtime
@@ -480,7 +498,9 @@ pub(super) fn version_of(stat: &HostStat) -> FileVersion {
     }
 }
 
-/// What is missing, or is no place to look at, is nothing.
+/// Treats a missing or unreachable path as `None`.
+///
+/// `ELOOP` is a symlink on the way, `EXDEV` another file system.
 fn found_or_none<T>(found: io::Result<T>) -> Result<Option<T>, FsError> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -496,7 +516,7 @@ fn found_or_none<T>(found: io::Result<T>) -> Result<Option<T>, FsError> {
 fn host_error(error: io::Error) -> FsError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => FsError::AccessDenied,
-        // It was there when it was looked up.
+        // It existed when it was looked up.
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => FsError::Stale,
         _ => match error.raw_os_error() {
             Some(libc::ELOOP | libc::EXDEV | libc::ENXIO) => FsError::Stale,

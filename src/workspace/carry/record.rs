@@ -1,4 +1,4 @@
-//! What is to be carried, and what a fork's record says of it.
+//! Rules for carried files, and a fork's record of them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,73 +12,76 @@ use tine_git::ignored::IgnoredPath;
 use tine_path::RepoPath;
 use tine_path::text::{PathText, host_path};
 
-/// What somebody who makes a fork wants carried.
+/// Rules for the files that a new fork carries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CarryRules {
-    /// What `tine.carry` says, or else `.worktreeinclude`.
+    /// The files that `tine.carry` names, or else `.worktreeinclude`.
     #[default]
     AsConfigured,
+    /// No files at all.
     Nothing,
-    /// What is configured, or inherited, and what these lines choose: lines as in a `.gitignore`;
-    /// the line `ignored` stands for all that git ignores.
+    /// The configured or inherited files, and those these lines select.
+    ///
+    /// The lines are as in a `.gitignore`. The line `ignored` selects every ignored file.
     Also(Vec<String>),
-    /// What such lines choose, whatever is configured.
+    /// Only the files that these lines select, whatever is configured.
     #[serde(alias = "patterns")]
     Only(Vec<String>),
 }
 
-/// What a fork carries. Paths of directories end in a slash.
+/// Carried files of a fork. Paths of directories end in a slash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarryRecord {
-    /// The main checkout.
+    /// Directory of the main checkout.
     #[serde(with = "host_path")]
     pub from: PathBuf,
-    /// The carried roots: from the top of the checkout, sorted, none beneath another.
+    /// Carried roots, relative to the checkout, sorted. None is below another.
     pub roots: Vec<PathText>,
-    /// Of roots that are not carried as a whole: what is carried in them.
+    /// Carried paths in roots that are not carried as a whole.
     #[serde(default)]
     pub only: Vec<PathText>,
-    /// The patterns that ask for secrets.
+    /// Patterns that ask for secrets by name.
     #[serde(default)]
     pub named: Vec<PathText>,
-    /// What looks like a secret and is not carried for that reason, as far as it would have been a
-    /// root.
+    /// Paths that would be roots, but are held back as likely secrets.
     #[serde(default)]
     pub held_back: Vec<PathText>,
-    /// When the fork was made, by the clock of the host's files: what the main checkout changes
-    /// from then on beneath carried directories is not there. `None`: it is seen.
+    /// Creation time of the fork, by the clock of the host's files.
+    ///
+    /// Files below carried directories that the main checkout changes from then on are hidden.
+    /// `None`: they are shown.
     #[serde(default)]
     pub since: Option<Timestamp>,
-    /// The dependency trees in it. Records of earlier versions name none.
+    /// Dependency trees among the carried paths. Records of earlier versions have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trees: Vec<DependencyTree>,
 }
 
-/// A carried directory that is shown as it was at one moment.
+/// Carried directory that is shown as it was at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DependencyTree {
-    /// From the top of the checkout; it ends in a slash.
+    /// Path from the top of the checkout, ending in a slash.
     pub path: PathText,
-    /// What the fork shows of it; `None`: what the main checkout has.
+    /// Generation that the fork shows; `None`: the main checkout's tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<GenerationId>,
-    /// What it showed before another one was taken up.
+    /// Generation that the fork showed before, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<GenerationId>,
-    /// When the fork got what it shows; `None`: with the first generation.
+    /// Arrival times of the files; `None` with the first generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<ArrivalsRef>,
-    /// Why no generation is made.
+    /// Reason for which no generation is made; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<String>,
-    /// How many names were where packages stand side by side in it when the fork was made.
+    /// Number of package names when the fork was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<u64>,
 }
 
 impl DependencyTree {
-    /// Of which a generation is to be made; `path` ends in a slash.
+    /// Returns a tree that waits for a generation. `path` ends in a slash.
     pub fn wanted(path: PathText, names: Option<u64>) -> DependencyTree {
         DependencyTree {
             path,
@@ -90,23 +93,27 @@ impl DependencyTree {
         }
     }
 
-    /// Whether a generation is to be made.
+    /// Returns whether the tree waits for a generation.
     pub fn is_wanted(&self) -> bool {
         self.generation.is_none() && self.given_up.is_none()
     }
 
-    /// Whether a tree with so many names of packages has as many as when the fork was made, or the
-    /// fork has shown a generation since. One with fewer is being removed.
+    /// Returns whether a tree with `names` package names is complete.
+    ///
+    /// It is if the fork has shown a generation, or if there are at least as many names as when the
+    /// fork was made. A tree with fewer is being removed.
     pub fn is_whole_with(&self, names: u64) -> bool {
         self.generation.is_some() || self.names.is_none_or(|before| before <= names)
     }
 
-    /// `None` for what is no path.
+    /// Returns the path without the slash; `None` if it is invalid.
     pub fn path(&self) -> Option<RepoPath> {
         path_of(&self.path).map(|dir| dir.path)
     }
 
-    /// Shows `generation`, with files as of `arrivals` if it is another than before; whether it is.
+    /// Switches to `generation`; returns whether it is another than before.
+    ///
+    /// If so, `arrivals` replaces the arrival times.
     pub fn take_up(&mut self, generation: GenerationId, arrivals: Option<ArrivalsRef>) -> bool {
         self.given_up = None;
         if self.generation.as_ref() == Some(&generation) {
@@ -119,45 +126,45 @@ impl DependencyTree {
 }
 
 impl CarryRecord {
-    /// The main checkout, if anything of it is carried.
+    /// Returns the main checkout, if anything of it is carried.
     pub fn shows_files_of(&self) -> Option<&Path> {
         (!self.roots.is_empty()).then_some(self.from.as_path())
     }
 
-    /// The roots; what is no path is left out.
+    /// Returns the carried roots, without invalid paths.
     pub fn roots(&self) -> impl Iterator<Item = IgnoredPath> + '_ {
         self.roots.iter().filter_map(path_of)
     }
 
-    /// Where the dependency trees are.
+    /// Returns the paths of the dependency trees.
     pub fn tree_paths(&self) -> impl Iterator<Item = RepoPath> {
         let paths = self.trees.iter().filter_map(|tree| path_of(&tree.path));
         paths.map(|tree| tree.path)
     }
 
-    /// The generations that it names.
+    /// Returns the generations that the record names.
     pub fn generations(&self) -> impl Iterator<Item = &GenerationId> {
         let trees = self.trees.iter();
         trees.flat_map(|tree| tree.generation.iter().chain(&tree.previous))
     }
 
-    /// The arrivals that it names.
+    /// Returns the arrivals that the record names.
     pub fn arrivals(&self) -> impl Iterator<Item = &ArrivalsRef> {
         self.trees.iter().filter_map(|tree| tree.arrivals.as_ref())
     }
 
-    /// How many of the roots are directories at the top of the checkout.
+    /// Counts the roots that are directories at the top of the checkout.
     pub fn dirs_at_the_top(&self) -> u32 {
         let at_top = |root: &IgnoredPath| root.is_dir && root.path.components().count() == 1;
         u32::try_from(self.roots().filter(at_top).count()).unwrap_or(u32::MAX)
     }
 
-    /// What is carried in roots that are not carried as a whole.
+    /// Returns the carried paths in roots not carried as a whole.
     pub fn only(&self) -> impl Iterator<Item = IgnoredPath> + '_ {
         self.only.iter().filter_map(path_of)
     }
 
-    /// What is carried: whole roots, and what is carried in others.
+    /// Returns all carried paths: whole roots, and the parts of others.
     pub fn paths(&self) -> Vec<PathText> {
         let only: Vec<RepoPath> = self.only().map(|only| only.path).collect();
         let is_whole = |root: &&PathText| {
@@ -169,7 +176,7 @@ impl CarryRecord {
         paths
     }
 
-    /// What this record or `other` has, as of the moment of this one.
+    /// Returns the union with `other`, with this record's time.
     #[must_use]
     pub fn with(self, other: CarryRecord) -> CarryRecord {
         if self.from != other.from {
@@ -180,7 +187,7 @@ impl CarryRecord {
         }
         let mut whole = self.whole_roots();
         whole.append(&mut other.whole_roots());
-        let is_beneath_a_whole = |path: &RepoPath| {
+        let is_below_whole = |path: &RepoPath| {
             path.directories_above()
                 .any(|dir| whole.contains(&text_of_dir(&dir)))
         };
@@ -189,11 +196,11 @@ impl CarryRecord {
             .into_iter()
             .filter(|text| {
                 !whole.contains(text)
-                    && path_of(text).is_none_or(|only| !is_beneath_a_whole(&only.path))
+                    && path_of(text).is_none_or(|only| !is_below_whole(&only.path))
             })
             .collect();
         let is_needed = |root: &IgnoredPath| {
-            !is_beneath_a_whole(&root.path)
+            !is_below_whole(&root.path)
                 && (whole.contains(&text_of(root))
                     || only
                         .iter()
@@ -228,7 +235,7 @@ impl CarryRecord {
         }
     }
 
-    /// The roots that are carried as a whole, as they are written.
+    /// Returns the roots that are carried as a whole, in written form.
     fn whole_roots(&self) -> BTreeSet<PathText> {
         let only: Vec<RepoPath> = self.only().map(|only| only.path).collect();
         self.roots()
@@ -237,7 +244,7 @@ impl CarryRecord {
             .collect()
     }
 
-    /// The patterns that ask for secrets, a line each.
+    /// Returns the patterns that ask for secrets, one per line.
     pub fn named_text(&self) -> Vec<u8> {
         let lines: Vec<Vec<u8>> = self.named.iter().map(PathText::to_bytes).collect();
         lines.join(&b'\n')
@@ -251,7 +258,7 @@ fn text_of_dir(path: &RepoPath) -> PathText {
     })
 }
 
-/// Directories end in a slash.
+/// Formats a path; directories end in a slash.
 fn text_of(path: &IgnoredPath) -> PathText {
     let mut text = path.path.as_bytes().to_vec();
     if path.is_dir {

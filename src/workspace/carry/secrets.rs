@@ -1,9 +1,9 @@
-//! What is likely to be a secret is carried only if somebody asks for it by its name.
+//! Likely secrets, which are carried only if asked for by name.
 
 use tine_git::patterns::is_match;
 use tine_path::RepoPath;
 
-/// Names that are held back, in a checkout and in any directory that is carried.
+/// Patterns of names that are held back in any carried directory.
 const SECRETS: [&[u8]; 24] = [
     b".env*",
     b"*.env",
@@ -31,8 +31,10 @@ const SECRETS: [&[u8]; 24] = [
     b".gnupg",
 ];
 
-/// Directories whose files others made: installed packages and what compilers write. They hold test
-/// keys and certificates that programs need, and names that look like a secret's by chance.
+/// Directories of installed packages and build outputs.
+///
+/// They hold test keys and certificates that programs need, and names that match a pattern by
+/// chance.
 const MADE_BY_OTHERS: [&[u8]; 22] = [
     b"node_modules",
     b"bower_components",
@@ -58,7 +60,7 @@ const MADE_BY_OTHERS: [&[u8]; 22] = [
     b".bundle",
 ];
 
-/// Whether `path` is held back unless it is asked for.
+/// Returns whether `path` is held back unless asked for.
 pub(crate) fn is_secret(path: &RepoPath) -> bool {
     let Some((parent, name)) = path.split_last() else {
         return false;
@@ -71,8 +73,10 @@ pub(crate) fn is_secret(path: &RepoPath) -> bool {
             .any(|name| MADE_BY_OTHERS.contains(&name.as_bytes()))
 }
 
-/// Those of `patterns`, a line each, that name secrets: whose last component, taken as a name, is
-/// one. What lies in a directory that they name is named with it.
+/// Returns the `patterns`, one per line, that name secrets.
+///
+/// The last component of such a pattern, taken as a name, is a secret's. A pattern for a directory
+/// includes its content.
 pub(crate) fn named_secrets<'p>(patterns: impl IntoIterator<Item = &'p [u8]>) -> Vec<Vec<u8>> {
     patterns
         .into_iter()

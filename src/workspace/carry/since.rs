@@ -1,4 +1,4 @@
-//! The moment as of which a fork shows what is beneath carried directories.
+//! Time from which changes below carried directories are hidden.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,13 +11,16 @@ use tine_attr::Timestamp;
 use tine_path::RepoPath;
 use tine_sys::beneath;
 
-/// How long to wait for the clock to go on. It ticks 100 times a second or more; where times of
-/// files are coarser than that, what changed at the same time counts as changed later.
+/// Longest wait for the clock to tick.
+///
+/// It ticks 100 times a second or more. If file times are coarser, a file changed in the same tick
+/// counts as changed later.
 const MAX_WAIT: Duration = Duration::from_millis(50);
 
-/// A moment of the clock that the host takes ctimes from, told by the file `scratch`, which is made
-/// for that and removed: what changed before has an earlier ctime, what changes from now on has
-/// that or a later one.
+/// Returns the current time of the clock behind the host's ctimes.
+///
+/// The time is read from the file `scratch`, which is made for that and removed. Earlier changes
+/// have an earlier ctime, later ones the same or a later ctime.
 pub(crate) fn moment_by(scratch: &Path) -> io::Result<Timestamp> {
     let file = OpenOptions::new()
         .write(true)
@@ -42,10 +45,11 @@ fn next_moment(file: &File) -> io::Result<Timestamp> {
 }
 
 impl Carry {
-    /// Whether the file at `path`, last changed at this time, is what the main checkout made of it
-    /// after the fork was made, so that it is not there for the fork. What was chosen itself is
-    /// followed, and so is the `.gitignore` of a directory that was: it may be what makes git
-    /// ignore the directory.
+    /// Returns whether a file changed too late for the fork.
+    ///
+    /// `changed` is the time of its last change in the main checkout. Paths that were chosen
+    /// themselves are always followed, and so is the `.gitignore` of a chosen directory: it may be
+    /// what makes git ignore the directory.
     pub(super) fn came_later(&self, path: &RepoPath, changed: Timestamp) -> bool {
         self.since.is_some_and(|since| changed >= since)
             && !self.was_chosen(path)
@@ -54,7 +58,7 @@ impl Carry {
             })
     }
 
-    /// Whether the path itself was chosen.
+    /// Returns whether the path itself was chosen.
     fn was_chosen(&self, path: &RepoPath) -> bool {
         self.is_root(path) || self.partial.values().flatten().any(|only| only == path)
     }

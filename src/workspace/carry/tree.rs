@@ -1,5 +1,4 @@
-//! A dependency tree of the main checkout, looked at: all that is in it, and whether it has changed
-//! since.
+//! Listing of a dependency tree, and detection of changes in it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -17,43 +16,47 @@ use tine_attr::{FileKind, Timestamp};
 use tine_path::RepoPath;
 use tine_sys::beneath::{self, Access, HostStat};
 
-/// Names of directories that package managers fill, where `tine.dependencyTrees` names none.
+/// Names of dependency trees if `tine.dependencyTrees` is not set.
 pub const DEPENDENCY_NAMES: [&str; 2] = ["node_modules", "vendor"];
 
-/// What a virtual environment of Python holds at its root.
+/// Name of the file at the root of a Python virtual environment.
 pub const VENV_MARK: &str = "pyvenv.cfg";
 
-/// At the root of a tree: what tools write there while they only read the rest.
+/// Caches at a tree's root that tools write while reading it.
 const CACHES: [&[u8]; 3] = [b".cache", b".vite", b".vite-temp"];
-/// The same, anywhere.
+/// Name of such a cache in any directory.
 const PYCACHE: &[u8] = b"__pycache__";
 
-/// How many directories are looked at to tell whether a tree has changed, those nearest to its
-/// root.
+/// Maximum number of landmarks below the root, nearest to it first.
 const MAX_LANDMARKS: usize = 512;
 
-/// A file, directory or symlink of a tree.
+/// File, directory or symlink of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedFile {
-    /// From the tree's root.
+    /// Path from the tree's root.
     pub path: Box<[u8]>,
+    /// Attributes in the main checkout.
     pub stat: HostStat,
-    /// Of a symlink.
+    /// Target of a symlink; otherwise `None`.
     pub target: Option<Box<[u8]>>,
-    /// Of a file: where its bytes begin in the pack.
+    /// Offset of a file's bytes in the pack; otherwise 0.
     pub offset: u64,
 }
 
-/// What a directory of a tree is for the packages in it.
+/// Relation of a directory in a tree to packages.
 #[derive(PartialEq, Eq)]
 enum Place {
-    /// They stand side by side in it: the root, a scope, the store of a package manager, the
-    /// packages of a virtual environment.
+    /// The names in it are packages.
+    ///
+    /// It is the root, a scope, the store of a package manager, or the packages of a virtual
+    /// environment.
     OfPackages,
-    /// Such a directory is beneath it.
+    /// A directory with packages is below it.
     Above,
 }
 
+/// Returns the relation of `dir` to packages.
+///
 /// `dir` is a path from the root of a tree.
 fn place_of(dir: &[u8]) -> Option<Place> {
     let mut names: Vec<&[u8]> = dir.split(|byte| *byte == b'/').collect();
@@ -67,7 +70,9 @@ fn place_of(dir: &[u8]) -> Option<Place> {
     }
 }
 
-/// As [`TreeListing::package_names`], of the tree at `root`, without listing all of it.
+/// Counts package names as [`TreeListing::package_names`] does, without a listing.
+///
+/// `root` is the tree's directory. Only directories that lead to packages are read.
 pub fn count_package_names(root: &Path) -> u64 {
     count_in(root, &mut Vec::new())
 }
@@ -93,7 +98,7 @@ fn count_in(root: &Path, dir: &mut Vec<u8>) -> u64 {
     count
 }
 
-/// Whether the path is a cache's, or in one.
+/// Returns whether the path is a cache or in one.
 fn is_cache(path: &[u8]) -> bool {
     let mut names = path.split(|byte| *byte == b'/');
     CACHES
@@ -103,30 +108,35 @@ fn is_cache(path: &[u8]) -> bool {
 }
 
 impl ListedFile {
-    /// Whether it is in a cache, or one.
+    /// Returns whether it is a cache or in one.
     pub fn is_cache(&self) -> bool {
         is_cache(&self.path)
     }
 
-    /// When the file changed last. Package stores share files between projects: every further link
-    /// moves the ctime.
+    /// Returns the time of the last change.
+    ///
+    /// This is the ctime, or the mtime of a file with several hard links: package stores share
+    /// files between projects, and each new link changes the ctime.
     fn changed(&self) -> Timestamp {
-        match self.stat.kind == FileKind::Regular && self.stat.nlink > 1 {
-            true => self.stat.mtime,
-            false => self.stat.ctime,
+        if self.stat.kind == FileKind::Regular && self.stat.nlink > 1 {
+            self.stat.mtime
+        } else {
+            self.stat.ctime
         }
     }
 }
 
-/// All that is in a tree, parents before children.
+/// All entries of a tree, parents before children.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeListing {
+    /// Attributes of the root directory.
     pub root: HostStat,
+    /// Entries below the root.
     pub entries: Vec<ListedFile>,
 }
 
 impl TreeListing {
-    /// How many names are at the root, and in directories where packages stand side by side.
+    /// Counts the names at the root and in directories of packages.
     pub fn package_names(&self) -> u64 {
         let is_beside_packages = |entry: &&ListedFile| {
             let dir = entry.path.iter().rposition(|byte| *byte == b'/');
@@ -135,8 +145,12 @@ impl TreeListing {
         self.entries.iter().filter(is_beside_packages).count() as u64
     }
 
-    /// Lists the tree at `path` beneath `top`. Sockets, fifos, devices and what is mounted there
-    /// are left out.
+    /// Lists the tree at `path` below `top`.
+    ///
+    /// Sockets, fifos, devices and mounted file systems are left out.
+    ///
+    /// # Errors
+    /// [`io::Error`] if a directory or entry cannot be read.
     pub fn of(top: &File, path: &RepoPath) -> io::Result<TreeListing> {
         let root = beneath::stat(&beneath::open(top, path.as_path(), Access::Look)?)?;
         let mut entries = Vec::new();
@@ -157,8 +171,9 @@ impl TreeListing {
         Ok(TreeListing { root, entries })
     }
 
-    /// NameSum the tree by all that tells it from another version of itself. What is in caches, and
-    /// the times of directories, do not.
+    /// Hashes the tree into a name for this version of it.
+    ///
+    /// Contents of caches and times of directories are not part of the hash.
     pub fn id(&self) -> GenerationId {
         let mut hash = Sha1::new();
         let mut entries: Vec<&ListedFile> = self
@@ -198,11 +213,12 @@ impl TreeListing {
         GenerationId::of(hash.finalize().into())
     }
 
-    /// Whether nothing in it was changed for as long as `needed`: then a change from now on shows
-    /// in its times.
+    /// Returns whether nothing in it was changed for the time `needed`.
+    ///
+    /// Then a change from now on is visible in its times.
     pub fn is_quiet(&self, needed: Duration) -> bool {
         let entries = self.entries.iter().filter(|entry| !entry.is_cache());
-        // The mtime of a file with several names may be any.
+        // The mtime of a file with several names may be arbitrary.
         let changed = entries.map(|entry| entry.changed().min(entry.stat.ctime));
         let newest = changed.chain([self.root.ctime]).max();
         let newest = newest.map_or(SystemTime::UNIX_EPOCH, SystemTime::from);
@@ -211,7 +227,7 @@ impl TreeListing {
             .is_ok_and(|age| age >= needed)
     }
 
-    /// What tells whether the tree has changed since: its root, the files there, and directories.
+    /// Returns its landmarks: the root, the files there, and directories.
     pub fn landmarks(&self) -> Vec<Landmark> {
         let depth = |entry: &&ListedFile| entry.path.iter().filter(|byte| **byte == b'/').count();
         let mut marks: Vec<&ListedFile> = self
@@ -247,16 +263,17 @@ impl TreeListing {
     }
 }
 
-/// What is in the directory at `at` of the tree, by name.
+/// Lists the directory at `at` of the tree by name.
 fn listed_in(top: &File, tree: &RepoPath, at: &[u8], device: u64) -> io::Result<Vec<ListedFile>> {
     let dir = beneath::open(top, below(tree, at)?.as_path(), Access::Read)?;
     let mut names = beneath::list(dir.try_clone()?)?;
     names.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
     let mut found = Vec::with_capacity(names.len());
     for (name, _) in names {
-        let path = match at.is_empty() {
-            true => name.clone(),
-            false => [at, b"/", &name].concat(),
+        let path = if at.is_empty() {
+            name.clone()
+        } else {
+            [at, b"/", &name].concat()
         };
         match listed(&dir, &name, &path) {
             Ok(entry) => found.extend(entry.filter(|entry| entry.stat.dev == device)),
@@ -267,8 +284,9 @@ fn listed_in(top: &File, tree: &RepoPath, at: &[u8], device: u64) -> io::Result<
     Ok(found)
 }
 
-/// What is at `name` in the open directory, `path` from the tree's root. `None` for what is left
-/// out.
+/// Returns the entry `name` of the open directory; `None` if left out.
+///
+/// `path` is its path from the tree's root.
 fn listed(dir: &File, name: &[u8], path: &[u8]) -> io::Result<Option<ListedFile>> {
     let stat = match beneath::stat_in(dir, name) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(None),
@@ -292,15 +310,19 @@ fn listed(dir: &File, name: &[u8], path: &[u8]) -> io::Result<Option<ListedFile>
     }))
 }
 
-/// Where the main checkout has `path`, which is from the root of the tree.
+/// Returns the checkout path of `path`, which is relative to the tree.
+///
+/// # Errors
+/// [`io::Error`] if the result is not a valid path.
 pub fn below(tree: &RepoPath, path: &[u8]) -> io::Result<RepoPath> {
-    match path.is_empty() {
-        true => Ok(tree.clone()),
-        false => RepoPath::parse([tree.as_bytes(), b"/", path].concat()).map_err(io::Error::other),
+    if path.is_empty() {
+        Ok(tree.clone())
+    } else {
+        RepoPath::parse([tree.as_bytes(), b"/", path].concat()).map_err(io::Error::other)
     }
 }
 
-/// Where the name in a path begins: the directory, and the name.
+/// Splits a path into its directory and its name.
 pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -308,7 +330,7 @@ pub(super) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// A sum over the names in a directory and what they lead to, whatever their order.
+/// Hash of a directory's names and inode numbers, independent of order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameSum(u64);
 
@@ -323,19 +345,19 @@ impl NameSum {
     }
 }
 
-/// A directory, or a file at the root, as it was when its tree was kept.
+/// Directory, or file at the root, at the time of a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Landmark {
     path: Box<[u8]>,
     ino: u64,
     size: u64,
     mtime: Timestamp,
-    /// Of a directory.
+    /// Hash of a directory's names; default for a file.
     names: NameSum,
 }
 
 impl Landmark {
-    /// Whether the tree at `tree` beneath `top` is as it was, as far as this tells.
+    /// Returns whether this part of the tree is unchanged below `top`.
     pub fn stands(&self, top: &File, tree: &RepoPath) -> bool {
         let stands = || -> io::Result<bool> {
             let path = below(tree, &self.path)?;

@@ -1,4 +1,4 @@
-//! What a new fork begins with: a base and its index, or what another fork has.
+//! Initial content of a new fork: a base and its index, or another fork's.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,22 +21,25 @@ use tine_git::{Base, ConversionSettings, LinkedWorktree, ObjectId, program};
 use tine_layer::{Dentry, FrozenLayer, Layer, LayerId, Node, Op, inos_below};
 use tine_path::{DOT_GIT, RepoPath};
 
-/// The times in a cached index, which every fork replaces. git takes 0 for "unknown".
+/// Time of entries in a cached index, replaced for every fork.
+///
+/// git takes 0 for "unknown".
 const CACHED_TIME: Timestamp = Timestamp::from_secs(1);
 
-/// The base of a fork that is being made, or mended: its tree, the attributes of its nodes, and its
-/// index.
+/// Base of a fork to be made or mended.
+///
+/// It has the tree, the attributes of its nodes and its index.
 #[derive(Clone)]
 pub(super) struct PreparedBase {
     pub base: Arc<Base>,
     pub attrs: BaseAttrs,
     pub times: Option<Arc<BaseTimes>>,
-    /// The cached one, which has no times yet.
+    /// Path of the cached index, which has no times yet.
     cached_index: PathBuf,
 }
 
 impl PreparedBase {
-    /// Writes its index to `to`.
+    /// Writes the index with this base's times to `to`.
     pub(super) fn write_index(&self, to: &Path) -> Result<(), StoreError> {
         let hasher = self.base.hasher();
         let modified = |path: &[u8]| {
@@ -52,39 +55,44 @@ impl PreparedBase {
         let hash_kind = self.base.repository().hash_kind();
         let written = write_stamped_index(&self.cached_index, hash_kind, &stamp, to);
         if written.is_err() {
-            // One that is damaged is made again for the next.
+            // A damaged one is rebuilt for the next fork.
             let _ = fs::remove_file(&self.cached_index);
         }
         Ok(written?)
     }
 }
 
-/// Which fork a new one begins as.
+/// Fork from which a new fork is made.
 #[derive(Clone)]
 pub struct ParentOptions {
+    /// Name of the parent.
     pub name: ForkName,
+    /// The open parent.
     pub fork: Arc<Fork>,
-    /// As of this snapshot; else as it is now.
+    /// Snapshot of the parent to begin at; `None`: its live state.
     pub snapshot: Option<SnapshotRecord>,
 }
 
-/// A commit whose tree a new fork's view is, uncommitted where HEAD's is another.
+/// State to make a fork of: a commit whose tree becomes its view.
+///
+/// The difference to HEAD's tree is uncommitted in the new fork.
 #[derive(Debug, Clone)]
 pub struct TakeUp {
+    /// Commit whose tree becomes the view.
     pub commit_id: ObjectId,
-    /// Where HEAD is; `None` on a branch without a commit.
+    /// Commit of the new HEAD; `None` on a branch without a commit.
     pub head: Option<ObjectId>,
-    /// The commit that the fork counts as made from.
+    /// Commit that counts as the fork's base commit.
     pub base: Option<ObjectId>,
-    /// Where the fork's own commits begin; `None` where all are.
+    /// Commit after which the own commits begin; `None` if all are own.
     pub fork_point: Option<ObjectId>,
-    /// The branch (short name) that it came from.
+    /// Branch that the state came from (short name).
     pub from_branch: Option<String>,
-    /// Where it was found, for the reflog.
+    /// Source of the state, for the reflog.
     pub origin: String,
 }
 
-/// What a new fork begins with.
+/// Initial content of a new fork.
 pub(super) struct Beginning {
     pub base: Arc<Base>,
     pub attrs: BaseAttrs,
@@ -92,22 +100,24 @@ pub(super) struct Beginning {
     pub base_commit: Option<String>,
     /// Newest first.
     pub frozen: Vec<Arc<FrozenLayer>>,
-    /// As [`LowerStack::since`](crate::standing::Standing::since).
+    /// See [`LowerStack::since`](crate::lower_stack::LowerStack::since).
     pub stands_since: Option<Timestamp>,
     pub index: IndexSource,
     pub parent: Option<Parent>,
     pub carry: Option<CarryRecord>,
 }
 
-/// Where a new fork's index comes from.
+/// Source of a new fork's index.
 pub(super) enum IndexSource {
-    /// The base's, which lacks nothing of the tree.
+    /// The base's index, complete for the fork's tree.
     Base(PreparedBase),
-    /// A copy of this one.
+    /// A copy of this index.
     File(PathBuf),
-    /// git makes it from the tree of this commit.
+    /// An index that git makes from the tree of this commit.
     Commit(ObjectId),
-    /// The base's, as far as it says what HEAD's commit says; the rest of that is unread.
+    /// Base index for entries equal to HEAD's; other entries from HEAD.
+    ///
+    /// The other entries have no file status.
     Head {
         base: PreparedBase,
         commit_id: Option<ObjectId>,
@@ -115,7 +125,7 @@ pub(super) enum IndexSource {
 }
 
 impl Beginning {
-    /// On a base, with nothing changed.
+    /// Returns an unchanged base.
     pub(super) fn at(
         prepared: PreparedBase,
         commit_id: Option<ObjectId>,
@@ -134,8 +144,9 @@ impl Beginning {
         }
     }
 
-    /// Gives a worktree that was just registered its index, and brings all of it to the disk: no
-    /// record may name a worktree that a power loss took.
+    /// Writes a new worktree's index and syncs the worktree.
+    ///
+    /// A record must never name a worktree that a power loss could remove.
     pub(super) fn fill_worktree(&self, worktree: &LinkedWorktree) -> Result<(), StoreError> {
         match &self.index {
             IndexSource::Base(base) => base.write_index(&worktree.index_path())?,
@@ -151,7 +162,7 @@ impl Beginning {
                     .arg(worktree.git_dir())
                     .arg("read-tree");
                 match commit_id {
-                    // What is the same keeps what is known of the file.
+                    // Entries that are the same keep their file status.
                     Some(commit_id) => {
                         base.write_index(&worktree.index_path())?;
                         git.args(["-i", "-m"]).arg(commit_id.to_string());
@@ -164,8 +175,9 @@ impl Beginning {
         files::sync_files_in(worktree.git_dir())
     }
 
-    /// Makes the layer in which the fork is written: nothing but the `.git` file that makes its
-    /// root a checkout of `worktree`.
+    /// Makes the fork's open layer, which contains only the `.git` file.
+    ///
+    /// That file makes the fork's root a checkout of `worktree`.
     pub(super) fn create_layer(
         &self,
         dir: &Path,
@@ -173,7 +185,7 @@ impl Beginning {
         worktree: &LinkedWorktree,
     ) -> Result<(), StoreError> {
         let root = self.root_node()?;
-        // Over another fork's file of that name it is the same node with other bytes.
+        // Over another fork's `.git` file it is the same node with other bytes.
         let known = self.frozen.iter().find_map(|layer| {
             let dentry = layer.index().dir(Ino::ROOT)?.get(DOT_GIT)?;
             Some(dentry)
@@ -210,7 +222,7 @@ impl Beginning {
         Ok(())
     }
 
-    /// The root as the base has it, with what is carried there.
+    /// Returns the base's root node, with the carried directories counted.
     fn root_node(&self) -> Result<Node, StoreError> {
         let nodes = BaseNodes {
             base: self.base.clone(),
@@ -225,9 +237,10 @@ impl Beginning {
 }
 
 impl Store {
-    /// What the fork `parent` has at this moment, or had when a snapshot was taken: nothing of it
-    /// is copied, and it may be written to meanwhile. `head` is the commit that the new fork's HEAD
-    /// is on. The caller holds `admin`.
+    /// Freezes the parent, or takes a snapshot of it, as initial content.
+    ///
+    /// Nothing is copied, and the parent may be written to meanwhile. `head` is the commit of the
+    /// new fork's HEAD. The caller holds `admin`.
     pub(super) fn beginning_in(
         &self,
         parent: &ParentOptions,
@@ -274,7 +287,7 @@ impl Store {
         })
     }
 
-    /// A state: its view is the base, with nothing over it, whatever HEAD's tree is.
+    /// Returns the content for a state: a base with empty layers.
     pub(super) fn beginning_with(
         &self,
         prepared: PreparedBase,
@@ -294,16 +307,17 @@ impl Store {
         Ok(beginning)
     }
 
-    /// The base of `commit_id`, with the settings of now.
+    /// Opens the base of `commit_id` with the current settings.
     pub(super) fn base_at(&self, commit_id: Option<ObjectId>) -> Result<Arc<Base>, StoreError> {
         let tree_id = self.repository.tree_of(commit_id)?;
         self.shared_base(&mut self.open.lock(), tree_id, None)
     }
 
-    /// Opens the base of `commit_id` (the empty tree where there is none) with `settings` (or those
-    /// of now) and makes sure that its index is cached. Its nodes have the times of `attrs`; where
-    /// something is carried from the main checkout `carried_from`, with those of its files that are
-    /// the same.
+    /// Opens the base of `commit_id` and caches its index.
+    ///
+    /// `None` is the empty tree. Without `settings` it uses those configured now. Nodes have the
+    /// times of `attrs`. If files are carried from the main checkout `carried_from`, unchanged
+    /// files get the times that they have there.
     pub(super) fn prepare_base(
         &self,
         commit_id: Option<ObjectId>,
@@ -348,8 +362,10 @@ impl Store {
     }
 }
 
-/// Copies an index with its time, by which git tells which of its entries are racy: shared blocks
-/// where the disk can. A hard link would not do, as some programs write an index in place.
+/// Copies an index with its modification time, sharing blocks if possible.
+///
+/// git decides by that time which entries are racy. A hard link would not do, because some programs
+/// write an index in place.
 pub(super) fn copy_index(from: &Path, to: &Path) -> Result<(), StoreError> {
     let copied = tine_sys::file::open(from).and_then(|mut source| {
         let modified = source.metadata()?.modified()?;

@@ -1,4 +1,4 @@
-//! What a new fork is to carry.
+//! Choice of the ignored files that a new fork carries.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -21,26 +21,28 @@ use tine_path::text::PathText;
 use tine_path::{EntryName, RepoPath};
 use tine_sys::beneath::{self, Access};
 
-/// What the main checkout may list what to carry in, as other tools have it.
+/// File in the main checkout that lists files to carry.
+///
+/// Other tools use the same file.
 const INCLUDE_FILE: &str = ".worktreeinclude";
 
-/// The configuration variable, which may have several values.
+/// Configuration variable with carried patterns. It may have several values.
 const CONFIG_KEY: &str = "tine.carry";
 
-/// The configuration variable that names dependency trees, which may have several values.
+/// Configuration variable with names of dependency trees. It may have several values.
 const TREES_KEY: &str = "tine.dependencyTrees";
 
-/// The file that holds ignore rules.
+/// File that holds ignore rules.
 const GITIGNORE: &str = ".gitignore";
 
-/// Stands for all that git ignores, where it is the whole of a pattern that a person gave.
+/// Pattern line that selects every ignored file.
 const ALL: &[u8] = b"ignored";
 
-/// Where the carried paths come from.
+/// Rules that select the carried paths.
 struct Choice {
     takes_all: bool,
     patterns: PatternSet,
-    /// The patterns that ask for secrets.
+    /// Patterns that ask for secrets by name.
     named: Vec<Vec<u8>>,
 }
 
@@ -62,7 +64,7 @@ impl Choice {
     }
 }
 
-/// Lines that choose what is carried.
+/// Pattern lines that select the carried paths.
 #[derive(Default)]
 struct Lines {
     takes_all: bool,
@@ -70,20 +72,22 @@ struct Lines {
 }
 
 impl Lines {
-    /// Adds lines that a person gave, of which one may stand for all that git ignores.
+    /// Adds lines from a user. A line [`ALL`] selects every ignored file.
     fn add_given(&mut self, lines: impl IntoIterator<Item = Vec<u8>>) {
         for line in lines {
-            match line == ALL {
-                true => self.takes_all = true,
-                false => self.patterns.push(line),
+            if line == ALL {
+                self.takes_all = true;
+            } else {
+                self.patterns.push(line);
             }
         }
     }
 }
 
 impl Store {
-    /// What a fork on `base` carries by this wish. Where nobody asks for anything that costs next
-    /// to nothing.
+    /// Selects what a fork on `base` carries.
+    ///
+    /// If nothing is configured or requested, this costs next to nothing.
     pub(super) fn choose_carried(
         &self,
         wish: &CarryRules,
@@ -121,14 +125,13 @@ impl Store {
         self.settle(checkout, base, &choice, chosen)
     }
 
-    /// What `tine.carry` says, or else the file in the main checkout.
+    /// Reads the patterns of `tine.carry`, or else of [`INCLUDE_FILE`].
     fn configured(&self, checkout: &Path) -> Result<Lines, StoreError> {
         let mut lines = Lines::default();
         let values = self.repository.config_values(CONFIG_KEY)?;
         if !values.is_empty() {
-            let says_nothing =
-                |value: &Vec<u8>| matches!(value.as_slice(), b"" | b"none" | b"false");
-            lines.add_given(values.into_iter().filter(|value| !says_nothing(value)));
+            let is_off = |value: &Vec<u8>| matches!(value.as_slice(), b"" | b"none" | b"false");
+            lines.add_given(values.into_iter().filter(|value| !is_off(value)));
             return Ok(lines);
         }
         let path = checkout.join(INCLUDE_FILE);
@@ -143,8 +146,10 @@ impl Store {
         Ok(lines)
     }
 
-    /// The record of what was chosen: what the fork's own tree has at the name, cannot hold or does
-    /// not ignore is left out, and so are secrets that nobody named.
+    /// Returns the record of the selected paths.
+    ///
+    /// It leaves out paths that the fork's tree has or cannot hold, paths that it does not ignore,
+    /// and secrets not asked for by name.
     fn settle(
         &self,
         checkout: &Path,
@@ -158,11 +163,11 @@ impl Store {
         let mut taken: BTreeSet<RepoPath> = BTreeSet::new();
         let (mut roots, mut only, mut held_back) = (BTreeSet::new(), Vec::new(), Vec::new());
         for IgnoredPath { path, is_dir } in chosen {
-            let is_beneath_another = || {
+            let is_below_another = || {
                 let above = std::iter::successors(path.split_last(), |(dir, _)| dir.split_last());
                 above.into_iter().any(|(dir, _)| taken.contains(&dir))
             };
-            if is_beneath_another() {
+            if is_below_another() {
                 continue;
             }
             if !(rules.is_ignored(&path, is_dir)?
@@ -204,8 +209,10 @@ impl Store {
         }))
     }
 
-    /// Those of the carried paths that are dependency trees: of such a name, in a directory of such
-    /// a name, or a virtual environment.
+    /// Returns the carried paths that are dependency trees.
+    ///
+    /// A dependency tree has such a name, is in a directory of such a name, or is a virtual
+    /// environment.
     fn dependency_trees<'p>(
         &self,
         checkout: &Path,
@@ -251,8 +258,13 @@ impl Store {
             .collect())
     }
 
-    /// Marks the dependency trees of which the fork's record tells nothing: it is of an earlier
-    /// version, or of before they were there.
+    /// Adds the dependency trees that the fork's record lacks.
+    ///
+    /// A record of an earlier version has none, and trees may have been made since the record was
+    /// written.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`], or an error of reading the configuration or writing the record.
     pub fn find_dependency_trees(&self, name: &ForkName) -> Result<ForkRecord, StoreError> {
         let record = self.record(name)?;
         let Some(carry) = &record.carry else {
@@ -270,9 +282,10 @@ impl Store {
         })
     }
 
-    /// Whether the directory at `path` of the main checkout has a `.gitignore` that makes git
-    /// ignore all that is in it, itself included, also in a fork on `base`, which sees that file
-    /// with the directory.
+    /// Returns whether a directory's own `.gitignore` ignores its whole content.
+    ///
+    /// The directory is at `path` of the main checkout. The fork on `base` must see the same file,
+    /// so the base must not have the path.
     fn ignores_itself(
         &self,
         checkout: &Path,
@@ -286,9 +299,12 @@ impl Store {
         if base.find(path)?.is_some() {
             return Ok(false);
         }
-        let mut rules = IgnoreRules::new(&self.repository, |dir: &RepoPath| match dir == path {
-            true => Ok(Some(text.clone())),
-            false => ignore_file(base, dir),
+        let mut rules = IgnoreRules::new(&self.repository, |dir: &RepoPath| {
+            if dir == path {
+                Ok(Some(text.clone()))
+            } else {
+                ignore_file(base, dir)
+            }
         })?;
         let listed = std::fs::read_dir(&dir).map_err(StoreError::io("list", &dir))?;
         for entry in listed {
@@ -304,17 +320,20 @@ impl Store {
         Ok(true)
     }
 
-    /// The moment that a new fork shows carried directories of. It must come before the main
-    /// checkout's tracked files are compared with the fork's: what is built from them in between is
-    /// then not seen.
+    /// Returns the time as of which a new fork shows carried directories.
+    ///
+    /// It must be taken before the main checkout's tracked files are compared with the fork's. Then
+    /// build outputs made from them in between are not shown.
     fn carried_since(&self) -> Result<Timestamp, StoreError> {
         let scratch = files::temporary_beside(&self.places.root().join("moment"));
         moment_by(&scratch).map_err(StoreError::io("tell the time by", &scratch))
     }
 
-    /// What a new fork carries that begins as another: the same, and what is asked for besides, as
-    /// of the same moment, or of `made`, when the base files of the other are from: those of the
-    /// new one are as old. What the main checkout built later was built of others.
+    /// Selects what a fork of another fork carries.
+    ///
+    /// Files that both carry are shown as of the parent's moment. A parent without one uses `made`,
+    /// the time of its base files: the new fork's base files are as old, and later build outputs of
+    /// the main checkout were built from other sources.
     pub(super) fn inherit_carried(
         &self,
         wish: &CarryRules,
@@ -342,7 +361,7 @@ impl Store {
         })
     }
 
-    /// The workspace of an open fork with what that carries.
+    /// Adds the carried files to the workspace of an open fork.
     pub(super) fn with_carried(&self, workspace: Workspace, record: &ForkRecord) -> Workspace {
         match self.open_carried(record) {
             Some(carry) => workspace.carrying(carry),
@@ -350,7 +369,7 @@ impl Store {
         }
     }
 
-    /// Nothing where the main checkout is not there any more.
+    /// Opens the carried files; `None` if the main checkout is gone.
     fn open_carried(&self, record: &ForkRecord) -> Option<Carry> {
         let carry = record
             .carry
@@ -377,13 +396,13 @@ impl Store {
             .ok()
     }
 
-    /// Whether what was to be carried can be.
+    /// Returns whether the main checkout that `carry` names still exists.
     pub fn is_carry_there(&self, carry: &CarryRecord) -> bool {
         self.repository.main_checkout() == Some(&carry.from) && carry.from.is_dir()
     }
 }
 
-/// Looks into an ignored directory, as far as a pattern may lead.
+/// Searches an ignored directory as deep as the patterns can match.
 fn choose_within(
     checkout: &Path,
     dir: &RepoPath,
@@ -397,7 +416,8 @@ fn choose_within(
     while let Some(dir) = open.pop() {
         let names = match beneath::open(&top, dir.as_path(), Access::Read).and_then(beneath::list) {
             Ok(names) => names,
-            // It went away, is no directory of this file system, or none of this user's.
+            // It was removed, is not a directory on this file system, or cannot be read by this
+            // user.
             Err(error) => {
                 log::debug!("nothing of {dir} is carried: {error}");
                 continue;
@@ -419,8 +439,9 @@ fn choose_within(
     Ok(())
 }
 
-/// What leads to `path` from the base: the first on the way that the base lacks. `None` where it
-/// has all of it, or something else in the way.
+/// Returns the first part of `path` that the base lacks.
+///
+/// `None` if the base has the whole path, or something other than a directory on the way.
 fn root_for(base: &Base, path: &RepoPath) -> Result<Option<RepoPath>, GitError> {
     let mut at = RepoPath::root();
     for name in path.components() {
@@ -434,7 +455,7 @@ fn root_for(base: &Base, path: &RepoPath) -> Result<Option<RepoPath>, GitError> 
     Ok(None)
 }
 
-/// Directories end in a slash.
+/// Formats a path; directories end in a slash.
 fn text_of(path: &RepoPath, is_dir: bool) -> PathText {
     let mut text = path.as_bytes().to_vec();
     if is_dir {
@@ -443,7 +464,7 @@ fn text_of(path: &RepoPath, is_dir: bool) -> PathText {
     PathText::from(text.as_slice())
 }
 
-/// The `.gitignore` of a directory of the base, if it is a file.
+/// Reads the `.gitignore` file of a base directory, if any.
 fn ignore_file(base: &Base, dir: &RepoPath) -> Result<Option<Vec<u8>>, GitError> {
     let Ok(name) = EntryName::new(GITIGNORE) else {
         return Ok(None);

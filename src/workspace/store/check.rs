@@ -1,8 +1,8 @@
-//! Looking whether a store is whole.
+//! Consistency check of a store.
 //!
-//! Looking changes nothing, not even what opening a store puts right. What is found while a fork is
-//! written to is looked at once more while nobody writes, so that no change under way is taken for
-//! damage. What can be put right is in [`repair`].
+//! A check changes nothing, not even what opening a store repairs. A finding in a fork that is
+//! being written to is checked once more while nobody writes, so that a change in progress is not
+//! taken for damage. Repairs are in [`repair`].
 
 mod aside;
 mod contents;
@@ -41,62 +41,69 @@ use tine_path::shell::shell_word;
 use tine_sys::file::NotAFile;
 
 const REPAIRS: &str = "`tine check --repair` ";
-/// How often a store is looked at again after a repair, which may show more.
+/// Maximum number of checks after a repair. Each may find more damage.
 const MAX_ROUNDS: usize = 4;
 
-/// What to do where git has lost an object.
+/// Hint for an object that git has lost.
 pub const FSCK: &str =
     "`git fsck` tells what else the repository lacks; fetch or copy the object from another clone";
 
-/// Whether the record of this number on the shelf is what it must be.
+/// Callback that checks a record of a kind by its number.
 pub(super) type ReadsDocument<'a> = &'a dyn Fn(&Store, RecordKind, u64) -> Result<(), StoreError>;
 
-/// What those above the store know and do.
+/// Callbacks into the layers above the store.
 #[derive(Clone, Copy)]
 pub struct Above<'a> {
+    /// Checks that a record can be read.
     pub reads: ReadsDocument<'a>,
-    /// Called before the files of a fork go back to an earlier state; what cannot be noted then
-    /// keeps them where they are.
+    /// Callback before files of a fork are rolled back.
+    ///
+    /// An error prevents the rollback.
     pub before_cut: &'a dyn Fn(&Store, &ForkRecord) -> Result<(), StoreError>,
 }
 
-/// Looks at a store.
-struct Look<'a> {
+/// Check in progress.
+struct StoreCheck<'a> {
     store: &'a Store,
     reads: ReadsDocument<'a>,
     depth: Depth,
-    /// Whether nobody may write to an open layer while it is looked at.
+    /// True if nobody may write to an open layer during its check.
     exclusively: bool,
     checked: Checked,
     found: Vec<Found>,
     layers: BTreeMap<u64, Option<CheckedLayer>>,
-    /// What is wrong with those that were looked at.
+    /// Results for the generations checked so far.
     generations: BTreeMap<GenerationId, Result<(), String>>,
 }
 
 impl Store {
-    /// Looks whether everything is there that the store's records name, and nothing that none
-    /// names; and puts right what can be, if that is asked for. Nothing that may be somebody's work
-    /// is removed: what is damaged is moved aside.
+    /// Checks that everything that records name exists, and nothing unnamed.
+    ///
+    /// With the option `repair` it repairs what it can. It removes nothing that may be a user's
+    /// work, but moves damaged files aside.
+    ///
+    /// # Errors
+    /// An I/O error of listing the store's files. Damage is a finding, not an error.
     pub fn check(
         &self,
         above: Above<'_>,
         options: CheckOptions,
     ) -> Result<CheckReport, StoreError> {
         let reads = above.reads;
-        let (mut checked, mut found) = self.look(reads, options.depth, false)?;
+        let (mut checked, mut found) = self.check_once(reads, options.depth, false)?;
         if !found.is_empty() {
             let admin = self.admin.lock();
-            // Records changed meanwhile, it may be, and files were written.
-            (checked, found) = self.look(reads, options.depth, true)?;
+            // Records may have changed since, and files may have been written.
+            (checked, found) = self.check_once(reads, options.depth, true)?;
             drop(admin);
         }
         if options.repair {
-            match options.dry_run {
-                true => found
+            if options.dry_run {
+                found
                     .iter_mut()
-                    .for_each(|one| one.finding.planned = one.remedy.plan()),
-                false => self.repair_all(above, options.depth, &mut found)?,
+                    .for_each(|one| one.finding.planned = one.remedy.plan());
+            } else {
+                self.repair_all(above, options.depth, &mut found)?;
             }
         }
         let mut findings: Vec<Finding> = found.into_iter().map(|found| found.finding).collect();
@@ -108,7 +115,7 @@ impl Store {
         Ok(CheckReport { checked, findings })
     }
 
-    /// Puts right what was found, and what shows only then.
+    /// Repairs the findings, and those that appear only afterwards.
     fn repair_all(
         &self,
         above: Above<'_>,
@@ -121,10 +128,10 @@ impl Store {
                 return Ok(());
             }
             let admin = self.admin.lock();
-            let (_, mut more) = self.look(above.reads, depth, true)?;
+            let (_, mut more) = self.check_once(above.reads, depth, true)?;
             drop(admin);
             more.retain(
-                |one| match found.iter_mut().find(|known| known.is_as(one)) {
+                |one| match found.iter_mut().find(|known| known.is_same_damage(one)) {
                     Some(known) => {
                         if known.finding.repaired.take().is_some() {
                             known.remedy = Remedy::None;
@@ -143,13 +150,13 @@ impl Store {
         Ok(())
     }
 
-    fn look(
+    fn check_once(
         &self,
         reads: ReadsDocument<'_>,
         depth: Depth,
         exclusively: bool,
     ) -> Result<(Checked, Vec<Found>), StoreError> {
-        let mut look = Look {
+        let mut check = StoreCheck {
             store: self,
             reads,
             depth,
@@ -160,29 +167,29 @@ impl Store {
             generations: BTreeMap::new(),
         };
         let inventory = Inventory::of(&self.places)?;
-        look.format();
-        look.records(&inventory);
-        look.layers(&inventory)?;
+        check.format();
+        check.records(&inventory);
+        check.layers(&inventory)?;
         for record in &inventory.records {
-            look.fork(record);
-            look.generations(record);
+            check.fork(record);
+            check.generations(record);
         }
-        look.branches()?;
-        look.leaked_refs(&inventory)?;
-        look.broken_refs();
-        look.documents()?;
-        look.specials(&inventory);
-        Ok((look.checked, look.found))
+        check.branches()?;
+        check.leaked_refs(&inventory)?;
+        check.broken_refs();
+        check.documents()?;
+        check.specials(&inventory);
+        Ok((check.checked, check.found))
     }
 
-    /// The fork's workspace, while somebody has it open.
+    /// Returns the fork's workspace if the fork is open.
     fn workspace_of(&self, record: &ForkRecord) -> Option<Arc<Workspace>> {
         let open = self.open.lock();
         open.forks.get(&record.name)?.1.upgrade()
     }
 }
 
-impl Look<'_> {
+impl StoreCheck<'_> {
     fn places(&self) -> &Places {
         &self.store.places
     }
@@ -191,7 +198,7 @@ impl Look<'_> {
         &self.store.repository
     }
 
-    /// The format and its copy.
+    /// Checks the format and its copy.
     fn format(&mut self) {
         for (path, error) in Formats::read(self.places()).troubles() {
             let found = record_finding(None, &path, error, &|| {
@@ -202,7 +209,7 @@ impl Look<'_> {
         }
     }
 
-    /// Something that may be whole, and that a repair leaves alone.
+    /// Adds a finding for a file that may be valid.
     fn unreadable(&mut self, fork: Option<&str>, path: &Path, error: &io::Error) {
         self.found.push(Found::new(
             FindingKind::Unreadable,
@@ -213,7 +220,7 @@ impl Look<'_> {
         ));
     }
 
-    /// Records of forks and lists of snapshots that cannot be read.
+    /// Checks for fork records and snapshot lists that cannot be read.
     fn records(&mut self, inventory: &Inventory) {
         self.checked.forks = inventory.records.len() as u64;
         for text in &inventory.unreadable {
@@ -241,7 +248,7 @@ impl Look<'_> {
         }
     }
 
-    /// What a fork needs beside its record: contents, objects, refs, a worktree.
+    /// Checks the contents, objects, refs and worktree of a fork.
     fn fork(&mut self, record: &ForkRecord) {
         let snapshots = self
             .places()
@@ -282,7 +289,7 @@ impl Look<'_> {
             if !has_base {
                 self.missing_ref(name, "base", base);
             } else if !self.is_kept(&held, base) {
-                // Where the fork went back to a commit another ref keeps that.
+                // If the fork went back to a commit, another ref keeps that.
                 self.unkept_commit(name, base, "the fork");
             }
             held.insert(base);
@@ -317,9 +324,9 @@ impl Look<'_> {
         }
         for (label, id) in &kept {
             let what = format!("refs/tine/{name}/{label}");
-            // It is to keep something else.
-            let is_told = self.found.iter().any(|known| known.finding.what == what);
-            if is_told || self.repository().has_object(*id) {
+            // The ref has the wrong value, which is reported.
+            let is_reported = self.found.iter().any(|known| known.finding.what == what);
+            if is_reported || self.repository().has_object(*id) {
                 continue;
             }
             self.found.push(Found::new(
@@ -332,7 +339,7 @@ impl Look<'_> {
         }
     }
 
-    /// The generations of dependency trees that the fork shows.
+    /// Checks the generations of dependency trees that the fork shows.
     fn generations(&mut self, record: &ForkRecord) {
         let name = &record.name;
         for tree in record.carry.iter().flat_map(|carry| &carry.trees) {
@@ -397,7 +404,7 @@ impl Look<'_> {
         }));
     }
 
-    /// The object of that id, if it is there; told where it is not.
+    /// Returns an object's id; adds a finding if it is missing.
     fn object(&mut self, record: &ForkRecord, hex: Option<&str>, what: &str) -> Option<ObjectId> {
         let hex = hex?;
         let path = self.places().record(&record.name);
@@ -451,7 +458,7 @@ impl Look<'_> {
         self.index(record, &dir);
     }
 
-    /// Refs of forks that are no more. What was thrown away on purpose stays.
+    /// Checks for refs of deleted forks. Discarded states are kept on purpose.
     fn leaked_refs(&mut self, inventory: &Inventory) -> Result<(), StoreError> {
         for group in self.repository().keepers()? {
             let is_known = inventory
@@ -465,7 +472,7 @@ impl Look<'_> {
             if is_known || is_being_made {
                 continue;
             }
-            // What cannot be read now may be its fork's.
+            // A group that cannot be read now may belong to its fork.
             let kept = self.repository().labels(&group).unwrap_or_default();
             let labels: Vec<String> = kept
                 .into_iter()
@@ -493,17 +500,17 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Refs whose files hold none, of which nothing else was said.
+    /// Checks for refs with invalid files that have no finding yet.
     fn broken_refs(&mut self) {
         for (group, label) in self.repository().broken_kept() {
             let what = format!("refs/tine/{group}/{label}");
-            let is_told = self.found.iter().any(|known| known.finding.what == what)
-                || matches!(&known_of_leaks(&self.found, &group), Some(labels) if labels.contains(&label));
-            // What they are to keep is known to those who look at their records.
+            let is_reported = self.found.iter().any(|known| known.finding.what == what)
+                || matches!(&leaked_labels(&self.found, &group), Some(labels) if labels.contains(&label));
+            // The check of the record knows what these refs must keep.
             let has_record = [RecordKind::Reviews, RecordKind::Handoffs]
                 .into_iter()
-                .any(|shelf| refs_of(shelf) == group);
-            if is_told || has_record {
+                .any(|kind| refs_of(kind) == group);
+            if is_reported || has_record {
                 continue;
             }
             let fork = ForkName::parse(&group).ok();
@@ -521,25 +528,25 @@ impl Look<'_> {
     }
 
     fn documents(&mut self) -> Result<(), StoreError> {
-        for shelf in RecordKind::ALL {
-            for id in self.store.document_ids(shelf)? {
+        for kind in RecordKind::ALL {
+            for id in self.store.document_ids(kind)? {
                 self.checked.records += 1;
-                let Err(error) = (self.reads)(self.store, shelf, id) else {
+                let Err(error) = (self.reads)(self.store, kind, id) else {
                     continue;
                 };
                 let path = self
                     .places()
                     .root()
-                    .join(shelf.dir_name())
+                    .join(kind.dir_name())
                     .join(format!("{id}.json"));
                 let found = record_finding(None, &path, error, &|| {
-                    let hint = match shelf {
+                    let hint = match kind {
                         RecordKind::GoneBack => {
                             "moves it aside: then nothing refuses what takes back the commits that it names, which a fork went back past with `--exact`"
                         }
                         _ => "moves it aside; refs go on to keep its commits",
                     };
-                    (hint, Remedy::SetDocumentAside(shelf, id))
+                    (hint, Remedy::SetDocumentAside(kind, id))
                 });
                 self.found.push(found);
             }
@@ -548,8 +555,10 @@ impl Look<'_> {
     }
 }
 
-/// A record that is damaged can be moved aside. One that cannot be read may be whole, and is left
-/// to its user.
+/// Returns the finding for a record that cannot be read.
+///
+/// A damaged record can be moved aside. One that cannot be read may be valid and is left to its
+/// user.
 fn record_finding(
     fork: Option<&str>,
     path: &Path,
@@ -594,35 +603,38 @@ fn record_finding(
     }
 }
 
-/// What a release of leaked refs of this group would take along.
-fn known_of_leaks<'a>(found: &'a [Found], of: &str) -> Option<&'a Vec<String>> {
+/// Returns the leaked refs of this group that a repair would remove.
+fn leaked_labels<'a>(found: &'a [Found], of: &str) -> Option<&'a Vec<String>> {
     found.iter().find_map(|known| match &known.remedy {
         Remedy::Release { group, labels } if group == of => Some(labels),
         _ => None,
     })
 }
 
-/// Whether a file is there, and no link to one.
+/// Returns whether the path is a regular file and not a link.
 fn is_file(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file())
 }
 
-/// Why what is there cannot be read, if it cannot.
+/// Returns the error of reading an existing file or directory, if any.
 fn unreadable(path: &Path) -> Option<io::Error> {
-    let read = fs::symlink_metadata(path).and_then(|meta| match meta.is_dir() {
-        true => fs::read_dir(path).map(drop),
-        false => tine_sys::file::open(path)?.read(&mut [0]).map(drop),
+    let read = fs::symlink_metadata(path).and_then(|meta| {
+        if meta.is_dir() {
+            fs::read_dir(path).map(drop)
+        } else {
+            tine_sys::file::open(path)?.read(&mut [0]).map(drop)
+        }
     });
     let is_gone =
         |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
-    // What is no file is none that may be whole.
+    // An object that is not a file cannot be valid.
     read.err()
         .filter(|error| !is_gone(error) && NotAFile::in_error(error).is_none())
 }
 
-/// How to make readable what may be whole.
+/// Returns the hint for making a file readable.
 fn unreadable_hint(path: &Path, error: &io::Error) -> String {
-    // The store, whose owner must be able to read all of it; or else what it is in git's directory.
+    // The store, all of which its owner must be able to read, or else the path in git's directory.
     let dir = path.ancestors().find(|dir| dir.ends_with(".git/tine"));
     let dir = dir.unwrap_or(path);
     match error.kind() {
@@ -638,13 +650,13 @@ fn unreadable_hint(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// Which groups of refs belong to a shelf.
-fn refs_of(shelf: RecordKind) -> &'static str {
-    match shelf {
+/// Returns the group of refs that belongs to records of a kind.
+fn refs_of(kind: RecordKind) -> &'static str {
+    match kind {
         RecordKind::Reviews => "+reviews",
         RecordKind::Handoffs => "+handoffs",
         RecordKind::Rounds => "+rounds",
-        // It has none.
+        // Buffers have no refs.
         RecordKind::Buffers => "+buffers",
         RecordKind::Moves => "+moves",
         RecordKind::UnsavedReads => "+unsaved-reads",
@@ -653,7 +665,7 @@ fn refs_of(shelf: RecordKind) -> &'static str {
     }
 }
 
-/// The numbers of the layers in `<store>/damaged/`.
+/// Lists the ids of the layers in `<store>/damaged/`.
 pub(super) fn layer_ids_aside(places: &Places) -> Result<Vec<u64>, StoreError> {
     let mut ids = Vec::new();
     for aside in files::list(&places.root().join("damaged"))? {
@@ -663,7 +675,7 @@ pub(super) fn layer_ids_aside(places: &Places) -> Result<Vec<u64>, StoreError> {
     Ok(ids)
 }
 
-/// The next free `<store>/damaged/<n>`.
+/// Returns the next free `<store>/damaged/<n>`.
 pub(super) fn next_aside(places: &Places) -> Result<PathBuf, StoreError> {
     let root = places.root().join("damaged");
     let numbers = files::list(&root)?;

@@ -1,4 +1,4 @@
-//! Freeing what nothing reaches.
+//! Freeing of unreachable layers and outdated snapshots.
 
 use super::generations::clean_generations;
 use super::recover::named_layers;
@@ -9,23 +9,28 @@ use crate::fork::ForkName;
 use crate::snapshot::outdated;
 use tine_attr::Timestamp;
 
-/// What a collection did.
+/// Result of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Collection {
-    /// Layers that were removed.
+    /// Number of layers removed.
     pub layers: u64,
-    /// Snapshots that were too old.
+    /// Number of outdated snapshots removed.
     pub snapshots: u64,
-    /// Bytes on the disk.
+    /// Disk space freed, in bytes.
     pub freed_bytes: u64,
-    /// Bytes on the disk of the layers and generations that are left.
+    /// Disk space of the remaining layers and generations, in bytes.
     pub kept_bytes: u64,
 }
 
 impl Store {
-    /// Lets go of automatic snapshots that are too old, frees the layers that nothing reaches, and
-    /// merges what is left where several are one to all that stand on them. Where a record cannot
-    /// be read nothing is freed: it may name anything.
+    /// Removes outdated snapshots and unreachable layers, and merges layers.
+    ///
+    /// Outdated are automatic snapshots that are too old or too many. Layers that all their forks
+    /// share in the same order are merged. If a record cannot be read, no layer is freed: it may
+    /// name any.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a layer or generation cannot be listed, merged or removed.
     pub fn collect(&self) -> Result<Collection, StoreError> {
         let mut done = Collection::default();
         for record in self.records().0 {
@@ -39,7 +44,7 @@ impl Store {
         let open = self.open.lock();
         for (id, dir) in self.places.layer_dirs()? {
             let is_free = named.as_ref().is_some_and(|named| !named.contains(&id));
-            // A file in its place is not tine's, and for a repair to set aside.
+            // A file in the place of a layer is not tine's. A repair sets it aside.
             if is_free && !open.is_in_use(id) && dir.is_dir() {
                 let bytes = sole_usage(&dir);
                 files::remove_dir(&dir)?;
@@ -62,12 +67,15 @@ impl Store {
         Ok(done)
     }
 
-    /// Lets go of the fork's snapshots that tine took by itself and that are too old or too many;
-    /// how many went.
+    /// Removes outdated automatic snapshots of a fork; returns their number.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the list cannot be read or written. A missing fork or damaged list is no
+    /// error.
     pub fn thin_snapshots(&self, name: &ForkName) -> Result<u64, StoreError> {
         let snapshots = match self.snapshots(name) {
             Ok(snapshots) => snapshots,
-            // Deleted at this moment, or damaged, and then nothing is freed.
+            // Deleted at this moment, or damaged; then nothing is freed.
             Err(StoreError::NoSuchFork(_) | StoreError::Damaged { .. }) => return Ok(0),
             Err(error) => return Err(error),
         };

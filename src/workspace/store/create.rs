@@ -22,7 +22,7 @@ use tine_git::refs::is_for_layers;
 use tine_git::{Checkout, GitError, Head, LinkedWorktree, ObjectId};
 use tine_sys::parallel::disk_work;
 
-/// Steps to be undone, last first, unless the whole succeeds.
+/// Undo steps, run in reverse order on drop unless disarmed.
 #[derive(Default)]
 struct Rollback<'a> {
     steps: Vec<Box<dyn FnOnce() -> Result<(), StoreError> + 'a>>,
@@ -43,7 +43,8 @@ impl Drop for Rollback<'_> {
         let mut is_undone = true;
         while let Some(step) = self.steps.pop() {
             if !is_undone && self.steps.is_empty() {
-                // The first step wrote down what is to go.
+                // The first step removes the list of what must be removed. Keep it for the next
+                // opening.
                 return;
             }
             if let Err(error) = step() {
@@ -54,24 +55,24 @@ impl Drop for Rollback<'_> {
     }
 }
 
-/// Where a new fork stands.
+/// Branch and commit at which a new fork begins.
 struct Start {
     /// Short name.
     branch: String,
-    /// Whether the branch is to be made.
+    /// True if the branch must be made.
     is_new: bool,
-    /// Whether HEAD is to be on no branch.
+    /// True if HEAD is on no branch.
     is_detached: bool,
     /// `None` in a repository without a commit.
     commit_id: Option<ObjectId>,
-    /// The branch that it comes from (short name).
+    /// Branch that the fork comes from (short name).
     from_branch: Option<String>,
-    /// Where the fork's own commits begin; `None` where all are.
+    /// Commit after which the own commits begin; `None` if all are own.
     fork_point: Option<ObjectId>,
 }
 
 impl Start {
-    /// What goes with the fork, should it never be finished.
+    /// Returns the resources outside the store to remove if creation fails.
     fn traces(&self, options: &ForkOptions) -> Traces {
         let branch = self.commit_id.filter(|_| self.is_new);
         Traces {
@@ -91,8 +92,13 @@ impl Start {
 }
 
 impl Store {
-    /// Makes a fork: branch, linked worktree, index, an empty layer with the `.git` file, record.
-    /// On an error everything is undone.
+    /// Makes a fork: branch, linked worktree, index, layer and record.
+    ///
+    /// The layer is empty except for the `.git` file. On an error all steps are rolled back.
+    ///
+    /// # Errors
+    /// [`StoreError::ForkExists`], [`StoreError::LeaseHeld`] for the branch, [`GitError`] if the
+    /// branch or commit cannot be used, or an I/O error.
     pub fn create_fork(&self, options: &ForkOptions) -> Result<ForkRecord, StoreError> {
         let name = &options.name;
         self.check_is_free(name)?;
@@ -100,8 +106,8 @@ impl Store {
         let by = format!("tine new {name}");
         let _lease = self.lease([LeaseKey::Branch(options.branch())], &by)?;
         let start = self.start_of(options)?;
-        // Outside the lock: a large tree's first index takes a while, and other forks go on
-        // meanwhile.
+        // Outside the lock: the first index of a large tree takes a while, and work on other forks
+        // must go on.
         let prepared = match options.parent {
             None => {
                 let stands_on = match &options.take_up {
@@ -111,7 +117,7 @@ impl Store {
                 let base = self.base_at(stands_on)?;
                 let chosen = self.choose_carried(&options.carry, &base)?;
                 let from = chosen.as_ref().and_then(CarryRecord::shows_files_of);
-                // Whatever was built, and is carried, was built before.
+                // Build outputs that are carried were made before this moment.
                 let attrs = BaseAttrs::now(options.uid, options.gid, options.umask);
                 let prepared = self.prepare_base(stands_on, attrs, None, from)?;
                 Some((prepared, chosen))
@@ -137,14 +143,17 @@ impl Store {
         let mut undo = Rollback::default();
         undo.push(|| remove_fork_dir(&self.places, name));
         files::create_private_dir_with(&fork_dir, TRACES_NAME, &start.traces(options))?;
-        // Of a fork of that name whose removal was not finished.
+        // Left by a fork of that name whose removal was not finished.
         files::remove_file(&self.places.snapshots(name))?;
 
         if let Some(commit_id) = start.commit_id {
             let has_branch = &has_branch;
-            undo.push(move || match has_branch.load(Ordering::Relaxed) {
-                true => Ok(self.repository.delete_branch(branch, commit_id)?),
-                false => Ok(()),
+            undo.push(move || {
+                if has_branch.load(Ordering::Relaxed) {
+                    Ok(self.repository.delete_branch(branch, commit_id)?)
+                } else {
+                    Ok(())
+                }
             });
         }
         undo.push(|| release_refs(&self.repository, name.as_str()));
@@ -188,13 +197,14 @@ impl Store {
         };
         let staged = OnceLock::new();
         let stage = || {
-            // Nobody else fills it.
+            // This is the only place that sets it.
             let _ = staged.set(files::Staged::json(&self.places.record(name), &record)?);
             Ok(())
         };
         let index = || beginning.fill_worktree(&worktree);
         let layer = || beginning.create_layer(&layer_dir, layer_id, &worktree);
-        // Each waits for the disk, none for another; the record takes its place when all are there.
+        // Each step waits for the disk and for no other step. The record is put in place when all
+        // are done.
         let mut steps: Vec<Box<dyn Fn() -> Result<(), StoreError> + Sync + '_>> = vec![
             Box::new(layer),
             Box::new(index),
@@ -202,11 +212,11 @@ impl Store {
             Box::new(stage),
         ];
         if let Some(parent) = &beginning.parent {
-            // Its layers may hold blobs of every HEAD that it had.
+            // The parent's layers may hold blobs of every HEAD that it had.
             steps.push(Box::new(|| self.hold_kept(&parent.fork, name)));
         }
         if let Some(take_up) = &options.take_up {
-            // The base's tree is the commit's, which nothing else may reach.
+            // The base's tree is that of the commit, which may have no other ref.
             steps.push(Box::new(|| {
                 let tree_id = self.repository.commit_info(take_up.commit_id)?.tree_id;
                 Ok(self.repository.hold(name.as_str(), tree_id)?)
@@ -243,32 +253,36 @@ impl Store {
             let index = (stamp, beginning.base.tree_id());
             self.open.lock().new_indexes.insert(name.clone(), index);
         }
-        // The record stands, so nothing is to go; a list that stays is removed at the next opening.
+        // The record is in place. If this file stays, the next opening of the store removes it.
         if let Err(error) = files::remove_file(&self.places.traces(name)) {
             log::warn!("{error}");
         }
         Ok(record)
     }
 
-    /// Does the rest of a removal of the fork `name` that could not do all.
+    /// Finishes an earlier, incomplete removal of the fork `name`.
     fn finish_removal(&self, name: &ForkName) -> Result<(), StoreError> {
         if !is_there(&self.places.fork(name)) {
             return Ok(());
         }
         let _admin = self.admin.lock();
-        // It may be there again.
+        // A fork of that name may have been made since.
         self.check_is_free(name)?;
         clean_unfinished(&self.repository, &self.places, name)
     }
 
-    /// Removes the fork: record first, then refs, layers that nothing else stands on, and the
-    /// worktree. Nobody may hold it open. The branch is left alone. A damaged record is no
-    /// obstacle.
+    /// Removes the fork: record, refs, unused layers, worktree, in this order.
+    ///
+    /// The fork must not be open. The branch stays. A damaged record does not prevent the removal.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`], [`StoreError::Busy`] if the fork is open, or
+    /// [`GitError::RefLocked`].
     pub fn remove_fork(&self, name: &ForkName) -> Result<(), StoreError> {
         self.remove_fork_with(name, &Traces::default()).map(drop)
     }
 
-    /// Checks that nothing of git's is locked that the removal of the fork has to change.
+    /// Checks that git does not lock the fork's refs.
     ///
     /// # Errors
     /// [`GitError::RefLocked`].
@@ -276,23 +290,28 @@ impl Store {
         Ok(self.repository.check_releasable(name.as_str())?)
     }
 
-    /// As [`Store::remove_fork`], with what the fork has elsewhere; whether the branch was deleted.
-    /// What cannot be removed once the record is gone stays and is logged; the next opening of the
+    /// Removes the fork with `traces`; returns whether the branch was deleted.
+    ///
+    /// After the record is gone, a failing step is logged and left to the next opening of the
+    /// store.
     /// store tries again.
+    ///
+    /// # Errors
+    /// Same as [`Store::remove_fork`].
     pub fn remove_fork_with(&self, name: &ForkName, traces: &Traces) -> Result<bool, StoreError> {
         let _admin = self.admin.lock();
         let mut open = self.open.lock();
         open.check_is_closed(name)?;
         let record = match self.places.read_record(name) {
             Ok(record) => Some(record),
-            // What it named is found below.
+            // The steps below find what the record named.
             Err(StoreError::Damaged { .. }) => None,
             Err(error) => return Err(error),
         };
         self.check_can_remove(name)?;
         open.forks.remove(name);
         open.new_indexes.remove(name);
-        // Damaged, it names nothing that could be freed now.
+        // A damaged list names nothing that could be freed now.
         let snapshots = self
             .places
             .read_snapshots(name)
@@ -302,9 +321,10 @@ impl Store {
         files::create_private_dirs(&self.places.fork(name))?;
         files::write_json(&self.places.traces(name), traces)?;
         let record_path = self.places.record(name);
-        match record_path.is_dir() && !record_path.is_symlink() {
-            true => files::remove_dir(&record_path)?,
-            false => files::remove_file(&record_path)?,
+        if record_path.is_dir() && !record_path.is_symlink() {
+            files::remove_dir(&record_path)?;
+        } else {
+            files::remove_file(&record_path)?;
         }
         files::sync_parent(&record_path)?;
 
@@ -326,7 +346,7 @@ impl Store {
                 failures.extend(self.free_layers(&mut open, &layers).err());
                 match LinkedWorktree::open(&self.repository, &record.worktree_id) {
                     Ok(worktree) => worktree.remove().map_err(StoreError::from),
-                    // Damaged, or gone: what is left of it goes only if it says whose it is.
+                    // Damaged or gone. The rest is removed only if it names its fork.
                     Err(error) => {
                         log::warn!("{error}");
                         clean_after_damaged(&self.repository, &self.places)
@@ -357,11 +377,12 @@ impl Store {
             .join(&record.worktree_id)
     }
 
-    /// Registers the worktree of a fork again where it is gone altogether
-    /// (`git worktree remove --force --force`): what is in the layers needs it to be reached. HEAD
-    /// is on the fork's branch, or else on its base, and the index is that of where the fork left
-    /// it, so that everything uncommitted is there and unstaged. The reflog of HEAD says where the
-    /// fork left its branch.
+    /// Registers the worktree of a fork again if git has removed it.
+    ///
+    /// `git worktree remove --force --force` removes it, and the layers can be reached only through
+    /// it. HEAD is put on the fork's branch, or else on its base. The index is that of the commit
+    /// at which the fork left the branch, so that all uncommitted work is there, unstaged. The
+    /// reflog of HEAD says where the fork left its branch.
     pub(super) fn restore_worktree(&self, record: &ForkRecord) -> Result<(), StoreError> {
         let dir = self.worktree_dir(record);
         if dir.is_dir() {
@@ -375,7 +396,7 @@ impl Store {
             // Another thread was faster.
             return Ok(());
         }
-        // A link that cannot be followed now may lead to all that there was.
+        // A link that cannot be followed now may lead to the whole worktree.
         if fs::symlink_metadata(&dir).is_ok_and(|found| !found.is_symlink()) {
             let aside = next_aside(&self.places)?;
             let id = dir.file_name().unwrap_or_default();
@@ -406,7 +427,7 @@ impl Store {
             Head::Branch { commit_id, .. } => Some(self.kept_left_at(record, *commit_id)?),
             head => head.commit_id(),
         };
-        // With the base's index a `git commit` would take back what was committed since.
+        // With the base's index, `git commit` would revert what was committed since.
         let indexed = left_at
             .filter(|id| self.repository.has_object(*id))
             .or(base_commit);
@@ -428,7 +449,7 @@ impl Store {
         let registered = worktree.clone();
         undo.push(move || Ok(registered.remove()?));
         if worktree.id() != record.worktree_id {
-            // The `.git` file in the layer leads to the old one.
+            // The `.git` file in the layer leads to the old worktree.
             return Err(StoreError::Damaged {
                 path: dir,
                 reason: "the fork's worktree is gone and cannot be registered under its name"
@@ -440,9 +461,11 @@ impl Store {
         Ok(())
     }
 
-    /// Where the fork left its branch, which is at `tip`, by what is kept for it: there, if it ever
-    /// had that commit, or if what git did in a checkout led there, which can only have been the
-    /// fork's; or else where it was seen last.
+    /// Returns the commit at which the fork left its branch.
+    ///
+    /// This is the branch's current commit `tip` if the kept refs show that the fork had that
+    /// commit, if git moved the branch there in a checkout, which can only have been the fork's, or
+    /// if no HEAD is kept. Otherwise it is the kept HEAD.
     fn kept_left_at(&self, record: &ForkRecord, tip: ObjectId) -> Result<ObjectId, StoreError> {
         let mut head = None;
         for (label, id) in self.repository.kept(record.name.as_str())? {
@@ -471,8 +494,9 @@ impl Store {
         }
     }
 
-    /// Where the branch (short name) is checked out, if it is. A fork whose HEAD cannot be read has
-    /// the branch that its record names.
+    /// Returns where the branch (short name) is checked out, if anywhere.
+    ///
+    /// A fork with an unreadable HEAD counts as on the branch in its record.
     fn checked_out_at(&self, branch: &str) -> Result<Option<PathBuf>, StoreError> {
         let mut checkouts = self.repository.checkouts()?;
         assume_branches(&mut checkouts, &self.records().0);
@@ -482,8 +506,9 @@ impl Store {
         Ok(found.map(|checkout| checkout.dir))
     }
 
-    /// Decides branch and commit of a new fork. Changes nothing. The caller holds the branch's
-    /// lease.
+    /// Decides branch and commit of a new fork. Changes nothing.
+    ///
+    /// The caller holds the branch's lease.
     fn start_of(&self, options: &ForkOptions) -> Result<Start, StoreError> {
         let repository = &self.repository;
         let branch = options.branch();
@@ -496,18 +521,19 @@ impl Store {
             (None, Some(revision)) => Some(repository.resolve_commit(&options.git_dir, revision)?),
             (None, None) => None,
         };
-        let tip = match options.detached {
-            true => None,
-            false => repository.branch(&branch)?,
+        let tip = if options.detached {
+            None
+        } else {
+            repository.branch(&branch)?
         };
         if let Some(tip) = tip {
-            // What a parent has is relative to its HEAD: a branch that is elsewhere cannot be its.
+            // The parent's changes are relative to its HEAD, so the branch must be at that commit.
             let wanted = match &options.parent {
                 Some(parent) => self.head_of_parent(parent)?,
                 None => wanted,
             };
             let is_asked_for = match &options.take_up {
-                // Its commits are those of the state, or others.
+                // The branch must have the commits of the state.
                 Some(_) => wanted == Some(tip),
                 None => options.branch.is_some() && wanted.is_none_or(|wanted| wanted == tip),
             };
@@ -556,9 +582,10 @@ impl Store {
         })
     }
 
-    /// Where the own commits begin of a fork on a branch that is there, with this tip: at the merge
-    /// base with the branch that it comes from (`from`), or with HEAD; of several the one that git
-    /// names first.
+    /// Returns the fork point for a fork on an existing branch.
+    ///
+    /// The branch is at `tip`. The fork point is its merge base with the branch that the fork comes
+    /// from (`from`), or with HEAD. Of several it is the one that git lists first.
     fn fork_point_of_branch(
         &self,
         options: &ForkOptions,
@@ -575,7 +602,7 @@ impl Store {
         })
     }
 
-    /// The branch on which the fork is to begin.
+    /// Returns the branch from which the fork begins.
     fn branch_it_comes_from(&self, options: &ForkOptions) -> Result<Option<String>, StoreError> {
         let repository = &self.repository;
         let head_of = |git_dir: &Path| -> Result<Option<String>, StoreError> {
@@ -583,8 +610,7 @@ impl Store {
             if let Head::Unborn { .. } = head
                 && let Some(branch) = head.short_branch()
             {
-                // An alias that leads nowhere is refused before there is a fork that would come
-                // from it.
+                // An alias to a missing branch is refused before a fork comes from it.
                 repository.branch(branch)?;
             }
             Ok(head.short_branch().map(str::to_owned))
@@ -633,31 +659,33 @@ impl Store {
         Ok(self.repository.create_branch(branch, commit_id, &reflog)?)
     }
 
-    /// A number that no layer had before, and must not be given again once a record names it
-    /// ([`Store::count_layer`]). The caller holds `admin`.
+    /// Returns a layer id that was never used. The caller holds `admin`.
+    ///
+    /// [`Store::count_layer`] must count it before a record names it.
     pub(super) fn next_layer_id(&self) -> Result<u64, StoreError> {
         let path = self.places.next_layer();
         let counter = match files::read_json::<u64>(&path) {
             Ok(counter) => counter.unwrap_or(1),
-            // Directories tell as well.
+            // The existing directories are evidence as well.
             Err(StoreError::Damaged { .. }) => 1,
             Err(error) => return Err(error),
         };
-        // What was set aside comes back under its number.
+        // Layers that were set aside come back under their ids.
         let aside = super::check::layer_ids_aside(&self.places)?;
         let existing = self.places.layer_dirs()?.into_iter().map(|(id, _)| id);
         let past_existing = existing.chain(aside).map(|id| id.saturating_add(1)).max();
         Ok(counter.max(past_existing.unwrap_or(1)))
     }
 
-    /// Notes that the layer `id` was there.
+    /// Counts the id of a new layer as used.
     pub(super) fn count_layer(&self, id: u64) -> Result<(), StoreError> {
         files::write_json(&self.places.next_layer(), &id.saturating_add(1))
     }
 }
 
-/// Gives each checkout whose HEAD cannot be read the branch that its fork's record names: nobody
-/// else may take that.
+/// Gives checkouts with an unreadable HEAD the branch of their fork's record.
+///
+/// So no other checkout can take that branch.
 pub fn assume_branches(checkouts: &mut [Checkout], records: &[ForkRecord]) {
     for checkout in checkouts
         .iter_mut()

@@ -1,6 +1,7 @@
-//! Small records of what stands above the forks: one atomically replaced file each,
-//! `<store>/<shelf>/<id>.json`. A record may have a file of any size beside it, which comes and
-//! goes whole: `<store>/<shelf>/<id>.<kind>`.
+//! Small records above the level of a fork, one file each.
+//!
+//! A record is `<store>/<kind>/<id>.json` and is replaced atomically. It may have an attachment of
+//! any size, which is added and removed as a whole: `<store>/<kind>/<id>.<attachment>`.
 
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
@@ -14,24 +15,24 @@ use serde::de::DeserializeOwned;
 use super::{Places, Store, files};
 use crate::StoreError;
 
-/// A kind of records.
+/// Kind of a record, stored in a directory of its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
     /// Merges with conflicts that are being resolved.
     Reviews,
-    /// Finished work of forks, to be applied.
+    /// Finished work of forks, ready to be applied.
     Handoffs,
     /// Sessions of rounds.
     Rounds,
-    /// What agents wrote to open buffers.
+    /// Text that agents wrote to open buffers.
     Buffers,
     /// Checkouts that are being moved.
     Moves,
-    /// Agents that were given a text which its person had not saved.
+    /// Reads by agents of text that its author had not saved.
     UnsavedReads,
     /// Files that editors have open.
     OpenFiles,
-    /// States that forks went back to, past commits of others.
+    /// States to which forks were restored past commits made by others.
     GoneBack,
 }
 
@@ -51,8 +52,7 @@ impl RecordKind {
         match self {
             RecordKind::Reviews => "reviews",
             RecordKind::Handoffs => "handoffs",
-            // Beside it are directories that bear the names of sessions, none of which begins with
-            // a dot.
+            // The directories beside it have the names of sessions, which never begin with a dot.
             RecordKind::Rounds => "rounds/.records",
             RecordKind::Buffers => "buffers",
             RecordKind::Moves => "moves",
@@ -64,53 +64,66 @@ impl RecordKind {
 }
 
 impl Store {
-    /// Puts a new record on the shelf, made for its number: one past the highest that one ever had.
-    /// Whatever else it needs is there when `make` is done.
+    /// Adds a record made for its number: one above the highest ever used.
+    ///
+    /// `make` must have stored everything that the record needs when it returns.
+    ///
+    /// # Errors
+    /// The error of `make`, or an I/O error.
     pub fn add_document<T: Serialize, E: From<StoreError>>(
         &self,
-        shelf: RecordKind,
+        kind: RecordKind,
         make: impl FnOnce(u64) -> Result<T, E>,
     ) -> Result<T, E> {
         let _admin = self.admin.lock();
-        let dir = self.shelf_dir(shelf);
+        let dir = self.kind_dir(kind);
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&dir)
             .map_err(StoreError::io("create", &dir))?;
-        let id = self.highest_id(shelf)?.saturating_add(1);
+        let id = self.highest_id(kind)?.saturating_add(1);
         let document = make(id)?;
-        files::write_json(&self.document(shelf, id), &document)?;
+        files::write_json(&self.document(kind, id), &document)?;
         Ok(document)
     }
 
-    /// The record of that number, if there is one.
+    /// Reads the record of that number, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if it cannot be parsed, or an I/O error.
     pub fn read_document<T: DeserializeOwned>(
         &self,
-        shelf: RecordKind,
+        kind: RecordKind,
         id: u64,
     ) -> Result<Option<T>, StoreError> {
-        files::read_json(&self.document(shelf, id))
+        files::read_json(&self.document(kind, id))
     }
 
     /// Replaces the record of that number.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if it cannot be written.
     pub fn write_document<T: Serialize>(
         &self,
-        shelf: RecordKind,
+        kind: RecordKind,
         id: u64,
         document: &T,
     ) -> Result<(), StoreError> {
-        files::write_json(&self.document(shelf, id), document)
+        files::write_json(&self.document(kind, id), document)
     }
 
-    /// All records of the shelf, by number; those that cannot be read apart.
+    /// Reads all records of a kind by number; unreadable ones separately.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if the directory cannot be listed.
     pub fn documents<T: DeserializeOwned>(
         &self,
-        shelf: RecordKind,
+        kind: RecordKind,
     ) -> Result<(Vec<T>, Vec<StoreError>), StoreError> {
         let (mut documents, mut damaged) = (Vec::new(), Vec::new());
-        for id in self.document_ids(shelf)? {
-            match self.read_document(shelf, id) {
+        for id in self.document_ids(kind)? {
+            match self.read_document(kind, id) {
                 Ok(document) => documents.extend(document),
                 Err(error) => damaged.push(error),
             }
@@ -118,70 +131,81 @@ impl Store {
         Ok((documents, damaged))
     }
 
-    /// Removes the record of that number, and the file beside it, if it may have one. The number is
-    /// not used again.
+    /// Removes the record of that number and its attachment, if named.
+    ///
+    /// The number is not used again.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if a file cannot be removed.
     pub fn remove_document(
         &self,
-        shelf: RecordKind,
+        kind: RecordKind,
         id: u64,
         attachment: Option<&str>,
     ) -> Result<(), StoreError> {
         let _admin = self.admin.lock();
-        self.note_highest(shelf)?;
-        let path = self.document(shelf, id);
+        self.note_highest(kind)?;
+        let path = self.document(kind, id);
         files::remove_file(&path)?;
-        // Found without its record it is removed when the store is opened.
+        // If the process dies here, the next opening of the store removes the attachment.
         if let Some(attachment) = attachment {
-            files::remove_file(&self.attachment(shelf, id, attachment))?;
+            files::remove_file(&self.attachment(kind, id, attachment))?;
         }
         files::sync_parent(&path)
     }
 
-    /// Puts the file, which `fill` makes at the path that it is given, beside the record of that
-    /// number: whole, durably, in the place of what was there.
+    /// Stores an attachment beside the record, atomically and durably.
+    ///
+    /// `fill` makes the file at the path that it is given. It replaces an earlier attachment.
+    ///
+    /// # Errors
+    /// The error of `fill`, or an I/O error.
     pub fn attach<T, E: From<StoreError>>(
         &self,
-        shelf: RecordKind,
+        kind: RecordKind,
         id: u64,
         attachment: &str,
         fill: impl FnOnce(&Path) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut filled = None;
-        files::replace_atomically(&self.attachment(shelf, id, attachment), |path| {
+        files::replace_atomically(&self.attachment(kind, id, attachment), |path| {
             filled = Some(fill(path)?);
             Ok::<_, E>(())
         })?;
         filled.ok_or_else(|| {
-            let path = self.attachment(shelf, id, attachment);
+            let path = self.attachment(kind, id, attachment);
             E::from(StoreError::io("write", &path)(ErrorKind::WriteZero.into()))
         })
     }
 
-    /// Where the file beside the record of that number is, if it is.
-    pub fn attachment(&self, shelf: RecordKind, id: u64, attachment: &str) -> PathBuf {
-        self.shelf_dir(shelf).join(format!("{id}.{attachment}"))
+    /// Returns the path of an attachment, which may not exist.
+    pub fn attachment(&self, kind: RecordKind, id: u64, attachment: &str) -> PathBuf {
+        self.kind_dir(kind).join(format!("{id}.{attachment}"))
     }
 
-    /// Writes down the highest number that a record ever had, before that record goes.
-    pub(super) fn note_highest(&self, shelf: RecordKind) -> Result<(), StoreError> {
-        files::write_json(&self.highest(shelf), &self.highest_id(shelf)?)
+    /// Writes down the highest number ever used, before its record is removed.
+    pub(super) fn note_highest(&self, kind: RecordKind) -> Result<(), StoreError> {
+        files::write_json(&self.highest(kind), &self.highest_id(kind)?)
     }
 
-    /// The highest number that a record ever had.
-    fn highest_id(&self, shelf: RecordKind) -> Result<u64, StoreError> {
-        let noted: Option<u64> = files::read_json(&self.highest(shelf))?;
-        let there = self.document_ids(shelf)?.last().copied();
+    /// Returns the highest number that a record ever had.
+    fn highest_id(&self, kind: RecordKind) -> Result<u64, StoreError> {
+        let noted: Option<u64> = files::read_json(&self.highest(kind))?;
+        let there = self.document_ids(kind)?.last().copied();
         Ok(noted.max(there).unwrap_or(0))
     }
 
-    /// Notes the highest number where the record that had it may be gone.
-    fn highest(&self, shelf: RecordKind) -> PathBuf {
-        self.shelf_dir(shelf).join("highest")
+    /// Returns the file with the highest number of removed records.
+    fn highest(&self, kind: RecordKind) -> PathBuf {
+        self.kind_dir(kind).join("highest")
     }
 
-    /// The numbers of all records, sorted.
-    pub fn document_ids(&self, shelf: RecordKind) -> Result<Vec<u64>, StoreError> {
-        let mut ids: Vec<u64> = files::list(&self.shelf_dir(shelf))?
+    /// Lists the numbers of all records, sorted.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if the directory cannot be listed.
+    pub fn document_ids(&self, kind: RecordKind) -> Result<Vec<u64>, StoreError> {
+        let mut ids: Vec<u64> = files::list(&self.kind_dir(kind))?
             .iter()
             .filter_map(|path| {
                 path.file_name()?
@@ -195,19 +219,21 @@ impl Store {
         Ok(ids)
     }
 
-    fn shelf_dir(&self, shelf: RecordKind) -> PathBuf {
-        self.places.root().join(shelf.dir_name())
+    fn kind_dir(&self, kind: RecordKind) -> PathBuf {
+        self.places.root().join(kind.dir_name())
     }
 
-    fn document(&self, shelf: RecordKind, id: u64) -> PathBuf {
-        self.shelf_dir(shelf).join(format!("{id}.json"))
+    fn document(&self, kind: RecordKind, id: u64) -> PathBuf {
+        self.kind_dir(kind).join(format!("{id}.json"))
     }
 }
 
-/// Removes what a process that died has left: half-written files, and those beside no record.
-pub(super) fn clean_shelves(places: &Places) -> Result<(), StoreError> {
-    for shelf in RecordKind::ALL {
-        let dir = places.root().join(shelf.dir_name());
+/// Removes half-written files and attachments without a record.
+///
+/// A process that died left them.
+pub(super) fn clean_records(places: &Places) -> Result<(), StoreError> {
+    for kind in RecordKind::ALL {
+        let dir = places.root().join(kind.dir_name());
         for path in files::list(&dir)? {
             let text =
                 |part: Option<&OsStr>| part.and_then(OsStr::to_str).unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! The store's small files: written whole or not at all.
+//! Small files of the store, each written completely or not at all.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -14,18 +14,21 @@ use tine_sys::file::{self, NotAFile};
 use tine_sys::parallel::disk_work;
 use tine_sys::process;
 
-/// How a file that is being written ends. What bears it in a store that is not open is garbage.
+/// Suffix of files that are being written.
+///
+/// In a store that is not open such files are garbage.
 pub(super) const TEMPORARY_SUFFIX: &str = ".tmp";
 
-/// Makes `dir` for the owner only, durably; one that is there already is fine.
+/// Makes `dir` durably, accessible only by its owner. It may exist.
 pub(super) fn create_private_dir(dir: &Path) -> Result<(), StoreError> {
-    match make_private_dir(dir)? {
-        true => sync_parent(dir),
-        false => Ok(()),
+    if make_private_dir(dir)? {
+        sync_parent(dir)
+    } else {
+        Ok(())
     }
 }
 
-/// As [`create_private_dir`], with the directories above it.
+/// Makes a private directory and its missing parents.
 pub(super) fn create_private_dirs(dir: &Path) -> Result<(), StoreError> {
     if let Some(parent) = dir.parent().filter(|parent| !parent.is_dir()) {
         create_private_dirs(parent)?;
@@ -33,7 +36,7 @@ pub(super) fn create_private_dirs(dir: &Path) -> Result<(), StoreError> {
     create_private_dir(dir)
 }
 
-/// Whether `dir` was not there already.
+/// Makes a private directory; returns whether it was missing.
 fn make_private_dir(dir: &Path) -> Result<bool, StoreError> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => Ok(true),
@@ -42,9 +45,10 @@ fn make_private_dir(dir: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// Whether there is a store's directory at `dir`. One that somebody else may have put there is
-/// refused: a symbolic link, a directory of another user's, or one into which others may write.
-/// Root may use that of the repository's owner.
+/// Returns whether a store's directory exists at `dir`.
+///
+/// Refused are directories that another user may have put there: a symbolic link, a directory of
+/// another user, or one that others may write to. Root may use that of the repository's owner.
 pub(super) fn is_private_dir(dir: &Path) -> Result<bool, StoreError> {
     let meta = match fs::symlink_metadata(dir) {
         Ok(meta) => meta,
@@ -79,7 +83,7 @@ pub(super) fn owner_of(path: &Path) -> Option<u32> {
     fs::metadata(path).ok().map(|meta| meta.uid())
 }
 
-/// A name beside `path` that nobody else in this process uses.
+/// Returns a name beside `path` that this process uses only once.
 pub(super) fn temporary_beside(path: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -91,13 +95,14 @@ pub(super) fn temporary_beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Replaces `path` by `bytes`: after a crash or a power loss it holds either the old bytes or the
-/// new ones.
+/// Replaces the content of `path` by `bytes`.
+///
+/// After a crash or power loss it holds either the old bytes or the new ones.
 pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     replace_atomically(path, |temporary| write_new(temporary, bytes))
 }
 
-/// Writes a file that was not there.
+/// Writes a file that must not exist.
 fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -108,9 +113,10 @@ fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     file.write_all(bytes).map_err(StoreError::io("write", path))
 }
 
-/// Makes the directory `dir` for the owner only with one file in it, which holds `value` as JSON,
-/// durably. What was there by these names is replaced. The file is not written atomically: a reader
-/// must take half of it for none.
+/// Makes a private directory with one JSON file in it, durably.
+///
+/// An existing file of that name is replaced. The file is not written atomically: readers must
+/// treat a partial file as missing.
 pub(super) fn create_private_dir_with<T: Serialize>(
     dir: &Path,
     name: &str,
@@ -125,14 +131,14 @@ pub(super) fn create_private_dir_with<T: Serialize>(
     disk_work(&paths, |path| sync(path))
 }
 
-/// A file that is written and durable, but not in its place yet.
+/// File that is written and durable, but not yet in its place.
 pub(super) struct Staged {
     temporary: PathBuf,
     path: PathBuf,
 }
 
 impl Staged {
-    /// Writes `value` as JSON to take the place of `path`.
+    /// Writes `value` as JSON to a temporary file for `path`.
     pub(super) fn json<T: Serialize>(path: &Path, value: &T) -> Result<Staged, StoreError> {
         let staged = Staged {
             temporary: temporary_beside(path),
@@ -143,14 +149,14 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Puts it there, durably.
+    /// Moves the file into its place, durably.
     pub(super) fn put_in_place(&self) -> Result<(), StoreError> {
         fs::rename(&self.temporary, &self.path).map_err(StoreError::io("replace", &self.path))?;
         sync_parent(&self.path)
     }
 }
 
-/// Replaces `path` by what `fill` writes to the path it is given.
+/// Replaces `path` by the file that `fill` writes at a temporary path.
 pub(super) fn replace_atomically<E: From<StoreError>>(
     path: &Path,
     fill: impl FnOnce(&Path) -> Result<(), E>,
@@ -158,7 +164,7 @@ pub(super) fn replace_atomically<E: From<StoreError>>(
     let temporary = temporary_beside(path);
     let placed = fill(&temporary).and_then(|()| Ok(put_in_place(&temporary, path)?));
     if placed.is_err() {
-        // Best effort: a leftover is removed when the store is opened next.
+        // Best effort: the next opening of the store removes a leftover.
         let _ = fs::remove_file(&temporary);
     }
     placed
@@ -170,12 +176,12 @@ fn put_in_place(temporary: &Path, path: &Path) -> Result<(), StoreError> {
     sync_parent(path)
 }
 
-/// Makes the coming or going of `path` durable.
+/// Makes the creation or removal of `path` durable.
 pub(super) fn sync_parent(path: &Path) -> Result<(), StoreError> {
     path.parent().map_or(Ok(()), sync)
 }
 
-/// Makes the files right in `dir`, and `dir` itself, durable.
+/// Syncs the files directly in `dir`, `dir` itself and its parent.
 pub(super) fn sync_files_in(dir: &Path) -> Result<(), StoreError> {
     let mut paths = list(dir)?;
     paths.retain(|path| path.is_file());
@@ -189,11 +195,11 @@ fn sync(path: &Path) -> Result<(), StoreError> {
     file::sync(path).map_err(StoreError::io("sync", path))
 }
 
-/// A directory that goes, with all in it, when this is dropped.
+/// Directory that is removed with its content on drop.
 pub struct ScratchDir(PathBuf);
 
 impl ScratchDir {
-    /// Makes one in `parent`, which is made, too.
+    /// Makes a directory in `parent`, which is made if it is missing.
     pub(super) fn create(parent: &Path) -> Result<ScratchDir, StoreError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         make_private_dir(parent)?;
@@ -203,6 +209,7 @@ impl ScratchDir {
         Ok(ScratchDir(dir))
     }
 
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -221,7 +228,7 @@ pub(super) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Sto
     write_atomically(path, &json(path, value)?)
 }
 
-/// `value` as what `path` is to hold.
+/// Encodes `value` as the content of `path`.
 fn json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, StoreError> {
     let mut text = serde_json::to_vec_pretty(value).map_err(|error| StoreError::Io {
         action: "encode",
@@ -232,8 +239,9 @@ fn json<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, StoreError> {
     Ok(text)
 }
 
-/// Reads JSON; `None` where the file is missing, [`StoreError::Damaged`] where it holds something
-/// else or is no file.
+/// Reads a JSON file; `None` if it is missing.
+///
+/// [`StoreError::Damaged`] if it cannot be parsed or is not a regular file.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StoreError> {
     let text = match file::read(path) {
         Ok(text) => text,
@@ -257,7 +265,7 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, S
     }
 }
 
-/// Removes a file; a missing one is fine.
+/// Removes a file. It may be missing.
 pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -267,7 +275,7 @@ pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Removes a directory and all in it; a missing one is fine.
+/// Removes a directory and its content. It may be missing.
 pub(super) fn remove_dir(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -277,7 +285,7 @@ pub(super) fn remove_dir(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// The paths in `dir`, sorted; none where it is missing.
+/// Lists the paths in `dir`, sorted; none if it is missing.
 pub(super) fn list(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,

@@ -1,7 +1,8 @@
-//! The store's format: its version, and the key of the hash that gives base nodes their numbers.
+//! Version of the store's format, and the key of the inode hash.
 //!
-//! Nothing else tells the key, and without it no layer can be read: `format` and `format.copy` say
-//! the same, each with a checksum. Whichever is lost is written anew when the store is opened.
+//! The hash gives base nodes their inode numbers. Nothing else holds the key, and without it no
+//! layer can be read. So `format` and `format.copy` have the same content, each with a checksum. If
+//! one is lost, it is rewritten when the store is opened.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use super::{FORMAT, Places, files, missing, recover};
 use crate::StoreError;
 
-/// What either file holds.
+/// Content of either file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Format {
     format: u32,
     /// 16 random bytes in hex.
     pub ino_key: String,
-    /// CRC-32 of version and key; an earlier tine wrote none.
+    /// CRC-32 of version and key; `None` from an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     checksum: Option<u32>,
 }
@@ -32,9 +33,9 @@ impl Format {
         }
     }
 
-    /// What the file at `path` says, if it is there.
+    /// Reads the file at `path`, if it exists.
     fn read(path: &Path) -> Result<Option<Format>, StoreError> {
-        /// What every format has.
+        /// Part that a file of any version has.
         #[derive(Deserialize)]
         struct Version {
             format: u32,
@@ -70,7 +71,7 @@ fn checksum(format: u32, ino_key: &str) -> u32 {
     crc32fast::hash(format!("{format} {ino_key}").as_bytes())
 }
 
-/// What the two files say.
+/// Results of reading both files.
 pub(super) struct Formats {
     /// `format` first, then its copy.
     files: [(PathBuf, Result<Option<Format>, StoreError>); 2],
@@ -86,7 +87,7 @@ impl Formats {
         }
     }
 
-    /// What counts: what bears a checksum, else what is whole.
+    /// Returns the file that counts: one with a checksum, else any valid one.
     pub(super) fn chosen(&self) -> Option<&Format> {
         let mut whole: Vec<&Format> = self
             .files
@@ -97,7 +98,9 @@ impl Formats {
         whole.first().copied()
     }
 
-    /// What is wrong with which file. A copy that is not there is none of an earlier tine's.
+    /// Lists the errors of both files.
+    ///
+    /// A missing copy is not an error, because an earlier version wrote none.
     pub(super) fn troubles(self) -> Vec<(PathBuf, StoreError)> {
         let chosen = self.chosen().map(|format| format.ino_key.clone());
         let [(path, own), (copy_path, copy)] = self.files;
@@ -115,7 +118,7 @@ impl Formats {
         own.into_iter().chain(copy).collect()
     }
 
-    /// Writes what is missing or damaged anew. One that cannot be read stays.
+    /// Rewrites a missing or damaged file. An unreadable one stays.
     pub(super) fn settle(&self, places: &Places) -> Result<(), StoreError> {
         let Some(chosen) = self.chosen() else {
             return Ok(());
@@ -138,7 +141,9 @@ impl Formats {
     }
 }
 
-/// Reads the store's format, making it where the store is new; the key of the inode hash.
+/// Reads the store's format and returns the key of the inode hash.
+///
+/// A new store gets a new key.
 pub(super) fn open(places: &Places) -> Result<[u8; 16], StoreError> {
     let formats = Formats::read(places);
     let key = formats
@@ -157,12 +162,13 @@ pub(super) fn open(places: &Places) -> Result<[u8; 16], StoreError> {
     let is_new = files::list(&places.forks())?.is_empty()
         && places.layer_dirs()?.is_empty()
         && recover::forks_of_worktrees(places.common_dir(), |_| true)?.is_empty();
-    match is_new {
-        true => create(places),
-        false => Err(StoreError::Damaged {
+    if is_new {
+        create(places)
+    } else {
+        Err(StoreError::Damaged {
             path: places.format(),
             reason: "it is missing though there are forks".to_owned(),
-        }),
+        })
     }
 }
 

@@ -1,9 +1,10 @@
-//! Generations: dependency trees of the main checkout, kept in `<store>/generations/` for the forks
-//! that carry them.
+//! Generations: dependency trees of the main checkout, kept for the forks that carry them.
 //!
-//! A generation is made beside its place and renamed there once it is whole and on the disk; then
-//! the records of forks name it. What dies in between leaves a directory that no record names,
-//! which goes when the store is opened next. The arrivals of what was taken up are there as well.
+//! They are in `<store>/generations/`.
+//!
+//! A generation is made under a temporary name and renamed when it is complete and on the disk.
+//! Then the records of forks name it. If the process dies in between, it leaves a directory that no
+//! record names, and the next opening of the store removes that. Arrivals are stored there as well.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -33,51 +34,70 @@ use tine_path::RepoPath;
 use tine_sys::beneath::{self, Access};
 use tine_sys::file::fs_figures;
 
-/// A tree that was changed less long ago may be changing still.
+/// Minimum time since the last change of a tree to be kept.
+///
+/// A tree changed more recently may still be changing.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Files of this size and more, in bytes, begin at a block of the pack, so that the disk can share
-/// their blocks.
+/// Minimum size, in bytes, of files aligned to blocks in the pack.
+///
+/// The disk can share the blocks of such files.
 const MIN_SHARED: u64 = 16 << 10;
+/// Block size, in bytes, to which such files are aligned.
 const BLOCK: u64 = 4096;
 
-/// Bytes that stay free on the disk beside the generation that is made.
+/// Disk space, in bytes, that must stay free beside a new generation.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// Why no generation was made.
+/// Reason for which no generation was made.
 #[derive(Debug, Error)]
 pub enum KeepError {
+    /// The tree was changed recently, or while it was copied.
     #[error("the main checkout is changing it")]
     Changing,
+    /// The main checkout does not have the tree.
     #[error("the main checkout does not have it")]
     Missing,
+    /// No fork takes the tree, because part of it was removed.
     #[error("the main checkout has removed part of it since the fork was made")]
     Partial,
+    /// The disk does not have enough free space.
     #[error(
         "the disk has no room for it: it takes {needed} bytes, {available} are free, and {SPARE_BYTES} of them stay so"
     )]
-    NoRoom { needed: u64, available: u64 },
+    NoRoom {
+        /// Total size of the tree's files, in bytes.
+        needed: u64,
+        /// Free space on the disk, in bytes.
+        available: u64,
+    },
+    /// `goes_on` returned false.
     #[error("the daemon is ending")]
     Ending,
+    /// The tree cannot be read.
     #[error("it cannot be read: {0}")]
     Read(#[source] io::Error),
+    /// A file or record of the store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A generation that was just made, or was there.
+/// Generation that was just made, or that existed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptNow {
+    /// Number of files in it.
     pub files: u64,
-    /// Names where packages stand side by side.
+    /// Number of package names, as [`TreeListing::package_names`] counts them.
     pub packages: u64,
-    /// Bytes that were copied; `None` where the store had it.
+    /// Number of bytes copied; `None` if the store had the generation.
     pub copied_bytes: Option<u64>,
-    /// The forks that show it now, and showed something else before.
+    /// Forks that show it now and showed something else before.
     pub forks: Vec<ForkName>,
 }
 
-/// The dependency tree at `path` of the main checkout `from` that the fork carries.
+/// Returns the dependency tree at `path` that the fork carries.
+///
+/// `None` if the fork does not carry it from the main checkout `from`.
 fn tree_at<'r>(record: &'r ForkRecord, from: &Path, path: &RepoPath) -> Option<&'r DependencyTree> {
     let carry = record.carry.as_ref().filter(|carry| carry.from == from)?;
     carry
@@ -86,30 +106,34 @@ fn tree_at<'r>(record: &'r ForkRecord, from: &Path, path: &RepoPath) -> Option<&
         .find(|tree| tree.path().as_ref() == Some(path))
 }
 
-/// What a fork shows of a dependency tree.
+/// State of a dependency tree in a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeState {
-    /// What the main checkout has, until the generation is whole that is being made.
+    /// The main checkout's tree, until the generation being made is complete.
     Keeping,
     /// A generation.
     Kept {
-        /// The main checkout has another tree by now.
+        /// True if the main checkout's tree has changed since.
         moved_on: bool,
     },
-    /// What the main checkout has: no generation was made.
+    /// The main checkout's tree, because no generation was made.
     Following,
-    /// The same: the generation is lost or damaged.
+    /// The main checkout's tree, because the generation is lost or damaged.
     Damaged,
 }
 
 impl Store {
-    /// Keeps the tree at `path` of the main checkout `from` as it is now, and lets each fork show
-    /// it that carries the tree and for which `takes_it` holds, which is told how many packages are
-    /// in it. A generation that is there is checked to `depth`. Blocks while files are copied, for
-    /// as long as `goes_on` holds.
+    /// Keeps a tree of the main checkout `from` as a generation.
+    ///
+    /// The tree is at `path`. Each fork that carries it shows the generation if `takes_it` returns
+    /// true. The last argument of `takes_it` is the number of packages. An existing generation is
+    /// checked to `depth` first.
+    ///
+    /// Blocks while files are copied, as long as `goes_on` returns true.
     ///
     /// # Errors
-    /// [`KeepError::Partial`] where it holds for none.
+    /// [`KeepError::Partial`] if `takes_it` returns false for every fork, or another variant of
+    /// [`KeepError`].
     pub fn keep_tree(
         &self,
         from: &Path,
@@ -146,7 +170,7 @@ impl Store {
             Ok(()) => None,
             Err(_) => {
                 let bytes = self.make_generation(&top, path, listing, &id, goes_on)?;
-                // One that is damaged may be open.
+                // A damaged one may be open.
                 self.generations.lock().remove(&id);
                 Some(bytes)
             }
@@ -155,7 +179,7 @@ impl Store {
         let is_made = copied_bytes.is_some();
         let mut forks = Vec::new();
         for record in self.records().0 {
-            // Who shows one that is damaged needs the new one.
+            // Forks that show a damaged one need the new one.
             let shows_it = |tree: &DependencyTree| is_made && tree.generation.as_ref() == Some(&id);
             let takes_it = |tree: &DependencyTree| takes_it(&record.name, tree) || shows_it(tree);
             if tree_at(&record, from, path).is_some_and(takes_it)
@@ -172,8 +196,12 @@ impl Store {
         })
     }
 
-    /// Lets the fork show its dependency trees as it did before others were taken up; those that it
-    /// shows otherwise now.
+    /// Returns the fork to the previous generations of its dependency trees.
+    ///
+    /// Returns the paths of the trees that the fork shows differently now.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`], or [`StoreError::Damaged`] if a previous generation is unusable.
     pub fn take_up_previous(&self, name: &ForkName) -> Result<Vec<RepoPath>, StoreError> {
         let _making = self.making.lock();
         let record = self.record(name)?;
@@ -188,8 +216,12 @@ impl Store {
         Ok(back)
     }
 
-    /// Notes that no generation of the tree is made for the forks that wait for one, and whose tree
-    /// is given up.
+    /// Records the reason for which forks get no generation of the tree.
+    ///
+    /// This affects only forks that wait for one and for which `is_given_up` returns true.
+    ///
+    /// # Errors
+    /// An error of reading or writing a record.
     pub fn give_up_tree(
         &self,
         from: &Path,
@@ -212,8 +244,10 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the generation into the record, and shows it where the fork is open; whether that is
-    /// another than before, or `is_made` anew. The caller holds [`Store::making`].
+    /// Records the generation and shows it if the fork is open.
+    ///
+    /// Returns whether the fork shows another generation than before. `is_made` counts as another.
+    /// The caller holds [`Store::making`].
     fn show_generation(
         &self,
         name: &ForkName,
@@ -252,7 +286,7 @@ impl Store {
         Ok(is_new)
     }
 
-    /// When the fork that carries `tree` got what `now` has, if it shows that from this moment on.
+    /// Returns the fork's arrivals if it shows `now` from this moment.
     fn arrivals_after(
         &self,
         carry: &CarryRecord,
@@ -267,7 +301,7 @@ impl Store {
                 Err(StoreError::Damaged { .. }) => return Ok(Arrivals::all_at(Timestamp::now())),
                 Err(error) => return Err(error),
             },
-            // What came later than the fork was not seen.
+            // Changes later than the fork were not shown.
             None => TreeDifference {
                 arrived: carry
                     .since
@@ -278,8 +312,9 @@ impl Store {
         Ok(before.after(&difference, now, Timestamp::now()))
     }
 
-    /// When the fork got what it shows of the tree. Where that is lost, all files may be as new as
-    /// the newest.
+    /// Returns the arrivals of files in a fork's tree.
+    ///
+    /// If they are lost, every file counts as new as the newest.
     fn arrivals(&self, tree: &DependencyTree) -> Arrivals {
         let Some(known) = &tree.arrivals else {
             return Arrivals::default();
@@ -291,7 +326,7 @@ impl Store {
         })
     }
 
-    /// Stores arrivals, unless they are there.
+    /// Stores arrivals not stored yet; `None` if there are none.
     fn keep_arrivals(&self, arrivals: &Arrivals) -> Result<Option<ArrivalsRef>, StoreError> {
         let place = self.places.generations();
         let Some((stored, bytes)) = arrivals
@@ -317,7 +352,7 @@ impl Store {
         Ok(Some(stored))
     }
 
-    /// Changes what the fork's record says of dependency trees, if the fork is there still.
+    /// Changes the carried part of the fork's record, if the fork exists.
     fn change_trees(
         &self,
         name: &ForkName,
@@ -333,7 +368,7 @@ impl Store {
         }
     }
 
-    /// Makes the generation; how many bytes its files have.
+    /// Makes the generation; returns the total size of its files.
     fn make_generation(
         &self,
         top: &File,
@@ -349,11 +384,11 @@ impl Store {
         let made = self
             .fill(&dir, top, path, &mut listing, goes_on)
             .and_then(|bytes| {
-                // What was changed while it was copied shows now.
+                // Files that changed during the copy show now.
                 if TreeListing::of(top, path).map_err(could_not_read)?.id() != *id {
                     return Err(KeepError::Changing);
                 }
-                // One that is damaged.
+                // A damaged one may be in the place.
                 files::remove_dir(&place)?;
                 fs::rename(&dir, &place).map_err(StoreError::io("replace", &place))?;
                 files::sync_parent(&place)?;
@@ -399,7 +434,7 @@ impl Store {
         let in_pack = |action| StoreError::io(action, &pack_path);
         let mut end = 0_u64;
         let mut gone = BTreeSet::new();
-        // Where blocks are shared nothing else reads the bytes.
+        // Copying may share blocks and not read the bytes, so they are read for the checksum.
         let mut sums = Vec::new();
         let mut buffer = vec![0; SUM_BUFFER];
         for (index, entry) in listing.entries.iter_mut().enumerate() {
@@ -485,7 +520,7 @@ impl Store {
         Ok(needed)
     }
 
-    /// The generation, shared by all forks that show it.
+    /// Opens a generation, shared by all forks that show it.
     fn open_generation(&self, id: &GenerationId) -> Result<Arc<Generation>, StoreError> {
         let mut generations = self.generations.lock();
         if let Some(generation) = generations.get(id).and_then(Weak::upgrade) {
@@ -499,8 +534,9 @@ impl Store {
         Ok(generation)
     }
 
-    /// Shows what the record names. A tree whose generation is lost or damaged is shown as the main
-    /// checkout has it.
+    /// Shows the generations that the record names.
+    ///
+    /// For a lost or damaged generation the fork shows the main checkout's tree.
     pub(super) fn show_generations(
         &self,
         record: &ForkRecord,
@@ -523,13 +559,15 @@ impl Store {
         }
     }
 
-    /// What a fork that carries `carry` shows of `tree`. Looks at some hundred files of the main
-    /// checkout.
+    /// Returns the state of `tree` in a fork that carries `carry`.
+    ///
+    /// Looks at some hundred files of the main checkout.
     pub fn tree_state(&self, carry: &CarryRecord, tree: &DependencyTree) -> TreeState {
         let (Some(path), Some(id)) = (tree.path(), &tree.generation) else {
-            return match tree.is_wanted() {
-                true => TreeState::Keeping,
-                false => TreeState::Following,
+            return if tree.is_wanted() {
+                TreeState::Keeping
+            } else {
+                TreeState::Following
             };
         };
         let Ok(summary) = self.summary(id) else {
@@ -544,24 +582,24 @@ impl Store {
         TreeState::Kept { moved_on: !stands }
     }
 
-    /// What is known of a generation, if its files are there and as long as they must be.
+    /// Reads a generation's summary and checks that its files are complete.
     fn summary(&self, id: &GenerationId) -> Result<GenerationSummary, StoreError> {
         let dir = self.places.generation(id);
         let read = read_checked::<GenerationSummary>(&dir.join(SUMMARY)).and_then(|summary| {
-            match fs::metadata(dir.join(PACK))?.len() >= summary.bytes
-                && dir.join(MANIFEST).is_file()
+            if fs::metadata(dir.join(PACK))?.len() >= summary.bytes && dir.join(MANIFEST).is_file()
             {
-                true => Ok(summary),
-                false => Err(io::Error::new(
+                Ok(summary)
+            } else {
+                Err(io::Error::new(
                     ErrorKind::InvalidData,
                     "its pack is cut off",
-                )),
+                ))
             }
         });
         read.map_err(|error| damaged(&dir, error))
     }
 
-    /// Looks whether the generation is whole.
+    /// Checks a generation to the given depth.
     pub(super) fn check_generation(
         &self,
         id: &GenerationId,
@@ -585,7 +623,7 @@ fn create(path: &Path) -> Result<File, StoreError> {
 
 fn could_not_read(error: io::Error) -> KeepError {
     match error.kind() {
-        // It was there when its directory was listed.
+        // It existed when its directory was listed.
         ErrorKind::NotFound | ErrorKind::NotADirectory => KeepError::Changing,
         _ => KeepError::Read(error),
     }
@@ -601,8 +639,10 @@ fn damaged(dir: &Path, error: io::Error) -> StoreError {
     }
 }
 
-/// Removes generations that no record names, and what was not finished; bytes that were freed. The
-/// caller knows that none is being made. Where a record cannot be read nothing is removed.
+/// Removes unnamed and unfinished generations; returns the bytes freed.
+///
+/// The caller knows that none is being made. If a record cannot be read, only unfinished ones are
+/// removed.
 pub(super) fn clean_generations(places: &Places) -> Result<u64, StoreError> {
     let dirs = files::list(&places.generations())?;
     if dirs.is_empty() {

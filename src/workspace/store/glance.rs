@@ -1,5 +1,7 @@
-//! What a store has, for who does not open it: its lock belongs to the daemon, which may not run,
-//! or not answer. Records that are damaged, or being written, say nothing.
+//! Reading a store without opening it.
+//!
+//! The daemon holds the store's lock, and it may not run, or not answer. Records that are damaged
+//! or being written are left out.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +12,7 @@ use crate::fork::{ForkName, ForkRecord};
 use crate::snapshot::SnapshotRecord;
 
 impl Store {
-    /// The forks of the store in `store_dir`, by name.
+    /// Reads the records of all forks of a store, by name.
     pub fn recorded_forks(store_dir: &Path) -> Vec<ForkRecord> {
         let places = places(store_dir);
         let dirs = files::list(&places.forks()).unwrap_or_default();
@@ -23,21 +25,21 @@ impl Store {
         forks
     }
 
-    /// Where they are, or would be, mounted.
+    /// Reads the mount directories of all forks of the store.
     pub fn recorded_mount_dirs(store_dir: &Path) -> Vec<PathBuf> {
         let forks = Store::recorded_forks(store_dir).into_iter();
         forks.map(|record| record.mount_dir).collect()
     }
 
-    /// The snapshots of one of them, the oldest first.
+    /// Reads the snapshots of a fork, oldest first.
     pub fn recorded_snapshots(store_dir: &Path, fork: &ForkName) -> Vec<SnapshotRecord> {
         let list = places(store_dir).read_snapshots(fork).unwrap_or_default();
         list.snapshots
     }
 
-    /// The records of a shelf, by number.
-    pub fn recorded_documents<T: DeserializeOwned>(store_dir: &Path, shelf: RecordKind) -> Vec<T> {
-        let mut paths: Vec<(u64, PathBuf)> = files::list(&store_dir.join(shelf.dir_name()))
+    /// Reads the records of a kind, by number.
+    pub fn recorded_documents<T: DeserializeOwned>(store_dir: &Path, kind: RecordKind) -> Vec<T> {
+        let mut paths: Vec<(u64, PathBuf)> = files::list(&store_dir.join(kind.dir_name()))
             .unwrap_or_default()
             .into_iter()
             .filter_map(|path| {

@@ -1,8 +1,7 @@
-//! The repository that a store belongs to: it notices that the repository was copied or moved with
-//! its store in it.
+//! Detection of a repository that was moved or copied with its store.
 //!
-//! `<store>/home` names the common directory. A store that finds itself in another one was moved,
-//! or it is a copy: then the original is still there, and has the same key.
+//! `<store>/home` names the common directory. If the store is in another one, it was moved or it is
+//! a copy. Of a copy, the original still exists and has the same key.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +13,12 @@ use tine_git::Repository;
 use tine_path::text::host_path;
 use tine_sys::file::is_same_file;
 
-/// How a store came to another place than it knows.
+/// Move of a store away from its recorded place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Displaced {
-    /// The common directory that it was in.
+    /// Common directory that the store was in.
     pub from: PathBuf,
-    /// Whether the original is still there: the mount places are its.
+    /// True if the original still exists. Then the mount directories belong to it.
     pub is_copy: bool,
 }
 
@@ -27,7 +26,7 @@ pub struct Displaced {
 struct Home {
     #[serde(with = "host_path")]
     common_dir: PathBuf,
-    /// Where forks were mounted by default.
+    /// Default directory of mounts.
     #[serde(with = "host_path")]
     mount_root: PathBuf,
 }
@@ -41,12 +40,12 @@ impl Home {
     }
 }
 
-/// Looks whether the store is where it was when it was opened last.
+/// Checks whether the store is where it was when last opened.
 pub(super) fn displaced(repository: &Repository, places: &Places) -> Option<Displaced> {
     let now = repository.common_dir();
     let home = read(places).filter(|home| home.common_dir != now)?;
     if is_same_file(&home.common_dir, now) {
-        // Seen by another path, as through a bind mount.
+        // The same directory by another path, as through a bind mount.
         return None;
     }
     let original = Places {
@@ -58,7 +57,7 @@ pub(super) fn displaced(repository: &Repository, places: &Places) -> Option<Disp
     })
 }
 
-/// A home that cannot be read says nothing: the store is at home here.
+/// Reads the recorded home. An unreadable one counts as none.
 fn read(places: &Places) -> Option<Home> {
     match files::read_json::<Home>(&places.home()) {
         Ok(home) => home,
@@ -76,16 +75,17 @@ fn key(places: &Places) -> Option<String> {
 }
 
 impl Store {
-    /// How the repository came to another place since the store was last
-    /// [settled](Store::settle_home), if it did. The mount places in the records are those of the
-    /// old one.
+    /// Returns the move of the repository since [`Store::settle_home`], if any.
+    ///
+    /// The mount directories in the records are then those of the old place.
     pub fn displaced(&self) -> Option<Displaced> {
         displaced(&self.repository, &self.places)
     }
 
-    /// The place of a fork of a repository that was moved from `displaced.from`, where that has
-    /// moved along: below the default root, or below a directory that was moved with the repository
-    /// in it.
+    /// Returns the new mount directory of a fork whose repository was moved.
+    ///
+    /// A directory below the default root moves with that root. A directory below one that was
+    /// moved together with the repository moves with it. Others stay.
     pub fn followed(&self, displaced: &Displaced, mount_dir: &Path) -> PathBuf {
         let Some(home) = read(&self.places) else {
             return mount_dir.to_owned();
@@ -109,16 +109,18 @@ impl Store {
         }
     }
 
-    /// Notes that the store belongs to the repository that it is in, and that the mount places are
-    /// this one's.
+    /// Records the repository that the store is in as its home.
+    ///
+    /// From then on the mount directories in the records belong to this repository.
     ///
     /// # Errors
-    /// Where that cannot be written.
+    /// [`StoreError::Io`] if the home cannot be written.
     pub fn settle_home(&self) -> Result<(), StoreError> {
         let home = Home::of(&self.repository);
-        match read(&self.places) == Some(Home::of(&self.repository)) {
-            true => Ok(()),
-            false => files::write_json(&self.places.home(), &home),
+        if read(&self.places) == Some(Home::of(&self.repository)) {
+            Ok(())
+        } else {
+            files::write_json(&self.places.home(), &home)
         }
     }
 }

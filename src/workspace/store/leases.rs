@@ -1,13 +1,13 @@
 //! Leases of branches and checkouts: one holder at a time over all forks and commands.
 //!
-//! A command that looks who has a branch, and then acts on the answer, takes the branch's lease
-//! first and looks under it. Leases are held in memory: the store is open in one process, and a
-//! process that dies holds none. They bind tine's commands only; git's refs move by
-//! compare-and-swap, and its index has a lock of its own.
+//! A command that checks which checkout has a branch, and then acts on the result, takes the
+//! branch's lease before the check. Leases are held in memory: the store is open in one process,
+//! and they end with it. They bind only tine's commands. git's refs move by compare-and-swap, and
+//! its index has its own lock.
 //!
-//! All keys of a request are taken together, in the order in which requests came, so that no two
-//! requests wait for each other. A thread that holds a lease may take it again; it must not wait
-//! for one that it did not ask for at first.
+//! All keys of a request are taken together, in the order of the requests, so that no two requests
+//! wait for each other. A thread that holds a lease may take it again. It must not wait for a lease
+//! that was not in its first request.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,15 +22,17 @@ use crate::StoreError;
 use tine_sys::ranked::{Held, Rank, RankedGuard};
 use tine_sys::{asker, pause};
 
-/// How long a request waits for one other request. A queue that moves is waited for longer.
+/// Longest wait for one blocking request.
+///
+/// If the blocking request changes, the wait starts over.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What has one holder at a time.
+/// Resource with at most one holder at a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeaseKey {
-    /// Short name.
+    /// Branch, by short name.
     Branch(String),
-    /// The directory of a checkout that is not a fork's.
+    /// Checkout that is not a fork's, by its directory.
     Checkout(PathBuf),
 }
 
@@ -52,7 +54,7 @@ pub(super) struct Leases {
 #[derive(Debug, Default)]
 struct State {
     held: BTreeMap<LeaseKey, Holder>,
-    /// By number, in the order in which they came.
+    /// By number, in order of arrival.
     waiting: BTreeMap<u64, Request>,
     next_number: u64,
 }
@@ -60,10 +62,10 @@ struct State {
 #[derive(Debug)]
 struct Holder {
     number: u64,
-    /// The command that holds it.
+    /// Command that holds it.
     by: String,
     thread: ThreadId,
-    /// How often its thread took it.
+    /// Number of times that its thread has taken it.
     count: usize,
 }
 
@@ -73,7 +75,7 @@ struct Request {
     by: String,
 }
 
-/// Leases, held until this is dropped.
+/// Leases that are held until this value is dropped.
 #[derive(Debug)]
 #[must_use = "the leases are given back when this is dropped"]
 pub struct Lease<'s> {
@@ -98,12 +100,13 @@ impl Drop for Lease<'_> {
 }
 
 impl Store {
-    /// Takes the leases of `keys` for the command `by`. Blocks while others have them, and refuses
-    /// when one of those does not end.
+    /// Takes the leases of `keys` for the command `by`.
+    ///
+    /// Blocks while other commands hold them, and fails if one of those does not end in time.
     ///
     /// # Errors
-    /// [`StoreError::LeaseHeld`] names who has it,
-    /// [`GitError::IndexLocked`](tine_git::GitError::IndexLocked) a checkout that git is putting on
+    /// [`StoreError::LeaseHeld`] with the holder, or
+    /// [`GitError::IndexLocked`](tine_git::GitError::IndexLocked) if git is switching a checkout to
     /// one of the branches.
     pub fn lease(
         &self,
@@ -112,9 +115,10 @@ impl Store {
     ) -> Result<Lease<'_>, StoreError> {
         pause::at("before-lease");
         // A hook must not wait for the command that runs it.
-        let patience = match asker::is_own_program() {
-            true => asker::PATIENCE,
-            false => PATIENCE,
+        let patience = if asker::is_own_program() {
+            asker::PATIENCE
+        } else {
+            PATIENCE
         };
         let keys: Vec<LeaseKey> = keys.into_iter().map(|key| self.behind(key)).collect();
         let lease = self.leases.acquire(keys.clone(), by, patience)?;
@@ -126,7 +130,7 @@ impl Store {
         Ok(lease)
     }
 
-    /// The key of the branch behind an alias.
+    /// Resolves an alias to the key of its branch.
     fn behind(&self, key: LeaseKey) -> LeaseKey {
         match key {
             LeaseKey::Branch(branch) => LeaseKey::Branch(self.repository.branch_behind(&branch)),
@@ -134,16 +138,17 @@ impl Store {
         }
     }
 
-    /// Waits until no other command removes branches. A command that removes one looks under this
-    /// guard which other ref reaches its commits, and has the branch deleted before it gives the
-    /// guard back: of two branches with the same commits, each removed because the other is there,
-    /// none would be left.
+    /// Blocks until no other command removes branches, and returns a guard.
+    ///
+    /// A command that removes a branch must check under this guard which other refs reach its
+    /// commits, and must delete the branch before it drops the guard. Otherwise two branches with
+    /// the same commits could both be removed, each because the other exists.
     pub fn removing_branches(&self) -> RankedGuard<'_, ()> {
         pause::at("before-removal");
         self.removal.lock()
     }
 
-    /// As [`Store::lease`], without waiting.
+    /// Takes one lease without waiting.
     pub(super) fn lease_now(&self, key: LeaseKey, by: &str) -> Result<Lease<'_>, StoreError> {
         self.leases.acquire([self.behind(key)], by, Duration::ZERO)
     }
@@ -220,8 +225,7 @@ impl Leases {
 }
 
 impl State {
-    /// What keeps the request from `wanted`: the key, the number of the other request, and its
-    /// command.
+    /// Returns what blocks the request: key, other request's number, and command.
     fn blocker(&self, number: u64, wanted: &[LeaseKey]) -> Option<(LeaseKey, u64, String)> {
         let held = wanted
             .iter()

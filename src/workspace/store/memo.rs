@@ -1,7 +1,7 @@
-//! What was found out about a fork before, so that a second look at unchanged files costs nothing.
+//! Cache of blob ids and index answers for a fork's unchanged files.
 //!
-//! Only a memory: losing it costs time, never correctness. Both parts are bounded and emptied when
-//! they are full.
+//! Losing an entry costs time, never correctness. Both parts are bounded and emptied when they are
+//! full.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,35 +15,37 @@ use tine_git::ObjectId;
 use tine_git::index::{RemovedPath, Tracking};
 use tine_path::RepoPath;
 
-/// Entries that each part holds at most.
+/// Maximum number of entries in each part.
 const MAX_ENTRIES: usize = 1 << 17;
 
-/// A fork's memory of blob ids and of what its index tracks.
+/// Cache of a fork's blob ids and of its index's answers.
 #[derive(Default)]
 pub struct BlobIdCache {
-    /// Protects itself; held for single look-ups only.
+    /// Protects itself. Held for single look-ups only.
     blobs: Mutex<HashMap<BlobKey, BlobEntry>>,
-    /// Protects itself; held for single look-ups only.
+    /// Protects itself. Held for single look-ups only.
     tracked: Mutex<Tracked>,
 }
 
-/// Whose conversions a content goes through on its way to git: those of a path under the attributes
-/// of a tree.
+/// Path and tree whose attributes decide the conversion of a content.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ConvertedAs {
+    /// Path whose attributes apply.
     pub path: RepoPath,
+    /// Tree with the `.gitattributes`.
     pub tree_id: ObjectId,
 }
 
-/// What git stores for a content.
+/// Result of storing a content in git.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredAs {
+    /// Id of the blob.
     pub id: ObjectId,
-    /// Whether the blob has the very bytes of the content.
+    /// True if the blob has the same bytes as the content.
     pub is_same: bool,
 }
 
-/// A node's content on its way to git.
+/// Key of a content to store.
 #[derive(PartialEq, Eq, Hash)]
 struct BlobKey {
     ino: Ino,
@@ -56,7 +58,7 @@ struct BlobEntry {
     stored_as: StoredAs,
 }
 
-/// Which version of the index file answers were taken from.
+/// Version of an index file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexStamp {
     ino: u64,
@@ -65,7 +67,7 @@ pub struct IndexStamp {
 }
 
 impl IndexStamp {
-    /// The stamp of the file at `path`; `None` where there is none.
+    /// Returns the stamp of the file at `path`, if it exists.
     pub fn of(path: &Path) -> Option<IndexStamp> {
         use std::os::unix::fs::MetadataExt;
         let metadata = std::fs::metadata(path).ok()?;
@@ -81,13 +83,15 @@ impl IndexStamp {
 struct Tracked {
     stamp: Option<IndexStamp>,
     answers: HashMap<RepoPath, Tracking>,
-    /// For the tree that was asked for last.
+    /// For the most recently requested tree.
     removed: Option<(ObjectId, Arc<[RemovedPath]>)>,
 }
 
 impl Tracked {
-    /// Forgets what another version of the index said.
-    fn turn_to(&mut self, stamp: &IndexStamp) {
+    /// Switches to this version of the index and forgets others.
+    ///
+    /// Also forgets all answers when the cache is full.
+    fn switch_to(&mut self, stamp: &IndexStamp) {
         if self.stamp.as_ref() != Some(stamp) || self.answers.len() >= MAX_ENTRIES {
             *self = Tracked {
                 stamp: Some(stamp.clone()),
@@ -98,7 +102,7 @@ impl Tracked {
 }
 
 impl BlobIdCache {
-    /// What git stores for the content that the node had when its attributes were these.
+    /// Returns the cached blob for the node's content with these attributes.
     pub fn blob(&self, attr: &Attr, converted_as: Option<&ConvertedAs>) -> Option<StoredAs> {
         let key = BlobKey {
             ino: attr.ino,
@@ -109,7 +113,7 @@ impl BlobIdCache {
         (entry.ctime == attr.ctime && entry.size == attr.size).then_some(entry.stored_as)
     }
 
-    /// Remembers what git stores for a node's content.
+    /// Caches the blob for a node's content.
     pub fn remember_blob(
         &self,
         attr: &Attr,
@@ -132,7 +136,7 @@ impl BlobIdCache {
         blobs.insert(key, entry);
     }
 
-    /// What the index of this stamp says of `path`, if that was asked before.
+    /// Returns the cached answer of the index for `path`.
     pub fn tracking(&self, stamp: &IndexStamp, path: &RepoPath) -> Option<Tracking> {
         let tracked = self.tracked.lock();
         if tracked.stamp.as_ref() != Some(stamp) {
@@ -141,21 +145,23 @@ impl BlobIdCache {
         tracked.answers.get(path).copied()
     }
 
-    /// Remembers what the index of this stamp says of `path`.
+    /// Caches the answer of the index for `path`.
     pub fn remember_tracking(&self, stamp: &IndexStamp, path: &RepoPath, tracking: Tracking) {
         let mut tracked = self.tracked.lock();
-        tracked.turn_to(stamp);
+        tracked.switch_to(stamp);
         tracked.answers.insert(path.clone(), tracking);
     }
 
-    /// What the index of this stamp lacks of the tree, if that was asked before.
+    /// Returns the cached list of paths that the index lacks.
+    ///
+    /// These are paths of the tree `tree_id`.
     pub fn removed(&self, stamp: &IndexStamp, tree_id: ObjectId) -> Option<Arc<[RemovedPath]>> {
         let tracked = self.tracked.lock();
         let (of_tree_id, removed) = tracked.removed.as_ref()?;
         (tracked.stamp.as_ref() == Some(stamp) && *of_tree_id == tree_id).then(|| removed.clone())
     }
 
-    /// Remembers what the index of this stamp lacks of the tree.
+    /// Caches the list of tree paths that the index lacks.
     pub fn remember_removed(
         &self,
         stamp: &IndexStamp,
@@ -163,7 +169,7 @@ impl BlobIdCache {
         removed: Arc<[RemovedPath]>,
     ) {
         let mut tracked = self.tracked.lock();
-        tracked.turn_to(stamp);
+        tracked.switch_to(stamp);
         tracked.removed = Some((tree_id, removed));
     }
 }

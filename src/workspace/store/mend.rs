@@ -1,7 +1,7 @@
-//! Puts right what leads from a fork's files to its worktree.
+//! Repair of a fork's `.git` file, which leads to its worktree.
 //!
-//! What the `.git` file at the root of a fork must hold is known from the record, so nothing that a
-//! program wrote to it in its place is worth keeping.
+//! The record determines the content of the `.git` file at the root of a fork. So nothing that a
+//! program wrote in its place is worth keeping.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,39 +17,40 @@ use tine_git::LinkedWorktree;
 use tine_layer::LayerError;
 use tine_path::{EntryName, RepoPath};
 
-/// The state of a fork's `.git` file.
+/// State of a fork's `.git` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DotGit {
-    /// It leads to the fork's worktree, or to where its user wants it to lead.
+    /// It leads to the fork's worktree, or to another place by choice.
     Right,
-    /// It leads nowhere, for this reason, and can be written anew.
+    /// It leads nowhere, for this reason, and can be rewritten.
     Broken(String),
     /// It is not a regular file, and may hold work.
     Other,
 }
 
 impl Fork {
-    /// The state of the `.git` file.
+    /// Returns the state of the `.git` file.
     pub fn dot_git(&self) -> DotGit {
-        look(&self.workspace, &self.worktree)
+        examine(&self.workspace, &self.worktree)
     }
 
-    /// Writes the `.git` file anew where a program removed or damaged it; whether it did. A
-    /// directory in its place stays.
+    /// Rewrites a missing or damaged `.git` file; returns whether it did.
+    ///
+    /// A directory in its place stays.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    /// [`StoreError::Fs`] if the file cannot be written.
     pub fn mend_dot_git(&self) -> Result<bool, StoreError> {
         mend_dot_git(&self.workspace, &self.worktree)
     }
 }
 
-/// As [`Fork::mend_dot_git`].
+/// Rewrites the `.git` file if needed, like [`Fork::mend_dot_git`].
 pub(super) fn mend_dot_git(
     workspace: &Workspace,
     worktree: &LinkedWorktree,
 ) -> Result<bool, StoreError> {
-    let DotGit::Broken(reason) = look(workspace, worktree) else {
+    let DotGit::Broken(reason) = examine(workspace, worktree) else {
         return Ok(false);
     };
     log::info!(
@@ -66,9 +67,11 @@ pub(super) fn dot_git_path() -> RepoPath {
     RepoPath::root().join(&EntryName::dot_git())
 }
 
-/// A path to elsewhere, or a relative one, is its user's own choice: it may be valid where tine
+/// Examines the `.git` file.
+///
+/// A path to another place, or a relative path, is the user's choice: it may be valid where tine
 /// cannot look.
-fn look(workspace: &Workspace, worktree: &LinkedWorktree) -> DotGit {
+fn examine(workspace: &Workspace, worktree: &LinkedWorktree) -> DotGit {
     let path = dot_git_path();
     match workspace.resolve(&path).map(|attr| attr.kind) {
         Ok(FileKind::Regular) => {}
@@ -81,7 +84,7 @@ fn look(workspace: &Workspace, worktree: &LinkedWorktree) -> DotGit {
         Err(FsError::Layer(LayerError::Corrupt { .. })) => {
             return DotGit::Broken("its bytes are lost".to_owned());
         }
-        // Where they cannot be read now, they may be again.
+        // If it cannot be read now, it may be readable later.
         Err(_) => return DotGit::Right,
     };
     let broken = || DotGit::Broken(format!("it holds {:?}", String::from_utf8_lossy(&content)));
@@ -92,12 +95,9 @@ fn look(workspace: &Workspace, worktree: &LinkedWorktree) -> DotGit {
     if named.as_os_str().is_empty() || rest.contains(&0) {
         return broken();
     }
-    // The place that it had before the repository was moved or copied.
+    // The path before the repository was moved or copied.
     let is_former = named.is_absolute()
         && named.ends_with(Path::new("worktrees").join(worktree.id()))
         && named.canonicalize().ok().as_deref() != Some(worktree.git_dir());
-    match is_former {
-        true => broken(),
-        false => DotGit::Right,
-    }
+    if is_former { broken() } else { DotGit::Right }
 }

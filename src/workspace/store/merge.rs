@@ -1,14 +1,14 @@
 //! Merging frozen layers on the disk.
 //!
-//! Layers that stand right above one another in every record that names them are one layer to all
-//! of these. Such a run is merged where the older layers are small, or not much greater than the
-//! newer ones together, so that great ones are merged a few times only.
+//! Layers that are adjacent in every record that names one of them are merged into one. This is
+//! done if the older layers are small, or not much larger than the newer ones together, so that
+//! large layers are merged only a few times.
 //!
-//! | step | a process that dies after it leaves |
+//! | after this step | a process that dies leaves |
 //! |---|---|
-//! | the merged layer is there, which no record names | what was before; the layer is removed when the store is opened |
-//! | some records name it, others the layers that it was merged of | the same views |
-//! | no record names those | they are removed when the store is opened |
+//! | the merged layer exists, unnamed | the old state; the next opening of the store removes it |
+//! | some records name it, others the old layers | the same views |
+//! | no record names the old layers | the old layers; the next opening of the store removes them |
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -22,34 +22,41 @@ use crate::StoreError;
 use crate::fork::ForkName;
 use tine_layer::{FrozenLayer, LayerId, runs_by_size};
 
-/// Layers are always merged whose logs have fewer bytes together than the first, and never if more
-/// than the last: past that it costs more than many layers do.
+/// Sizes of logs, in bytes, between which merging depends on proportion.
+///
+/// Layers with smaller logs in sum are always merged, and larger ones never: there, merging costs
+/// more than keeping many layers.
 const LOG_BYTES: RangeInclusive<u64> = 1 << 20..=64 << 20;
 
-/// A fork with more frozen layers than this has them merged without waiting for a collection.
+/// Number of frozen layers above which a fork's layers are merged early.
+///
+/// Then merging does not wait for a collection.
 const DEEP: usize = 64;
-/// … whenever its layers have become this many more, because some may have to stay as they are.
+/// Number of new layers after which a deep fork is merged again.
+///
+/// Some of its layers may not be mergeable.
 const DEEPER: usize = 16;
 
-/// What merging did.
+/// Result of merging.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Merging {
-    /// How many layers fewer there are.
+    /// Number of layers saved.
     pub layers: u64,
-    /// Bytes on the disk.
+    /// Disk space freed, in bytes.
     pub freed_bytes: u64,
 }
 
-/// Runs of layers that stand right above one another in each of `stacks` that has one of them; all
-/// are newest first.
+/// Returns runs of layers that are adjacent in all their stacks.
+///
+/// Stacks and runs are newest first.
 fn runs(stacks: &[Vec<u64>]) -> Vec<Vec<u64>> {
     let mut above: HashMap<u64, HashSet<Option<u64>>> = HashMap::new();
-    let mut beneath: HashMap<u64, HashSet<Option<u64>>> = HashMap::new();
+    let mut below: HashMap<u64, HashSet<Option<u64>>> = HashMap::new();
     for stack in stacks {
         let mut newer = None;
         for (at, layer) in stack.iter().enumerate() {
             above.entry(*layer).or_default().insert(newer);
-            beneath
+            below
                 .entry(*layer)
                 .or_default()
                 .insert(stack.get(at + 1).copied());
@@ -60,15 +67,15 @@ fn runs(stacks: &[Vec<u64>]) -> Vec<Vec<u64>> {
         let known = neighbours.get(&layer).filter(|known| known.len() == 1)?;
         known.iter().next().copied().flatten()
     };
-    let joined_beneath =
-        |layer: u64| only(&beneath, layer).filter(|older| only(&above, *older) == Some(layer));
+    let joined_below =
+        |layer: u64| only(&below, layer).filter(|older| only(&above, *older) == Some(layer));
     let joined_above =
-        |layer: u64| only(&above, layer).filter(|newer| only(&beneath, *newer) == Some(layer));
+        |layer: u64| only(&above, layer).filter(|newer| only(&below, *newer) == Some(layer));
     let mut runs = Vec::new();
     for layer in above.keys().filter(|layer| joined_above(**layer).is_none()) {
         let mut run = vec![*layer];
         let mut oldest = *layer;
-        while let Some(older) = joined_beneath(oldest) {
+        while let Some(older) = joined_below(oldest) {
             run.push(older);
             oldest = older;
         }
@@ -80,7 +87,7 @@ fn runs(stacks: &[Vec<u64>]) -> Vec<Vec<u64>> {
     runs
 }
 
-/// Names `merged` in the place of `layers`; whether the stack has them.
+/// Replaces `layers` by `merged` in a stack; returns whether it had them.
 pub(super) fn exchange(stack: &mut Vec<u64>, layers: &[u64], merged: u64) -> bool {
     match stack
         .windows(layers.len())
@@ -95,7 +102,11 @@ pub(super) fn exchange(stack: &mut Vec<u64>, layers: &[u64], merged: u64) -> boo
 }
 
 impl Store {
-    /// Merges the layers of a fork that has many, where they can be.
+    /// Merges the layers of a fork with many layers, if possible.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`] or [`StoreError::Damaged`] for the record, or an error of
+    /// counting or listing layers.
     pub fn merge_if_deep(&self, name: &ForkName) -> Result<(), StoreError> {
         let depth = self.places.read_record(name)?.frozen_layers.len();
         if depth > DEEP && depth % DEEPER == 0 {
@@ -105,8 +116,9 @@ impl Store {
         Ok(())
     }
 
-    /// Merges what can be merged of all layers. Where a record cannot be read nothing is. The
-    /// caller holds `admin`.
+    /// Merges all layers that can be merged. The caller holds `admin`.
+    ///
+    /// If a record cannot be read, nothing is merged.
     pub(super) fn merge_layers(&self) -> Result<Merging, StoreError> {
         let mut done = Merging::default();
         let inventory = Inventory::of(&self.places)?;
@@ -125,7 +137,7 @@ impl Store {
                         done.layers += merged.layers;
                         done.freed_bytes = done.freed_bytes.saturating_add(merged.freed_bytes);
                     }
-                    // They are as good as before.
+                    // The layers stay as they are.
                     Err(error) => log::warn!("the layers {layers:?} are not merged: {error}"),
                 }
             }
@@ -133,7 +145,7 @@ impl Store {
         Ok(done)
     }
 
-    /// The greatest number where it cannot be told.
+    /// Returns the size of a layer's log, or the maximum if unknown.
     fn log_bytes(&self, id: u64) -> u64 {
         let log = self.places.layer(id).join("log");
         std::fs::metadata(log).map_or(u64::MAX, |meta| meta.len().saturating_add(1))
@@ -142,7 +154,7 @@ impl Store {
     fn merge(&self, ids: &[u64], inventory: &Inventory) -> Result<Merging, StoreError> {
         let merged_of = {
             let mut open = self.open.lock();
-            // The oldest first, as they are sealed.
+            // The oldest first, in the order of sealing.
             let layers = ids.iter().rev().map(|id| self.frozen_layer(&mut open, *id));
             let mut layers = layers.collect::<Result<Vec<Arc<FrozenLayer>>, _>>()?;
             layers.reverse();
@@ -188,7 +200,7 @@ impl Store {
         self.open.lock().merged.push((ids.to_vec(), id));
         drop(merged_of);
         for (id, old) in ids.iter().zip(&old_dirs) {
-            // A collection removes it once nobody has files of it open.
+            // If files of it are open, a later collection removes it.
             let open = self.open.lock();
             if !open.is_in_use(*id) {
                 files::remove_dir(old)?;

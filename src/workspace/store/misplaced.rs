@@ -1,9 +1,11 @@
-//! Files, pipes and sockets where the store has directories, and directories where it has files:
-//! nothing of tine's, and in the way of all that is.
+//! Files of the wrong kind in the store.
 //!
-//! They are moved to `damaged/<n>/` when the store is opened, as a repair moves what is damaged.
-//! Then all is as if they had never been there: what can be made anew is, and a check tells what is
-//! missing. A symbolic link is left alone, which may lead to another disk.
+//! A file, pipe or socket in the place of a directory, or a directory in the place of a file, is
+//! not tine's and blocks the store.
+//!
+//! When the store is opened they are moved to `damaged/<n>/`, as a repair moves damaged files. Then
+//! the store behaves as if they had never existed: it rebuilds what it can, and a check reports the
+//! rest as missing. A symbolic link is left alone, because it may lead to another disk.
 
 use std::fs;
 
@@ -16,7 +18,7 @@ use crate::StoreError;
 const DIRECTORIES: [&str; 7] = [
     "forks", "layers", "bases", "spool", "scratch", "spares", "rounds",
 ];
-/// Files of the store that can be made anew.
+/// Files of the store that can be rebuilt.
 const FILES: [&str; 5] = [
     "layers/next",
     "format",
@@ -25,22 +27,22 @@ const FILES: [&str; 5] = [
     "recover.json",
 ];
 
-/// Moves aside what cannot be the store's. The caller has the store's lock.
+/// Moves files of the wrong kind aside. The caller holds the store's lock.
 ///
 /// # Errors
-/// Where something cannot be moved.
+/// [`StoreError::Io`] if a file cannot be moved.
 pub(super) fn set_aside(places: &Places) -> Result<(), StoreError> {
     let root = places.root();
     let damaged = root.join("damaged");
-    if is(&damaged, is_no_dir) {
+    if is(&damaged, is_not_dir) {
         let beside = files::temporary_beside(&damaged);
         fs::rename(&damaged, &beside).map_err(StoreError::io("move", &damaged))?;
         move_to(&beside, &next_aside(places)?.join("damaged"))?;
     }
-    let shelves = RecordKind::ALL.into_iter().map(RecordKind::dir_name);
-    let directories = DIRECTORIES.into_iter().chain(shelves);
+    let kinds = RecordKind::ALL.into_iter().map(RecordKind::dir_name);
+    let directories = DIRECTORIES.into_iter().chain(kinds);
     let wrong = directories
-        .filter(|name| is(&root.join(name), is_no_dir))
+        .filter(|name| is(&root.join(name), is_not_dir))
         .chain(
             FILES
                 .into_iter()
@@ -58,7 +60,7 @@ pub(super) fn set_aside(places: &Places) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn is_no_dir(meta: &fs::Metadata) -> bool {
+fn is_not_dir(meta: &fs::Metadata) -> bool {
     !meta.is_dir() && !meta.is_symlink()
 }
 

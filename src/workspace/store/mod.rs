@@ -1,26 +1,26 @@
 //! The store: all that tine keeps for one repository, in `<git-common-dir>/tine/`.
 //!
 //! ```text
-//! format, format.copy         format version, and the key of the inode hash: the same twice, as nothing else tells the key
+//! format, format.copy         format version and inode hash key, twice: only these hold the key
 //! home                        the repository that the store belongs to
 //! lock                        held by the one process that has the store open
 //! forks/<name>/fork.json      the fork's record, atomically replaced
 //! forks/<name>/snapshots.json the fork's snapshots, atomically replaced
-//! forks/<name>/traces.json    there only while the fork is being made or removed: what it has elsewhere
+//! forks/<name>/traces.json    resources outside the store, while the fork is being made or removed
 //! layers/<id>/                layers; next id in layers/next
 //! bases/                      cached indexes of bases
-//! generations/<id>/           dependency trees of the main checkout as they were, by the hash of what was in them
-//! damaged/<n>/                what a repair moved aside, under the names that it had
-//! reserve                     allocated and never written: what frees space uses it on a full disk
-//! spares/                     empty files: their inodes are for the same where the disk has none
-//! reviews/, handoffs/         records of what stands above the forks, and files beside them
-//! rounds/.records/            sessions of rounds; rounds/<session>/scratch/ what their agents have noted
-//! spool/, scratch/            for the life of a process: large blobs, what is above a snapshot that is looked into
-//! daemon.sock, daemon.log     the daemon's
+//! generations/<id>/           former dependency trees of the main checkout, named by their hash
+//! damaged/<n>/                files that a repair moved aside, under the names that they had
+//! reserve                     allocated, never written: space for freeing space on a full disk
+//! spares/                     empty files: their inodes serve the same where no inode is free
+//! reviews/, handoffs/         records above the level of a fork, and files beside them
+//! rounds/.records/            sessions of rounds; rounds/<session>/scratch/ has agents' notes
+//! spool/, scratch/            for a process's life: large blobs, temporary layers over snapshots
+//! daemon.sock, daemon.log     the daemon's socket and log
 //! ```
 //!
-//! Making and removing forks is in [`create`], with what they begin with in [`beginning`]; their
-//! snapshots are in [`snapshots`]; what a dead process left is cleaned by [`recover`].
+//! [`create`] makes and removes forks, [`beginning`] gives them their first content. [`snapshots`]
+//! has the snapshots of forks. [`recover`] cleans up after a process that died.
 //!
 //! Lock order: `leases`, `removal`, `making`, `admin`, then `open` or `index_build`; `generations`
 //! is taken last.
@@ -94,53 +94,69 @@ pub use recover::{BACKSTAGE_NAME, default_mount_root};
 pub use snapshots::{SnapshotOptions, tree_label};
 pub use usage::disk_usage;
 
-/// What tells where else something of a fork is that is being made or removed.
+/// Name of the file with a fork's [`Traces`](crate::Traces).
+///
+/// It exists while the fork is being made or removed.
 const TRACES_NAME: &str = "traces.json";
 
 /// The store format that this tine writes, and the newest it reads.
 pub const FORMAT: u32 = 1;
 
-/// Bytes of small blobs that all bases of a store keep in memory.
+/// Limit, in bytes, of the small blobs cached by all bases together.
 const MAX_BLOB_BYTES: usize = 16 << 20;
 
-/// How long a fork's layer may take to be let go of by a thread that is dropping it.
+/// Longest wait for a thread that is closing a fork's layer.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long another holder of the store's lock is waited for. A lock that was let go of lives on
-/// for a moment where a program was just being started: its process has every descriptor until it
-/// runs the program.
+/// Longest wait for another holder of the store's lock.
+///
+/// A released lock may live on for a moment: while a program is being started, its process has a
+/// copy of every descriptor until it calls exec.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// What a new fork is made from.
+/// Options for a new fork.
 #[derive(Clone)]
 pub struct ForkOptions {
+    /// Name of the fork. It must be free.
     pub name: ForkName,
-    /// The private git directory of the worktree in which `from` is understood.
+    /// Private git directory of the worktree in which `from` is resolved.
     pub git_dir: PathBuf,
-    /// The revision to stand on; default: HEAD, or the tip of `branch` where that exists.
+    /// Revision to begin at. Default: the tip of `branch` if it exists, else HEAD.
     pub from: Option<String>,
-    /// The fork to begin as, uncommitted changes and all; then `from` says nothing.
+    /// Fork to begin as, with its uncommitted changes. Then `from` is ignored.
     pub parent: Option<ParentOptions>,
-    /// The state to take up; then `from` says nothing either.
+    /// State to take up. Then `from` is ignored as well.
     pub take_up: Option<TakeUp>,
-    /// The branch (short name) to be on; default `tine/<name>`. Made where it does not exist.
+    /// Branch (short name) to check out, made if it does not exist.
+    ///
+    /// Default: `tine/<name>`.
     pub branch: Option<String>,
-    /// HEAD is on no branch; then `branch` says nothing.
+    /// True if HEAD is on no branch. Then `branch` is ignored.
     pub detached: bool,
+    /// Directory at which the fork is, or would be, mounted.
     pub mount_dir: PathBuf,
-    /// Whether it is about to be mounted, for the record.
+    /// True if the fork is about to be mounted. Written to the record.
     pub mounted: bool,
+    /// Settings of the mount.
     pub settings: MountSettings,
+    /// Policy for the fork's changes when it is unmounted.
     pub on_unmount: UnmountPolicy,
+    /// Interval of automatic snapshots while mounted, in time or changes.
+    ///
+    /// `None`: none are taken.
     pub snapshot_every: Option<SnapshotEvery>,
+    /// User id of the owner of base files.
     pub uid: u32,
+    /// Group id of base files.
     pub gid: u32,
+    /// Permission bits that base files do not get.
     pub umask: u16,
+    /// Choice of the ignored files to carry from the main checkout.
     pub carry: CarryRules,
 }
 
 impl ForkOptions {
-    /// The branch (short name) that the fork gets.
+    /// Returns the branch (short name) that the fork gets.
     pub fn branch(&self) -> String {
         self.branch
             .clone()
@@ -148,40 +164,46 @@ impl ForkOptions {
     }
 }
 
-/// The branch (short name) that a fork gets if none is named.
+/// Returns the default branch (short name) of the fork `name`.
 pub fn own_branch(name: &ForkName) -> String {
     format!("tine/{name}")
 }
 
-/// An open fork.
+/// Open fork: its file system and its worktree.
 pub struct Fork {
     /// Immutable.
     name: ForkName,
+    /// The fork's file system.
     pub workspace: Arc<Workspace>,
+    /// The worktree that git has of the fork.
     pub worktree: LinkedWorktree,
-    /// The branch (short name) that its record named when it was opened. HEAD may be elsewhere.
+    /// Branch (short name) in the record at opening. HEAD may be on another.
     pub made_on: String,
     memo: BlobIdCache,
     cache: Arc<BaseCache>,
-    /// The tree whose conversions were asked for last. Protects itself.
+    /// Tree whose conversions were requested last. Protects itself.
     conversions: Mutex<Option<Arc<Base>>>,
-    /// Where the open layer of a snapshot is, which nobody keeps.
+    /// Directory of the temporary open layer over a snapshot, removed on drop.
     _scratch: Option<files::ScratchDir>,
 }
 
 impl Fork {
-    /// Of a snapshot the fork's.
+    /// Returns the fork's name. For a snapshot it is the name of its fork.
     pub fn name(&self) -> &ForkName {
         &self.name
     }
 
-    /// What was found out about its files before.
+    /// Returns the cache of blob ids of the fork's files.
     pub fn memo(&self) -> &BlobIdCache {
         &self.memo
     }
 
-    /// The tree `tree_id` with the conversions that its `.gitattributes` ask for: the fork's own
-    /// base, or another tree, of which the last one is remembered.
+    /// Returns the tree `tree_id` with the conversions of its `.gitattributes`.
+    ///
+    /// This is the fork's own base or another tree. The last other tree is cached.
+    ///
+    /// # Errors
+    /// [`GitError`] if the tree or its `.gitattributes` cannot be read.
     pub fn conversions_of(&self, tree_id: ObjectId) -> Result<Arc<Base>, GitError> {
         let base = self.workspace.base();
         if base.tree_id() == tree_id {
@@ -202,29 +224,31 @@ impl Fork {
     }
 }
 
-/// The open store. One process at a time has it open. All methods may be called from any thread.
+/// Open store of a repository.
+///
+/// One process at a time has it open. All methods may be called from any thread.
 pub struct Store {
     repository: Repository,
     places: Places,
     hasher: InoHasher,
     cache: Arc<BaseCache>,
-    /// Held while a base's index is built, so that it is built once.
+    /// Held while a base's index is built, to build it once.
     index_build: Mutex<()>,
-    /// Held while records, branches, worktrees or layers come, change or go.
+    /// Held while records, branches, worktrees or layers are made, changed or removed.
     admin: RankedMutex<()>,
-    /// Who may decide over branches and checkouts.
+    /// Leases of branches and checkouts.
     leases: leases::Leases,
-    /// Held from the look which other ref reaches a branch's commits until the branch is gone.
+    /// Held from a branch's reachability check until the branch is deleted.
     removal: RankedMutex<()>,
-    /// Held while a generation is made, until records name it.
+    /// Held while a generation is made, until a record names it.
     making: Mutex<()>,
-    /// The generations that this process has open.
+    /// Generations that this process has open.
     generations: Mutex<HashMap<GenerationId, Weak<Generation>>>,
-    /// What this process has open.
+    /// Forks, layers and bases that this process has open.
     open: Mutex<OpenForks>,
-    /// What frees space may use of a full disk.
+    /// Disk space and inodes set aside for operations that free space.
     reserve: Arc<Reserve>,
-    /// Locked for as long as the store is open.
+    /// Lock file, locked as long as the store is open.
     lock: File,
 }
 
@@ -242,23 +266,25 @@ impl Drop for Store {
 #[derive(Default)]
 struct OpenForks {
     forks: HashMap<ForkName, (Weak<Fork>, Weak<Workspace>)>,
-    /// By layer.
+    /// By layer id.
     frozen: HashMap<u64, Weak<FrozenLayer>>,
-    /// Layers that were merged, newest first, and into which: who read a record before that asks
-    /// for them still.
+    /// Merged layers, newest first, and the layer that replaced them.
+    ///
+    /// A reader with an older record still asks for the merged layers.
     merged: Vec<(Vec<u64>, u64)>,
-    /// Layers that no record names, and that somebody had open when they were to be freed: they go
-    /// with the next that are.
+    /// Layers without a record that were in use when last freed.
+    ///
+    /// The next freeing of layers tries them again.
     awaited: BTreeSet<u64>,
-    /// By tree and the fingerprint of the settings.
+    /// By tree and fingerprint of the settings.
     bases: HashMap<(ObjectId, u64), Weak<Base>>,
     times: HashMap<TimesId, Weak<BaseTimes>>,
-    /// The indexes of forks that were made and not opened yet, which lack nothing of the tree.
+    /// Index and tree of each new fork not opened yet. The index covers the whole tree.
     new_indexes: HashMap<ForkName, (IndexStamp, ObjectId)>,
 }
 
 impl OpenForks {
-    /// Whether somebody has the frozen layer open, which no record need name.
+    /// Returns whether the frozen layer is open, with or without a record.
     fn is_in_use(&self, layer: u64) -> bool {
         let known = self.frozen.get(&layer);
         known.is_some_and(|layer| layer.strong_count() > 0)
@@ -274,7 +300,7 @@ impl OpenForks {
     }
 }
 
-/// Where things are in the store.
+/// Paths of the files in a store.
 struct Places {
     root: PathBuf,
 }
@@ -348,7 +374,7 @@ impl Places {
         self.layers().join(id.to_string())
     }
 
-    /// The layers that are there, whoever names them.
+    /// Lists all layers on the disk, with or without a record.
     fn layer_dirs(&self) -> Result<Vec<(u64, PathBuf)>, StoreError> {
         let with_id = |dir: PathBuf| Some((dir.file_name()?.to_str()?.parse().ok()?, dir));
         Ok(files::list(&self.layers())?
@@ -373,7 +399,7 @@ impl Places {
         self.generations().join(id.as_str())
     }
 
-    /// Where tables of times are.
+    /// Returns the directory of the time tables.
     fn times_dir(&self) -> PathBuf {
         self.root.join("times")
     }
@@ -382,7 +408,9 @@ impl Places {
         self.times_dir().join(id.to_string())
     }
 
-    /// The snapshots of the fork with this record. A fork without any need not have a list.
+    /// Reads the snapshots of the fork with this record.
+    ///
+    /// A fork without snapshots need not have a list.
     fn snapshots_of(&self, record: &ForkRecord) -> Result<SnapshotList, StoreError> {
         let path = self.snapshots(&record.name);
         match files::read_json(&path)? {
@@ -392,7 +420,7 @@ impl Places {
         }
     }
 
-    /// Notes in the record that the fork has a list of snapshots, where that is on the disk.
+    /// Sets `has_snapshots` in the record if a snapshot list exists.
     fn note_list(&self, record: &mut ForkRecord) -> Result<(), StoreError> {
         if record.has_snapshots || !is_there(&self.snapshots(&record.name)) {
             return Ok(());
@@ -401,13 +429,13 @@ impl Places {
         files::write_json(&self.record(&record.name), record)
     }
 
-    /// As [`Places::snapshots_of`], of the fork `name`.
+    /// Reads the snapshots of the fork `name`, as [`Places::snapshots_of`] does.
     fn read_snapshots(&self, name: &ForkName) -> Result<SnapshotList, StoreError> {
         match files::read_json(&self.snapshots(name))? {
             Some(list) => Ok(list),
             None => match files::read_json::<ForkRecord>(&self.record(name)) {
                 Ok(Some(record)) => self.snapshots_of(&record),
-                // That is told by whoever asks for the record.
+                // Reading the record reports that error.
                 _ => Ok(SnapshotList::default()),
             },
         }
@@ -417,7 +445,7 @@ impl Places {
         let path = self.record(name);
         let mut found = files::read_json::<ForkRecord>(&path)?;
         if found.is_none() && self.is_lost(name) {
-            // It may have been made since.
+            // The fork may have been made since.
             found = files::read_json(&path)?;
             if found.is_none() {
                 return Err(missing(path));
@@ -435,9 +463,10 @@ impl Places {
         Ok(record)
     }
 
-    /// Whether the record of a fork, which is not there, is lost. Its traces stand in its directory
-    /// before anything else of a fork that is being made, and after anything else of one that is
-    /// being removed.
+    /// Returns whether a missing record of a fork is lost.
+    ///
+    /// A fork that is being made has its traces before anything else, and one that is being removed
+    /// keeps them last. With traces, the record is not lost.
     fn is_lost(&self, name: &ForkName) -> bool {
         if is_there(&self.traces(name)) {
             return false;
@@ -449,13 +478,14 @@ impl Places {
                 .is_ok_and(|forks| forks.contains(name))
     }
 
-    /// The directory of git that the store is in.
+    /// Returns the common git directory that holds the store.
     fn common_dir(&self) -> &Path {
         self.root.parent().unwrap_or(&self.root)
     }
 
-    /// The record of each fork that something tells of, by name: its directory, or a worktree.
-    /// `None` is a name that no fork can have.
+    /// Reads the fork records that directories and worktrees name, by name.
+    ///
+    /// `None`: the name is not a valid fork name.
     fn read_records(&self) -> Result<Vec<(String, Option<ReadRecord>)>, StoreError> {
         let mut found = BTreeMap::new();
         for dir in files::list(&self.forks())? {
@@ -482,10 +512,10 @@ impl Places {
     }
 }
 
-/// What came of reading a record.
+/// Result of reading a record.
 type ReadRecord = Result<ForkRecord, StoreError>;
 
-/// What is to be there, and is not.
+/// Returns the error for a file that must exist and does not.
 fn missing(path: PathBuf) -> StoreError {
     StoreError::Damaged {
         path,
@@ -493,40 +523,45 @@ fn missing(path: PathBuf) -> StoreError {
     }
 }
 
-/// Whether anything has this path, whatever it is.
+/// Returns whether the path exists, without following a symbolic link.
 fn is_there(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok()
 }
 
-/// What the worktrees of forks are locked with; git shows it to whoever tries to remove one.
+/// Returns the reason with which git locks the worktree of a fork.
+///
+/// git shows it to a user who tries to remove the worktree.
 fn lock_reason(name: &ForkName) -> String {
     format!("tine fork {name}, which `tine delete {name}` removes")
 }
 
-/// The fork that a lock reason of ours names.
+/// Parses the fork's name out of a lock reason that tine wrote.
 fn fork_of_lock_reason(reason: &str) -> Option<ForkName> {
     let (name, _) = reason.strip_prefix("tine fork ")?.split_once(',')?;
     ForkName::parse(name).ok()
 }
 
 impl Store {
-    /// `<git-common-dir>/tine`.
+    /// Returns `<git-common-dir>/tine`, the store's directory.
     pub fn dir_of(repository: &Repository) -> PathBuf {
         repository.common_dir().join("tine")
     }
 
-    /// Whether there is a store at `dir`, by its directory alone. One that another user may have
-    /// put there is refused ([`StoreError::Foreign`]).
+    /// Returns whether there is a store at `dir`. Checks only the directory.
+    ///
+    /// # Errors
+    /// [`StoreError::Foreign`] if another user may have put the directory there.
     pub fn exists_at(dir: &Path) -> Result<bool, StoreError> {
         files::is_private_dir(dir)
     }
 
-    /// Refuses root the store of another user's repository: every file that root leaves there locks
-    /// that user out. A store that is root's already, and a repository whose configuration says so
-    /// (`tine.asRoot`), may be used.
+    /// Refuses the store of another user's repository if the process is root.
+    ///
+    /// Every file that root made there would lock that user out. Allowed are a store that root owns
+    /// already, and a repository with `tine.asRoot` set.
     ///
     /// # Errors
-    /// [`StoreError::NotRoots`].
+    /// [`StoreError::NotRoots`] with the owner's user id.
     pub fn refuse_as_root(repository: &Repository) -> Result<(), StoreError> {
         if tine_sys::process::effective_uid() != 0 {
             return Ok(());
@@ -541,8 +576,14 @@ impl Store {
         }
     }
 
-    /// Opens the store of `repository`, making it where it is missing, and takes its lock. What a
-    /// process that died left unfinished is removed.
+    /// Opens the store of `repository` and takes its lock. Makes a missing store.
+    ///
+    /// Removes the unfinished work of a process that died.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] if another process has it open, [`StoreError::Foreign`] or
+    /// [`StoreError::NotRoots`] if it must not be used, [`StoreError::NewerFormat`], or an I/O
+    /// error.
     pub fn open(repository: &Repository) -> Result<Store, StoreError> {
         let store = Store::open_as_found(repository)?;
         let _loan = store.lend_inodes();
@@ -553,7 +594,10 @@ impl Store {
         Ok(store)
     }
 
-    /// As [`Store::open`], with what a process that died left unfinished: for looking at it.
+    /// Opens the store like [`Store::open`], but keeps unfinished work for inspection.
+    ///
+    /// # Errors
+    /// Same as [`Store::open`].
     pub fn open_as_found(repository: &Repository) -> Result<Store, StoreError> {
         let root = Store::dir_of(repository);
         let exists = Store::exists_at(&root)?;
@@ -589,26 +633,30 @@ impl Store {
         })
     }
 
+    /// Returns the repository that the store belongs to.
     pub fn repository(&self) -> &Repository {
         &self.repository
     }
 
-    /// How full the caches are that all forks share.
+    /// Returns the fill levels of the caches that all forks share.
     pub fn cache_figures(&self) -> CacheFigures {
         self.cache.figures()
     }
 
-    /// How often blobs, and directories, of bases were in these caches.
+    /// Returns hits and misses of the blob cache and directory cache.
     pub fn cache_uses(&self) -> (CacheUses, CacheUses) {
         self.cache.uses()
     }
 
+    /// Returns the store's directory.
     pub fn dir(&self) -> &Path {
         self.places.root()
     }
 
-    /// Whether the store is still where it was opened: false once the repository was moved or
-    /// removed. What is found at its path then is nothing or belongs to somebody else.
+    /// Returns whether the store is still where it was opened.
+    ///
+    /// False after the repository was moved or removed. Whatever is at that path then is not this
+    /// store.
     pub fn is_in_place(&self) -> bool {
         let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
         let ours = self.lock.metadata().map(identity);
@@ -621,8 +669,9 @@ impl Store {
         }
     }
 
-    /// The records of all forks, by name. A damaged record is reported in the second list, not
-    /// hidden.
+    /// Reads the records of all forks, sorted by name.
+    ///
+    /// The second list has the errors of damaged records.
     pub fn records(&self) -> (Vec<ForkRecord>, Vec<StoreError>) {
         let (mut records, mut errors) = (Vec::new(), Vec::new());
         let read = self.places.read_records().unwrap_or_else(|error| {
@@ -634,7 +683,7 @@ impl Store {
                 ForkName::parse(&text).and_then(|name| self.places.read_record(&name))
             }) {
                 Ok(record) => records.push(record),
-                // Being made or removed at this moment.
+                // The fork is being made or removed at this moment.
                 Err(StoreError::NoSuchFork(_)) => {}
                 Err(error) => errors.push(error),
             }
@@ -642,21 +691,34 @@ impl Store {
         (records, errors)
     }
 
-    /// The record of the fork `name`.
+    /// Reads the record of the fork `name`.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`], or [`StoreError::Damaged`] if the record is lost or unreadable.
     pub fn record(&self, name: &ForkName) -> Result<ForkRecord, StoreError> {
         self.places.read_record(name)
     }
 
-    /// The worktree of the fork `name`, without opening the fork. One that was removed behind the
-    /// store's back is registered again.
+    /// Opens the worktree of the fork `name` without opening the fork.
+    ///
+    /// A worktree that was removed outside tine is registered again.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`] or [`StoreError::Damaged`] for the record, or the error of git
+    /// that prevents the worktree from being opened or registered.
     pub fn worktree_of(&self, name: &ForkName) -> Result<LinkedWorktree, StoreError> {
         let record = self.places.read_record(name)?;
         self.restore_worktree(&record)?;
         Ok(LinkedWorktree::open(&self.repository, &record.worktree_id)?)
     }
 
-    /// Opens a fork's file system; the same one for everybody in this process while somebody holds
-    /// it. A worktree that was removed behind the store's back is registered again.
+    /// Opens a fork's file system, shared with other holders in this process.
+    ///
+    /// A worktree that was removed outside tine is registered again.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`], [`StoreError::Damaged`] if the record or a layer is unusable, or
+    /// an error of git or of the layers.
     pub fn open_fork(&self, name: &ForkName) -> Result<Arc<Fork>, StoreError> {
         self.restore_worktree(&self.places.read_record(name)?)?;
         let mut open = self.open.lock();
@@ -708,7 +770,7 @@ impl Store {
         let mut layer = wait_while_locked(|| Layer::open(&dir))?;
         layer.draw_on(self.reserve.clone());
         check_identity(&dir, record.open_layer, layer.id())?;
-        self.renew_again(open, record, &mut layer, &lower_stack)?;
+        self.set_missing_times(open, record, &mut layer, &lower_stack)?;
         let stack = LayerStack::new(layer, lower_stack.frozen.clone());
         let workspace = Workspace::on_lower_stack(&lower_stack, stack)?;
         let workspace = self.with_carried(workspace, record);
@@ -716,7 +778,7 @@ impl Store {
         Ok(workspace)
     }
 
-    /// The base that `record` stands on.
+    /// Opens the base of the fork with this record.
     fn base_of(&self, open: &mut OpenForks, record: &ForkRecord) -> Result<Arc<Base>, StoreError> {
         let damaged = |reason: String| StoreError::Damaged {
             path: self.places.record(&record.name),
@@ -730,8 +792,10 @@ impl Store {
         Ok(base)
     }
 
-    /// The base with this tree, shared by all forks that stand on it with the same settings;
-    /// without any it has those of this moment.
+    /// Opens the base with this tree, shared between forks.
+    ///
+    /// Forks share it if their conversion settings are equal. Without `settings` it uses those
+    /// configured now.
     fn shared_base(
         &self,
         open: &mut OpenForks,
@@ -758,29 +822,38 @@ impl Store {
         Ok(base)
     }
 
-    /// Lets this thread use a part of the store's reserve on a full disk, for a command that frees
-    /// space.
+    /// Allows this thread to use the reserve on a full disk.
+    ///
+    /// For commands that free space. The permission ends when the loan is dropped.
     pub fn lend_reserve(&self) -> Loan {
         self.reserve.lend()
     }
 
-    /// Lets this thread use the store's spare inodes where the disk has none, for what a daemon
-    /// must make when it starts.
+    /// Allows this thread to use spare inodes if the disk has none.
+    ///
+    /// For files that a daemon must make when it starts.
     pub fn lend_inodes(&self) -> Loan {
         self.reserve.lend_inodes()
     }
 
-    /// Whether the disk is full, so that the reserve is in use.
+    /// Returns whether the disk is full and the reserve in use.
     pub fn reserve_is_short(&self) -> bool {
         self.reserve.is_short()
     }
 
-    /// An empty directory, which goes when this is dropped.
+    /// Makes an empty directory that is removed when the value is dropped.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if the directory cannot be made.
     pub fn scratch_dir(&self) -> Result<ScratchDir, StoreError> {
         ScratchDir::create(&self.places.scratch())
     }
 
-    /// Changes a fork's record. The name cannot be changed.
+    /// Changes a fork's record and returns it. The name cannot be changed.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`] or [`StoreError::Damaged`] if the record cannot be read, or an
+    /// I/O error if it cannot be written.
     pub fn update_record(
         &self,
         name: &ForkName,
@@ -821,20 +894,23 @@ fn take_lock(places: &Places) -> Result<File, StoreError> {
     Ok(file)
 }
 
-/// That the layer in `dir` is the one that belongs there: another one would show another fork's
-/// files.
+/// Checks that the layer in `dir` has the expected id.
+///
+/// A wrong layer would show another fork's files.
 fn check_identity(dir: &Path, id: u64, found: LayerId) -> Result<(), StoreError> {
-    match found == LayerId(id) {
-        true => Ok(()),
-        false => Err(StoreError::Damaged {
+    if found == LayerId(id) {
+        Ok(())
+    } else {
+        Err(StoreError::Damaged {
             path: dir.to_owned(),
             reason: format!("it holds layer {}", found.0),
-        }),
+        })
     }
 }
 
-/// Opens a layer. One that is locked is being let go of by a thread of this process that just
-/// dropped its workspace: it is waited for.
+/// Opens a layer, waiting while it is locked.
+///
+/// A locked layer is being closed by a thread of this process that just dropped its workspace.
 fn wait_while_locked<T>(open: impl Fn() -> Result<T, LayerError>) -> Result<T, LayerError> {
     let deadline = Instant::now() + CLOSING_TIMEOUT;
     loop {

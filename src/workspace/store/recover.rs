@@ -1,17 +1,17 @@
-//! What a process that died in the middle left behind, removed when the store is opened.
+//! Cleanup, when the store is opened, after a process that died.
 //!
-//! A fork's record is written last when it is made and goes first when it is removed, so whatever
-//! no record names is garbage: worktrees that bear our lock reason, layers, half-written files.
-//! Where a record cannot be read, or is missing though something tells of its fork, nothing that
-//! might be its own is touched. What cannot be removed is logged, stays, and keeps nobody from
-//! opening the store.
+//! A fork's record is written last when it is made and removed first when it is removed. So
+//! everything that no record names is garbage: worktrees with tine's lock reason, layers,
+//! half-written files. If a record is unreadable, or missing although other files name its fork,
+//! nothing that may belong to it is touched. Garbage that cannot be removed is logged and stays. It
+//! does not prevent the store from being opened.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::documents::clean_shelves;
+use super::documents::clean_records;
 use super::files;
 use super::generations::clean_generations;
 use super::home::displaced;
@@ -25,11 +25,12 @@ use tine_git::refs::{STATE, is_for_layers};
 use tine_git::worktree::remove_unfinished;
 use tine_git::{LinkedWorktree, ObjectId, Repository};
 
-/// Cached base indexes that are kept: the most recently used ones.
+/// Number of cached base indexes kept: the most recently used ones.
 const MAX_CACHED_INDEXES: usize = 16;
 
-/// The labels beneath `refs/tine/<fork>/` that live and die with the fork; `discarded-<n>` outlive
-/// it.
+/// Releases the refs below `refs/tine/<fork>/` that end with the fork.
+///
+/// `discarded-<n>` outlive it.
 pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), StoreError> {
     for (label, _) in repository.labels(fork)? {
         if is_for_layers(&label) || label == STATE || label.starts_with("snapshot-") {
@@ -39,10 +40,10 @@ pub(super) fn release_refs(repository: &Repository, fork: &str) -> Result<(), St
     Ok(())
 }
 
-/// What a store has of forks.
+/// Forks of a store and the files that they name.
 pub(super) struct Inventory {
     pub records: Vec<ForkRecord>,
-    /// Forks whose records, or lists of snapshots, are damaged or missing.
+    /// Forks with a damaged or missing record or snapshot list.
     pub unreadable: HashSet<String>,
     /// Forks that were being made or removed.
     unfinished: Vec<ForkName>,
@@ -50,8 +51,9 @@ pub(super) struct Inventory {
     pub layers: HashSet<u64>,
     /// Layers of forks that are set aside.
     aside: HashSet<u64>,
-    /// The frozen layers of each fork and each snapshot, newest first; and each layer of what is
-    /// set aside.
+    /// Frozen layers of each fork and snapshot, newest first.
+    ///
+    /// Each layer of a fork set aside is a stack of one.
     pub stacks: Vec<Vec<u64>>,
     /// Tables of times that forks and snapshots name.
     times: HashSet<TimesId>,
@@ -93,19 +95,19 @@ impl Inventory {
             }
         }
         inventory.layers.extend(inventory.stacks.iter().flatten());
-        // Each by itself, so that none is merged with others.
+        // One stack each, so that none is merged with others.
         let aside = inventory.aside.iter().map(|id| vec![*id]);
         inventory.stacks.extend(aside);
         Ok(inventory)
     }
 
-    /// Whether a record that can be read names the layer.
+    /// Returns whether a readable record names the layer.
     pub(super) fn names_layer(&self, id: u64) -> bool {
         self.layers.contains(&id) || self.aside.contains(&id)
     }
 }
 
-/// Removes what no record names.
+/// Removes everything that no record names.
 pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), StoreError> {
     let mut inventory = Inventory::of(places)?;
     for dir in files::list(&places.forks())? {
@@ -122,7 +124,7 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
             .map_err(StoreError::from),
     );
     attempt(repository.release_noted_locks().map_err(StoreError::from));
-    // Where there are packed refs it is taken for each ref that is changed.
+    // git takes this lock for each change of a ref if there are packed refs.
     attempt(
         repository
             .release_stale_packed_refs_lock()
@@ -146,7 +148,7 @@ pub(super) fn clean(repository: &Repository, places: &Places) -> Result<(), Stor
     attempt(super::check::clean_unfinished(places.root()));
     attempt(remove_temporaries(places.root()));
     attempt(remove_temporaries(&places.layers()));
-    attempt(clean_shelves(places));
+    attempt(clean_records(places));
     attempt(clean_bases(places));
     Ok(())
 }
@@ -157,7 +159,7 @@ fn attempt(cleaned: Result<(), StoreError>) {
     }
 }
 
-/// Removes what is left of the fork `name`, which has no record.
+/// Removes the rest of the fork `name`, which has no record.
 pub(super) fn clean_unfinished(
     repository: &Repository,
     places: &Places,
@@ -188,11 +190,11 @@ fn clean_unfinished_of(
         remove_unfinished(repository, name.as_str(), &ids.collect::<Vec<_>>())?;
     }
     let mut traces = read_traces(places, name)?;
-    // The process may have died with it.
+    // The process may have died while it held the lock.
     if let Some((branch, _)) = &traces.branch {
         repository.release_stale_branch_lock(branch)?;
     }
-    // The mount places of a copy's forks are the original's.
+    // The mount directories of a copy's forks belong to the original.
     if displaced(repository, places).is_some_and(|displaced| displaced.is_copy) {
         traces.mount_dir = None;
     }
@@ -201,34 +203,42 @@ fn clean_unfinished_of(
     remove_fork_dir(places, name)
 }
 
-/// Removes the directory of a fork that is no more. Its traces, which say so, go last.
+/// Removes the directory of a deleted fork.
+///
+/// Its traces, which mark it as deleted, are removed last.
 pub(super) fn remove_fork_dir(places: &Places, name: &ForkName) -> Result<(), StoreError> {
     let dir = places.fork(name);
     let traces = places.traces(name);
     for path in files::list(&dir)?.iter().filter(|path| **path != traces) {
-        match path.is_dir() && !path.is_symlink() {
-            true => files::remove_dir(path)?,
-            false => files::remove_file(path)?,
+        if path.is_dir() && !path.is_symlink() {
+            files::remove_dir(path)?;
+        } else {
+            files::remove_file(path)?;
         }
     }
     files::remove_dir(&dir)
 }
 
-/// Removes worktree and layers of a fork whose record was damaged and is gone now.
+/// Removes worktree and layers of a fork with a damaged record.
+///
+/// The record itself is gone already.
 pub(super) fn clean_after_damaged(
     repository: &Repository,
     places: &Places,
 ) -> Result<(), StoreError> {
     let inventory = Inventory::of(places)?;
     clean_worktrees(repository, &inventory.records, &inventory.unreadable)?;
-    match inventory.unreadable.is_empty() {
-        true => clean_layers(places, &inventory),
-        false => Ok(()),
+    if inventory.unreadable.is_empty() {
+        clean_layers(places, &inventory)
+    } else {
+        Ok(())
     }
 }
 
-/// The forks to which worktrees belong, by what they are locked with, of those ids that are
-/// `wanted`. One without `gitdir` is being made or removed, and does not count.
+/// Returns the forks that own worktrees, by their lock reasons.
+///
+/// Only worktrees with a `wanted` id count. A worktree without `gitdir` is being made or removed,
+/// and does not count.
 pub(super) fn forks_of_worktrees(
     common_dir: &Path,
     wanted: impl Fn(&str) -> bool,
@@ -272,7 +282,8 @@ fn clean_worktrees(
         if record.is_none() {
             release_refs(repository, fork.as_str())?;
         }
-        // One that cannot be opened is incomplete; git's own prune takes it once the lock is gone.
+        // A worktree that cannot be opened is incomplete. `git worktree prune` removes it once it
+        // is unlocked.
         match LinkedWorktree::open(repository, id) {
             Ok(worktree) => worktree.remove()?,
             Err(_) => {
@@ -284,11 +295,12 @@ fn clean_worktrees(
     Ok(())
 }
 
-/// Gives back the locks of indexes with which a commit died, and removes indexes that a reset has
-/// half written.
+/// Removes stale index locks and half-written indexes.
+///
+/// A commit leaves such a lock if it dies, and a reset leaves such an index.
 fn clean_indexes(repository: &Repository, records: &[ForkRecord]) {
     for record in records {
-        // A worktree that is gone is registered again when its fork is opened.
+        // Opening the fork registers a missing worktree again.
         let Ok(worktree) = LinkedWorktree::open(repository, &record.worktree_id) else {
             continue;
         };
@@ -301,7 +313,7 @@ fn clean_indexes(repository: &Repository, records: &[ForkRecord]) {
     }
 }
 
-/// What stands in `forks/<name>/traces.json`; a damaged one tells nothing.
+/// Reads `forks/<name>/traces.json`. A damaged file counts as empty.
 fn read_traces(places: &Places, name: &ForkName) -> Result<Traces, StoreError> {
     match files::read_json::<Traces>(&places.traces(name)) {
         Ok(traces) => Ok(traces.unwrap_or_default()),
@@ -310,8 +322,9 @@ fn read_traces(places: &Places, name: &ForkName) -> Result<Traces, StoreError> {
     }
 }
 
-/// Removes what a fork has elsewhere; whether the branch was deleted. What cannot go now stays, and
-/// is no obstacle.
+/// Removes a fork's resources outside the store.
+///
+/// Returns whether the branch was deleted. A resource that cannot be removed now stays.
 pub(super) fn remove_traces(repository: &Repository, traces: Traces) -> Result<bool, StoreError> {
     if let Some(dir) = &traces.mount_dir {
         remove_mount_dir(repository, dir);
@@ -331,11 +344,14 @@ pub(super) fn remove_traces(repository: &Repository, traces: Traces) -> Result<b
     Ok(true)
 }
 
-/// An empty directory in [`default_mount_root`] over which commands mount what nobody else sees.
+/// Name of an empty directory over which commands mount privately.
+///
+/// It is in [`default_mount_root`]. Nobody else sees those mounts.
 pub const BACKSTAGE_NAME: &str = ".tine-backstage";
 
-/// The directory that holds the mounts of forks that name no other: `<repository>.forks`.
-/// `checkout_dir` is the main one.
+/// Returns the default directory of mounts: `<repository>.forks`.
+///
+/// `checkout_dir` is the main checkout.
 pub fn default_mount_root(checkout_dir: &Path) -> PathBuf {
     let mut root = checkout_dir.as_os_str().to_owned();
     root.push(".forks");
@@ -346,10 +362,10 @@ fn dir_holds_files(dir: &Path) -> bool {
     std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// Removes the empty directory of a fork that is gone, and the default root when that is the last.
+/// Removes an empty mount directory, and the default root after the last.
 fn remove_mount_dir(repository: &Repository, dir: &Path) {
     if dir_holds_files(dir) {
-        // It is its user's from now on.
+        // From now on the directory belongs to the user.
         let _ = std::fs::metadata(dir).and_then(|meta| {
             let mode = meta.permissions().mode() | 0o200;
             std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode))
@@ -371,7 +387,7 @@ fn remove_mount_dir(repository: &Repository, dir: &Path) {
     let root = default_mount_root(repository.checkout_dir());
     if dir.parent() == Some(&root) {
         let backstage = root.join(BACKSTAGE_NAME);
-        // Removing it takes away what somebody has mounted there.
+        // Removing it would remove a mount over it.
         let is_last = files::list(&root).is_ok_and(|entries| entries == [backstage.as_path()]);
         if is_last {
             remove(&backstage);
@@ -380,13 +396,16 @@ fn remove_mount_dir(repository: &Repository, dir: &Path) {
     }
 }
 
-/// Every layer that a record names; `None` where a record cannot be read, which may name any.
+/// Returns every layer that a record names.
+///
+/// `None` if a record cannot be read, because it may name any layer.
 pub(super) fn named_layers(places: &Places) -> Result<Option<HashSet<u64>>, StoreError> {
     let mut inventory = Inventory::of(places)?;
     inventory.layers.extend(&inventory.aside);
-    match inventory.unreadable.is_empty() {
-        true => Ok(Some(inventory.layers)),
-        false => Ok(None),
+    if inventory.unreadable.is_empty() {
+        Ok(Some(inventory.layers))
+    } else {
+        Ok(None)
     }
 }
 
@@ -403,7 +422,7 @@ fn clean_layers(places: &Places, inventory: &Inventory) -> Result<(), StoreError
 fn clean_bases(places: &Places) -> Result<(), StoreError> {
     let dir = places.bases();
     if std::fs::read_dir(&dir).is_err() {
-        // It holds nothing that cannot be made again, and every new fork needs it.
+        // It holds only what can be rebuilt, and every new fork needs it.
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700))
             .map_err(StoreError::io("open up", &dir))?;
     }
@@ -427,7 +446,7 @@ fn remove_temporaries(dir: &Path) -> Result<(), StoreError> {
     remove_where(dir, |name| name.ends_with(files::TEMPORARY_SUFFIX))
 }
 
-/// What was to take the place of this file, in a directory that is not ours alone.
+/// Removes temporary files for `path`. Others may use the directory, too.
 fn remove_temporaries_of(path: &Path) -> Result<(), StoreError> {
     let (Some(dir), Some(name)) = (
         path.parent(),

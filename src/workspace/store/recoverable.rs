@@ -1,4 +1,4 @@
-//! The numbers of what `tine recover` lists: none is given twice.
+//! Numbers of the entries of `tine recover`, each used once.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use super::{SetAside, Store, files};
 use crate::StoreError;
 
 impl Store {
-    /// What repairs moved aside, each with its time in seconds since 1970.
+    /// Lists files that repairs moved aside, with times in seconds since 1970.
     ///
     /// # Errors
-    /// As [`Store::set_aside`].
+    /// Same as [`Store::set_aside`].
     pub fn set_aside_since(&self) -> Result<Vec<(SetAside, i64)>, StoreError> {
         let with_time = |aside: SetAside| {
             let dir = self
@@ -24,17 +24,23 @@ impl Store {
         Ok(self.set_aside()?.into_iter().map(with_time).collect())
     }
 
-    /// The greatest number that was ever in use and may be free again; 0 where none is known.
+    /// Returns the greatest number ever freed; 0 if none is known.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if the note of it cannot be read.
     pub fn highest_recoverable(&self) -> Result<u64, StoreError> {
         match files::read_json(&self.recoverable_path()) {
             Ok(highest) => Ok(highest.unwrap_or(0)),
-            // What is there tells as well.
+            // The existing entries are evidence as well.
             Err(StoreError::Damaged { .. }) => Ok(0),
             Err(error) => Err(error),
         }
     }
 
-    /// Notes it, before what has that number goes.
+    /// Notes the greatest number before its entry is removed.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if the note cannot be written.
     pub fn note_highest_recoverable(&self, id: u64) -> Result<(), StoreError> {
         files::write_json(&self.recoverable_path(), &id)
     }

@@ -1,6 +1,8 @@
-//! The times of the files that a fork brings back when it goes to another state: told before it
-//! goes, given when it has gone, and given when the fork is opened next where the process died
-//! between.
+//! File times after a fork is switched to another state.
+//!
+//! Files that the switch brings back get new times, so that build tools see them as changed. The
+//! times are computed before the switch and set after it. If the process dies in between, they are
+//! set when the fork is opened next.
 
 use super::{OpenForks, ScratchDir, Store};
 use crate::fork::{ForkName, ForkRecord};
@@ -11,16 +13,17 @@ use tine_layer::{Dentry, Layer, LayerId, LayerIndex, LayerStack, Node, Op};
 use tine_path::DOT_GIT;
 
 impl Store {
-    /// The times that files must have once the fork stands on `to`. Where they cannot be told,
-    /// files are as old as they were there.
-    pub(super) fn renewed(
+    /// Computes file times for the fork once it is on `to`.
+    ///
+    /// If that fails, files keep the times that they had in that state.
+    pub(super) fn renewed_times(
         &self,
         name: &ForkName,
         workspace: &Workspace,
         to: &LowerStack,
     ) -> InoMap<Node> {
         let renewed = || -> Result<InoMap<Node>, StoreError> {
-            let (view, _scratch) = self.looking_at(to)?;
+            let (view, _scratch) = self.open_view(to)?;
             Ok(workspace.renewed_in(&view)?)
         };
         renewed().unwrap_or_else(|error| {
@@ -29,9 +32,10 @@ impl Store {
         })
     }
 
-    /// Gives the files their times where the process that brought them back died before it had done
-    /// so. `layer` is the fork's open one, which stands on `lower_stack`.
-    pub(super) fn renew_again(
+    /// Sets file times if the process died before it had done so.
+    ///
+    /// `layer` is the fork's open layer over `lower_stack`.
+    pub(super) fn set_missing_times(
         &self,
         open: &mut OpenForks,
         record: &ForkRecord,
@@ -49,8 +53,8 @@ impl Store {
             return Ok(());
         };
         let before = self.lower_stack_of(open, &before.as_fork(record))?;
-        let (before, _scratch) = self.looking_at(&before)?;
-        let nodes = self.renewed(&record.name, &before, lower_stack);
+        let (before, _scratch) = self.open_view(&before)?;
+        let nodes = self.renewed_times(&record.name, &before, lower_stack);
         log::info!(
             "{}: {} files get the time at which they came back",
             record.name,
@@ -61,8 +65,10 @@ impl Store {
         Ok(())
     }
 
-    /// A view of it that nothing is written to, and what must live as long.
-    fn looking_at(&self, lower_stack: &LowerStack) -> Result<(Workspace, ScratchDir), StoreError> {
+    /// Opens a view that nothing is written to, and its temporary directory.
+    ///
+    /// The directory must live as long as the view.
+    fn open_view(&self, lower_stack: &LowerStack) -> Result<(Workspace, ScratchDir), StoreError> {
         let scratch = self.scratch_dir()?;
         let layer = Layer::create(&scratch.path().join("layer"), LayerId(0))?;
         let stack = LayerStack::new(layer, lower_stack.frozen.clone());
@@ -70,7 +76,7 @@ impl Store {
     }
 }
 
-/// Whether anything but the fork's own `.git` file was written to the layer.
+/// Returns whether the layer has anything but the fork's `.git` file.
 fn has_more_than_dot_git(index: &LayerIndex) -> bool {
     let dot_git = index.dir(Ino::ROOT).and_then(|names| names.get(DOT_GIT));
     let is_dot_git = |ino| dot_git == Some(Dentry::Entry(ino));

@@ -1,4 +1,4 @@
-//! Taking a fork back to HEAD.
+//! Resetting a fork to HEAD.
 
 use std::collections::HashSet;
 
@@ -10,8 +10,7 @@ use crate::snapshot::{SnapshotReason, SnapshotRecord};
 use tine_git::ObjectId;
 use tine_git::refs::{HELD, is_for_layers};
 
-/// What of a git operation under way lies beside HEAD, and goes when the work tree is reset
-/// (`git reset --hard`).
+/// Files of a git operation in progress that `git reset --hard` removes.
 const OPERATION_FILES: [&str; 8] = [
     "MERGE_HEAD",
     "MERGE_MSG",
@@ -24,9 +23,14 @@ const OPERATION_FILES: [&str; 8] = [
 ];
 
 impl Store {
-    /// Takes the fork back to HEAD: nothing is in its layers then, its base is HEAD's tree, and its
-    /// index is fresh. A merge, cherry-pick or revert that is under way is forgotten, as
-    /// `git reset --hard` does. What it was becomes a snapshot first, if anything was.
+    /// Resets the fork to HEAD: empty layers, HEAD's tree as base, fresh index.
+    ///
+    /// A merge, cherry-pick or revert in progress is forgotten, as with `git reset --hard`. If the
+    /// fork had changes, they become a snapshot first, which is returned.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`], [`GitError`](tine_git::GitError) if git holds a lock in the
+    /// worktree, or an error of the store's files.
     pub fn reset_fork(
         &self,
         name: &ForkName,
@@ -37,10 +41,10 @@ impl Store {
         let worktree = &fork.worktree;
         self.repository.check_unlocked(worktree)?;
         let commit_id = self.repository.head_of(worktree.git_dir())?.commit_id();
-        let (to, prepared) = self.nothing_over(&record, commit_id, reason)?;
+        let (to, prepared) = self.bare_commit(&record, commit_id, reason)?;
         self.hold_kept(name, name)?;
-        let (before, had_something) = self.stand_on(name, fork, &to, reason)?;
-        if !had_something {
+        let (before, had_changes) = self.switch_to(name, fork, &to, reason)?;
+        if !had_changes {
             self.remove_snapshot(name, &before.name)?;
         }
         files::replace_atomically(&worktree.index_path(), |temporary| {
@@ -53,11 +57,17 @@ impl Store {
             self.repository.keep(name.as_str(), "base", commit_id)?;
             self.repository.keep(name.as_str(), "head", commit_id)?;
         }
-        Ok(had_something.then_some(before))
+        Ok(had_changes.then_some(before))
     }
 
-    /// Lets the fork be as the commit is (the empty tree where there is none), with nothing in its
-    /// layers. HEAD and the index stay. What it was becomes a snapshot first.
+    /// Makes the commit the fork's view, with empty layers.
+    ///
+    /// `None` is the empty tree. HEAD and the index stay. The former state becomes a snapshot
+    /// first, which is returned.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`], [`GitError`](tine_git::GitError) if the commit cannot be read,
+    /// or an error of the store's files.
     pub fn restore_commit(
         &self,
         name: &ForkName,
@@ -66,9 +76,9 @@ impl Store {
         reason: SnapshotReason,
     ) -> Result<SnapshotRecord, StoreError> {
         let record = self.places.read_record(name)?;
-        let (mut to, _) = self.nothing_over(&record, commit_id, reason)?;
+        let (mut to, _) = self.bare_commit(&record, commit_id, reason)?;
         if to.base_tree == record.base_tree {
-            // The base that it stands on.
+            // The base does not change, and keeps its settings.
             to.conversions.clone_from(&record.conversions);
         }
         self.hold_kept(name, name)?;
@@ -78,12 +88,12 @@ impl Store {
                 self.repository.hold(name.as_str(), commit_id)?;
             }
         }
-        let (before, _) = self.stand_on(name, fork, &to, reason)?;
+        let (before, _) = self.switch_to(name, fork, &to, reason)?;
         Ok(before)
     }
 
-    /// A commit with nothing over it, as if it were a snapshot of the fork, and its base.
-    fn nothing_over(
+    /// Returns a snapshot record for the bare commit, and its base.
+    fn bare_commit(
         &self,
         record: &ForkRecord,
         commit_id: Option<ObjectId>,
@@ -115,7 +125,7 @@ impl Store {
         Ok((to, prepared))
     }
 
-    /// Holds for `to` what is kept for the layers of `from`.
+    /// Keeps the objects that the layers of `from` need for `to`, too.
     pub(super) fn hold_kept(&self, from: &ForkName, to: &ForkName) -> Result<(), StoreError> {
         let known = self.repository.kept(to.as_str())?.into_iter();
         let held = known.filter(|(label, _)| label.starts_with(HELD));

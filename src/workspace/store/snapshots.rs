@@ -1,16 +1,16 @@
-//! Snapshots of forks: taken, looked into, gone back to, removed.
+//! Snapshots of forks: taking, opening, restoring, removing.
 //!
-//! What keeps the order of writes simple is that a record names a layer as frozen before anybody
-//! else names it, and that all of it happens while nobody writes ([`Workspace::exclusively`]). So a
+//! The order of writes is simple for two reasons. A record names a layer as frozen before anything
+//! else names it, and all of it happens while nobody writes ([`Workspace::exclusively`]). So a
 //! process may die between any two steps:
 //!
-//! | step | a fork that is opened after it |
+//! | after this step | the next opening of the fork finds |
 //! |---|---|
-//! | the next layer is there, which no record names | as before; the layer is removed |
-//! | the fork's record: the open layer is frozen, the next one is open | the same view, one layer more |
-//! | the list of snapshots, or another fork's record | the same view, and a snapshot or fork of it |
-//! | the fork's record: it stands elsewhere | the other view |
-//! | the times of what came back ([`renewing`](super::renewing)) | the same, with the times that opening it gives them |
+//! | the next layer exists, unnamed | the old state; the layer is removed |
+//! | the fork's record: the open layer is frozen, the next one is open | the same view, one more layer |
+//! | the snapshot list, or another fork's record | the same view, and a snapshot or fork of it |
+//! | the fork's record: it has another lower stack | the other view |
+//! | file times are set ([`renewing`](super::renewing)) | the same; opening the fork sets missing times |
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,17 +31,19 @@ use tine_layer::{
 };
 use tine_path::{EntryName, RepoPath};
 
-/// How a snapshot is taken.
+/// Options for taking a snapshot.
 #[derive(Debug, Clone)]
 pub struct SnapshotOptions {
-    /// Default: one that tells why, with a number.
+    /// Name; `None`: made from the reason and a number.
     pub name: Option<ForkName>,
+    /// Message of the user, if any.
     pub message: Option<String>,
+    /// Reason for which the snapshot is taken.
     pub reason: SnapshotReason,
 }
 
 impl SnapshotOptions {
-    /// One that tine takes by itself.
+    /// Returns the options for a snapshot that tine takes by itself.
     pub fn because(reason: SnapshotReason) -> SnapshotOptions {
         SnapshotOptions {
             name: None,
@@ -52,13 +54,19 @@ impl SnapshotOptions {
 }
 
 impl Store {
-    /// The fork's snapshots, the oldest first.
+    /// Reads the fork's snapshots, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`], or [`StoreError::Damaged`] if the record or list is unusable.
     pub fn snapshots(&self, name: &ForkName) -> Result<Vec<SnapshotRecord>, StoreError> {
         self.places.read_record(name)?;
         Ok(self.places.read_snapshots(name)?.snapshots)
     }
 
-    /// The fork's snapshot of that name.
+    /// Reads the fork's snapshot of that name.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchSnapshot`], or the errors of [`Store::snapshots`].
     pub fn snapshot(
         &self,
         name: &ForkName,
@@ -67,7 +75,7 @@ impl Store {
         Ok(self.find_snapshot(name, snapshot)?.1)
     }
 
-    /// As [`Store::snapshot`], with the list that it is in.
+    /// Reads a snapshot together with the list that has it.
     fn find_snapshot(
         &self,
         name: &ForkName,
@@ -84,7 +92,13 @@ impl Store {
         }
     }
 
-    /// Freezes what the fork has now under a name. Costs O(1); programs may go on writing to it.
+    /// Freezes the fork's current state under a name.
+    ///
+    /// Takes O(1) time. Programs may write to the fork meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError::SnapshotExists`], the errors of [`Store::snapshots`], or an error of freezing
+    /// the layer or writing the list.
     pub fn take_snapshot(
         &self,
         name: &ForkName,
@@ -121,7 +135,8 @@ impl Store {
             base_tree: record.base_tree.clone(),
             base_attrs: record.base_attrs,
             conversions: record.conversions.clone(),
-            // What the files are changes to, also where the branch has moved under the fork.
+            // The commit that the files are based on, even if the branch has moved without the
+            // fork.
             head_commit: self
                 .repository
                 .head_left_at(&fork.worktree, fork.name().as_str(), &fork.made_on)?
@@ -135,8 +150,12 @@ impl Store {
         })
     }
 
-    /// Remembers which tree a snapshot's view is; whoever says so keeps the tree from git's garbage
-    /// collection.
+    /// Records the tree of a snapshot's view.
+    ///
+    /// The caller keeps the tree from git's garbage collection.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if the list cannot be parsed, or an I/O error.
     pub fn note_snapshot_tree(
         &self,
         name: &ForkName,
@@ -155,7 +174,11 @@ impl Store {
         files::write_json(&self.places.snapshots(name), &list)
     }
 
-    /// Forgets a snapshot, and frees what nothing else reaches.
+    /// Removes a snapshot and frees the layers that nothing else reaches.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchSnapshot`], the errors of [`Store::snapshots`], or an error of removing
+    /// the ref or layers.
     pub fn remove_snapshot(&self, name: &ForkName, snapshot: &ForkName) -> Result<(), StoreError> {
         let _admin = self.admin.lock();
         let (mut list, removed) = self.find_snapshot(name, snapshot)?;
@@ -166,8 +189,14 @@ impl Store {
         self.free_layers(&mut self.open.lock(), &removed.frozen_layers)
     }
 
-    /// Lets the fork be as `to` says, which need not be one of its own snapshots. What it was
-    /// becomes a snapshot first.
+    /// Restores the fork to `to`, which may be another fork's snapshot.
+    ///
+    /// The former state becomes a snapshot first, which is returned.
+    ///
+    /// # Errors
+    /// [`StoreError::SparseCheckout`] if only one of the fork and `to` is sparse,
+    /// [`StoreError::Damaged`] if a layer of `to` is unusable, or an error of freezing the layer or
+    /// writing records.
     pub fn restore(
         &self,
         name: &ForkName,
@@ -175,19 +204,22 @@ impl Store {
         to: &SnapshotRecord,
         reason: SnapshotReason,
     ) -> Result<SnapshotRecord, StoreError> {
-        let (before, _) = self.stand_on(name, fork, to, reason)?;
+        let (before, _) = self.switch_to(name, fork, to, reason)?;
         Ok(before)
     }
 
-    /// As [`Store::restore`]; also whether there was anything but the base.
-    pub(super) fn stand_on(
+    /// Restores like [`Store::restore`] and reports whether there were changes.
+    ///
+    /// The flag is true if the fork had something over its base.
+    pub(super) fn switch_to(
         &self,
         name: &ForkName,
         fork: &Fork,
         to: &SnapshotRecord,
         reason: SnapshotReason,
     ) -> Result<(SnapshotRecord, bool), StoreError> {
-        // Only the index says which files git leaves out, and it does not go back, or is made anew.
+        // Only the index says which files git leaves out, and it is neither restored nor rebuilt
+        // here.
         if to.is_sparse != fork.worktree.is_sparse()? {
             return Err(StoreError::SparseCheckout(name.clone()));
         }
@@ -205,21 +237,22 @@ impl Store {
             .collect();
         let workspace = &fork.workspace;
         workspace.prepare_to_stand_on(&lower_stack)?;
-        let renewed = self.renewed(name, workspace, &lower_stack);
+        let renewed = self.renewed_times(name, workspace, &lower_stack);
 
         let mut list = self.places.read_snapshots(name)?;
         let options = SnapshotOptions::because(reason);
         let before_name = list.name_for(None, reason)?;
         let mut before = self.snapshot_of(&record, fork, before_name, &options)?;
         let next = self.next_open_layer(|layer| {
-            // Another fork may have given out more numbers.
+            // Another fork may have allocated higher inode numbers.
             layer.reserve_below(inos_below(&lower_stack.frozen))?;
             put_dot_git(layer, workspace, &fork.worktree)
         })?;
         let record_path = self.places.record(name);
         let stood = workspace.exclusively(|exclusive| {
-            let had_something = !(record.frozen_layers.is_empty() && exclusive.is_untouched());
-            // What was written becomes frozen: the record says so before anything else names it.
+            let had_changes = !(record.frozen_layers.is_empty() && exclusive.is_untouched());
+            // The written layer becomes frozen. The record says so before anything else names the
+            // layer.
             let frozen = next.freeze_in(exclusive, &record, &record_path)?;
             before.frozen_layers.clone_from(&frozen.frozen_layers);
             list.snapshots.push(before.clone());
@@ -233,19 +266,21 @@ impl Store {
                 ..target
             };
             files::write_json(&record_path, &target).inspect_err(|_| {
-                // It may be in its place already, and only not known to be on the disk.
-                take_back(&record_path, &frozen);
+                // The record may be in its place already, and only not be known to be on the disk.
+                restore_record(&record_path, &frozen);
             })?;
-            // Where the process dies before this, it is done when the fork is opened next.
+            // If the process dies before this, opening the fork does it.
             exclusive.stand_on(lower_stack, renewed);
-            Ok((before, had_something))
+            Ok((before, had_changes))
         });
-        self.know_layers_of(workspace);
+        self.register_layers_of(workspace);
         stood
     }
 
-    /// Freezes what was written since the last time, if anything was; the fork's record then, whose
-    /// frozen layers are all of its view. The caller holds `admin`.
+    /// Freezes the open layer if anything was written to it.
+    ///
+    /// Returns the fork's record. Its frozen layers are then all of its view. The caller holds
+    /// `admin`.
     pub(super) fn freeze(
         &self,
         name: &ForkName,
@@ -260,13 +295,12 @@ impl Store {
         let record_path = self.places.record(name);
         let frozen =
             workspace.exclusively(|exclusive| next.freeze_in(exclusive, &record, &record_path));
-        self.know_layers_of(workspace);
+        self.register_layers_of(workspace);
         frozen
     }
 
-    /// Lets others find the layers that were frozen by `workspace`, which stands on more than
-    /// before.
-    fn know_layers_of(&self, workspace: &Workspace) {
+    /// Registers the frozen layers of `workspace` for sharing.
+    fn register_layers_of(&self, workspace: &Workspace) {
         workspace.merge_indexes();
         let mut open = self.open.lock();
         for layer in workspace.frozen_layers() {
@@ -274,7 +308,7 @@ impl Store {
         }
     }
 
-    /// A layer that no record names yet. The caller holds `admin`.
+    /// Makes a layer that no record names yet. The caller holds `admin`.
     fn next_open_layer(
         &self,
         fill: impl FnOnce(&mut Layer) -> Result<(), LayerError>,
@@ -289,7 +323,7 @@ impl Store {
         })
     }
 
-    /// All that lies beneath the open layer of `record`.
+    /// Opens everything below the open layer of `record`.
     pub(super) fn lower_stack_of(
         &self,
         open: &mut OpenForks,
@@ -300,8 +334,8 @@ impl Store {
         for (merged_of, merged) in &open.merged {
             exchange(&mut layers, merged_of, *merged);
         }
-        // The oldest first: those that are still to be sealed must not be on the disk before what
-        // they stand on.
+        // The oldest first: a layer that is sealed on opening must not be on the disk before the
+        // layers below it.
         let mut frozen = layers
             .iter()
             .rev()
@@ -317,7 +351,7 @@ impl Store {
         })
     }
 
-    /// The frozen layer `id`, shared by all that stand on it.
+    /// Opens the frozen layer `id`, shared by all lower stacks with it.
     pub(super) fn frozen_layer(
         &self,
         open: &mut OpenForks,
@@ -334,8 +368,13 @@ impl Store {
         Ok(layer)
     }
 
-    /// A snapshot as if it were a fork, with the fork's own worktree. What is written to it is lost
-    /// when it is dropped.
+    /// Opens a snapshot as a fork, with the fork's worktree.
+    ///
+    /// Changes to it are lost when it is dropped.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`], [`StoreError::Damaged`] if a layer is unusable, or an error of
+    /// opening the worktree or making the temporary layer.
     pub fn open_snapshot(
         &self,
         name: &ForkName,
@@ -362,9 +401,10 @@ impl Store {
         }))
     }
 
-    /// Removes those of the layers `ids` that no record names. What a program has open in one of
-    /// them keeps it until the next collection, or the next opening of the store. The caller holds
-    /// `admin`.
+    /// Removes those of the layers `ids` that no record names.
+    ///
+    /// A layer with open files stays until the next collection or the next opening of the store.
+    /// The caller holds `admin`.
     pub(super) fn free_layers(&self, open: &mut OpenForks, ids: &[u64]) -> Result<(), StoreError> {
         let Some(named) = super::recover::named_layers(&self.places)? else {
             // A record that cannot be read may name any of them.
@@ -377,7 +417,7 @@ impl Store {
             }
             match open.is_in_use(id) {
                 true => drop(open.awaited.insert(id)),
-                // It is not tine's, and for a repair to set aside.
+                // A file in the place of a layer is not tine's. A repair sets it aside.
                 false if self.places.layer(id).is_file() => {}
                 false => files::remove_dir(&self.places.layer(id))?,
             }
@@ -386,21 +426,24 @@ impl Store {
     }
 }
 
-/// The label beneath `refs/tine/<fork>/` that keeps a snapshot's tree.
+/// Returns the label of the ref that keeps a snapshot's tree.
+///
+/// It is below `refs/tine/<fork>/`.
 pub fn tree_label(snapshot: &ForkName) -> String {
     format!("snapshot-{snapshot}")
 }
 
-/// A layer that is about to be a fork's open one.
+/// Layer that is about to be a fork's open one.
 struct NextLayer {
-    /// Until it is.
+    /// `None` once it is the fork's open layer.
     layer: Mutex<Option<Layer>>,
     id: u64,
 }
 
 impl NextLayer {
-    /// Freezes the open layer of the fork with this record and goes on in this one; the record that
-    /// says so.
+    /// Freezes a fork's open layer and makes this one its open layer.
+    ///
+    /// Writes the new record and returns it.
     fn freeze_in(
         &self,
         exclusive: &mut Exclusive<'_>,
@@ -415,8 +458,8 @@ impl NextLayer {
             exclusive.prepare(layer)?;
         }
         files::write_json(record_path, &frozen).inspect_err(|_| {
-            if !take_back(record_path, record) {
-                // The record may name it.
+            if !restore_record(record_path, record) {
+                // The record may name the layer.
                 drop(next.take());
             }
         })?;
@@ -427,8 +470,8 @@ impl NextLayer {
     }
 }
 
-/// Puts a record back whose successor could not be written to its end; whether that is done.
-fn take_back(record_path: &Path, record: &ForkRecord) -> bool {
+/// Restores a record after an incomplete write; returns whether that succeeded.
+fn restore_record(record_path: &Path, record: &ForkRecord) -> bool {
     let written = files::write_json(record_path, record);
     if let Err(error) = &written {
         log::error!(
@@ -444,13 +487,13 @@ impl Drop for NextLayer {
         if let Some(layer) = self.layer.get_mut().take() {
             let dir = layer.dir().to_owned();
             drop(layer);
-            // Best effort: nothing names it, and the next opening of the store removes it.
+            // Best effort: nothing names the layer, and the next opening of the store removes it.
             let _ = files::remove_dir(&dir);
         }
     }
 }
 
-/// Gives a layer the fork's own `.git` file, so that the fork has it whatever lies beneath.
+/// Gives a layer the fork's `.git` file, whatever is below it.
 fn put_dot_git(
     layer: &mut Layer,
     workspace: &Workspace,
@@ -460,8 +503,7 @@ fn put_dot_git(
         .dot_git()
         .filter(|(_, node)| node.kind == FileKind::Regular)
     else {
-        // Somebody removed it, or put a repository there; it is not for a snapshot to bring it
-        // back.
+        // It was removed, or replaced by a repository. A restore must not bring it back.
         return Ok(());
     };
     let text = workspace.read_path(&RepoPath::root().join(&EntryName::dot_git()));
@@ -470,7 +512,7 @@ fn put_dot_git(
     layer.commit(ops)
 }
 
-/// What gives a layer this node as the fork's own `.git` file, with these bytes.
+/// Returns operations that give a layer a `.git` file with these bytes.
 pub(super) fn dot_git_with(
     layer: &mut Layer,
     ino: Ino,

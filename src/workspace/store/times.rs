@@ -1,5 +1,6 @@
-//! Tables of modification times, in `<store>/times/`, named by their hash. A table lives as long as
-//! a record names it.
+//! Tables of modification times, in `<store>/times/`, named by their hash.
+//!
+//! A table lives as long as a record names it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -14,11 +15,12 @@ use crate::snapshot::SnapshotList;
 use tine_git::Base;
 
 impl Store {
-    /// Makes the table of what of `base` the main checkout has, too; `None` where there is nothing.
-    /// It is on the disk when this returns.
+    /// Builds the table of base files that the main checkout has unchanged.
     ///
-    /// What the main checkout builds from now on is not seen by the fork that is made: the caller
-    /// has fixed the moment of that before.
+    /// `None` if there are none. The table is on the disk when this returns.
+    ///
+    /// The new fork does not see build outputs that the main checkout makes after the time in the
+    /// base's attributes, which the caller has set before.
     pub(super) fn make_times(
         &self,
         base: &Base,
@@ -42,8 +44,9 @@ impl Store {
         Ok(Some(table))
     }
 
-    /// The table that a fork's attributes name. One that is lost or damaged is missed by no program
-    /// but a build tool, which builds more.
+    /// Opens the table that a fork's attributes name.
+    ///
+    /// If it is lost or damaged, only build tools notice: they rebuild more.
     pub(super) fn times_of(
         &self,
         open: &mut OpenForks,
@@ -76,7 +79,7 @@ impl Store {
     }
 }
 
-/// The tables that a fork and its snapshots name.
+/// Returns the tables that a fork and its snapshots name.
 pub(super) fn named_times<'r>(
     record: &'r ForkRecord,
     snapshots: &'r SnapshotList,
@@ -90,7 +93,9 @@ pub(super) fn named_times<'r>(
         .filter_map(|attrs| attrs.times)
 }
 
-/// Removes tables that no record names. The caller knows that none is being made.
+/// Removes tables that no record names.
+///
+/// The caller knows that none is being made.
 pub(super) fn clean_times(places: &Places, named: &HashSet<TimesId>) -> Result<(), StoreError> {
     let dir = places.times_dir();
     if !dir.exists() {

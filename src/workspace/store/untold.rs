@@ -1,5 +1,6 @@
-//! What somebody did for a fork that its user was not told yet: `forks/<name>/untold.json`,
-//! atomically replaced.
+//! Notices about a fork that its user has not seen yet.
+//!
+//! They are in `forks/<name>/untold.json`, which is atomically replaced.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,12 +9,18 @@ use super::{Store, StoreError, files};
 use crate::ForkName;
 
 impl Store {
-    /// What is still to be told of the fork.
+    /// Reads the notices that the fork's user has not seen.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if they cannot be parsed, or an I/O error.
     pub fn untold<T: DeserializeOwned>(&self, name: &ForkName) -> Result<Option<T>, StoreError> {
         files::read_json(&self.places.untold(name))
     }
 
-    /// Has `untold` be what is still to be told of the fork; `None`: nothing is.
+    /// Replaces the notices that the fork's user has not seen; `None`: none.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if the file cannot be written or removed.
     pub fn note_untold<T: Serialize>(
         &self,
         name: &ForkName,

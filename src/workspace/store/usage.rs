@@ -1,39 +1,41 @@
-//! What files occupy on the disk, where several names may lead to one.
+//! Disk usage of files, with hard links counted once.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes on the disk of the files beneath `dir`; what cannot be read counts nothing.
+/// Returns the disk space below `dir` in bytes; unreadable files count zero.
 pub fn disk_usage(dir: &Path) -> u64 {
     DiskUsage::default().of(dir)
 }
 
-/// Bytes on the disk of what is beneath these directories.
+/// Returns the disk space below these directories, in bytes.
 pub(super) fn usage<'a>(dirs: impl IntoIterator<Item = &'a PathBuf>) -> u64 {
     let mut usage = DiskUsage::default();
     dirs.into_iter().map(|dir| usage.of(dir)).sum()
 }
 
-/// Bytes on the disk that go with the directory: not those of files that another one has, too.
+/// Returns the disk space that removing the directory frees, in bytes.
+///
+/// Files with a hard link elsewhere do not count.
 pub(super) fn sole_usage(dir: &Path) -> u64 {
     DiskUsage::default().sole(dir)
 }
 
-/// Counts bytes on the disk, those of a file with several names once.
+/// Sum of disk space that counts a file with several names once.
 #[derive(Default)]
 struct DiskUsage {
-    /// Device and number of the files with several names, and how many of those were met.
+    /// Device and inode of files with hard links, and the links found.
     met: HashMap<(u64, u64), u64>,
 }
 
 impl DiskUsage {
-    /// Of the files beneath `dir` that were not met before.
+    /// Returns the bytes below `dir` not counted before.
     fn of(&mut self, dir: &Path) -> u64 {
         self.count(dir, &|_, met| met == 1)
     }
 
-    /// Of the files beneath `dir` that have no name elsewhere.
+    /// Returns the bytes of files below `dir` without links elsewhere.
     fn sole(&mut self, dir: &Path) -> u64 {
         self.count(dir, &|names, met| names == met)
     }

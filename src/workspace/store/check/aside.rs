@@ -1,4 +1,4 @@
-//! What repairs moved aside, and the way back.
+//! Files that repairs moved aside, and their return.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -14,22 +14,25 @@ use crate::snapshot::SnapshotList;
 use crate::store::{Places, RecordKind, Store, files, is_there};
 use tine_layer::FILES_NAME;
 
-/// What one repair moved aside.
+/// Files that one repair moved aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAside {
+    /// Number of the repair, and of its directory in `damaged/`.
     pub number: u64,
     /// Paths in the store, and `worktrees/<id>` of the repository.
     pub paths: Vec<String>,
-    /// What stays aside, because what it belongs to is gone.
+    /// Paths that stay aside, because what they belong to is gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<String>,
 }
 
 impl Store {
-    /// What repairs moved aside and nobody brought back, oldest first.
+    /// Lists files that repairs moved aside and that are still there.
+    ///
+    /// Sorted by number, oldest first.
     ///
     /// # Errors
-    /// Where the directories cannot be listed.
+    /// [`StoreError::Io`] if the directories cannot be listed.
     pub fn set_aside(&self) -> Result<Vec<SetAside>, StoreError> {
         let mut all = Vec::new();
         for dir in files::list(&self.places.root().join("damaged"))? {
@@ -52,15 +55,16 @@ impl Store {
         Ok(all)
     }
 
-    /// Moves what the repair `number` moved aside back to where it was, refs and all: all that
-    /// still has a place, or nothing. What the repair made in the place of a HEAD, an index, a
-    /// branch or a layer is moved aside in turn. Done again after a process died in the middle, it
+    /// Moves the files of repair `number` back, with their refs.
+    ///
+    /// It moves all that still have a place, or nothing. A HEAD, index, branch or layer that the
+    /// repair made in their place is moved aside. After a process died in the middle, a second call
     /// does the rest.
     ///
     /// # Errors
-    /// [`StoreError::NotAside`] where there is nothing of that number, [`StoreError::InTheWay`]
-    /// where something else has taken a place since, [`StoreError::AsideOfGone`] where the forks of
-    /// all of it are gone, [`StoreError::Busy`] where the fork whose layer it is is in use.
+    /// [`StoreError::NotAside`] if there is nothing of that number. [`StoreError::InTheWay`] if
+    /// another file has taken a place. [`StoreError::AsideOfGone`] if the forks of all files are
+    /// gone. [`StoreError::Busy`] if the fork of a layer is open.
     pub fn put_back(&self, number: u64) -> Result<SetAside, StoreError> {
         let _admin = self.admin.lock();
         let open = self.open.lock();
@@ -93,8 +97,7 @@ impl Store {
             return Err(StoreError::AsideOfGone(aside.join(path)));
         }
         let replaced = next_aside(&self.places)?;
-        // A record that cannot be read keeps layers and worktrees from being cleared away: it comes
-        // first.
+        // The record first: while it is unreadable, it protects layers and worktrees from cleanup.
         paths.sort_by_key(|path| !path.starts_with("forks"));
         for path in &paths {
             let to = self.home_of(path);
@@ -121,15 +124,16 @@ impl Store {
         })
     }
 
-    /// Where what was moved aside comes from.
+    /// Returns the original path of a file moved aside.
     fn home_of(&self, path: &Path) -> PathBuf {
-        match path.starts_with("worktrees") || path.starts_with("refs") {
-            true => self.repository.common_dir().join(path),
-            false => self.places.root().join(path),
+        if path.starts_with("worktrees") || path.starts_with("refs") {
+            self.repository.common_dir().join(path)
+        } else {
+            self.places.root().join(path)
         }
     }
 
-    /// How `path` of an entry with these paths comes back.
+    /// Returns how `path` of an entry with these paths comes back.
     fn return_of<'r>(
         &self,
         path: &Path,
@@ -140,7 +144,7 @@ impl Store {
         let parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
         Ok(match parts.as_slice() {
             ["refs", ..] => Return::Exchange(None),
-            // A file of a worktree; a worktree that was moved as a whole has two parts.
+            // A file of a worktree. A worktree that was moved as a whole has two parts.
             ["worktrees", _, _, ..] => {
                 let dir = to.parent().unwrap_or(&to);
                 match std::fs::read_dir(dir) {
@@ -149,47 +153,51 @@ impl Store {
                     Err(error) => return Err(StoreError::io("list", dir)(error)),
                 }
             }
-            // A list of snapshots, and nothing else that could have been lost with a record.
+            // Only a snapshot list; nothing else could have been lost with a record.
             ["forks", fork, "snapshots.json"] if paths.len() == 1 => {
-                match is_there(&self.places.forks().join(fork).join("fork.json")) {
-                    true => Return::Free,
-                    false => Return::Gone,
+                if is_there(&self.places.forks().join(fork).join("fork.json")) {
+                    Return::Free
+                } else {
+                    Return::Gone
                 }
             }
-            // The copy of a layer that was cut; with a record, or what is left of its fork, layers
-            // come back as they are.
+            // The copy of a layer that was cut. Together with a record, or with what is left of its
+            // fork, layers come back unchanged.
             ["layers", id] if paths.len() == 1 => {
                 let id: Option<u64> = id.parse().ok();
                 match records.iter().find(|record| Some(record.open_layer) == id) {
                     Some(record) if is_there(&to) => Return::Exchange(Some(&record.name)),
                     Some(_) => Return::Free,
-                    // A snapshot may stand on it now, which must not change.
+                    // A snapshot may use the layer now, and must not change.
                     None if is_there(&to) => Return::Free,
                     None => Return::Gone,
                 }
             }
-            // A file that was in the place of a directory, which was made since.
-            ["layers", id, _] => match is_there(&self.places.layers().join(id)) {
-                true => Return::Exchange(None),
-                false => Return::Gone,
-            },
+            // A file that was in the place of a directory that exists again.
+            ["layers", id, _] => {
+                if is_there(&self.places.layers().join(id)) {
+                    Return::Exchange(None)
+                } else {
+                    Return::Gone
+                }
+            }
             _ => Return::Free,
         })
     }
 
-    /// Sets the refs of what came back, and lets go of those that stood for them.
+    /// Sets the refs of returned files and removes their substitutes.
     fn put_refs_back(&self, number: u64) -> Result<(), StoreError> {
         let forks = self.places.read_records()?.into_iter();
         let forks = forks.map(|(name, _)| (format!("{number}-{name}-"), name));
-        let shelves = RecordKind::ALL.into_iter().map(|shelf| {
-            let group = refs_of(shelf);
+        let kinds = RecordKind::ALL.into_iter().map(|kind| {
+            let group = refs_of(kind);
             (
                 format!("{number}-{}-", group.trim_start_matches('+')),
                 group.to_owned(),
             )
         });
-        let mut groups: Vec<(String, String)> = forks.chain(shelves).collect();
-        // A name may begin as another does.
+        let mut groups: Vec<(String, String)> = forks.chain(kinds).collect();
+        // One name may be a prefix of another.
         groups.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         for (kept, id) in self.repository.kept(REFS)? {
             let found = groups
@@ -208,18 +216,20 @@ impl Store {
     }
 }
 
-/// Layers that records of forks name which were set aside: they have not moved, and are there when
-/// a fork comes back.
+/// Returns the layers that fork records set aside name.
+///
+/// These layers have not moved, and must exist when a fork comes back.
 pub(in crate::store) fn layers_of_aside(places: &Places) -> Result<HashSet<u64>, StoreError> {
     let mut layers = HashSet::new();
     for aside in files::list(&places.root().join("damaged"))? {
         let forks = aside.join("forks");
-        let dirs = match forks.is_dir() {
-            true => files::list(&forks)?,
-            false => Vec::new(),
+        let dirs = if forks.is_dir() {
+            files::list(&forks)?
+        } else {
+            Vec::new()
         };
         for dir in dirs {
-            // One that cannot be read took the layers along that nothing else names.
+            // With an unreadable record, the layers that nothing else names were moved.
             if let Ok(Some(record)) = files::read_json::<ForkRecord>(&dir.join("fork.json")) {
                 layers.insert(record.open_layer);
                 layers.extend(record.frozen_layers);
@@ -233,30 +243,32 @@ pub(in crate::store) fn layers_of_aside(places: &Places) -> Result<HashSet<u64>,
     Ok(layers)
 }
 
-/// How something comes back to its place.
+/// Way in which a file comes back to its place.
 enum Return<'r> {
-    /// Nothing may be there.
+    /// Its place must be free.
     Free,
-    /// What a repair made there is moved aside in turn; the fork must be closed, where one is
-    /// named.
+    /// The file that a repair made in its place is moved aside.
+    ///
+    /// If a fork is named, it must be closed.
     Exchange(Option<&'r ForkName>),
-    /// What it belongs to is gone.
+    /// The fork or worktree that it belongs to is gone.
     Gone,
 }
 
-/// The files below `dir`, at any depth.
+/// Lists the files below `dir`, at any depth.
 fn files_below(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let mut found = Vec::new();
     for path in files::list(dir)? {
-        match path.is_dir() && !path.is_symlink() {
-            true => found.extend(files_below(&path)?),
-            false => found.push(path),
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(files_below(&path)?);
+        } else {
+            found.push(path);
         }
     }
     Ok(found)
 }
 
-/// What is in the directory of one repair, by the places that it had.
+/// Lists the files in a repair's directory by their original paths.
 fn moved_in(aside: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let mut moved = Vec::new();
     for dir in files::list(aside)? {
@@ -272,11 +284,11 @@ fn moved_in(aside: &Path) -> Result<Vec<PathBuf>, StoreError> {
             continue;
         }
         for path in files::list(&dir)? {
-            // Of a fork whose list of snapshots alone was damaged.
+            // Of a fork of which only the snapshot list was damaged.
             let is_list_only = dir.ends_with("forks") && !path.join("fork.json").exists();
             // Of a worktree that stayed.
             let is_file_only = dir.ends_with("worktrees") && !is_there(&path.join("locked"));
-            // Of a layer that stayed, likewise.
+            // Of a layer that stayed.
             let is_part_only = dir.ends_with("layers")
                 && path.is_dir()
                 && !is_there(&path.join("log"))

@@ -1,4 +1,4 @@
-//! Contents that are not whole, told by the paths of their files.
+//! Findings for incomplete contents, reported by the paths of their files.
 
 use super::finding::{FindingKind, Found};
 use tine_attr::Ino;
@@ -38,7 +38,7 @@ pub(super) fn broken_content(
     )
 }
 
-/// A node by its path, as far as the layers tell it.
+/// Returns a node's path, as far as the layers know it.
 pub(super) fn shown(layers: &[&CheckedLayer], ino: Ino) -> String {
     match path_of(layers, ino) {
         Some(path) => path,
@@ -47,7 +47,7 @@ pub(super) fn shown(layers: &[&CheckedLayer], ino: Ino) -> String {
 }
 
 fn path_of(layers: &[&CheckedLayer], ino: Ino) -> Option<String> {
-    /// Deeper than any path: what leads in a circle ends.
+    /// Maximum depth of a path, which ends a search in a cycle.
     const DEEP: usize = 4096;
     let mut names: Vec<String> = Vec::new();
     let mut ino = ino;

@@ -1,16 +1,16 @@
-//! Making the open layer of a fork whole again: the log is cut where it is damaged.
+//! Repair of a fork's open layer by cutting its damaged log.
 //!
-//! | step | a process that dies after it leaves |
+//! | after this step | a process that dies leaves |
 //! |---|---|
-//! | those above note what the fork may go back past | notes, which refuse what would take commits back |
-//! | a copy of the layer, `damaged/<n>.tmp` | the same; the copy goes with the next opening or repair |
-//! | the copy is `damaged/<n>` | the same; the next repair takes it for its own |
+//! | the callback notes what the fork may go back past | notes that refuse to take commits back |
+//! | a copy of the layer is in `damaged/<n>.tmp` | the same; the next opening or repair removes the copy |
+//! | the copy is `damaged/<n>` | the same; the next repair reuses the copy |
 //! | the log that ends before the damage is in place | a fork that opens |
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::repair::way_back;
+use super::repair::put_back_hint;
 use super::{Above, next_aside};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
@@ -19,16 +19,18 @@ use crate::store::{Store, files, is_there};
 use tine_layer::LayerId;
 use tine_layer::salvage::{Salvaged, copy_all, salvage};
 
-/// How a directory below `damaged/` ends that is not whole yet.
+/// Suffix of an incomplete directory below `damaged/`.
 pub(super) const UNFINISHED: &str = ".tmp";
 
 impl Store {
-    /// Cuts the log of the fork's open layer `id` before its first damaged record, and makes anew
-    /// what is missing of the layer; what was done. A copy of all of it is set aside before.
+    /// Cuts the open layer's log before its first damaged record.
+    ///
+    /// The layer is `id`. Missing files of it are rebuilt, and a copy of it is set aside first.
+    /// Returns a description of the repair.
     ///
     /// # Errors
-    /// [`StoreError::Busy`] where the fork is in use, [`StoreError::Damaged`] where something else
-    /// stands on the layer.
+    /// [`StoreError::Busy`] if the fork is open. [`StoreError::Damaged`] if another fork or a
+    /// snapshot uses the layer.
     pub(super) fn cut_layer(
         &self,
         name: &ForkName,
@@ -42,16 +44,16 @@ impl Store {
         let record = self.places.read_record(name)?;
         self.check_stands_alone(&record, id)?;
         let dir = self.places.layer(id);
-        // Nobody can open it meanwhile: it is damaged.
+        // The layer is damaged, so nobody can open it meanwhile.
         let aside = self.copy_aside(id)?;
         let open = self.open.lock();
         open.check_is_closed(name)?;
         let salvaged = salvage(&dir, LayerId(id))?;
         drop(open);
-        Ok(told(salvaged, aside.as_deref()))
+        Ok(describe(salvaged, aside.as_deref()))
     }
 
-    /// That nothing but this fork would change with its open layer.
+    /// Checks that only this fork uses its open layer.
     fn check_stands_alone(&self, record: &ForkRecord, id: u64) -> Result<(), StoreError> {
         let inventory = Inventory::of(&self.places)?;
         let is_shared = inventory.stacks.iter().any(|stack| stack.contains(&id))
@@ -59,17 +61,20 @@ impl Store {
                 .records
                 .iter()
                 .any(|other| other.open_layer == id && other.name != record.name);
-        match record.open_layer == id && !is_shared {
-            true => Ok(()),
-            false => Err(StoreError::Damaged {
+        if record.open_layer == id && !is_shared {
+            Ok(())
+        } else {
+            Err(StoreError::Damaged {
                 path: self.places.layer(id),
                 reason: "another fork or a snapshot stands on it".to_owned(),
-            }),
+            })
         }
     }
 
-    /// Copies a layer to `damaged/<n>/layers/<id>`; where to, unless there is nothing of it. What a
-    /// repair that died has copied is taken.
+    /// Copies a layer to `damaged/<n>/layers/<id>`.
+    ///
+    /// Returns the directory, or `None` if the layer is empty. A copy by a repair that died is
+    /// reused.
     fn copy_aside(&self, id: u64) -> Result<Option<PathBuf>, StoreError> {
         clean_unfinished(self.places.root())?;
         let dir = self.places.layer(id);
@@ -89,7 +94,7 @@ impl Store {
         let layers = unfinished.join("layers");
         files::create_private_dirs(&layers)?;
         if let Err(error) = copy_all(&dir, &unfinished.join(&within)) {
-            // Best effort: on a full disk it is in the way of others.
+            // Best effort: on a full disk it takes space that others need.
             let _ = files::remove_dir(&unfinished);
             return Err(error.into());
         }
@@ -101,7 +106,7 @@ impl Store {
     }
 }
 
-/// Removes copies that a process that died has not finished.
+/// Removes incomplete copies of a process that died.
 pub(in crate::store) fn clean_unfinished(root: &Path) -> Result<(), StoreError> {
     for dir in files::list(&root.join("damaged"))? {
         let name = dir.file_name().and_then(|name| name.to_str());
@@ -113,7 +118,7 @@ pub(in crate::store) fn clean_unfinished(root: &Path) -> Result<(), StoreError> 
     Ok(())
 }
 
-fn told(salvaged: Salvaged, aside: Option<&Path>) -> String {
+fn describe(salvaged: Salvaged, aside: Option<&Path>) -> String {
     let Salvaged {
         kept_bytes,
         log_bytes,
@@ -144,7 +149,7 @@ fn told(salvaged: Salvaged, aside: Option<&Path>) -> String {
         text.push_str(&format!(
             "; the layer as it was is in {}: {}",
             aside.display(),
-            way_back(aside)
+            put_back_hint(aside)
         ));
     }
     text

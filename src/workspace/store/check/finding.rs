@@ -1,4 +1,4 @@
-//! What a check finds, and what can be done about it.
+//! Findings of a check, and their repairs.
 
 use std::path::PathBuf;
 
@@ -9,58 +9,59 @@ use crate::store::RecordKind;
 use tine_git::ObjectId;
 use tine_layer::check::Depth;
 
-/// What is wrong.
+/// Kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingKind {
-    /// A record of a fork, of its snapshots, of a review, a handoff or a session cannot be read.
+    /// A damaged record of a fork, snapshots, review, handoff or session.
     RecordDamaged,
-    /// A record may be whole, and cannot be read: it is another user's, for example.
+    /// An unreadable record that may be valid, for example another user's.
     RecordUnreadable,
-    /// HEAD, the index, the worktree, the refs or a layer of a fork, or the store's format, may be
-    /// whole, and cannot be read.
+    /// An unreadable file that may be valid.
+    ///
+    /// It is HEAD, index, worktree, refs or a layer of a fork, or the store's format.
     Unreadable,
-    /// A named pipe, a socket or a device stands in the place of a file.
+    /// A named pipe, socket or device in the place of a file.
     NotAFile,
-    /// HEAD of a fork holds no HEAD, or leads to a commit or branch that is gone.
+    /// A fork's HEAD that is invalid or leads nowhere.
     HeadDamaged,
-    /// The index of a fork is no index, or is gone.
+    /// A fork's index that is invalid or missing.
     IndexDamaged,
-    /// The `.git` file of a fork leads nowhere.
+    /// A fork's `.git` file that leads nowhere.
     DotGitDamaged,
-    /// The file of a branch holds no ref.
+    /// A branch whose file is not a valid ref.
     RefDamaged,
-    /// The ref is gone that keeps something from `git gc`.
+    /// A missing ref that must keep an object from `git gc`.
     RefMissing,
-    /// A ref is kept for a fork that is no more.
+    /// A ref of a deleted fork.
     RefLeaked,
-    /// Git has lost an object that is needed.
+    /// A needed object that git has lost.
     ObjectMissing,
-    /// The linked worktree of a fork is gone.
+    /// A missing linked worktree of a fork.
     WorktreeMissing,
-    /// A layer that a record names is not there.
+    /// A missing layer that a record names.
     LayerMissing,
-    /// The log of a layer cannot be read, or it is another layer's.
+    /// A layer whose log is unreadable or another layer's.
     LayerDamaged,
-    /// Nothing names a layer.
+    /// A layer that nothing names.
     LayerLeaked,
-    /// The bytes of a file are gone.
+    /// Missing bytes of a file.
     ContentMissing,
-    /// The bytes of a file are there in part, or cannot be read.
+    /// Incomplete or unreadable bytes of a file.
     ContentDamaged,
-    /// A dependency tree that was kept for a fork is lost or damaged.
+    /// A lost or damaged generation of a dependency tree.
     GenerationDamaged,
-    /// The patches of a handoff are not as they were made.
+    /// A handoff whose patches have changed.
     MailboxDamaged,
 }
 
 impl FindingKind {
-    /// Whether it costs nothing but room.
+    /// Returns whether the finding costs only disk space.
     pub fn is_leak(self) -> bool {
         matches!(self, FindingKind::LayerLeaked | FindingKind::RefLeaked)
     }
 
-    /// As it is written.
+    /// Returns the serialized form.
     pub fn word(self) -> &'static str {
         match self {
             FindingKind::RecordDamaged => "record-damaged",
@@ -86,34 +87,35 @@ impl FindingKind {
     }
 }
 
-/// One thing that is wrong.
+/// Damage that a check has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
+    /// Kind of the damage.
     pub kind: FindingKind,
-    /// The fork that it is about, if it is about one.
+    /// Name of the affected fork, if any.
     pub fork: Option<String>,
-    /// The file, ref or object.
+    /// The damaged file, ref or object.
     pub what: String,
-    /// What is wrong with it.
+    /// Description of the damage.
     pub detail: String,
-    /// What to do.
+    /// Suggested action.
     pub hint: String,
-    /// What was done about it; `None` where nothing was, or could be.
+    /// Description of the repair that was done; `None` if none was.
     pub repaired: Option<String>,
-    /// What a repair would do about it, in a dry run of one.
+    /// Description of the repair that a dry run would do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned: Option<String>,
 }
 
 impl Finding {
-    /// With what a repair would do, in a dry run of one.
+    /// Adds the planned repair if `is_wanted`, for a dry run.
     #[must_use]
     pub fn planned(mut self, is_wanted: bool, plan: &str) -> Finding {
         self.planned = is_wanted.then(|| plan.to_owned());
         self
     }
 
-    /// With what came of putting it right, if that was tried.
+    /// Adds the result of a repair, if one was tried.
     #[must_use]
     pub fn told<E: std::fmt::Display>(
         mut self,
@@ -131,72 +133,80 @@ impl Finding {
     }
 }
 
-/// How much was looked at.
+/// Counts of checked items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {
+    /// Number of forks.
     pub forks: u64,
+    /// Number of snapshots.
     pub snapshots: u64,
+    /// Number of layers.
     pub layers: u64,
-    /// Contents of files in layers, and their bytes.
+    /// Number of file contents in layers.
     pub contents: u64,
+    /// Total size of these contents, in bytes.
     pub content_bytes: u64,
-    /// Reviews, handoffs and sessions.
+    /// Number of other records: reviews, handoffs, sessions.
     pub records: u64,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckReport {
+    /// Counts of checked items.
     pub checked: Checked,
+    /// Damage found, sorted by fork and kind.
     pub findings: Vec<Finding>,
 }
 
-/// What can be done about a finding.
+/// Repair of a finding.
 #[derive(Debug, Clone)]
 pub(super) enum Remedy {
-    /// Somebody has to decide.
+    /// No automatic repair; a user must decide.
     None,
-    /// The ref `refs/tine/<group>/<label>` is to point there.
+    /// Sets the ref `refs/tine/<group>/<label>` to this object.
     Keep {
         group: String,
         label: String,
         id: ObjectId,
     },
-    /// … by whatever free label.
+    /// Sets any free ref in the group to this object.
     Hold {
         group: String,
         id: ObjectId,
     },
-    /// These labels beneath `refs/tine/<group>/` are let go of.
+    /// Removes these refs below `refs/tine/<group>/`.
     Release {
         group: String,
         labels: Vec<String>,
     },
     RegisterWorktree(ForkName),
-    /// HEAD goes back to the newest commit of its own that the repository has.
+    /// Sets HEAD to its newest commit that still exists.
     MendHead(ForkName),
-    /// The branch (short name) goes back to the newest commit of its own that the repository has.
+    /// Sets the branch (short name) to its newest commit that still exists.
     MendBranch(String),
-    /// The index is made again, of HEAD.
+    /// Rebuilds the index from HEAD.
     MendIndex(ForkName),
     MendDotGit(ForkName),
-    /// `format` and its copy are written anew.
+    /// Rewrites `format` and its copy.
     MendFormat,
-    /// The fork's record, or its list of snapshots, is moved aside with all that only it names.
+    /// Moves a fork's record or snapshot list aside.
+    ///
+    /// Everything that only it names goes with it.
     SetForkAside(String),
     SetDocumentAside(RecordKind, u64),
-    /// A file in the place of a directory, at this path in the store, is moved aside.
+    /// Moves aside a file in the place of a store directory.
     SetFileAside(PathBuf),
-    /// What stands in the place of a file at this path is moved aside, under this name.
+    /// Moves aside a special file at this path, under this name.
     SetSpecialAside(PathBuf, PathBuf),
-    /// The log of the fork's open layer is cut before the damage.
+    /// Cuts the log of the fork's open layer before the damage.
     CutLayer(ForkName, u64),
-    /// What nothing names is freed.
+    /// Frees everything that nothing names.
     Collect,
 }
 
 impl Remedy {
-    /// What it does, in words; `None` where it does nothing.
+    /// Describes the repair; `None` if there is none.
     pub(super) fn plan(&self) -> Option<String> {
         Some(match self {
             Remedy::None => return None,
@@ -225,7 +235,7 @@ impl Remedy {
     }
 }
 
-/// A finding, and the way out of it.
+/// Finding with its repair.
 pub(super) struct Found {
     pub finding: Finding,
     pub remedy: Remedy,
@@ -253,8 +263,8 @@ impl Found {
         }
     }
 
-    /// Whether it is the same trouble, which a repair may have said more about.
-    pub(super) fn is_as(&self, other: &Found) -> bool {
+    /// Returns whether it is the same damage, ignoring a repair's additions.
+    pub(super) fn is_same_damage(&self, other: &Found) -> bool {
         let (one, other) = (&self.finding, &other.finding);
         one.kind == other.kind && one.what == other.what && one.detail.starts_with(&other.detail)
     }
@@ -265,12 +275,13 @@ impl Found {
     }
 }
 
-/// How a store is checked.
+/// Options of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckOptions {
+    /// Depth of the check of contents.
     pub depth: Depth,
-    /// What can be put right is.
+    /// True to repair what can be repaired.
     pub repair: bool,
-    /// It is only said what a repair would do.
+    /// True to report only what a repair would do.
     pub dry_run: bool,
 }

@@ -1,4 +1,4 @@
-//! Layers: whether their logs can be read, and what they name is there.
+//! Check of layers: their logs and the contents that they name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::ErrorKind;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::contents::{broken_content, shown};
 use super::finding::{FindingKind, Found, Remedy};
-use super::{FSCK, Look, REPAIRS, is_file};
+use super::{FSCK, REPAIRS, StoreCheck, is_file};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
 use crate::store::recover::Inventory;
@@ -14,20 +14,20 @@ use crate::store::usage::sole_usage;
 use tine_layer::check::{CheckedLayer, check};
 use tine_layer::{FILES_NAME, LayerError};
 
-/// Why a layer cannot be read.
+/// Reason why a layer cannot be read.
 enum Trouble {
-    /// It is gone.
+    /// It is missing.
     Missing,
-    /// Its log is damaged, or what is beside it.
+    /// Its log, or a file beside it, is damaged.
     Damaged { what: String, detail: String },
-    /// It is another layer's.
+    /// It is another layer.
     Other { detail: String },
-    /// A newer tine has written it.
+    /// A newer version of tine has written it.
     Newer { detail: String },
 }
 
-impl Look<'_> {
-    /// Every layer that is there or ought to be.
+impl StoreCheck<'_> {
+    /// Checks every layer that exists or must exist.
     pub(super) fn layers(&mut self, inventory: &Inventory) -> Result<(), StoreError> {
         let there: BTreeMap<u64, PathBuf> = self.places().layer_dirs()?.into_iter().collect();
         let open: HashMap<u64, &ForkRecord> = inventory
@@ -45,7 +45,7 @@ impl Look<'_> {
         let mut troubles = Vec::new();
         for id in &inventory.layers {
             let fork = owners.get(id).map(|name| name.as_str());
-            // A file is in its place, or in it.
+            // It was found to have a file in the place of a directory.
             if self.layers.contains_key(id) {
                 continue;
             }
@@ -121,8 +121,9 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Files where a layer, or its large contents, must have a directory. Such a layer is not
-    /// looked at any more.
+    /// Checks for files in the place of a layer's directories.
+    ///
+    /// Such a layer is not checked further.
     fn files_for_layers(
         &mut self,
         there: &BTreeMap<u64, PathBuf>,
@@ -130,9 +131,10 @@ impl Look<'_> {
     ) {
         for (id, dir) in there {
             let wrong = [PathBuf::new(), PathBuf::from(FILES_NAME)].map(|within| {
-                let path = match within.as_os_str().is_empty() {
-                    true => dir.clone(),
-                    false => dir.join(within),
+                let path = if within.as_os_str().is_empty() {
+                    dir.clone()
+                } else {
+                    dir.join(within)
                 };
                 is_file(&path).then_some(path)
             });
@@ -155,7 +157,9 @@ impl Look<'_> {
         }
     }
 
-    /// Layers that nothing names. A record that cannot be read may name any of them.
+    /// Checks for layers that nothing names.
+    ///
+    /// If a record is unreadable, it may name any of them, and none is reported.
     fn leaked_layers(&mut self, there: &BTreeMap<u64, PathBuf>, inventory: &Inventory) {
         if !inventory.unreadable.is_empty() {
             return;
@@ -185,8 +189,9 @@ impl Look<'_> {
         }
     }
 
-    /// Tells of a layer that cannot be read: `opener` is the fork that writes to it, `owner` any
-    /// fork that stands on it.
+    /// Adds a finding for a layer that cannot be read.
+    ///
+    /// `opener` is the fork that writes to it, `owner` any fork with it in its stack.
     fn layer_trouble(
         &mut self,
         id: u64,
@@ -223,15 +228,17 @@ impl Look<'_> {
                 Found::new(kind, fork, what, detail, hint).with(remedy)
             }
             None => {
-                let hint = self.ways_out(id, owner, inventory);
+                let hint = self.repair_options(id, owner, inventory);
                 Found::new(kind, fork, what, detail, hint)
             }
         };
         self.found.push(found);
     }
 
-    /// What can be done where a layer is damaged that others stand on: commands, for what is whole.
-    fn ways_out(&self, id: u64, owner: Option<&ForkName>, inventory: &Inventory) -> String {
+    /// Returns the user's options if a shared layer is damaged.
+    ///
+    /// These are commands for the snapshots and forks that are not damaged.
+    fn repair_options(&self, id: u64, owner: Option<&ForkName>, inventory: &Inventory) -> String {
         let mut ways = vec!["put it back from a backup".to_owned()];
         for record in &inventory.records {
             let fork = &record.name;
@@ -280,7 +287,7 @@ impl Look<'_> {
         ways.join("; ")
     }
 
-    /// Contents and objects that the layers of a fork or snapshot name.
+    /// Checks contents and objects named in the layers of one stack.
     pub(super) fn stack(&mut self, record: &ForkRecord, stack: &[u64]) {
         let layers: Vec<&CheckedLayer> = stack
             .iter()
@@ -327,7 +334,7 @@ impl Look<'_> {
         }
         found.dedup_by(|one, other| one.finding == other.finding);
         for one in found {
-            // Forks and snapshots have layers in common.
+            // Forks and snapshots share layers.
             let is_known = |known: &Found| {
                 known.finding.what == one.finding.what && known.finding.detail == one.finding.detail
             };

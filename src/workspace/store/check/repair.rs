@@ -1,9 +1,9 @@
-//! Putting right what a look found.
+//! Repair of findings.
 //!
-//! What is damaged is moved to `<store>/damaged/<n>/`, under the names that it had in the store,
-//! with the layers that nothing else names; refs beneath `refs/tine/+damaged/` keep what it kept.
-//! So the next opening, which removes what no record names, finds nothing of it. A process that
-//! dies in the middle leaves the record for last: the next repair does the rest.
+//! Damaged files are moved to `<store>/damaged/<n>/`, under the names that they had in the store,
+//! together with the layers that nothing else names. Refs below `refs/tine/+damaged/` keep the
+//! objects that their refs kept. So the next opening, which removes everything unnamed, does not
+//! touch them. The record is moved last: if the process dies before, the next repair does the rest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,15 @@ use crate::store::RecordKind;
 use tine_git::ObjectId;
 use tine_layer::FILES_NAME;
 
-/// Beneath `refs/tine/`; no fork can be called so.
+/// Group of refs below `refs/tine/`. It is not a valid fork name.
 pub(super) const REFS: &str = "+damaged";
 
 impl Store {
-    /// Does what the remedies of the findings say, and notes in each what was done. One that fails
-    /// is told and keeps none of the others from being tried.
+    /// Repairs the findings and adds the result to each.
+    ///
+    /// A failed repair is reported in its finding and does not prevent the others.
     pub(super) fn repair(&self, above: Above<'_>, found: &mut [Found]) -> Result<(), StoreError> {
-        // Each has a number of its own, so that each can be put back by itself.
+        // Each layer gets a number, so that each can be put back separately.
         for one in found.iter_mut() {
             let Remedy::CutLayer(name, id) = &one.remedy else {
                 continue;
@@ -41,7 +42,7 @@ impl Store {
                 Remedy::None | Remedy::SetForkAside(_) | Remedy::CutLayer(..) | Remedy::Collect => {
                     continue;
                 }
-                Remedy::Keep { group, label, id } => self.keep_anew(group, label, *id),
+                Remedy::Keep { group, label, id } => self.set_ref(group, label, *id),
                 Remedy::Hold { group, id } => self
                     .repository
                     .hold(group, *id)
@@ -70,7 +71,7 @@ impl Store {
                 Remedy::SetSpecialAside(path, within) => {
                     self.set_special_aside(path, &aside.join(within))
                 }
-                Remedy::SetDocumentAside(shelf, id) => self.set_document_aside(*shelf, *id, &aside),
+                Remedy::SetDocumentAside(kind, id) => self.set_document_aside(*kind, *id, &aside),
             };
             note(one, done);
         }
@@ -95,9 +96,10 @@ impl Store {
         Ok(())
     }
 
-    /// Sets a ref that was missing, or kept something else. Somebody may have set a fork's `head`
-    /// meanwhile, and knows better.
-    fn keep_anew(&self, group: &str, label: &str, id: ObjectId) -> Result<String, StoreError> {
+    /// Sets a ref that was missing or wrong.
+    ///
+    /// A valid `head` of a fork that was set since is newer and stays.
+    fn set_ref(&self, group: &str, label: &str, id: ObjectId) -> Result<String, StoreError> {
         let is_right =
             |kept: &ObjectId| *kept == id || label == "head" && self.repository.has_object(*kept);
         if let Some(id) = self.repository.kept_as(group, label)?.filter(is_right) {
@@ -107,7 +109,7 @@ impl Store {
         Ok(format!("set anew, to {id}"))
     }
 
-    /// Moves damaged records of forks aside, and the layers that no other record names.
+    /// Moves damaged fork records aside, with layers no other record names.
     fn set_forks_aside(&self, found: &mut [Found], aside: &Path) -> Result<(), StoreError> {
         let is_one = |one: &Found| matches!(one.remedy, Remedy::SetForkAside(_));
         if !found.iter().any(is_one) {
@@ -123,7 +125,7 @@ impl Store {
             let Ok(name) = ForkName::parse(text) else {
                 continue;
             };
-            // Records may have been put back meanwhile.
+            // Records may have been put back since.
             if !unreadable.contains(text) {
                 continue;
             }
@@ -134,8 +136,8 @@ impl Store {
             }
             moving.push((one, name));
         }
-        // What is left may name any layer. Moved without its layers a record would lose them as
-        // soon as the others are readable again.
+        // The remaining unreadable records may name any layer. A record moved without its layers
+        // would lose them as soon as the others are readable again.
         if moving.len() != unreadable.len() {
             for (one, _) in moving {
                 one.finding.hint =
@@ -143,9 +145,9 @@ impl Store {
             }
             return Ok(());
         }
-        let layers = self.layers_of_none()?;
-        // A list of snapshots that is gone and leaves no layer is all that can be lost of a fork
-        // that goes on.
+        let layers = self.unnamed_layers()?;
+        // A missing snapshot list that leaves no layer is all that can be lost of a fork that
+        // stays.
         let moves_nothing = |one: &Found, name: &ForkName| {
             layers.is_empty()
                 && !is_there(Path::new(&one.finding.what))
@@ -166,14 +168,14 @@ impl Store {
             let done = self.set_fork_aside(&name, aside);
             let done = done.map(|()| match layers.is_empty() {
                 true if moves_nothing => "the fork goes on without".to_owned(),
-                true => format!("moved to {}; {}", aside.display(), way_back(aside)),
+                true => format!("moved to {}; {}", aside.display(), put_back_hint(aside)),
                 false => {
                     let ids: Vec<String> = layers.iter().map(u64::to_string).collect();
                     format!(
                         "moved to {}, with what no other record names: layers {}; {}",
                         aside.display(),
                         ids.join(", "),
-                        way_back(aside)
+                        put_back_hint(aside)
                     )
                 }
             });
@@ -182,14 +184,15 @@ impl Store {
         Ok(())
     }
 
-    /// Moves a closed fork out of the way as a whole, where [`Store::put_back`] finds it; its
-    /// number there. Layers that its record names stay in their place, and are kept as long as it
-    /// is aside; where its record or its list of snapshots cannot be read, those that nothing else
-    /// names go along.
+    /// Moves a closed fork aside; returns the number for [`Store::put_back`].
+    ///
+    /// Layers that its record names stay in their place and are kept as long as the fork is aside.
+    /// If its record or snapshot list is unreadable, layers that nothing else names are moved with
+    /// it.
     ///
     /// # Errors
-    /// [`StoreError::Busy`], and [`StoreError::Damaged`] where the record of another fork cannot be
-    /// read either: nobody knows then which layers are whose.
+    /// [`StoreError::Busy`] if the fork is open. [`StoreError::Damaged`] if another fork's record
+    /// is unreadable as well: then it is unknown to which fork a layer belongs.
     pub fn set_aside_fork(&self, name: &ForkName) -> Result<u64, StoreError> {
         let _admin = self.admin.lock();
         {
@@ -201,9 +204,10 @@ impl Store {
         self.check_can_remove(name)?;
         let aside = next_aside(&self.places)?;
         let unreadable = Inventory::of(&self.places)?.unreadable;
-        let layers = match unreadable.contains(name.as_str()) {
-            true => self.layers_of_none()?,
-            false => Vec::new(),
+        let layers = if unreadable.contains(name.as_str()) {
+            self.unnamed_layers()?
+        } else {
+            Vec::new()
         };
         let others = unreadable
             .iter()
@@ -228,8 +232,8 @@ impl Store {
         Ok(number(&aside).parse().unwrap_or_default())
     }
 
-    /// The layers that only a record which cannot be read may name.
-    fn layers_of_none(&self) -> Result<Vec<u64>, StoreError> {
+    /// Lists the layers that no readable record names.
+    fn unnamed_layers(&self) -> Result<Vec<u64>, StoreError> {
         let inventory = Inventory::of(&self.places)?;
         let open = self.open.lock();
         Ok(self
@@ -246,7 +250,7 @@ impl Store {
         match self.places.read_record(name) {
             Err(StoreError::Damaged { .. }) => {}
             Err(error) => return Err(error),
-            // Only its list of snapshots is.
+            // Only its snapshot list is damaged.
             Ok(mut record) => {
                 move_to(&self.places.snapshots(name), &to.join("snapshots.json"))?;
                 record.has_snapshots = false;
@@ -256,7 +260,7 @@ impl Store {
         self.move_fork(name, aside)
     }
 
-    /// Moves the worktree of a fork, and then its record. The caller holds `admin`.
+    /// Moves the worktree of a fork, then its record. The caller holds `admin`.
     fn move_fork(&self, name: &ForkName, aside: &Path) -> Result<(), StoreError> {
         let worktrees = self.repository.common_dir().join("worktrees");
         for dir in files::list(&worktrees)? {
@@ -282,42 +286,42 @@ impl Store {
             &self.places.fork(name),
             &aside.join("forks").join(name.as_str()),
         )?;
-        // Others keep now what they kept.
+        // Other refs keep those objects now.
         release_refs(&self.repository, name.as_str())
     }
 
     fn set_document_aside(
         &self,
-        shelf: RecordKind,
+        kind: RecordKind,
         id: u64,
         aside: &Path,
     ) -> Result<String, StoreError> {
         let _admin = self.admin.lock();
-        self.note_highest(shelf)?;
+        self.note_highest(kind)?;
         let of_it = |label: &str| label == id.to_string() || label.starts_with(&format!("{id}-"));
         self.keep_refs(
-            refs_of(shelf),
-            refs_of(shelf).trim_start_matches('+'),
+            refs_of(kind),
+            refs_of(kind).trim_start_matches('+'),
             aside,
             of_it,
         )?;
-        let dir = self.places.root().join(shelf.dir_name());
+        let dir = self.places.root().join(kind.dir_name());
         let prefix = format!("{id}.");
         let mut paths = files::list(&dir)?;
         paths.retain(|path| {
             let name = path.file_name().and_then(|name| name.to_str());
             name.is_some_and(|name| name.starts_with(&prefix))
         });
-        // What stands beside a record goes where there is none: the record is last.
+        // An attachment without a record would be removed, so the record is moved last.
         paths.sort_by_key(|path| {
             path.extension()
                 .is_some_and(|extension| extension == "json")
         });
         for path in paths {
             let name = path.file_name().unwrap_or_default().to_owned();
-            move_to(&path, &aside.join(shelf.dir_name()).join(name))?;
+            move_to(&path, &aside.join(kind.dir_name()).join(name))?;
         }
-        let without = match shelf {
+        let without = match kind {
             RecordKind::GoneBack => {
                 "; nothing refuses now what takes back the commits that it named"
             }
@@ -326,12 +330,14 @@ impl Store {
         Ok(format!(
             "moved to {}{without}; {}",
             aside.display(),
-            way_back(aside)
+            put_back_hint(aside)
         ))
     }
 
-    /// Moves the file at this path in the store out of the place of a directory. That of a layer's
-    /// large contents is made again; a layer that is missing is told of, and mended, by itself.
+    /// Moves a file out of the place of a store directory.
+    ///
+    /// The directory for a layer's large contents is made again. A missing layer has its own
+    /// finding and repair.
     fn set_file_aside(&self, path: &Path, aside: &Path) -> Result<String, StoreError> {
         let _admin = self.admin.lock();
         let from = self.places.root().join(path);
@@ -341,11 +347,16 @@ impl Store {
         if path.ends_with(FILES_NAME) {
             files::create_private_dir(&from)?;
         }
-        Ok(format!("moved to {}; {}", aside.display(), way_back(aside)))
+        Ok(format!(
+            "moved to {}; {}",
+            aside.display(),
+            put_back_hint(aside)
+        ))
     }
 
-    /// Moves a pipe, a socket or a device out of the place of a file. The lock of a worktree is
-    /// written anew: without it git may take the worktree away.
+    /// Moves a pipe, socket or device out of a file's place.
+    ///
+    /// The lock of a worktree is rewritten: without it git may remove the worktree.
     fn set_special_aside(&self, path: &Path, to: &Path) -> Result<String, StoreError> {
         let _admin = self.admin.lock();
         if tine_sys::file::check_regular(path).is_ok() {
@@ -363,7 +374,7 @@ impl Store {
         Ok(format!("moved to {}", to.display()))
     }
 
-    /// Has other refs keep what those of `group` do, which go when their record has gone.
+    /// Sets other refs to the objects of a group to be removed.
     fn keep_refs(
         &self,
         group: &str,
@@ -381,14 +392,14 @@ impl Store {
     }
 }
 
-/// What to do about damage to a fork that somebody has open.
+/// Returns the hint for damage to a fork that is open.
 fn in_use_hint(name: &ForkName) -> String {
     format!(
         "the fork is in use, and whole as long as it is: copy out what is not committed, then `tine unmount {name} --keep` or `tine daemon stop`, and `tine check --repair`"
     )
 }
 
-pub(super) fn way_back(aside: &Path) -> String {
+pub(super) fn put_back_hint(aside: &Path) -> String {
     format!("`tine check --put-back {}` brings it back", number(aside))
 }
 
@@ -410,7 +421,7 @@ fn note(one: &mut Found, done: Result<String, StoreError>) {
     }
 }
 
-/// Moves a file or directory of the store, durably. A missing one is fine.
+/// Moves a file or directory of the store, durably. It may be missing.
 pub(in crate::store) fn move_to(from: &Path, to: &Path) -> Result<(), StoreError> {
     if !is_there(from) {
         return Ok(());

@@ -1,15 +1,16 @@
-//! Pipes, sockets and devices in the place of files, of which nothing else was said.
+//! Pipes, sockets and devices in the place of files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::finding::{FindingKind, Found, Remedy};
-use super::{Inventory, Look, REPAIRS};
+use super::{Inventory, REPAIRS, StoreCheck};
 use crate::store::RecordKind;
 use tine_sys::file;
 
-/// Directories of the store that hold nothing but tine's own. What was set aside stays as it is,
-/// and sessions of rounds may have repositories.
+/// Directories of the store with only tine's files.
+///
+/// Files that were set aside stay unchanged, and sessions of rounds may have repositories.
 const DIRS: [&str; 8] = [
     "forks",
     "layers",
@@ -21,26 +22,28 @@ const DIRS: [&str; 8] = [
     "rounds/.records",
 ];
 
-impl Look<'_> {
-    /// What is no file, in the store and in the worktrees of its forks.
+impl StoreCheck<'_> {
+    /// Checks for special files in the store and in its worktrees.
+    ///
+    /// Those with a finding already are left out.
     pub(super) fn specials(&mut self, inventory: &Inventory) {
         let root = self.places().root().to_owned();
         let mut specials = specials_in(&root);
-        let shelves = RecordKind::ALL.map(RecordKind::dir_name);
-        for dir in DIRS.iter().chain(&shelves) {
-            specials.extend(specials_beneath(&root.join(dir)));
+        let kinds = RecordKind::ALL.map(RecordKind::dir_name);
+        for dir in DIRS.iter().chain(&kinds) {
+            specials.extend(specials_below(&root.join(dir)));
         }
         let mut found: Vec<_> = specials.into_iter().map(|path| (None, path)).collect();
         for record in &inventory.records {
-            let specials = specials_beneath(&self.store.worktree_dir(record));
+            let specials = specials_below(&self.store.worktree_dir(record));
             found.extend(specials.into_iter().map(|path| (Some(&record.name), path)));
         }
         found.sort();
         found.dedup();
         let common_dir = self.places().common_dir().to_owned();
         for (fork, path) in found {
-            let is_told = |known: &Found| path.starts_with(&known.finding.what);
-            if self.found.iter().any(is_told) {
+            let is_reported = |known: &Found| path.starts_with(&known.finding.what);
+            if self.found.iter().any(is_reported) {
                 continue;
             }
             let Err(error) = file::check_regular(&path) else {
@@ -63,7 +66,7 @@ impl Look<'_> {
     }
 }
 
-/// What is neither a file nor a directory in `dir`, nor a link to one.
+/// Lists special files in `dir`, and links to them.
 fn specials_in(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
@@ -80,17 +83,17 @@ fn specials_in(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn specials_beneath(dir: &Path) -> Vec<PathBuf> {
+fn specials_below(dir: &Path) -> Vec<PathBuf> {
     let mut found = specials_in(dir);
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            found.extend(specials_beneath(&entry.path()));
+            found.extend(specials_below(&entry.path()));
         }
     }
     found
 }
 
-/// The daemon's socket, and those of git's own daemons (`fsmonitor--daemon.ipc`).
+/// Returns whether it is the socket of the daemon or git's fsmonitor.
 fn is_socket_of_a_program(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
 

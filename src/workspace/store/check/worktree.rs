@@ -1,11 +1,11 @@
-//! HEAD, index and `.git` file of a fork: whether they can be read, and how they are put right.
+//! Check and repair of a fork's HEAD, index and `.git` file.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::finding::{FindingKind, Found, Remedy};
-use super::repair::{move_to, way_back};
-use super::{FSCK, Look, REPAIRS, next_aside, unreadable};
+use super::repair::{move_to, put_back_hint};
+use super::{FSCK, REPAIRS, StoreCheck, next_aside, unreadable};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
 use crate::store::beginning::Beginning;
@@ -15,8 +15,8 @@ use tine_git::index::tracked_paths;
 use tine_git::{DamagedBranch, GitError, Head, LinkedWorktree, ObjectId};
 use tine_sys::file;
 
-impl Look<'_> {
-    /// HEAD of the worktree in `dir`.
+impl StoreCheck<'_> {
+    /// Checks HEAD of the worktree in `dir`.
     pub(super) fn head(&mut self, record: &ForkRecord, dir: &Path) {
         let detail = match self.store.head_trouble(record, dir) {
             None => return,
@@ -41,17 +41,18 @@ impl Look<'_> {
             .push(found.with(Remedy::MendHead(record.name.clone())));
     }
 
-    /// Branches whose files hold no ref, but for those of which something was said with the fork
-    /// that is on them.
+    /// Checks for branches with invalid files.
+    ///
+    /// A branch reported with its fork's HEAD is left out.
     pub(super) fn branches(&mut self) -> Result<(), StoreError> {
-        let told: Vec<String> = self
+        let reported: Vec<String> = self
             .found
             .iter()
             .filter(|one| one.finding.kind == FindingKind::HeadDamaged)
             .filter_map(|one| branch_of(Path::new(&one.finding.what).parent()?))
             .collect();
         for DamagedBranch { name, reason } in self.repository().damaged_branches()? {
-            if told.contains(&name) {
+            if reported.contains(&name) {
                 continue;
             }
             let what = format!("refs/heads/{name}");
@@ -73,26 +74,27 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// The index of the worktree in `dir`.
+    /// Checks the index of the worktree in `dir`.
     pub(super) fn index(&mut self, record: &ForkRecord, dir: &Path) {
         let path = dir.join("index");
         if let Some(error) = unreadable(&path) {
             return self.unreadable(Some(record.name.as_str()), &path, &error);
         }
-        // A fork without a commit has none until something is staged.
+        // A fork without a commit has no index until something is staged.
         if !path.exists() && record.base_commit.is_none() {
             return;
         }
-        let trouble = match path.exists() {
-            true => match LinkedWorktree::open(self.repository(), &record.worktree_id) {
-                // Asking for any path reads all of it.
+        let trouble = if path.exists() {
+            match LinkedWorktree::open(self.repository(), &record.worktree_id) {
+                // Asking for any path reads the whole index.
                 Ok(worktree) => {
                     tracked_paths(self.repository(), &worktree, &[dot_git_path()]).err()
                 }
                 Err(_) => None,
             }
-            .map(|error| error.to_string()),
-            false => Some("it is missing".to_owned()),
+            .map(|error| error.to_string())
+        } else {
+            Some("it is missing".to_owned())
         };
         let Some(trouble) = trouble else {
             return;
@@ -110,7 +112,9 @@ impl Look<'_> {
             .push(found.with(Remedy::MendIndex(record.name.clone())));
     }
 
-    /// The `.git` file, where the fork is open: the next opening mends it otherwise.
+    /// Checks the `.git` file if the fork is open.
+    ///
+    /// Otherwise the next opening repairs it.
     pub(super) fn dot_git(&mut self, record: &ForkRecord) {
         let open = self.store.open.lock();
         let fork = open
@@ -145,18 +149,18 @@ impl Look<'_> {
     }
 }
 
-/// What the reflog says of a branch that is put back.
+/// Reflog message for a branch or HEAD that is reset.
 const BACK_TO_NEWEST: &str = "tine: back to the newest commit that is there";
 
-/// What is wrong with a HEAD.
+/// Problem of a HEAD.
 enum Trouble {
     Damaged(String),
-    /// This may be whole.
+    /// It cannot be read, and may be valid.
     Unreadable(PathBuf, io::Error),
 }
 
 impl Store {
-    /// What is wrong with HEAD of the worktree in `dir`, if anything is.
+    /// Returns the problem with HEAD of the worktree in `dir`, if any.
     fn head_trouble(&self, record: &ForkRecord, dir: &Path) -> Option<Trouble> {
         let head = match self.repository.head_of(dir) {
             Ok(head) => head,
@@ -178,8 +182,7 @@ impl Store {
                 });
                 Some(format!("its commit {id}{on} is not in the repository"))
             }
-            // On another branch without commits its user may have begun anew
-            // (`git switch --orphan`).
+            // With `git switch --orphan` the user may be on a new branch without commits.
             (Head::Unborn { .. }, None)
                 if record.base_commit.is_some() && head.short_branch() == Some(&record.branch) =>
             {
@@ -190,8 +193,9 @@ impl Store {
         trouble.map(Trouble::Damaged)
     }
 
-    /// The branch (short name) that a HEAD which cannot be followed leads to, and its file, where
-    /// that is there.
+    /// Returns the branch (short name) and file that a broken HEAD names.
+    ///
+    /// `None` if that file does not exist.
     fn broken_branch_of(&self, dir: &Path) -> Option<(String, PathBuf)> {
         let branch = branch_of(dir)?;
         self.repository.check_branch_name(&branch).ok()?;
@@ -203,9 +207,8 @@ impl Store {
         is_there(&path).then_some((branch, path))
     }
 
-    /// The newest commit that HEAD of the worktree in `dir` was on and that is there; else the
-    /// base.
-    fn newest_there(&self, record: &ForkRecord, dir: &Path) -> Option<ObjectId> {
+    /// Returns HEAD's newest commit that still exists, else the base.
+    fn newest_existing(&self, record: &ForkRecord, dir: &Path) -> Option<ObjectId> {
         let base = record.base_commit.as_deref();
         let base = base.and_then(|hex| ObjectId::from_hex(hex.as_bytes()).ok());
         let newest = self.repository.newest_of_head(dir).unwrap_or_else(|error| {
@@ -215,11 +218,13 @@ impl Store {
         newest.or(base.filter(|id| self.repository.has_object(*id)))
     }
 
-    /// Takes a HEAD that is damaged to the newest commit of its own that is there, and its branch
-    /// with it; what was done. Files stay as they are. One that is whole stays, too.
+    /// Sets a damaged HEAD, and its branch, to its newest existing commit.
+    ///
+    /// Files and a valid HEAD stay unchanged. Returns a description of the repair.
     ///
     /// # Errors
-    /// Where HEAD cannot be written.
+    /// [`StoreError::NoSuchFork`], [`StoreError::Damaged`] if no commit of HEAD exists, or an error
+    /// of reading or writing HEAD.
     pub fn mend_head(&self, name: &ForkName) -> Result<String, StoreError> {
         let record = self.places.read_record(name)?;
         let dir = self.worktree_dir(&record);
@@ -231,9 +236,9 @@ impl Store {
             Some(Trouble::Damaged(_)) => {}
         }
         let repository = &self.repository;
-        let newest = self.newest_there(&record, &dir);
+        let newest = self.newest_existing(&record, &dir);
         if let Some(newest) = newest {
-            // It may keep the commit that is lost.
+            // The existing ref may keep the lost commit.
             repository.keep(name.as_str(), "head", newest)?;
         }
         let reflog = BACK_TO_NEWEST;
@@ -253,11 +258,11 @@ impl Store {
                     self.write_head(&dir, &Head::Detached { commit_id: newest })?;
                     Ok(format!("it went from {lost}, which is lost, to {newest}"))
                 }
-                _ => Err(none_there(dir.join("HEAD"))),
+                _ => Err(no_known_commit(dir.join("HEAD"))),
             },
             Err(_) if let Some((branch, path)) = self.broken_branch_of(&dir) => match newest {
-                Some(newest) => self.put_branch(&branch, &path, newest),
-                None => Err(none_there(path)),
+                Some(newest) => self.reset_branch(&branch, &path, newest),
+                None => Err(no_known_commit(path)),
             },
             Err(_) => {
                 let branch = record.head_branch.as_ref().unwrap_or(&record.branch);
@@ -280,16 +285,18 @@ impl Store {
                     || newest.map_or_else(String::new, |id| id.to_string()),
                     |branch| format!("the branch {branch}"),
                 );
-                Ok(format!("it is on {at} again; {}", was(aside)))
+                Ok(format!("it is on {at} again; {}", describe_aside(aside)))
             }
         }
     }
 
-    /// Puts the branch (short name), whose file holds no ref, at the newest commit that it, or a
-    /// checkout that is on it, was at.
+    /// Sets a branch with an invalid file to its newest commit.
+    ///
+    /// `branch` is a short name. The commit is one that the branch, or a checkout on it, was at and
+    /// that still exists.
     ///
     /// # Errors
-    /// Where no such commit is there, or the branch cannot be written.
+    /// [`StoreError::Damaged`] if no such commit exists, or an error of writing the branch.
     pub(super) fn mend_branch(&self, branch: &str) -> Result<String, StoreError> {
         let path = self.repository.common_dir().join("refs/heads").join(branch);
         if !matches!(
@@ -299,14 +306,15 @@ impl Store {
             return Ok("it is whole".to_owned());
         }
         match self.repository.newest_of_branch(branch)? {
-            Some(newest) => self.put_branch(branch, &path, newest),
-            None => Err(none_there(path)),
+            Some(newest) => self.reset_branch(branch, &path, newest),
+            None => Err(no_known_commit(path)),
         }
     }
 
-    /// Moves the damaged file of a branch (short name) aside, and has the branch at `commit_id`;
-    /// what was done.
-    fn put_branch(
+    /// Moves a branch's damaged file aside and sets the branch to `commit_id`.
+    ///
+    /// `branch` is a short name. Returns a description of the repair.
+    fn reset_branch(
         &self,
         branch: &str,
         path: &Path,
@@ -315,7 +323,7 @@ impl Store {
         let reflog = BACK_TO_NEWEST;
         let aside = next_aside(&self.places)?;
         move_to(path, &aside.join("refs/heads").join(branch))?;
-        // What was packed is older.
+        // The packed value is older.
         match self.repository.branch_target(branch)? {
             Some(packed) => self
                 .repository
@@ -324,14 +332,14 @@ impl Store {
         }
         Ok(format!(
             "the branch {branch}, whose ref was damaged, is at {commit_id}; {}",
-            way_back(&aside)
+            put_back_hint(&aside)
         ))
     }
 
-    /// As [`Store::mend_head`], where HEAD is damaged; `None` where it is whole.
+    /// Repairs a damaged HEAD like [`Store::mend_head`]; `None` if it is valid.
     ///
     /// # Errors
-    /// As [`Store::mend_head`].
+    /// Same as [`Store::mend_head`].
     pub fn mend_lost_head(&self, name: &ForkName) -> Result<Option<String>, StoreError> {
         let record = self.places.read_record(name)?;
         match self.head_trouble(&record, &self.worktree_dir(&record)) {
@@ -344,7 +352,7 @@ impl Store {
         Ok(LinkedWorktree::replace_head(dir, head)?)
     }
 
-    /// Makes the index of a fork again, of HEAD, or of the base where there is no HEAD.
+    /// Rebuilds a fork's index from HEAD, or from the base without HEAD.
     pub(super) fn mend_index(&self, name: &ForkName) -> Result<String, StoreError> {
         let record = self.places.read_record(name)?;
         let dir = self.worktree_dir(&record);
@@ -354,7 +362,7 @@ impl Store {
             .ok()
             .and_then(|head| head.commit_id());
         let head = head.filter(|id| self.repository.has_object(*id));
-        let commit_id = head.or_else(|| self.newest_there(&record, &dir));
+        let commit_id = head.or_else(|| self.newest_existing(&record, &dir));
         let prepared = self.prepare_base(
             commit_id,
             record.base_attrs,
@@ -364,11 +372,16 @@ impl Store {
         let worktree = LinkedWorktree::open(&self.repository, &record.worktree_id)?;
         let aside = self.worktree_file_aside(&dir, "index")?;
         Beginning::at(prepared, commit_id, None).fill_worktree(&worktree)?;
-        Ok(format!("made again; {}", was(aside)))
+        Ok(format!("made again; {}", describe_aside(aside)))
     }
 
-    /// Moves the index of a fork aside, which cannot be read; the number that [`Store::put_back`]
-    /// takes. The fork has none then.
+    /// Moves a fork's unreadable index aside. The fork has none then.
+    ///
+    /// Returns the number for [`Store::put_back`]; `None` if the index was missing.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSuchFork`] or [`StoreError::Damaged`] for the record, or an I/O error of
+    /// moving the file.
     pub fn set_index_aside(&self, name: &ForkName) -> Result<Option<u64>, StoreError> {
         let _admin = self.admin.lock();
         let dir = self.worktree_dir(&self.places.read_record(name)?);
@@ -376,7 +389,7 @@ impl Store {
         Ok(aside.and_then(|aside| aside.file_name()?.to_str()?.parse().ok()))
     }
 
-    /// Moves a file of a worktree aside, if it is there; where to.
+    /// Moves a worktree's file aside, if any; returns the directory.
     fn worktree_file_aside(&self, dir: &Path, file: &str) -> Result<Option<PathBuf>, StoreError> {
         if !is_there(&dir.join(file)) {
             return Ok(None);
@@ -389,31 +402,31 @@ impl Store {
     }
 }
 
-/// What became of what was there, in words.
-fn was(aside: Option<PathBuf>) -> String {
+/// Describes what was moved aside.
+fn describe_aside(aside: Option<PathBuf>) -> String {
     match aside {
         Some(aside) => format!(
             "what it was is in {}: {}",
             aside.display(),
-            way_back(&aside)
+            put_back_hint(&aside)
         ),
         None => "it was missing".to_owned(),
     }
 }
 
-/// A path that cannot be read, and why.
+/// Pairs a path with its read error; `None` if it is readable.
 fn with_error(path: PathBuf) -> Option<(PathBuf, io::Error)> {
     unreadable(&path).map(|error| (path, error))
 }
 
-/// The branch (short name) that HEAD of the worktree in `dir` names.
+/// Returns the branch (short name) that HEAD in `dir` names.
 fn branch_of(dir: &Path) -> Option<String> {
     let head = file::read_to_string(&dir.join("HEAD")).ok()?;
     Some(head.strip_prefix("ref: refs/heads/")?.trim_end().to_owned())
 }
 
-/// No commit is known, and there, that the ref in this file was at.
-fn none_there(path: PathBuf) -> StoreError {
+/// Returns the error for a ref without any known, existing commit.
+fn no_known_commit(path: PathBuf) -> StoreError {
     StoreError::Damaged {
         path,
         reason: "no commit that it was on is there".to_owned(),
