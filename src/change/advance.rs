@@ -1,20 +1,22 @@
-//! Moves a fork's HEAD and its view to another commit, and keeps uncommitted changes. The branch of
-//! HEAD moves to that commit, or HEAD switches to another branch.
+//! Moves a fork's HEAD and view to another commit.
+//!
+//! Uncommitted changes stay. The branch of HEAD moves to that commit, or HEAD switches to another
+//! branch.
 //!
 //! As in git, the move is refused if it changes a path that has an uncommitted change. It is
-//! allowed if both make the same change, or if the caller gives the merged result
-//! ([`UpdateStep`]). Other paths of the view are not touched. The steps, and what a process that
-//! dies leaves behind:
+//! allowed if both make the same change, or if the caller gives the merged result ([`UpdateStep`]).
+//! Other paths of the view are not touched. These are the steps, and what the next daemon finds if
+//! the process dies after one:
 //!
-//! | step | found by the next daemon |
+//! | step | state after a crash, and what the next daemon does |
 //! |---|---|
-//! | the record says what is about to be done | HEAD at the old commit, the old view: it does the rest |
-//! | the view follows, in one operation | the new view: it does the rest |
-//! | the index follows | likewise |
-//! | a branch that is to be made is made | likewise |
-//! | HEAD moves | HEAD at the new commit, or on the new branch: nothing is left but to say so in the record |
+//! | the record names the move | HEAD at the old commit, the old view: it does the rest |
+//! | the view changes, in one operation | the new view: it does the rest |
+//! | the index changes | the new index: it does the rest |
+//! | a new branch is created | the new branch: it does the rest |
+//! | HEAD moves | HEAD at the new commit or branch: it updates the record |
 //!
-//! Git's lock of the index is held over all of it.
+//! git's lock of the index is held over all of it.
 
 mod in_the_way;
 mod index;
@@ -31,7 +33,7 @@ use super::commit::{index_changes, joined, keep_head, refuse_work_of_git};
 use super::compare::compare_trees;
 use super::point::damaged;
 use super::revert::{hold_blobs, hold_trees, is_repository, replacements};
-use super::view::unless_the_view_moved;
+use super::view::stale_as_ref_moved;
 use super::{Change, ChangeError, fork_point};
 use tine_git::index::{IndexTarget, KnownState, prepare_index};
 use tine_git::{GitError, Head, ObjectId, Repository};
@@ -45,38 +47,44 @@ use tine_workspace::{
     OperationKind, Replacement, Store, SwitchMove, Undoes, UpdateMove,
 };
 
-/// Where HEAD goes.
+/// Move of HEAD.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Where it is; `None` on a branch without a commit.
+    /// Commit of HEAD before the move; `None` on an unborn branch.
     pub from: Option<ObjectId>,
+    /// Commit of HEAD after the move.
     pub to: ObjectId,
-    /// Default: what is uncommitted stays as it is.
+    /// Merged uncommitted changes; `None` leaves them as they are.
     pub update: Option<UpdateStep>,
-    /// Default: the branch that HEAD is on moves. Else HEAD is put on another one, which is at
-    /// `to`.
+    /// Switch to another branch, which is at `to`.
+    ///
+    /// `None` moves the branch that HEAD is on.
     pub switch: Option<SwitchMove>,
-    /// Default: what is staged stays so.
+    /// Change of the index; `None` plans one that keeps staged changes.
     pub index: Option<IndexStep>,
+    /// Message for the reflog of HEAD and its branch.
     pub reflog: String,
+    /// Kind of the operation in the journal.
     pub kind: OperationKind,
-    /// What this takes back, or does again.
+    /// Operation that this move undoes or redoes; `None` for others.
     pub undoes: Option<Undoes>,
 }
 
-/// What becomes of uncommitted changes that HEAD's move is about, too.
+/// Change of the view in a move that merges uncommitted changes.
 #[derive(Debug, Clone, Copy)]
 pub struct UpdateStep {
-    /// The view as whoever merged it saw it: a tree.
+    /// Tree of the view that the merge started from.
     pub view_from: ObjectId,
+    /// Tree of the view after the move.
     pub view_to: ObjectId,
-    /// Where the fork's own commits begin, before and after.
+    /// Fork point before the move.
     pub point_from: Option<ObjectId>,
+    /// Fork point after the move.
     pub point_to: Option<ObjectId>,
 }
 
 impl Step {
-    /// What the record says when the move is over.
+    /// Updates the record after the move.
     fn note_done(&self, record: &mut ForkRecord, is_done: bool) {
         record.advancing = None;
         if let Some(update) = self.update.filter(|_| is_done) {
@@ -84,6 +92,7 @@ impl Step {
         }
     }
 
+    /// Returns the step as the fork's record and journal store it.
     fn head_move(&self) -> HeadMove {
         let hex = |id: Option<ObjectId>| id.map(|id| id.to_string());
         HeadMove {
@@ -102,7 +111,7 @@ impl Step {
         }
     }
 
-    /// Whether HEAD is where the move begins, or where it ends.
+    /// Returns whether HEAD is at a commit and on a switch's branch.
     fn is_at(
         &self,
         head: &Head,
@@ -113,27 +122,32 @@ impl Step {
         head.commit_id() == id && self.switch.as_ref().is_none_or(is_on)
     }
 
-    fn is_ahead_of(&self, head: &Head) -> bool {
+    /// Returns whether HEAD is where the move starts.
+    fn starts_at(&self, head: &Head) -> bool {
         self.is_at(head, |switch| switch.from.as_deref(), self.from)
     }
 
-    fn is_done_at(&self, head: &Head) -> bool {
+    /// Returns whether HEAD is where the move ends.
+    fn ends_at(&self, head: &Head) -> bool {
         self.is_at(head, |switch| switch.to.as_deref(), Some(self.to))
     }
 
+    /// Moves HEAD and its branch, or switches HEAD and creates the branch.
+    ///
+    /// A branch that was created is deleted if the switch fails.
     fn move_head(&self, repository: &Repository, fork: &Fork) -> Result<(), GitError> {
         let Some(switch) = &self.switch else {
             return repository.advance_head(&fork.worktree, self.from, self.to, &self.reflog);
         };
         let head = repository.head_of(fork.worktree.git_dir())?;
-        if !self.is_ahead_of(&head) {
+        if !self.starts_at(&head) {
             return Err(GitError::RefMoved {
                 name: "HEAD".to_owned(),
             });
         }
         let mut is_new = false;
         if let (Some(branch), Some(reflog)) = (&switch.to, &switch.begins)
-            // One that is there was made by a process that died then.
+            // An existing branch was made by a process that died.
             && repository.branch(branch)? != Some(self.to)
         {
             repository.create_branch(branch, self.to, reflog)?;
@@ -149,42 +163,52 @@ impl Step {
     }
 }
 
-/// What follows a move.
-struct Plan {
-    /// From the old commit to the new one, sorted by path.
+/// Planned effects of a move.
+struct AdvancePlan {
+    /// Changes from the old commit to the new one, sorted by path.
     changes: Vec<Change>,
-    /// Those that the view has not followed yet.
+    /// Changes that the view does not have yet.
     open: Vec<Change>,
-    /// When the view was looked at.
+    /// Position in the layer's log when the view was read.
     since: LogPosition,
-    /// The tree of the old commit.
+    /// Tree of the old commit.
     from_tree: ObjectId,
-    /// The tree that the view will be.
+    /// Tree of the view after the move.
     new_tree: ObjectId,
-    /// The tree of the new commit.
+    /// Tree of the new commit.
     to_tree: ObjectId,
-    /// The tree of the view before the move, where uncommitted changes are the same as changes that
-    /// come: undo restores them.
+    /// Tree of the view before the move, if it has some changes.
+    ///
+    /// Undo restores it. `None` if no uncommitted change equals an incoming one.
     followed: Option<ObjectId>,
+    /// Index before and after.
     index: IndexStep,
-    /// The stamp of the index before it was read.
+    /// Stamp of the index before it was read.
     index_stamp: Option<IndexStamp>,
 }
 
-/// What moving would change; fails where moving would.
+/// Returns the changes of a move, without moving.
+///
+/// # Errors
+/// The same refusals as [`advance`], except for errors of carrying it out.
 pub fn preview(
     repository: &Repository,
     fork: &Fork,
     step: &Step,
 ) -> Result<Vec<Change>, ChangeError> {
     refuse_work_of_git(repository, fork)?;
-    let plan = Plan::make(repository, fork, step)?;
+    let plan = AdvancePlan::make(repository, fork, step)?;
     refuse_in_the_way(fork, &plan.open)?;
     Ok(plan.changes)
 }
 
-/// Returns the tree of the view `view_tree` after HEAD moved from one tree to another, or `None` if
-/// an uncommitted change is in the way.
+/// Returns the tree that a view has after HEAD moved.
+///
+/// `view_tree` is the view before HEAD moves from one tree to another. `None` if an uncommitted
+/// change is in the way.
+///
+/// # Errors
+/// [`ChangeError::Git`] if trees cannot be read or written.
 pub fn followed(
     repository: &Repository,
     (from_tree, to_tree): (ObjectId, ObjectId),
@@ -202,7 +226,12 @@ pub fn followed(
     }
 }
 
-/// Moves HEAD with its branch, all or nothing; what changed.
+/// Moves HEAD with its branch, all or nothing. Returns the changes.
+///
+/// # Errors
+/// [`ChangeError::LocalChanges`] or [`ChangeError::StagedInTheWay`] if a change is in the way,
+/// [`GitError::RefMoved`] if HEAD, view or index changed meanwhile, the refusals of a fork where
+/// git is at work or whose branch moved, and the errors of writing.
 pub fn advance(
     store: &Store,
     repository: &Repository,
@@ -212,7 +241,7 @@ pub fn advance(
     step: &Step,
 ) -> Result<Vec<Change>, ChangeError> {
     refuse_work_of_git(repository, fork)?;
-    let plan = Plan::make(repository, fork, step)?;
+    let plan = AdvancePlan::make(repository, fork, step)?;
     let step = &Step {
         index: plan.staged(),
         update: match (step.update, plan.followed) {
@@ -230,7 +259,7 @@ pub fn advance(
         ..step.clone()
     };
     let last = repository.kept_as(name.as_str(), "head")?;
-    // Before the layer names its blobs, and an operation its trees.
+    // Done before the layer names the blobs, and an operation the trees.
     keep_head(repository, name, step.to)?;
     if let Some(update) = step.update {
         hold_trees(
@@ -253,7 +282,7 @@ pub fn advance(
     };
     store.update_record(name, |record| record.advancing = Some(begun))?;
     let moved = plan.carry_out(repository, name, fork, by, step);
-    // A record that stays leads to nothing worse than looking at it again.
+    // A leftover entry in the record only causes another look at the fork.
     if let Err(error) = store.update_record(name, |record| step.note_done(record, moved.is_ok())) {
         log::warn!("{name}: {error}");
     }
@@ -267,7 +296,10 @@ pub fn advance(
     Ok(plan.changes)
 }
 
-/// Does the rest of a move that was begun by a process that died.
+/// Finishes a move that a process began before it died.
+///
+/// # Errors
+/// [`ChangeError::Store`] if the record is damaged, and the errors of [`advance`].
 pub fn finish(
     store: &Store,
     repository: &Repository,
@@ -306,9 +338,9 @@ pub fn finish(
         undoes: None,
     };
     let head = repository.head_of(fork.worktree.git_dir())?;
-    if step.is_ahead_of(&head) && !step.is_done_at(&head) {
+    if step.starts_at(&head) && !step.ends_at(&head) {
         if let Some(switch) = &mut step.switch {
-            stand_by_itself_if_taken(repository, switch, to)?;
+            detach_head_if_taken(repository, switch, to)?;
         }
         step.index = IndexStep::begun(
             repository,
@@ -316,7 +348,7 @@ pub fn finish(
             (step.from, to),
             begun.moved.index.as_deref(),
         )?;
-        let plan = Plan::make(repository, fork, &step)?;
+        let plan = AdvancePlan::make(repository, fork, &step)?;
         let attrs = fork.workspace.base_attrs();
         let by = Actor {
             caller: Caller::new(attrs.uid, attrs.gid),
@@ -325,7 +357,7 @@ pub fn finish(
         plan.carry_out(repository, name, fork, by, &step)?;
         log::info!("{name}: what was begun is done: HEAD is {}", step.to);
     }
-    let is_done = step.is_done_at(&repository.head_of(fork.worktree.git_dir())?);
+    let is_done = step.ends_at(&repository.head_of(fork.worktree.git_dir())?);
     match &step.switch {
         _ if !is_done => {}
         Some(switch) => {
@@ -338,9 +370,10 @@ pub fn finish(
     Ok(())
 }
 
-/// Returns true if the newest operation in the journal is this step: a process changed the view and
-/// was killed before it finished the step.
-fn is_noted(fork: &Fork, step: &Step) -> Result<bool, ChangeError> {
+/// Returns whether the newest operation in the journal is this step.
+///
+/// It is if a process changed the view and was killed before it finished the step.
+fn is_in_journal(fork: &Fork, step: &Step) -> Result<bool, ChangeError> {
     let newest = fork.workspace.operations(1)?.into_iter().next();
     let moved = step.head_move();
     Ok(newest.is_some_and(|(operation, _)| {
@@ -353,8 +386,10 @@ fn is_noted(fork: &Fork, step: &Step) -> Result<bool, ChangeError> {
     }))
 }
 
-/// Detaches HEAD if another process moved or checked out the branch since the switch was planned.
-fn stand_by_itself_if_taken(
+/// Detaches HEAD if another process moved or checked out the branch.
+///
+/// It may have done so since the switch was planned.
+fn detach_head_if_taken(
     repository: &Repository,
     switch: &mut SwitchMove,
     to: ObjectId,
@@ -363,7 +398,7 @@ fn stand_by_itself_if_taken(
         return Ok(());
     };
     if switch.begins.is_some() {
-        // The process may have died with it.
+        // The process may have died while it held the lock.
         repository.release_stale_branch_lock(branch)?;
     }
     let is_there = match repository.branch(branch)? {
@@ -378,11 +413,12 @@ fn stand_by_itself_if_taken(
 }
 
 impl UpdateStep {
-    /// The way back of an update whose view went from one tree to another: what was changed since
-    /// stays.
+    /// Plans the way back of an update, keeping later changes.
+    ///
+    /// The update changed the view from one tree to another.
     ///
     /// # Errors
-    /// [`ChangeError::LocalChanges`] where that is in the way.
+    /// [`ChangeError::LocalChanges`] if a later change is in the way.
     pub fn back(
         repository: &Repository,
         fork: &Fork,
@@ -391,7 +427,7 @@ impl UpdateStep {
     ) -> Result<UpdateStep, ChangeError> {
         let local = changeset::changeset(repository, fork, Blobs::Write)?;
         let now = changeset::write_tree(repository, &local)?;
-        let then = taken_back(repository, now, (view_from, view_to))?
+        let then = without_change(repository, now, (view_from, view_to))?
             .map_err(ChangeError::LocalChanges)?;
         Ok(UpdateStep {
             view_from: now,
@@ -402,9 +438,10 @@ impl UpdateStep {
     }
 }
 
-/// The tree `now` without the step from `from` to `to`, and with what changed since; `Err` has the
-/// paths in which the two conflict.
-fn taken_back(
+/// Returns the tree `now` without the change from `from` to `to`.
+///
+/// Later changes stay. `Err` has the conflicting paths.
+fn without_change(
     repository: &Repository,
     now: ObjectId,
     (from, to): (ObjectId, ObjectId),
@@ -420,18 +457,20 @@ fn taken_back(
         ..MergeOptions::default()
     };
     let merged = merge(repository, &input, &options)?;
-    Ok(match merged.conflicts.is_empty() {
-        true => Ok(merged.tree_id),
-        false => Err(merged
+    Ok(if merged.conflicts.is_empty() {
+        Ok(merged.tree_id)
+    } else {
+        Err(merged
             .conflicts
             .into_iter()
             .map(|conflict| conflict.path)
-            .collect()),
+            .collect())
     })
 }
 
-impl Plan {
-    fn make(repository: &Repository, fork: &Fork, step: &Step) -> Result<Plan, ChangeError> {
+impl AdvancePlan {
+    /// Plans a step, and refuses uncommitted changes in the way.
+    fn make(repository: &Repository, fork: &Fork, step: &Step) -> Result<AdvancePlan, ChangeError> {
         let from_tree = repository.tree_of(step.from)?;
         let to_tree = repository.commit_info(step.to)?.tree_id;
         let changes = compare_trees(repository, from_tree, to_tree)?;
@@ -456,7 +495,7 @@ impl Plan {
             Some(update) => {
                 let mut open = compare_trees(repository, view_tree, update.view_to)?;
                 if view_tree != update.view_from {
-                    // A move that is done again may have come as far as the view.
+                    // A repeated move may have changed the view already.
                     open.retain(|change| !is_there_as_directory(fork, change));
                     if !open.is_empty() {
                         return Err(GitError::RefMoved {
@@ -477,12 +516,12 @@ impl Plan {
             &changes,
             views,
         )?;
-        // What a submodule stands on is its own affair.
+        // The commit of a submodule is not the fork's concern.
         let open = open
             .into_iter()
             .filter(|change| !is_repository(fork, change))
             .collect();
-        Ok(Plan {
+        Ok(AdvancePlan {
             changes,
             open,
             since,
@@ -495,6 +534,9 @@ impl Plan {
         })
     }
 
+    /// Changes view, index and HEAD in this order, under the index lock.
+    ///
+    /// If index or HEAD cannot follow, the view is rolled back.
     fn carry_out(
         &self,
         repository: &Repository,
@@ -504,7 +546,7 @@ impl Plan {
         step: &Step,
     ) -> Result<(), ChangeError> {
         let forth = replacements(repository, fork, &self.open, self.new_tree)?;
-        // The layer is about to name its blobs, and git does not wait for those that it writes.
+        // The layer is about to name its blobs, and git does not sync what it writes.
         repository.sync_tree(self.to_tree, self.from_tree)?;
         repository.sync_tree(self.index.to.tree_id, self.to_tree)?;
         let uncommitted = match step.update {
@@ -527,7 +569,7 @@ impl Plan {
         let beginning = KnownState {
             token: &beginning,
             changed: fork.workspace.base_attrs().change_time(),
-            // It may stand on other layers then, and have a log that knows no earlier moment.
+            // The fork may have other layers then, whose log does not know earlier tokens.
             is_known: &|_| false,
         };
         let put = |replacements: &[Replacement], kind: OperationKind, advance: Advance, since| {
@@ -538,18 +580,18 @@ impl Plan {
                 since,
             };
             let applied = fork.workspace.apply(by, replacements, &options);
-            applied.map_err(unless_the_view_moved)
+            applied.map_err(stale_as_ref_moved)
         };
         let forward = Advance {
             moved: step.head_move(),
             undoes: step.undoes.clone(),
         };
-        let is_noted = forth.is_empty() && is_noted(fork, step)?;
+        let is_in_journal = forth.is_empty() && is_in_journal(fork, step)?;
         thread::scope(|scope| {
             let (locked, is_locked) = mpsc::sync_channel(1);
-            let (give_target, target) = mpsc::sync_channel(1);
+            let (send_target, target) = mpsc::sync_channel(1);
             let target = move || {
-                // Who waits for it learns of a failure by the end of the thread.
+                // The receiver learns of a failure from the end of the thread.
                 let _ = locked.send(());
                 target
                     .recv()
@@ -558,20 +600,21 @@ impl Plan {
             let index =
                 scope.spawn(|| prepare_index(repository, &fork.worktree, Some(&beginning), target));
             if is_locked.recv().is_err() {
-                // It ends without having asked for the target only where it failed.
+                // The thread ends without asking for the target only if it failed.
                 return joined(index).map(drop).map_err(ChangeError::from);
             }
             pause::at("before-view");
-            // Git that had the lock before may have staged something.
+            // A git process that had the lock before may have staged something.
             if IndexStamp::of(&fork.worktree.index_path()) != self.index_stamp {
                 self.index.refuse_moved(repository, fork)?;
             }
-            let applied = match is_noted {
-                true => Ok(()),
-                false => put(&forth, step.kind, forward, Some(self.since)).map(drop),
+            let applied = if is_in_journal {
+                Ok(())
+            } else {
+                put(&forth, step.kind, forward, Some(self.since)).map(drop)
             };
             if applied.is_ok() {
-                let _ = give_target.send(IndexTarget {
+                let _ = send_target.send(IndexTarget {
                     tree_id: self.index.to.tree_id,
                     changes: index_changes(
                         fork,
@@ -582,7 +625,7 @@ impl Plan {
                     intents: self.index.to.intents.clone(),
                 });
             }
-            drop(give_target);
+            drop(send_target);
             let prepared = joined(index);
             applied?;
             let moved = prepared.map_err(ChangeError::from).and_then(|prepared| {
@@ -598,7 +641,7 @@ impl Plan {
             });
             if moved.is_err() {
                 let back = self.take_back(repository, fork);
-                // What is taken back here is not to be taken back once more.
+                // A rollback must not be undone a second time.
                 let undoes = fork.workspace.operations(1).ok().and_then(|newest| {
                     let (operation, _) = newest.into_iter().next()?;
                     Some(Undoes {
@@ -623,7 +666,7 @@ impl Plan {
         })
     }
 
-    /// The change of the index; `None` where nothing is staged before or after it.
+    /// Returns the change of the index; `None` if nothing is ever staged.
     fn staged(&self) -> Option<IndexStep> {
         let is_clean = |state: &IndexState, tree_id| *state == IndexState::clean(tree_id);
         let is_clean =
@@ -631,7 +674,7 @@ impl Plan {
         (!is_clean).then(|| self.index.clone())
     }
 
-    /// What leads from the new view to the old one.
+    /// Returns the replacements from the new view to the old one.
     fn take_back(
         &self,
         repository: &Repository,

@@ -1,9 +1,8 @@
-//! The repository's branches as forks have to do with them: who has one checked out, which fork one
-//! was made for, and what forks remember of one that is renamed or deleted.
+//! Branches, their checkouts, and the forks that belong to them.
 //!
-//! HEAD of a fork's worktree says which branch the fork is on. Its record names the branch that it
-//! was made on and the one that it came from; both follow a renaming, by tine at once, by git when
-//! somebody looks ([`follow`]).
+//! HEAD of a fork's worktree says which branch the fork is on. The fork's record names the branch
+//! that it was made on and the one that it came from. Both names follow a renamed branch: at once
+//! if tine renames it, at the next look if git does ([`follow`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,13 +16,14 @@ use tine_git::{BranchTip, Checkout, Distance, GitError, Head, ObjectId, Reposito
 use tine_workspace::store::assume_branches;
 use tine_workspace::{ForkName, ForkRecord, Store};
 
-/// Who has a branch checked out.
+/// Checkout that has a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
+    /// A fork, at the directory of its checkout.
     Fork(ForkName, PathBuf),
-    /// The main checkout.
+    /// The main checkout, at its directory.
     Main(PathBuf),
-    /// Another worktree of git's.
+    /// Another worktree of git, at its directory.
     Worktree(PathBuf),
 }
 
@@ -37,48 +37,63 @@ impl fmt::Display for Holder {
     }
 }
 
-/// One branch.
+/// One branch of a list.
 #[derive(Debug, Clone)]
 pub struct Listed {
+    /// Name and commit of the branch.
     pub tip: BranchTip,
+    /// Checkout that has or returns to it; `None` if it is free.
     pub holder: Option<Holder>,
-    /// The fork that it was made for.
+    /// Fork that it was made for; `None` if none is known.
     pub made_for: Option<ForkName>,
-    /// The branch (short name) or commit (in hex) that it came from, and how far it is from there.
+    /// Origin of the branch, and the distance from there.
+    ///
+    /// The origin is a branch (short name) or a commit (in hex).
     pub came_from: Option<(String, Distance)>,
 }
 
-/// What a branch begins at.
+/// Commit at which a branch begins.
 #[derive(Debug, Clone)]
 pub struct Start {
+    /// Point that the commit was found for.
     pub point: Point,
+    /// Other existing meanings of the point's word.
     pub others: Vec<Point>,
+    /// Commit of the point.
     pub commit_id: ObjectId,
-    /// Whether the view there has something that the commit has not.
+    /// True if the point's view differs from the commit's tree.
     pub is_uncommitted: bool,
 }
 
-/// A branch that was deleted.
+/// Branch that was deleted.
 #[derive(Debug, Clone)]
 pub struct DeletedBranch {
+    /// Short name of the branch.
     pub branch: String,
+    /// Commit that it was at.
     pub commit_id: ObjectId,
-    /// The entry of `tine recover` that brings it back, where nothing else reaches its commits.
+    /// Entry of `tine recover` that restores it.
+    ///
+    /// `None`: something else reaches its commits.
     pub recover: Option<u64>,
-    /// The ref that it was an alias of (full name).
+    /// Full name of the ref behind it, if it was an alias.
     pub alias_of: Option<String>,
 }
 
-/// Everybody's branches.
+/// All checkouts and fork records of a store, at one moment.
 pub struct Known<'s> {
     store: &'s Store,
     repository: &'s Repository,
     checkouts: Vec<Checkout>,
-    /// Those that can be read.
+    /// Records of the forks, without unreadable ones.
     pub records: Vec<ForkRecord>,
 }
 
 impl<'s> Known<'s> {
+    /// Reads the checkouts and records.
+    ///
+    /// # Errors
+    /// [`ChangeError::Git`] if the worktrees cannot be listed.
     pub fn now(store: &'s Store, repository: &'s Repository) -> Result<Known<'s>, ChangeError> {
         let records = store.records().0;
         let mut checkouts = repository.checkouts()?;
@@ -91,7 +106,7 @@ impl<'s> Known<'s> {
         })
     }
 
-    /// The forks whose HEAD cannot be read, and why.
+    /// Returns the forks whose HEAD cannot be read, with the reason.
     pub fn damaged(&self) -> Vec<(ForkName, String)> {
         let damaged = self.checkouts.iter().filter_map(|checkout| {
             let reason = checkout.damage.clone()?;
@@ -103,8 +118,9 @@ impl<'s> Known<'s> {
         damaged.collect()
     }
 
-    /// Who has the branch `name` (short) checked out, or comes back to it when a rebase or
-    /// bisection ends.
+    /// Returns the checkout that has the branch `name` (short).
+    ///
+    /// A checkout that returns to the branch after a rebase or bisection counts as well.
     pub fn holder(&self, name: &str) -> Option<Holder> {
         let full_name = full_name(self.repository.branch_behind(name).as_bytes());
         let checkout = self
@@ -114,8 +130,9 @@ impl<'s> Known<'s> {
         Some(self.holder_at(checkout))
     }
 
-    /// Whether the one who has the branch (short name) comes back to it when a rebase or bisection
-    /// ends.
+    /// Returns whether the holder only returns to the branch later.
+    ///
+    /// It does when a rebase or bisection ends. `name` is short.
     pub fn is_pending(&self, name: &str) -> bool {
         let full_name = full_name(self.repository.branch_behind(name).as_bytes());
         let mut checkouts = self.checkouts.iter();
@@ -123,7 +140,7 @@ impl<'s> Known<'s> {
         holder.is_some_and(|checkout| checkout.is_pending(&full_name))
     }
 
-    /// The forks that have the branch checked out, or are in the middle of something with it.
+    /// Returns the forks that have the branch or return to it.
     pub fn forks_on(&self, name: &str) -> Vec<ForkName> {
         let full_name = full_name(self.repository.branch_behind(name).as_bytes());
         let used = self
@@ -150,7 +167,10 @@ impl<'s> Known<'s> {
         }
     }
 
-    /// Branches of forks, or all; sorted by name.
+    /// Lists the branches of forks, or all, sorted by name.
+    ///
+    /// # Errors
+    /// [`ChangeError::Git`] if refs cannot be read.
     pub fn list(&self, all: bool) -> Result<Vec<Listed>, ChangeError> {
         let mut made_for: BTreeMap<Vec<u8>, &ForkRecord> = BTreeMap::new();
         for record in &self.records {
@@ -189,7 +209,7 @@ impl<'s> Known<'s> {
                     holder: holders.get(behind(&tip.name).as_slice()).cloned(),
                     made_for: record.map(|record| record.name.clone()),
                     came_from: match record {
-                        // A commit that is missing hides this figure, and nothing of the others.
+                        // A missing commit hides this distance only.
                         Some(record) => {
                             origins
                                 .distance(record, tip.commit_id)
@@ -206,7 +226,10 @@ impl<'s> Known<'s> {
             .collect()
     }
 
-    /// Fails where the branch is checked out.
+    /// Refuses if the branch is checked out.
+    ///
+    /// # Errors
+    /// [`ChangeError::BranchHeld`].
     pub fn refuse_held(&self, name: &str) -> Result<(), ChangeError> {
         match self.holder(name) {
             None => Ok(()),
@@ -217,8 +240,9 @@ impl<'s> Known<'s> {
         }
     }
 
-    /// Fails where a checkout would have no branch any more. An alias goes without the branch
-    /// behind it.
+    /// Refuses if deleting the branch would leave a checkout without one.
+    ///
+    /// Deleting an alias keeps the branch behind it.
     fn refuse_deletion(&self, name: &str) -> Result<(), ChangeError> {
         if self.repository.alias_of(name).is_none() {
             return self.refuse_held(name);
@@ -234,8 +258,13 @@ impl<'s> Known<'s> {
         }
     }
 
-    /// Fails where several checkouts have the branch: it would move, and one of them would not
-    /// follow. One whose directory is gone does not count.
+    /// Refuses if several checkouts have the branch.
+    ///
+    /// It would move, and only one of them would follow. A checkout whose directory is gone does
+    /// not count.
+    ///
+    /// # Errors
+    /// [`ChangeError::BranchHeldTwice`].
     pub fn refuse_held_twice(&self, name: &str) -> Result<(), ChangeError> {
         let full_name = full_name(self.repository.branch_behind(name).as_bytes());
         let on_it = self
@@ -256,8 +285,14 @@ impl<'s> Known<'s> {
         }
     }
 
-    /// Deletes branches (short names), all or none. Without `force` those alone that nothing is
-    /// lost with; with it what nothing else reaches is kept.
+    /// Deletes branches (short names), all or none.
+    ///
+    /// Without `force`, a branch is refused if commits would be lost. With it, such commits become
+    /// an entry of `tine recover`.
+    ///
+    /// # Errors
+    /// [`ChangeError::NoSuchBranch`], [`ChangeError::BranchHeld`],
+    /// [`ChangeError::BranchNotMerged`], and the errors of writing refs.
     pub fn delete(&self, names: &[String], force: bool) -> Result<Vec<DeletedBranch>, ChangeError> {
         let _removing = self.store.removing_branches();
         let mut going: BTreeMap<&str, ObjectId> = BTreeMap::new();
@@ -316,8 +351,14 @@ impl<'s> Known<'s> {
         Ok(deleted)
     }
 
-    /// Renames a branch (short names), with what forks remember of it; the forks whose HEAD
-    /// follows. The caller has the turns of [`Known::forks_on`] it.
+    /// Renames a branch (short names), also in the forks' records.
+    ///
+    /// Returns the forks whose HEAD follows. The caller holds the `ForkGuard` of each of
+    /// [`Known::forks_on`] `old`.
+    ///
+    /// # Errors
+    /// [`ChangeError::NoSuchBranch`], [`ChangeError::BranchHeld`] if a checkout returns to it, and
+    /// git's errors of renaming.
     pub fn rename(&self, old: &str, new: &str) -> Result<Vec<ForkName>, ChangeError> {
         let old_name = full_name(old.as_bytes());
         let is_unborn = || {
@@ -328,7 +369,7 @@ impl<'s> Known<'s> {
         if self.repository.branch(old)?.is_none() && !is_unborn() {
             return Err(ChangeError::NoSuchBranch(old.to_owned()));
         }
-        // git refuses it, too: what is under way would come back to the old name.
+        // git refuses it, too: the unfinished operation would return to the old name.
         if let Some(checkout) = self
             .checkouts
             .iter()
@@ -341,7 +382,7 @@ impl<'s> Known<'s> {
         }
         self.repository.rename_branch(old, new)?;
         for record in &self.records {
-            // The branch has its name: what one record lacks is found by `follow`.
+            // The branch is renamed. `follow` repairs a record that cannot be written now.
             if let Err(error) = note_renamed(self.store, record, old, new) {
                 log::warn!("{}: {error}", record.name);
             }
@@ -350,13 +391,14 @@ impl<'s> Known<'s> {
     }
 }
 
-/// Deletes a branch (short name) that nobody has checked out, at `tip`. Commits that nothing else
-/// reaches become the entry `kept` of `tine recover` first; its number. The caller holds the
-/// branch's lease.
+/// Deletes a free branch (short name) at `tip`.
+///
+/// Commits that nothing else reaches become the entry `kept` of `tine recover` first. Returns the
+/// entry's number, or `None` if it was not needed. The caller holds the branch's lease.
 ///
 /// # Errors
-/// [`GitError::BranchCheckedOut`], and [`ChangeError::BranchNotMerged`] where there is no `kept`;
-/// the branch stays then.
+/// [`GitError::BranchCheckedOut`], and [`ChangeError::BranchNotMerged`] if `kept` is needed and
+/// `None`. The branch stays then.
 pub fn remove(
     store: &Store,
     repository: &Repository,
@@ -382,25 +424,26 @@ pub fn remove(
     Ok(recover)
 }
 
+/// Deletes a branch at `tip`, with its section in git's configuration.
 fn delete_with_settings(
     repository: &Repository,
     branch: &str,
     tip: ObjectId,
 ) -> Result<(), ChangeError> {
     repository.delete_branch(branch, tip)?;
-    // Settings that stay mislead nobody until a branch of that name is made again.
+    // Leftover settings do no harm until a branch of that name is made again.
     if let Err(error) = repository.forget_branch_settings(branch) {
         log::warn!("what is configured for the branch {branch} stays: {error}");
     }
     Ok(())
 }
 
-/// Where branches came from, and how far they are from there.
+/// Origins of branches, and distances from there.
 struct Origins<'r> {
     repository: &'r Repository,
-    /// Branches that forks came from, by short name.
+    /// Tips of the branches that forks came from, by short name.
     tips: BTreeMap<String, Option<ObjectId>>,
-    /// Of many forks that began together most are as far.
+    /// Known distances: most of many forks that began together have the same.
     known: BTreeMap<(ObjectId, ObjectId), Distance>,
 }
 
@@ -413,6 +456,7 @@ impl<'r> Origins<'r> {
         }
     }
 
+    /// Returns the fork's origin, and the distance of `tip` from there.
     fn distance(
         &mut self,
         record: &ForkRecord,
@@ -432,7 +476,7 @@ impl<'r> Origins<'r> {
         Ok(Some((origin, distance)))
     }
 
-    /// The branch that the fork came from where that is still there, else the commit.
+    /// Returns the branch that the fork came from, else the fork point.
     fn origin(&mut self, record: &ForkRecord) -> Result<Option<(String, ObjectId)>, ChangeError> {
         if let Some(branch) = &record.from_branch {
             let tip = match self.tips.get(branch) {
@@ -453,12 +497,18 @@ impl<'r> Origins<'r> {
 }
 
 impl Start {
-    /// The commit of a point that was found for the fork `spoken_of`, if for one. Of a view that is
-    /// HEAD, of a snapshot the HEAD of that time. The fork that it is of must not change meanwhile.
+    /// Finds the commit of a point that was found for `context`.
+    ///
+    /// The commit of a view is its HEAD, that of a snapshot is HEAD of that time. `context` is
+    /// the fork in question, `None` without one. The point's fork must not change meanwhile.
+    ///
+    /// # Errors
+    /// [`ChangeError::NoCommit`] if the point has no commit, and the errors of opening the fork or
+    /// snapshot.
     pub fn at(
         store: &Store,
         repository: &Repository,
-        spoken_of: Option<&ForkName>,
+        context: Option<&ForkName>,
         FoundPoint {
             point,
             tree,
@@ -466,7 +516,7 @@ impl Start {
         }: FoundPoint,
     ) -> Result<Start, ChangeError> {
         let no_commit = || ChangeError::NoCommit(point.to_string());
-        let (commit_id, is_uncommitted) = match (&point, spoken_of, tree) {
+        let (commit_id, is_uncommitted) = match (&point, context, tree) {
             (Point::Fork(name), ..) => {
                 let changeset =
                     changeset::changeset(repository, &*store.open_fork(name)?, Blobs::Hash)?;
@@ -494,7 +544,7 @@ impl Start {
         })
     }
 
-    /// As git is to be told of it.
+    /// Returns the revision that git takes as the start.
     pub fn revision(&self) -> String {
         match &self.point {
             Point::Revision(revision) => revision.clone(),
@@ -503,7 +553,11 @@ impl Start {
     }
 }
 
-/// The commit of a branch (short name) that must be there.
+/// Returns the commit of a branch (short name) that must exist.
+///
+/// # Errors
+/// [`ChangeError::NoSuchBranch`], or [`ChangeError::Git`] if the name is invalid or the ref
+/// unreadable.
 pub fn existing(repository: &Repository, name: &str) -> Result<ObjectId, ChangeError> {
     repository.check_branch_name(name)?;
     repository
@@ -511,7 +565,10 @@ pub fn existing(repository: &Repository, name: &str) -> Result<ObjectId, ChangeE
         .ok_or_else(|| ChangeError::NoSuchBranch(name.to_owned()))
 }
 
-/// Has records name the branches that git has renamed.
+/// Updates branch names in records after git renamed branches.
+///
+/// # Errors
+/// [`ChangeError::Git`] if refs or reflogs cannot be read.
 pub fn follow(store: &Store, repository: &Repository) -> Result<(), ChangeError> {
     let mut is_there: BTreeMap<String, bool> = BTreeMap::new();
     for record in store.records().0 {
@@ -523,9 +580,9 @@ pub fn follow(store: &Store, repository: &Repository) -> Result<(), ChangeError>
                 Some(there) => *there,
                 None => {
                     let there = match repository.branch(name) {
-                        // What an alias leads to may be called otherwise by now; the alias is not.
+                        // An alias keeps its name even if its target was renamed.
                         Err(GitError::AliasOfNothing { .. } | GitError::AliasLoop { .. }) => true,
-                        // It is, and nobody knows where.
+                        // The ref exists, but cannot be read.
                         Err(GitError::DamagedRef { .. }) => true,
                         found => found?.is_some(),
                     };
@@ -535,7 +592,7 @@ pub fn follow(store: &Store, repository: &Repository) -> Result<(), ChangeError>
             };
             if !there && let Some(now) = repository.renamed_to(name, record.created_secs)? {
                 log::info!("{}: the branch {name} is called {now} now", record.name);
-                // A record that cannot be written is its own fork's damage.
+                // A record that cannot be written affects only its fork.
                 if let Err(error) = note_renamed(store, &record, name, &now) {
                     log::warn!("{}: {error}", record.name);
                 }
@@ -545,7 +602,10 @@ pub fn follow(store: &Store, repository: &Repository) -> Result<(), ChangeError>
     Ok(())
 }
 
-/// Has the record of a fork say which branch its HEAD is on.
+/// Records the branch that HEAD of a fork is on.
+///
+/// # Errors
+/// [`ChangeError::Store`] if the record cannot be read or written, and the errors of [`follow`].
 pub fn note_head(
     store: &Store,
     repository: &Repository,
@@ -553,7 +613,7 @@ pub fn note_head(
     head: &Head,
 ) -> Result<(), ChangeError> {
     let Some(branch) = head.short_branch() else {
-        // Where it is detached it comes back to what it was on, if to anything.
+        // A detached HEAD returns to the branch in the record, if to any.
         return Ok(());
     };
     let record = store.record(name)?;
@@ -566,13 +626,14 @@ pub fn note_head(
     Ok(())
 }
 
+/// Renames a branch in the record of one fork.
 fn note_renamed(
     store: &Store,
     record: &ForkRecord,
     old: &str,
     new: &str,
 ) -> Result<(), ChangeError> {
-    // A word without a prefix means the fork of that name, where there is one.
+    // A word without a prefix means the fork of that name, if there is one.
     let is_fork = ForkName::parse(old).is_ok_and(|name| store.record(&name).is_ok());
     let rename = |record: &mut ForkRecord| {
         let mut is_renamed = rename_in(&mut record.branch, old, new);
@@ -593,7 +654,9 @@ fn note_renamed(
     Ok(())
 }
 
-/// Has a name of `old`, or a word that names it as a target, name `new`; whether it did.
+/// Renames the branch in `word`, and returns whether it was named.
+///
+/// `word` is a branch name, or a point that names the branch.
 pub fn rename_in(word: &mut String, old: &str, new: &str) -> bool {
     for prefix in ["", "branch:", "rev:", "refs/heads/", "rev:refs/heads/"] {
         if word.strip_prefix(prefix) == Some(old) {

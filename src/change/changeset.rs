@@ -1,4 +1,4 @@
-//! What changed in a fork against its HEAD.
+//! Changes of a fork against its HEAD.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::ChangeError;
 use super::compare::{
     Candidate, CompareOptions, Comparison, Found, NestedRepository, compare, effective_kind,
 };
-use super::contents::Contents;
+use super::contents::BlobNamer;
 use super::nested;
 use tine_attr::{Attr, FileKind, Ino, Timestamp};
 use tine_git::index::{RemovedPath, Tracking, removed_paths, tracked_paths};
@@ -20,43 +20,54 @@ use tine_path::{EntryName, RepoPath};
 use tine_workspace::store::IndexStamp;
 use tine_workspace::{DeltaNode, Fork, FsError};
 
-/// How often the whole is looked at again while files come and go.
+/// Number of attempts to compare a view whose files change.
 const ATTEMPTS: usize = 4;
 
 /// One side of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
+    /// Kind of the tree entry, with the executable bit.
     pub kind: TreeEntryKind,
-    /// Null where a file is so large that it was not read to name its blob ([`Blobs::Hash`]), as in
-    /// git's raw diffs.
+    /// Id of the blob, or of a submodule's commit.
+    ///
+    /// The null id if the file is so large that it was not read to name its blob ([`Blobs::Hash`]),
+    /// as in git's raw diffs.
     pub id: ObjectId,
 }
 
-/// What happened at a path.
+/// Kind of change at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
+    /// Only the new side has the path.
     Added,
+    /// Both sides have the path, as the same type: content or executable bit differ.
     Modified,
+    /// Only the old side has the path.
     Deleted,
-    /// A file became a symlink, a submodule became a file, or the other way round.
+    /// Both sides have the path, as different types.
+    ///
+    /// For example a file became a symlink, or a submodule became a file.
     TypeChanged,
 }
 
-/// One path that differs. Directories do not appear: what is in them does.
+/// One path that differs.
+///
+/// A directory is not a change; the files in it are.
 #[derive(Debug, Clone)]
 pub struct Change {
+    /// Path relative to the root of the repository.
     pub path: RepoPath,
-    /// In HEAD.
+    /// Entry in HEAD; `None` if HEAD has none.
     pub old: Option<Side>,
-    /// In the fork.
+    /// Entry in the fork; `None` if the fork has none.
     pub new: Option<Side>,
-    /// The node behind `new`, where the fork's layers name one.
+    /// Attributes of the node of `new`; `None` if no layer has one.
     pub attr: Option<Attr>,
 }
 
 impl Change {
-    /// The change as one of a tree.
+    /// Returns the change as an edit of a tree.
     pub fn edit(&self) -> TreeChange {
         TreeChange {
             path: self.path.clone(),
@@ -64,7 +75,7 @@ impl Change {
         }
     }
 
-    /// What happened to the path.
+    /// Returns the kind of the change.
     pub fn kind(&self) -> ChangeKind {
         let (Some(old), Some(new)) = (&self.old, &self.new) else {
             return match self.old {
@@ -76,38 +87,47 @@ impl Change {
             TreeEntryKind::Executable => TreeEntryKind::File,
             kind => kind,
         };
-        match file_type(old) == file_type(new) {
-            true => ChangeKind::Modified,
-            false => ChangeKind::TypeChanged,
+        if file_type(old) == file_type(new) {
+            ChangeKind::Modified
+        } else {
+            ChangeKind::TypeChanged
         }
     }
 }
 
-/// The changes of a fork against its HEAD, sorted by path: what `git add -A` would take.
+/// Changes of a fork against HEAD, as `git add -A` takes them.
 #[derive(Debug, Clone)]
 pub struct Changeset {
+    /// Commit of HEAD; `None` on an unborn branch.
     pub head_commit: Option<ObjectId>,
+    /// Tree of `head_commit`; the empty tree without one.
     pub head_tree: ObjectId,
+    /// Changes against `head_tree`, sorted by path.
     pub changes: Vec<Change>,
-    /// Directories with a repository of their own, submodules included, that no ignore rule
-    /// matches.
+    /// Directories that are repositories and not ignored, submodules included.
     pub repositories: Vec<RepoPath>,
-    /// Untracked nodes left out though not ignored: fifos, sockets, devices, and nested
-    /// repositories.
+    /// Untracked paths in no changeset though not ignored.
+    ///
+    /// They are fifos, sockets, devices and nested repositories.
     pub left_out: Vec<RepoPath>,
 }
 
-/// Whether the blobs of changed files are only named (huge ones not even that) or also written to
-/// the object database.
+/// Treatment of the blobs of changed files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blobs {
+    /// Blobs are named, not written. Huge files are not even read.
     Hash,
-    /// Huge ones, too, and those of `.gitattributes` are written.
+    /// Blobs are named, huge ones too. Only those of `.gitattributes` are written.
     Name,
+    /// Blobs are written to the object database.
     Write,
 }
 
-/// Computes the changes of `fork` against its HEAD. Costs O(changes).
+/// Computes the changes of `fork` against its HEAD, in O(changes).
+///
+/// # Errors
+/// [`ChangeError::Unstable`] if a file keeps changing while it is read, and the errors of reading
+/// the fork, HEAD and the index.
 pub fn changeset(
     repository: &Repository,
     fork: &Fork,
@@ -117,34 +137,39 @@ pub fn changeset(
     Ok(examine(repository, fork, head_commit, blobs, Scope::Everything)?.changeset)
 }
 
-/// The tree of the fork's view: HEAD's tree with the changes applied. `changeset` must have been
-/// computed with [`Blobs::Write`].
+/// Writes the tree of the fork's view: HEAD's tree with the changes applied.
+///
+/// `changeset` must have been computed with [`Blobs::Write`].
+///
+/// # Errors
+/// [`ChangeError::Git`] if a tree cannot be read or written.
 pub fn write_tree(repository: &Repository, changeset: &Changeset) -> Result<ObjectId, ChangeError> {
     let edits: Vec<TreeChange> = changeset.changes.iter().map(Change::edit).collect();
     Ok(repository.edit_tree(changeset.head_tree, &edits)?)
 }
 
-/// What to look at.
+/// Part of the view that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
+    /// All paths; the index decides about ignored and missing ones.
     Everything,
-    /// As well, where there is no index that belongs to HEAD.
+    /// All paths, without an index that belongs to HEAD.
     WithoutIndex,
     /// Paths that HEAD has.
     InHead,
 }
 
-/// A node whose content, as it was at `ctime`, is this blob's.
+/// Node whose content at `ctime` equals a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Adoptable {
     pub ino: Ino,
     pub ctime: Timestamp,
     pub blob_id: ObjectId,
-    /// Whether HEAD has the blob at the node's path.
+    /// True if HEAD has the blob at the node's path.
     pub is_in_head: bool,
 }
 
-/// The changes of a fork, and what its layers hold of them.
+/// Changes of a fork, and the layer contents that equal blobs.
 pub(super) struct Examined {
     pub changeset: Changeset,
     pub adoptable: Vec<Adoptable>,
@@ -177,6 +202,7 @@ pub(super) fn examine(
     }
 }
 
+/// One comparison of a fork with HEAD, and its options.
 struct Examiner<'a> {
     repository: &'a Repository,
     fork: &'a Fork,
@@ -197,7 +223,7 @@ impl Examiner<'_> {
         })?;
         let mut is_ignored = |path: &RepoPath, is_dir| match self.scope {
             Scope::Everything | Scope::WithoutIndex => rules.is_ignored(path, is_dir),
-            // Untracked paths are not looked at, so the rules do not matter.
+            // Untracked paths are not compared, so the rules do not matter.
             Scope::InHead => Ok(false),
         };
         let Comparison {
@@ -213,8 +239,8 @@ impl Examiner<'_> {
             &mut is_ignored,
         )?;
         if self.scope == Scope::Everything {
-            candidates = self.decided_by_index(candidates, ignored)?;
-            self.let_go(&mut candidates, head_tree, &mut is_ignored)?;
+            candidates = self.apply_index(candidates, ignored)?;
+            self.add_index_removals(&mut candidates, head_tree, &mut is_ignored)?;
         }
         let repositories = nested
             .iter()
@@ -227,7 +253,7 @@ impl Examiner<'_> {
             left_out.extend(unknown);
             left_out.sort();
         }
-        let contents = Contents {
+        let contents = BlobNamer {
             repository: self.repository,
             fork: self.fork,
             blobs: self.blobs,
@@ -259,7 +285,7 @@ impl Examiner<'_> {
         })
     }
 
-    /// A tree with the `.gitattributes` of the view: HEAD's, except where those differ.
+    /// Returns HEAD's tree with the `.gitattributes` files of the view.
     fn attributes_tree(
         &self,
         head_tree: ObjectId,
@@ -276,7 +302,7 @@ impl Examiner<'_> {
             path: path.clone(),
             new: None,
         };
-        // What goes, goes first: a directory may stand where HEAD has a file.
+        // Removals come first: a directory may be where HEAD has a file.
         let gone = candidates
             .iter()
             .filter(|candidate| matches!(candidate.new, Found::Nothing));
@@ -295,8 +321,9 @@ impl Examiner<'_> {
         Ok(self.repository.edit_tree(head_tree, &edits)?)
     }
 
-    /// A `.gitattributes` of the layers, written as it is; git does not follow one that is a
-    /// symlink.
+    /// Writes the `.gitattributes` of a layer unconverted.
+    ///
+    /// Returns `None` for a symlink, which git does not follow.
     fn attributes_file(
         &self,
         path: &RepoPath,
@@ -305,7 +332,7 @@ impl Examiner<'_> {
         if node.attr.kind != FileKind::Regular {
             return Ok(None);
         }
-        let contents = Contents {
+        let contents = BlobNamer {
             repository: self.repository,
             fork: self.fork,
             blobs: Blobs::Write,
@@ -314,17 +341,17 @@ impl Examiner<'_> {
         Ok(Some((TreeEntryKind::File, contents.of(path, node)?.id)))
     }
 
-    /// Finds out whether a candidate is a change, and whether its content might leave the layer.
+    /// Returns a candidate's change, and its content if HEAD may adopt it.
     fn decide(
         &self,
-        contents: &Contents<'_>,
+        contents: &BlobNamer<'_>,
         candidate: Candidate<'_>,
     ) -> Result<(Option<Change>, Option<Adoptable>), ChangeError> {
         let Candidate { path, old, new } = candidate;
         let mut adoptable = None;
         let (new, attr) = match new {
             Found::Nothing => (None, None),
-            // HEAD moved and the file did not: it counts as what `git add` would make of it.
+            // HEAD moved and the file did not: the file counts as `git add` would convert it.
             Found::Stored(side) if old.is_some() && self.scope != Scope::InHead => {
                 let id = contents.of_stored(&path, &side)?;
                 (Some(Side { id, ..side }), None)
@@ -376,10 +403,12 @@ impl Examiner<'_> {
         Ok((change, adoptable))
     }
 
-    /// Settles what the index has a say in: ignored candidates count where it tracks them
-    /// nevertheless, and what is missing counts unless it is only left out of the checkout. Where
-    /// neither occurs the index is not read, nor where it is the one that was asked before.
-    fn decided_by_index<'c>(
+    /// Applies what the index knows about candidates.
+    ///
+    /// An ignored candidate counts if the index tracks it. A missing one counts unless a sparse
+    /// checkout skips it. If there are no such candidates, the index is not read. Answers for the
+    /// same index come from the memo.
+    fn apply_index<'c>(
         &self,
         candidates: Vec<Candidate<'c>>,
         ignored: Vec<Candidate<'c>>,
@@ -406,8 +435,9 @@ impl Examiner<'_> {
         Ok(counted)
     }
 
-    /// What nested repositories come to: gitlinks to the commits they stand on, where HEAD or the
-    /// index has a gitlink there, and those that nothing tracks.
+    /// Splits nested repositories into gitlinks and untracked ones.
+    ///
+    /// A repository becomes a gitlink to its HEAD commit if HEAD or the index has a gitlink there.
     fn gitlinks(
         &self,
         nested: Vec<NestedRepository>,
@@ -428,9 +458,10 @@ impl Examiner<'_> {
         ) in nested.into_iter().zip(answers)
         {
             let is_tracked = old.is_some() || tracking != Tracking::Untracked;
-            let commit_id = match is_tracked {
-                true => nested::head_of(self.repository, self.fork, &path)?,
-                false => None,
+            let commit_id = if is_tracked {
+                nested::head_of(self.repository, self.fork, &path)?
+            } else {
+                None
             };
             match commit_id {
                 Some(id) => gitlinks.push(Candidate {
@@ -448,9 +479,10 @@ impl Examiner<'_> {
         Ok((gitlinks, unknown))
     }
 
-    /// What `git rm --cached` took out of the index is deleted, where an ignore rule keeps
-    /// `git add -A` from taking it back.
-    fn let_go(
+    /// Counts ignored paths that left the index as deleted.
+    ///
+    /// `git rm --cached` removed them, and `git add -A` would not add them again.
+    fn add_index_removals(
         &self,
         candidates: &mut Vec<Candidate<'_>>,
         head_tree: ObjectId,
@@ -472,8 +504,10 @@ impl Examiner<'_> {
         Ok(())
     }
 
-    /// What the worktree's index lacks of HEAD's tree. One that is missing or damaged has nothing
-    /// to say: what is in the fork can be looked at and kept without it.
+    /// Returns the paths that HEAD's tree has and the worktree's index lacks.
+    ///
+    /// A missing or damaged index gives an empty list, so that the fork's files can still be shown
+    /// and kept.
     fn removed_from_index(&self, head_tree: ObjectId) -> Result<Arc<[RemovedPath]>, ChangeError> {
         let Some(stamp) = IndexStamp::of(&self.fork.worktree.index_path()) else {
             return Ok(Arc::new([]));
@@ -492,7 +526,7 @@ impl Examiner<'_> {
         Ok(removed)
     }
 
-    /// What the worktree's index says of `paths`.
+    /// Returns how the worktree's index tracks each of `paths`.
     fn tracking_of(&self, paths: &[&RepoPath]) -> Result<Vec<Tracking>, ChangeError> {
         let Some(stamp) = IndexStamp::of(&self.fork.worktree.index_path()) else {
             return Ok(vec![Tracking::Untracked; paths.len()]);
@@ -518,7 +552,12 @@ impl Examiner<'_> {
     }
 }
 
-/// The `.gitignore` in a directory of the view; git takes only regular files.
+/// Reads the `.gitignore` in a directory of the view.
+///
+/// Returns `None` if there is none, or not a regular file, as git does.
+///
+/// # Errors
+/// [`GitError`] if the file cannot be read.
 pub fn read_ignore_file(fork: &Fork, dir: &RepoPath) -> Result<Option<Vec<u8>>, GitError> {
     let name = EntryName::new(".gitignore").expect("a plain name");
     match fork

@@ -1,8 +1,7 @@
-//! Looking whether a store is whole, with what stands above its forks: reviews, handoffs and
-//! sessions.
+//! Checks a store, including reviews, handoffs and sessions.
 //!
-//! [`Store::check`] looks at forks and layers; here are the records whose types it does not know,
-//! and what they need.
+//! [`Store::check`] checks forks and layers. This module checks the records whose types are defined
+//! in this crate, and the objects that they need.
 
 use std::cell::RefCell;
 use std::io;
@@ -22,7 +21,11 @@ use tine_workspace::store::{
 };
 use tine_workspace::{ForkRecord, Store, StoreError};
 
-/// Looks at all that the store has, and puts right what can be, if that is asked for.
+/// Checks the whole store, and repairs what it can if asked to.
+///
+/// # Errors
+/// [`ChangeError::Store`] or [`ChangeError::Git`] if the check itself fails. Damage is a finding,
+/// not an error.
 pub fn check(
     store: &Store,
     repository: &Repository,
@@ -35,17 +38,17 @@ pub fn check(
     let noted = RefCell::new(Vec::new());
     let before_cut = |store: &Store, record: &ForkRecord| {
         let notes = cut_back::before_cut(store, repository, record)
-            .map_err(|error| note_failed(store, error))?;
+            .map_err(|error| as_store_error(store, error))?;
         noted.borrow_mut().push((record.name.clone(), notes));
         Ok(())
     };
     let above = Above {
-        reads: &reads,
+        reads: &check_readable,
         before_cut: &before_cut,
     };
     let mut report = store.check(above, options)?;
     for (fork, notes) in noted.take() {
-        // What stays only asks once too often.
+        // A leftover note only causes one question too many.
         if let Err(error) = cut_back::after_cut(store, repository, &fork, notes) {
             log::warn!("{fork}: {error}");
         }
@@ -79,14 +82,13 @@ pub fn check(
             }
         {
             let can_be_made = handoff.head_commit.is_some();
-            let hint = match can_be_made {
-                true => {
-                    "`tine check --repair` makes the patches again, of the same commits".to_owned()
-                }
-                false => format!(
+            let hint = if can_be_made {
+                "`tine check --repair` makes the patches again, of the same commits".to_owned()
+            } else {
+                format!(
                     "import the mailbox again (`tine handoff import FILE`) and let go of this one (`tine handoff delete {}`)",
                     handoff.id
-                ),
+                )
             };
             let finding = Finding {
                 kind: FindingKind::MailboxDamaged,
@@ -97,7 +99,8 @@ pub fn check(
                 repaired: None,
                 planned: None,
             };
-            let done = (repair && can_be_made).then(|| made_again(&mut handoff, store, repository));
+            let done =
+                (repair && can_be_made).then(|| remake_patches(&mut handoff, store, repository));
             let finding = finding.planned(plan && can_be_made, "make the patches again");
             report.findings.push(finding.told(done, "made again"));
         }
@@ -106,8 +109,10 @@ pub fn check(
     Ok(report)
 }
 
-/// Objects that refs of reviews, handoffs, rounds and entries of `tine recover` keep, or that such
-/// entries need, and that are not in the repository.
+/// Returns findings for kept or needed objects that are missing.
+///
+/// Refs of reviews, handoffs, rounds and entries of `tine recover` keep objects. Such entries need
+/// further objects.
 fn lost_objects(repository: &Repository) -> Result<Vec<Finding>, ChangeError> {
     let finding = |kind, what: String, detail: String, hint: String| Finding {
         kind,
@@ -162,8 +167,8 @@ fn lost_objects(repository: &Repository) -> Result<Vec<Finding>, ChangeError> {
     Ok(findings)
 }
 
-/// Why the files of a fork stay where they are.
-fn note_failed(store: &Store, error: ChangeError) -> StoreError {
+/// Converts the error that kept the files of a fork from repair.
+fn as_store_error(store: &Store, error: ChangeError) -> StoreError {
     match error {
         ChangeError::Store(error) => error,
         ChangeError::Git(error) => error.into(),
@@ -171,17 +176,17 @@ fn note_failed(store: &Store, error: ChangeError) -> StoreError {
     }
 }
 
-/// Whether a record is what it must be.
-fn reads(store: &Store, shelf: RecordKind, id: u64) -> Result<(), StoreError> {
-    match shelf {
-        RecordKind::Reviews => store.read_document::<ReviewRecord>(shelf, id).map(drop),
-        RecordKind::Handoffs => store.read_document::<HandoffRecord>(shelf, id).map(drop),
-        RecordKind::Rounds => store.read_document::<RoundRecord>(shelf, id).map(drop),
-        RecordKind::GoneBack => store.read_document::<GoneBack>(shelf, id).map(drop),
-        RecordKind::Moves => store.read_document::<MoveRecord>(shelf, id).map(drop),
-        // What is in them is known to those who keep them, above this layer.
+/// Checks that a record can be read as its type.
+fn check_readable(store: &Store, kind: RecordKind, id: u64) -> Result<(), StoreError> {
+    match kind {
+        RecordKind::Reviews => store.read_document::<ReviewRecord>(kind, id).map(drop),
+        RecordKind::Handoffs => store.read_document::<HandoffRecord>(kind, id).map(drop),
+        RecordKind::Rounds => store.read_document::<RoundRecord>(kind, id).map(drop),
+        RecordKind::GoneBack => store.read_document::<GoneBack>(kind, id).map(drop),
+        RecordKind::Moves => store.read_document::<MoveRecord>(kind, id).map(drop),
+        // The types of these are defined above this crate.
         RecordKind::Buffers | RecordKind::UnsavedReads | RecordKind::OpenFiles => store
-            .read_document::<serde::de::IgnoredAny>(shelf, id)
+            .read_document::<serde::de::IgnoredAny>(kind, id)
             .map(drop),
     }
 }
@@ -199,15 +204,16 @@ fn missing_ref(group: &str, id: u64, what: &str) -> Finding {
     }
 }
 
-/// The patches are the same whenever they are made of the same commits; the record learns their
-/// checksum.
-fn made_again(
+/// Makes the patches of a handoff again, and records their checksum.
+///
+/// The same commits always give the same patches.
+fn remake_patches(
     handoff: &mut HandoffRecord,
     store: &Store,
     repository: &Repository,
 ) -> Result<(), ChangeError> {
     let made = handoff.make(store, repository)?;
-    // That took a while, and somebody may have applied it.
+    // The handoff may have been applied while the patches were made.
     *handoff = HandoffRecord::load(store, handoff.id)?;
     handoff.finish(Ok(made));
     handoff.save(store)

@@ -1,5 +1,6 @@
-//! Moving a checkout that is not a fork's along with its branch, with a record by which the next
-//! daemon ends what a killed one had begun.
+//! Moves a checkout that is not a fork along with its branch.
+//!
+//! A record allows the next daemon to finish a move that a killed one began.
 
 use std::path::{Path, PathBuf};
 
@@ -10,36 +11,44 @@ use tine_git::{CheckoutMove, GitError, ObjectId, Repository};
 use tine_workspace::Store;
 use tine_workspace::store::RecordKind;
 
-/// A move that was begun: `<store>/moves/<n>.json`, until it is over.
+/// Unfinished move, in `<store>/moves/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveRecord {
+    /// Number of the record.
     pub id: u64,
+    /// Directory of the checkout.
     pub dir: PathBuf,
-    /// Short name.
+    /// Short name of the branch.
     pub branch: String,
-    /// In hex, as `to`.
+    /// Commit before the move, in hex.
     pub from: String,
+    /// Commit after the move, in hex.
     pub to: String,
-    /// What the reflogs say.
+    /// Message for the reflogs.
     pub action: String,
 }
 
-/// A checkout whose index is locked, so that it can follow its branch. Its record is written before
-/// the lock is taken: a daemon that is killed leaves no lock of which nobody knows.
+/// Checkout with a locked index, ready to follow its branch.
+///
+/// Its record is written before the lock is taken, so that a killed daemon leaves no unknown lock.
 pub struct PreparedMove<'a> {
     store: &'a Store,
     record: MoveRecord,
-    /// Until it is over; the lock goes before the record.
+    /// Move in progress; dropped, with its lock, before the record is removed.
     moving: Option<CheckoutMove<'a>>,
-    /// The record stays then, for the next move there or the next daemon.
+    /// True if the move stopped halfway.
+    ///
+    /// The record stays then, for the next move of the checkout or the next daemon.
     is_half_done: bool,
 }
 
-/// Locks a checkout and finds out whether it can follow. The caller holds the leases of the branch
-/// and of the checkout, also when the move is dropped or gone.
+/// Locks a checkout and decides whether it can follow.
+///
+/// The caller holds the leases of the branch and of the checkout until the move is done or dropped.
 ///
 /// # Errors
-/// As [`Repository::prepare_checkout_move`].
+/// The errors of [`Repository::prepare_checkout_move`], and [`ChangeError::Store`] if the record
+/// cannot be written.
 pub fn prepare<'a>(
     store: &'a Store,
     repository: &'a Repository,
@@ -69,10 +78,10 @@ pub fn prepare<'a>(
 }
 
 impl PreparedMove<'_> {
-    /// Brings the checkout along, all or nothing.
+    /// Moves the checkout, all or nothing.
     ///
     /// # Errors
-    /// As [`CheckoutMove::go`].
+    /// The errors of [`CheckoutMove::go`].
     pub fn go(mut self) -> Result<(), ChangeError> {
         match self.moving.take() {
             Some(moving) => {
@@ -91,7 +100,7 @@ impl Drop for PreparedMove<'_> {
         if self.is_half_done {
             return;
         }
-        // A record that stays leads to nothing worse than a second look at the checkout.
+        // A leftover record only causes another look at the checkout.
         if let Err(error) = self
             .store
             .remove_document(RecordKind::Moves, self.record.id, None)
@@ -101,9 +110,11 @@ impl Drop for PreparedMove<'_> {
     }
 }
 
-/// Ends moves that a process which died had begun: of the checkout `dir`, of which the caller holds
-/// the lease, or of all, where no other request runs yet. What fails is logged, and tried again
-/// before the next move there.
+/// Finishes moves that a process began before it died.
+///
+/// With `dir`, it finishes those of one checkout, whose lease the caller holds. Without it, it
+/// finishes all, and no other request may run yet. A failure is logged, and retried before the next
+/// move of that checkout.
 pub fn finish(store: &Store, repository: &Repository, dir: Option<&Path>) {
     let records = match store.documents::<MoveRecord>(RecordKind::Moves) {
         Ok((records, damaged)) => {

@@ -1,4 +1,4 @@
-//! Committing a fork's changes, and letting go of contents that git has.
+//! Commits a fork's changes, and frees contents that git has.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -16,40 +16,56 @@ use tine_path::RepoPath;
 use tine_workspace::store::IndexStamp;
 use tine_workspace::{Fork, ForkName};
 
-/// How a commit is made.
+/// Options for making a commit.
 #[derive(Debug, Clone, Default)]
 pub struct CommitOptions {
+    /// Commit message. One of only white space is refused.
     pub message: String,
+    /// Author; `None` takes git's own.
     pub author: Option<Identity>,
+    /// Committer; `None` takes git's own.
     pub committer: Option<Identity>,
-    /// States that forks went back to: a commit that would take back what they left out is refused.
+    /// States that forks went back to.
+    ///
+    /// A commit that would take back commits that such a state lacks is refused.
     pub gone_back: KnownGoneBack,
 }
 
-/// A commit that was made.
+/// Commit that was made.
 #[derive(Debug, Clone)]
 pub struct CommitOutcome {
+    /// Commit that HEAD now names.
     pub commit_id: ObjectId,
+    /// Tree of the commit.
     pub tree_id: ObjectId,
+    /// Previous commit of HEAD; `None` for the first one of a branch.
     pub parent_id: Option<ObjectId>,
+    /// Changes that the commit records.
     pub changeset: Changeset,
-    /// Whether the contents left the layer.
+    /// True if the committed contents left the layer.
     pub is_settled: bool,
 }
 
-/// What settling found.
+/// Outcome of settling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettleOutcome {
-    /// How many contents left the layer because HEAD has them.
+    /// Number of contents that left the layer because HEAD has them.
     Settled(usize),
-    /// A `git gc` is at work, which may remove blobs that HEAD has since a moment ago: the contents
-    /// stay for now.
+    /// Contents stay for now, since a `git gc` is running.
+    ///
+    /// It may remove blobs that HEAD has had only for a moment.
     Later,
 }
 
-/// Commits what `git add -A && git commit` would, and brings the worktree's index along. Costs
-/// O(changes). Before HEAD moves, the new tree is checked to differ from the old one in exactly
-/// what the changeset says.
+/// Commits what `git add -A && git commit` would, in O(changes).
+///
+/// The worktree's index follows. Before HEAD moves, the new tree is checked to differ from the old
+/// one in exactly what the changeset says.
+///
+/// # Errors
+/// [`ChangeError::EmptyMessage`], [`ChangeError::NothingToCommit`], and the refusals of a fork
+/// where git is at work, whose branch moved, is gone or is checked out twice, or whose commit would
+/// take back others' commits. HEAD has not moved then.
 pub fn commit(
     repository: &Repository,
     name: &ForkName,
@@ -70,8 +86,8 @@ pub fn commit(
         return Err(ChangeError::NothingToCommit);
     }
     let parent_ids = parent_id.into_iter().collect();
-    // All of this is on the disk before HEAD moves. The layer, too: a HEAD that is ahead of the
-    // view after a power failure would look like changes that take it back.
+    // All of this is on disk before HEAD moves, the layer included. After a power failure, a HEAD
+    // ahead of the view would look like changes that take the commit back.
     let beginning = fork.workspace.beginning();
     let beginning = KnownState {
         token: &beginning,
@@ -79,7 +95,7 @@ pub fn commit(
         is_known: &|token| fork.workspace.can_tell_since(token),
     };
     let (tree_id, commit_id, prepared_index) = thread::scope(|scope| {
-        let (give_target, target) = mpsc::sync_channel(1);
+        let (send_target, target) = mpsc::sync_channel(1);
         let target = move || {
             target
                 .recv()
@@ -97,11 +113,12 @@ pub fn commit(
             tree_id,
             RevertSource::Commit(name),
         )?;
-        // Nobody waits for it where the index could not be locked or read, which is told below.
-        let _ = give_target.send(IndexTarget {
+        // Nobody receives it if the index could not be locked or read; `joined(index)` reports
+        // that.
+        let _ = send_target.send(IndexTarget {
             tree_id,
             changes: index_changes(fork, &changeset.changes),
-            // All that there is has come into the tree.
+            // The tree has all files, so nothing remains an intent to add.
             intents: Vec::new(),
         });
         let commit_id = repository.write_commit(&CommitSpec {
@@ -119,10 +136,10 @@ pub fn commit(
         Some(_) => format!("commit: {summary}"),
         None => format!("commit (initial): {summary}"),
     };
-    // The index goes first: after a crash in between everything is merely staged.
+    // The index goes first: after a crash in between, the changes are merely staged.
     let updated_index = prepared_index.put_in_place()?;
     let (moved, kept) = thread::scope(|scope| {
-        // A commit that HEAD does not get to is kept for nothing, as one that HEAD left.
+        // If HEAD does not move, the kept commit is superfluous but harmless.
         let kept = scope.spawn(|| keep_head(repository, name, commit_id));
         let moved = repository.advance_head(&fork.worktree, parent_id, commit_id, &reflog);
         (moved, joined(kept))
@@ -131,12 +148,12 @@ pub fn commit(
         updated_index.undo();
         return Err(error.into());
     }
-    // It has all that the tree has: the next look at the changes need not read it.
+    // The index has the same paths as the tree, so the next comparison need not read it.
     if let Some(stamp) = IndexStamp::of(&fork.worktree.index_path()) {
         fork.memo().remember_removed(&stamp, tree_id, Arc::new([]));
     }
     updated_index.finish(&fork.worktree);
-    // The commit stands. What is left only saves space, and settling does it again.
+    // The commit is final. The rest only saves space, and settling repeats it.
     let settled = kept.and_then(|()| adopt(repository, fork, commit_id, &adoptable));
     let is_settled = settled.unwrap_or_else(|error| {
         log::warn!("contents of {name} stay in its layer for now: {error}");
@@ -151,8 +168,12 @@ pub fn commit(
     })
 }
 
-/// Refuses where the branch that the fork is on is not where the fork left it: what others
-/// committed would look like changes of the fork's that take it back.
+/// Refuses if the fork's branch is not where the fork left it.
+///
+/// Otherwise commits of others would look like changes of the fork that take them back.
+///
+/// # Errors
+/// [`ChangeError::MovedUnder`] or [`ChangeError::BranchGone`].
 pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
     if let Some(moved) =
         repository.moved_under(&fork.worktree, fork.name().as_str(), &fork.made_on)?
@@ -178,8 +199,9 @@ pub fn refuse_moved_under(repository: &Repository, fork: &Fork) -> Result<(), Ch
     refuse_gone_branch(repository, fork)
 }
 
-/// Refuses where another checkout has the branch that the fork is on: it would not follow, and its
-/// next commit would take this one back.
+/// Refuses if another checkout has the fork's branch.
+///
+/// That checkout would not follow, and its next commit would take this one back.
 fn refuse_held_twice(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
     let head = repository.head_of(fork.worktree.git_dir())?;
     let Some(branch) = head.short_branch() else {
@@ -195,8 +217,10 @@ fn refuse_held_twice(repository: &Repository, fork: &Fork) -> Result<(), ChangeE
     }
 }
 
-/// Refuses where the branch that the fork is on was deleted under it: a commit would have no
-/// parent.
+/// Refuses if the fork's branch was deleted: a commit would have no parent.
+///
+/// # Errors
+/// [`ChangeError::BranchGone`].
 pub fn refuse_gone_branch(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
     match repository.gone_branch(&fork.worktree, &fork.made_on)? {
         Some(gone) => Err(ChangeError::BranchGone(Box::new(gone))),
@@ -204,8 +228,9 @@ pub fn refuse_gone_branch(repository: &Repository, fork: &Fork) -> Result<(), Ch
     }
 }
 
-/// Refuses where git is at work in the fork, or in the middle of something, and where its branch
-/// moved under it.
+/// Refuses if git works in the fork or its branch moved.
+///
+/// git works there if an operation such as a rebase is unfinished, or if a lock file exists.
 pub(super) fn refuse_work_of_git(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
     if let Some(operation) = fork.worktree.operation_in_progress() {
         return Err(ChangeError::OperationInProgress(operation));
@@ -214,8 +239,12 @@ pub(super) fn refuse_work_of_git(repository: &Repository, fork: &Fork) -> Result
     Ok(repository.check_unlocked(&fork.worktree)?)
 }
 
-/// Refuses where HEAD is not at the fork's own commits: amid a rebase or bisection, or where its
-/// branch is gone.
+/// Refuses if HEAD is not at the fork's own commits.
+///
+/// This is so amid a rebase or bisection, and if the branch is gone.
+///
+/// # Errors
+/// [`ChangeError::OperationInProgress`] or [`ChangeError::BranchGone`].
 pub fn refuse_head_elsewhere(repository: &Repository, fork: &Fork) -> Result<(), ChangeError> {
     match fork.worktree.operation_in_progress() {
         Some(operation @ ("rebase" | "bisect")) => Err(ChangeError::OperationInProgress(operation)),
@@ -223,14 +252,19 @@ pub fn refuse_head_elsewhere(repository: &Repository, fork: &Fork) -> Result<(),
     }
 }
 
-/// What a thread found; a panic goes on where it would have without the thread.
+/// Returns the result of a thread, and continues its panic.
 pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Lets contents leave the layer that HEAD's tree has by now (after a commit by git inside the
-/// mount), and keeps HEAD under `refs/tine/<fork>/`. Does nothing where HEAD has not moved since
-/// `last_head`.
+/// Frees contents that are now blobs in HEAD's tree, and keeps HEAD.
+///
+/// This follows a commit by git inside the mount. A ref under `refs/tine/<fork>/` keeps HEAD. No-op
+/// if HEAD is still `last_head`.
+///
+/// # Errors
+/// [`ChangeError::Unstable`] if a file keeps changing, and the errors of reading the fork, writing
+/// refs and syncing blobs.
 pub fn settle(
     repository: &Repository,
     name: &ForkName,
@@ -244,15 +278,13 @@ pub fn settle(
     let Examined { mut adoptable, .. } =
         examine(repository, fork, Some(head), Blobs::Hash, Scope::InHead)?;
     adoptable.retain(|adoptable| adoptable.is_in_head);
-    // git does not wait for the objects that it writes, and from now on they are all there is of
-    // these contents.
+    // git does not sync the objects that it writes, and from now on they are the only copy.
     repository.sync_blobs(adoptable.iter().map(|adoptable| adoptable.blob_id))?;
     keep_head(repository, name, head)?;
     adopt(repository, fork, head, &adoptable)
 }
 
-/// Checks that `tree_id` differs from HEAD's tree where the changeset says, in what it says, and
-/// nowhere else.
+/// Checks that `tree_id` differs from HEAD's tree exactly as the changeset says.
 pub(super) fn check_landed(
     repository: &Repository,
     changeset: &Changeset,
@@ -275,8 +307,9 @@ pub(super) fn check_landed(
     }
 }
 
-/// What the index has to say of the changed paths. Where a stat cannot be had, git reads the file
-/// once.
+/// Returns the index entries of the changed paths.
+///
+/// A path without a stat is left out, and git reads that file once.
 pub(super) fn index_changes<'c>(
     fork: &Fork,
     changes: impl IntoIterator<Item = &'c Change>,
@@ -300,8 +333,10 @@ pub(super) fn index_changes<'c>(
     changes.into_iter().filter_map(of_change).collect()
 }
 
-/// Lets contents leave the layer that `head` has, which was kept from being collected. Blobs that a
-/// `git gc` removed before that are written again, out of the layer.
+/// Frees contents of the layer that the commit `head` has.
+///
+/// A ref must already keep `head`. Blobs that a `git gc` removed before that are written again from
+/// the layer.
 fn adopt(
     repository: &Repository,
     fork: &Fork,
@@ -328,17 +363,19 @@ fn adopt(
         .filter(|adoptable| !gone.contains(&adoptable.blob_id))
         .map(|adoptable| (adoptable.ino, adoptable.ctime, adoptable.blob_id))
         .collect();
-    match adopted.is_empty() {
-        true => Ok(SettleOutcome::Settled(0)),
-        false => Ok(SettleOutcome::Settled(
+    if adopted.is_empty() {
+        Ok(SettleOutcome::Settled(0))
+    } else {
+        Ok(SettleOutcome::Settled(
             fork.workspace.adopt_blobs(&adopted)?,
-        )),
+        ))
     }
 }
 
-/// Makes `head` reachable from the refs of the fork, and lets nothing go that was: layers may hold
-/// blobs of every HEAD the fork ever had. `head` follows its descendants; where HEAD went elsewhere
-/// the old one becomes `held-<n>`.
+/// Makes `head` reachable from the fork's refs, and drops no earlier one.
+///
+/// Layers may hold blobs of every HEAD that the fork ever had. The ref `head` moves on to
+/// descendants. If HEAD went elsewhere, the old commit becomes `held-<n>`.
 pub(super) fn keep_head(
     repository: &Repository,
     name: &ForkName,

@@ -1,15 +1,21 @@
-//! Comparing a fork's view with a tree, without reading one file: pure over a [`Delta`], a
-//! [`TreeReader`] and ignore rules.
+//! Compares a fork's view with a tree without reading a file.
 //!
-//! A directory needs a look only where the delta speaks of it or where its base tree differs from
-//! the tree it is compared with; equal subtrees are skipped, so the cost is that of the changes.
-//! The outcome names candidates: what a file holds that the fork wrote is found out later, by
-//! [`super::changeset`].
+//! The comparison is pure over a [`Delta`], a [`TreeReader`] and ignore rules.
 //!
-//! The rules are those of `git add -A`: directories are only implied by what is in them; a
-//! submodule stays as it is while a directory stands in its place, unless that is a repository with
-//! another commit; an untracked node that an ignore rule matches is set apart (the index may track
-//! it nevertheless), and so are nested repositories; what git cannot hold is left out.
+//! A directory is read only if the delta has an entry for it or if its base tree differs from the
+//! tree that it is compared with. Equal subtrees are skipped, so the cost is proportional to the
+//! changes. The outcome is a list of candidates. [`super::changeset`] then reads the files that the
+//! fork wrote.
+//!
+//! The rules are those of `git add -A`:
+//!
+//! - Directories exist only through their files.
+//! - A submodule is unchanged while a directory is in its place, unless that directory is a
+//!   repository at another commit.
+//! - An untracked node that an ignore rule matches is listed separately, since the index may track
+//!   it.
+//! - Nested repositories are listed separately.
+//! - Nodes that git cannot hold are left out.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +24,18 @@ use tine_git::{GitError, ObjectId, Repository, TreeEntry, TreeEntryKind};
 use tine_path::{DOT_GIT, EntryName, RepoPath};
 use tine_workspace::{Delta, DeltaDir, DeltaEntry, DeltaNode};
 
-/// Reads trees.
+/// Source of trees.
 pub trait TreeReader {
-    /// The entries of a tree, in any order.
+    /// Returns the entries of a tree, in any order.
+    ///
+    /// # Errors
+    /// [`GitError`] if the tree cannot be read.
     fn read_tree(&self, tree_id: ObjectId) -> Result<Vec<TreeEntry>, GitError>;
 
-    /// Fails where the tree holds more files than any checkout could have.
+    /// Checks that the tree has no more files than a checkout could.
+    ///
+    /// # Errors
+    /// [`GitError`] if it has more, or cannot be read.
     fn check_file_count(&self, tree_id: ObjectId) -> Result<(), GitError>;
 }
 
@@ -37,62 +49,75 @@ impl TreeReader for Repository {
     }
 }
 
-/// What a path leads to in the view.
+/// Object that a path leads to in the view.
 #[derive(Debug, Clone)]
 pub enum Found<'a> {
     /// Nothing that git would hold.
     Nothing,
-    /// A base file that the layers do not touch, in place or in a directory that was moved; or a
-    /// gitlink.
+    /// An unmodified base file, in place or renamed, or a gitlink.
+    ///
+    /// A base file is renamed if a directory above it was.
     Stored(Side),
     /// A node of the layers.
     Node(&'a DeltaNode),
 }
 
-/// A path that may differ from the tree it is compared with.
+/// Path that may differ from the tree of the comparison.
 #[derive(Debug, Clone)]
 pub struct Candidate<'a> {
+    /// Path relative to the root of the repository.
     pub path: RepoPath,
+    /// Entry of the tree; `None` if it has none.
     pub old: Option<Side>,
+    /// Object in the view.
     pub new: Found<'a>,
 }
 
-/// What a comparison found.
+/// Outcome of a comparison.
 #[derive(Debug, Clone, Default)]
 pub struct Comparison<'a> {
-    /// Sorted by path.
+    /// Paths that may differ, sorted by path.
     pub candidates: Vec<Candidate<'a>>,
-    /// Nodes that the tree lacks and an ignore rule matches, sorted by path: they count only if the
-    /// index tracks them.
+    /// Ignored nodes that the tree lacks, sorted by path.
+    ///
+    /// They count only if the index tracks them.
     pub ignored: Vec<Candidate<'a>>,
-    /// Directories with a repository of their own, sorted by path.
+    /// Directories that are repositories, sorted by path.
     pub nested: Vec<NestedRepository>,
-    /// Nodes that are neither ignored nor anything that git would hold, sorted by path.
+    /// Nodes that are not ignored and that git cannot hold, by path.
     pub left_out: Vec<RepoPath>,
 }
 
-/// A directory with a `.git` in it, other than the root. What is in it is not looked at.
+/// Directory with a `.git` in it, other than the root.
+///
+/// Its files are not compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NestedRepository {
+    /// Path of the directory.
     pub path: RepoPath,
-    /// The gitlink that the tree has there.
+    /// Gitlink of the tree at the path; `None` if it has none.
     pub old: Option<Side>,
-    /// Whether an ignore rule matches it; never where the tree has it.
+    /// True if a rule ignores the path and the tree lacks it.
     pub is_ignored: bool,
 }
 
-/// Past this many directories that differ it is found out whether there is an end to them.
+/// Number of differing directories after which the tree's files are counted.
 const MIN_DIRECTORIES_TO_COUNT: usize = 10_000;
 
-/// How modes are compared.
+/// Options for comparing modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompareOptions {
-    /// `core.fileMode`: whether the executable bit counts.
+    /// True if the executable bit counts (`core.fileMode`).
     pub file_mode: bool,
 }
 
-/// Compares the view with the tree `tree_id`. `is_ignored` says whether an ignore rule matches an
-/// untracked path (for a directory: with `true`), for itself or for a directory above it.
+/// Compares the view with the tree `tree_id`.
+///
+/// `is_ignored` returns whether an ignore rule matches an untracked path or a directory above it.
+/// Its second argument is true for a directory.
+///
+/// # Errors
+/// [`GitError`] if a tree cannot be read, has too many files, or `is_ignored` fails.
 pub fn compare<'a>(
     trees: &dyn TreeReader,
     delta: &'a Delta,
@@ -100,10 +125,13 @@ pub fn compare<'a>(
     options: CompareOptions,
     is_ignored: &mut dyn FnMut(&RepoPath, bool) -> Result<bool, GitError>,
 ) -> Result<Comparison<'a>, GitError> {
-    Walk::new(trees, options, is_ignored).run(ViewDir::Delta(&delta.root), tree_id)
+    TreeWalk::new(trees, options, is_ignored).run(ViewDir::Delta(&delta.root), tree_id)
 }
 
-/// What differs between two trees, gitlinks and executable bits included.
+/// Compares two trees, gitlinks and executable bits included.
+///
+/// # Errors
+/// [`GitError`] if a tree cannot be read or has too many files.
 pub fn compare_trees(
     trees: &dyn TreeReader,
     old_tree_id: ObjectId,
@@ -111,7 +139,7 @@ pub fn compare_trees(
 ) -> Result<Vec<Change>, GitError> {
     let options = CompareOptions { file_mode: true };
     let never = &mut |_: &RepoPath, _| Ok(false);
-    let mut walk = Walk::new(trees, options, never);
+    let mut walk = TreeWalk::new(trees, options, never);
     walk.submodules = Submodules::AreEntries;
     let comparison = walk.run(ViewDir::Base(new_tree_id), old_tree_id)?;
     let change = |candidate: Candidate<'_>| Change {
@@ -126,8 +154,9 @@ pub fn compare_trees(
     Ok(comparison.candidates.into_iter().map(change).collect())
 }
 
-/// The kind of `new` as it counts beside `old`: without `core.fileMode` a regular file keeps the
-/// mode it had.
+/// Returns the kind of `new` that counts in a comparison with `old`.
+///
+/// Without `core.fileMode` a regular file keeps its old mode.
 pub(super) fn effective_kind(
     options: CompareOptions,
     old: Option<&Side>,
@@ -141,48 +170,54 @@ pub(super) fn effective_kind(
     }
 }
 
-/// A directory of the view.
+/// Directory of the view.
 #[derive(Clone, Copy)]
 enum ViewDir<'a> {
     Delta(&'a DeltaDir),
-    /// Untouched.
+    /// Untouched directory of the base.
     Base(ObjectId),
-    /// With nothing in it that counts: a submodule's, or none at all.
+    /// Directory without relevant entries: a submodule's, or a missing one.
     Empty,
 }
 
-/// What the view has at one name.
-enum Seen<'a> {
+/// Object that the view has at one name.
+enum ViewEntry<'a> {
     Nothing,
     Dir(ViewDir<'a>),
-    /// A gitlink, where they are told from directories.
+    /// A gitlink, if the walk treats gitlinks as entries.
     Gitlink(Side),
     Stored(Side),
     Node(&'a DeltaNode),
 }
 
-/// Whether a gitlink of the view is an empty directory, as in a checkout, or an entry, as in a
-/// tree.
+/// Treatment of a gitlink in the view.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Submodules {
+    /// An empty directory, as in a checkout.
     AreDirectories,
+    /// An entry, as in a tree.
     AreEntries,
 }
 
-/// A directory still to be looked at. The walk keeps these itself: a view may be deeper than a
-/// thread's stack.
+/// Directory that the walk still has to compare.
+///
+/// The walk keeps its own stack: a view may be deeper than a thread's stack allows.
 struct Pending<'a> {
     path: RepoPath,
     view: ViewDir<'a>,
-    /// The tree to compare with; `None` where it has no directory there.
+    /// Tree to compare with; `None` if the tree has no directory there.
     tree_id: Option<ObjectId>,
-    /// Whether an ignore rule matched the directory, or one above, and the tree has none of it.
+    /// True if a rule ignores the directory, and the tree lacks it.
+    ///
+    /// The rule may match a directory above.
     ignored: bool,
 }
 
-type Names = BTreeMap<EntryName, Side>;
+/// Entries of one tree, by name.
+type SideMap = BTreeMap<EntryName, Side>;
 
-struct Walk<'a, 'w> {
+/// Walk over view and tree in parallel.
+struct TreeWalk<'a, 'w> {
     trees: &'w dyn TreeReader,
     options: CompareOptions,
     is_ignored: &'w mut dyn FnMut(&RepoPath, bool) -> Result<bool, GitError>,
@@ -191,13 +226,13 @@ struct Walk<'a, 'w> {
     found: Comparison<'a>,
 }
 
-impl<'a, 'w> Walk<'a, 'w> {
+impl<'a, 'w> TreeWalk<'a, 'w> {
     fn new(
         trees: &'w dyn TreeReader,
         options: CompareOptions,
         is_ignored: &'w mut dyn FnMut(&RepoPath, bool) -> Result<bool, GitError>,
-    ) -> Walk<'a, 'w> {
-        Walk {
+    ) -> TreeWalk<'a, 'w> {
+        TreeWalk {
             trees,
             options,
             is_ignored,
@@ -229,36 +264,38 @@ impl<'a, 'w> Walk<'a, 'w> {
         Ok(self.found)
     }
 
+    /// Compares one directory with its tree, if they can differ.
     fn directory(&mut self, dir: Pending<'a>) -> Result<(), GitError> {
         let (base_id, entries) = match dir.view {
             ViewDir::Delta(delta) => (delta.base_tree_id, Some(&delta.entries)),
             ViewDir::Base(tree_id) => (Some(tree_id), None),
             ViewDir::Empty => (None, None),
         };
-        let is_silent = entries.is_none_or(BTreeMap::is_empty);
-        if base_id == dir.tree_id && is_silent {
+        let is_untouched = entries.is_none_or(BTreeMap::is_empty);
+        if base_id == dir.tree_id && is_untouched {
             return Ok(());
         }
         let tree = self.names_of(dir.tree_id)?;
-        let base = match base_id == dir.tree_id {
-            true => None,
-            false => Some(self.names_of(base_id)?),
+        let base = if base_id == dir.tree_id {
+            None
+        } else {
+            Some(self.names_of(base_id)?)
         };
         let at = |name: &EntryName| (dir.path.join(name), tree.get(name).cloned());
 
         for (name, entry) in entries.into_iter().flatten() {
             let (path, old) = at(name);
             let seen = match entry {
-                DeltaEntry::Absent => Seen::Nothing,
-                DeltaEntry::Directory(delta) => Seen::Dir(ViewDir::Delta(delta)),
-                DeltaEntry::Node(node) => Seen::Node(node),
+                DeltaEntry::Absent => ViewEntry::Nothing,
+                DeltaEntry::Directory(delta) => ViewEntry::Dir(ViewDir::Delta(delta)),
+                DeltaEntry::Node(node) => ViewEntry::Node(node),
             };
             if name.is_dot_git() {
                 continue;
             }
             if name.as_bytes().eq_ignore_ascii_case(DOT_GIT) {
-                // No tree may hold it.
-                if !matches!(seen, Seen::Nothing) {
+                // A tree cannot hold this name.
+                if !matches!(seen, ViewEntry::Nothing) {
                     self.leave_out(path, dir.ignored)?;
                 }
                 continue;
@@ -266,15 +303,14 @@ impl<'a, 'w> Walk<'a, 'w> {
             self.entry(path, old, seen, dir.ignored)?;
         }
 
-        // Where the delta is silent the base shows through, which matters where it is not the tree
-        // itself.
+        // Names that the delta lacks show the base, which matters only if the base is another tree.
         let Some(base) = base else {
             return Ok(());
         };
-        let is_spoken_of =
+        let is_in_delta =
             |name: &EntryName| entries.is_some_and(|entries| entries.contains_key(name));
         for (name, side) in &base {
-            if is_spoken_of(name) || tree.get(name) == Some(side) {
+            if is_in_delta(name) || tree.get(name) == Some(side) {
                 continue;
             }
             let (path, old) = at(name);
@@ -282,11 +318,11 @@ impl<'a, 'w> Walk<'a, 'w> {
             self.entry(path, old, seen, dir.ignored)?;
         }
         for (name, side) in &tree {
-            if !is_spoken_of(name) && !base.contains_key(name) {
+            if !is_in_delta(name) && !base.contains_key(name) {
                 self.entry(
                     dir.path.join(name),
                     Some(side.clone()),
-                    Seen::Nothing,
+                    ViewEntry::Nothing,
                     dir.ignored,
                 )?;
             }
@@ -294,22 +330,22 @@ impl<'a, 'w> Walk<'a, 'w> {
         Ok(())
     }
 
-    fn seen_in_base(&self, side: &Side) -> Seen<'a> {
+    fn seen_in_base(&self, side: &Side) -> ViewEntry<'a> {
         match side.kind {
-            TreeEntryKind::Directory => Seen::Dir(ViewDir::Base(side.id)),
+            TreeEntryKind::Directory => ViewEntry::Dir(ViewDir::Base(side.id)),
             TreeEntryKind::Submodule if self.submodules == Submodules::AreEntries => {
-                Seen::Gitlink(side.clone())
+                ViewEntry::Gitlink(side.clone())
             }
-            TreeEntryKind::Submodule => Seen::Dir(ViewDir::Empty),
+            TreeEntryKind::Submodule => ViewEntry::Dir(ViewDir::Empty),
             TreeEntryKind::File | TreeEntryKind::Executable | TreeEntryKind::Symlink => {
-                Seen::Stored(side.clone())
+                ViewEntry::Stored(side.clone())
             }
         }
     }
 
-    fn names_of(&self, tree_id: Option<ObjectId>) -> Result<Names, GitError> {
+    fn names_of(&self, tree_id: Option<ObjectId>) -> Result<SideMap, GitError> {
         let Some(tree_id) = tree_id else {
-            return Ok(Names::new());
+            return Ok(SideMap::new());
         };
         let entries = self.trees.read_tree(tree_id)?.into_iter();
         Ok(entries
@@ -317,19 +353,19 @@ impl<'a, 'w> Walk<'a, 'w> {
             .collect())
     }
 
-    /// Compares what is seen at `path` with what the tree has there.
+    /// Compares the view's object at `path` with the tree's entry.
     fn entry(
         &mut self,
         path: RepoPath,
         old: Option<Side>,
-        seen: Seen<'a>,
+        seen: ViewEntry<'a>,
         ignored: bool,
     ) -> Result<(), GitError> {
         match old.as_ref().map(|old| old.kind) {
             None => self.untracked(path, seen, ignored),
             Some(TreeEntryKind::Directory) => {
                 let view = match seen {
-                    Seen::Dir(view) => view,
+                    ViewEntry::Dir(view) => view,
                     other => {
                         self.untracked(path.clone(), other, ignored)?;
                         ViewDir::Empty
@@ -343,15 +379,14 @@ impl<'a, 'w> Walk<'a, 'w> {
                 });
                 Ok(())
             }
-            // Populated or not, git looks into a submodule's directory only as a repository of its
-            // own.
+            // Populated or not, git looks into a submodule's directory only if it is a repository.
             Some(TreeEntryKind::Submodule) if self.submodules == Submodules::AreDirectories => {
                 match seen {
-                    Seen::Dir(view) if is_repository(view) => {
-                        self.nest(path, old, false);
+                    ViewEntry::Dir(view) if is_repository(view) => {
+                        self.add_nested(path, old, false);
                         Ok(())
                     }
-                    Seen::Dir(_) => Ok(()),
+                    ViewEntry::Dir(_) => Ok(()),
                     _ => self.tracked(path, old, seen, ignored),
                 }
             }
@@ -359,22 +394,22 @@ impl<'a, 'w> Walk<'a, 'w> {
         }
     }
 
-    /// The tree has a file, symlink or gitlink at `path`.
+    /// Compares a path with a file, symlink or gitlink of the tree.
     fn tracked(
         &mut self,
         path: RepoPath,
         old: Option<Side>,
-        seen: Seen<'a>,
+        seen: ViewEntry<'a>,
         ignored: bool,
     ) -> Result<(), GitError> {
         let new = match seen {
-            Seen::Nothing => Found::Nothing,
-            Seen::Stored(side) | Seen::Gitlink(side) => {
+            ViewEntry::Nothing => Found::Nothing,
+            ViewEntry::Stored(side) | ViewEntry::Gitlink(side) => {
                 let kind = effective_kind(self.options, old.as_ref(), side.kind);
                 Found::Stored(Side { kind, ..side })
             }
-            Seen::Node(node) if node.tree_kind().is_some() => Found::Node(node),
-            Seen::Node(_) | Seen::Dir(_) => {
+            ViewEntry::Node(node) if node.tree_kind().is_some() => Found::Node(node),
+            ViewEntry::Node(_) | ViewEntry::Dir(_) => {
                 self.untracked(path.clone(), seen, ignored)?;
                 Found::Nothing
             }
@@ -386,22 +421,32 @@ impl<'a, 'w> Walk<'a, 'w> {
         Ok(())
     }
 
-    /// The tree has nothing at `path`, or something of another kind that is dealt with already.
-    fn untracked(&mut self, path: RepoPath, seen: Seen<'a>, ignored: bool) -> Result<(), GitError> {
+    /// Adds a path at which the tree has nothing to compare with.
+    ///
+    /// The tree has no entry, or one of another kind that the caller handles.
+    fn untracked(
+        &mut self,
+        path: RepoPath,
+        seen: ViewEntry<'a>,
+        ignored: bool,
+    ) -> Result<(), GitError> {
         let new = match seen {
-            Seen::Nothing => return Ok(()),
-            Seen::Dir(view) => return self.untracked_directory(path, view, ignored),
-            Seen::Node(node) if node.tree_kind().is_none() => return self.leave_out(path, ignored),
-            Seen::Node(node) => Found::Node(node),
-            Seen::Stored(side) | Seen::Gitlink(side) => {
+            ViewEntry::Nothing => return Ok(()),
+            ViewEntry::Dir(view) => return self.untracked_directory(path, view, ignored),
+            ViewEntry::Node(node) if node.tree_kind().is_none() => {
+                return self.leave_out(path, ignored);
+            }
+            ViewEntry::Node(node) => Found::Node(node),
+            ViewEntry::Stored(side) | ViewEntry::Gitlink(side) => {
                 let kind = effective_kind(self.options, None, side.kind);
                 Found::Stored(Side { kind, ..side })
             }
         };
         let ignored = ignored || (self.is_ignored)(&path, false)?;
-        let list = match ignored {
-            true => &mut self.found.ignored,
-            false => &mut self.found.candidates,
+        let list = if ignored {
+            &mut self.found.ignored
+        } else {
+            &mut self.found.candidates
         };
         list.push(Candidate {
             path,
@@ -422,7 +467,7 @@ impl<'a, 'w> Walk<'a, 'w> {
         }
         let ignored = ignored || (self.is_ignored)(&path, true)?;
         if is_repository(view) {
-            self.nest(path, None, ignored);
+            self.add_nested(path, None, ignored);
             return Ok(());
         }
         self.pending.push(Pending {
@@ -434,7 +479,7 @@ impl<'a, 'w> Walk<'a, 'w> {
         Ok(())
     }
 
-    fn nest(&mut self, path: RepoPath, old: Option<Side>, is_ignored: bool) {
+    fn add_nested(&mut self, path: RepoPath, old: Option<Side>, is_ignored: bool) {
         self.found.nested.push(NestedRepository {
             path,
             old,
@@ -442,6 +487,7 @@ impl<'a, 'w> Walk<'a, 'w> {
         });
     }
 
+    /// Adds a path to the left-out ones, unless it is ignored.
     fn leave_out(&mut self, path: RepoPath, ignored: bool) -> Result<(), GitError> {
         if !ignored && !(self.is_ignored)(&path, false)? {
             self.found.left_out.push(path);
@@ -450,7 +496,7 @@ impl<'a, 'w> Walk<'a, 'w> {
     }
 }
 
-/// Whether a directory holds a `.git`. Base trees never do.
+/// Returns whether a directory has a `.git`. Base trees never do.
 fn is_repository(view: ViewDir<'_>) -> bool {
     match view {
         ViewDir::Delta(delta) => delta

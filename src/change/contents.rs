@@ -1,4 +1,4 @@
-//! The blob ids of what a fork wrote.
+//! Blob ids of the files and symlinks that a fork wrote.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -11,57 +11,63 @@ use tine_path::RepoPath;
 use tine_workspace::store::{ConvertedAs, StoredAs};
 use tine_workspace::{DeltaNode, Fork, FsError};
 
-/// How often a file that is being written is read again before giving up on it.
+/// Number of reads of a file that keeps changing before giving up.
 const ATTEMPTS: usize = 8;
 
-/// Files from this size in bytes on are not read to find out what their blob is called: git's own
-/// default for `core.bigFileThreshold`.
+/// Size in bytes from which files are not read to name them.
+///
+/// It is git's own default for `core.bigFileThreshold`.
 const HUGE: u64 = 512 << 20;
 
-/// What a node holds.
+/// Blob of a node, with the node's attributes at that time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Held {
+pub(super) struct NodeBlob {
     pub id: ObjectId,
-    /// The attributes that the node had while it held this.
+    /// Attributes of the node while it had this content.
     pub attr: Attr,
-    /// Whether the bytes stand in a layer and are the blob's own, unconverted: once the repository
-    /// keeps the blob they need not stand there any more.
+    /// True if the layer can drop its copy of the content.
+    ///
+    /// It can once the repository keeps the blob: the bytes are in a layer and equal to the blob's,
+    /// unconverted.
     pub may_leave_layer: bool,
 }
 
-/// Names, and writes where asked to, the blobs of nodes.
-pub(super) struct Contents<'a> {
+/// Names the blobs of nodes, and writes them if asked to.
+pub(super) struct BlobNamer<'a> {
     pub repository: &'a Repository,
     pub fork: &'a Fork,
     pub blobs: Blobs,
-    /// Whose attributes say what is converted.
+    /// Base whose attributes decide which files are converted.
     pub rules: Arc<Base>,
 }
 
-impl Contents<'_> {
-    /// The blob that the file or symlink `node` at `path` is in git. A file that changes meanwhile
-    /// is read again; one that goes on changing, or went away, is [`ChangeError::Unstable`].
-    pub(crate) fn of(&self, path: &RepoPath, node: &DeltaNode) -> Result<Held, ChangeError> {
+impl BlobNamer<'_> {
+    /// Returns the blob of the file or symlink `node` at `path`.
+    ///
+    /// A file that changes during the read is read again. One that keeps changing, or is gone,
+    /// fails with [`ChangeError::Unstable`].
+    pub(crate) fn of(&self, path: &RepoPath, node: &DeltaNode) -> Result<NodeBlob, ChangeError> {
         if let Some(id) = node.blob_id {
-            return Ok(Held {
+            return Ok(NodeBlob {
                 id,
                 attr: node.attr,
                 may_leave_layer: false,
             });
         }
         if let Some(target) = &node.link_target {
-            return Ok(Held {
+            return Ok(NodeBlob {
                 id: self.store(path, target)?,
                 attr: node.attr,
                 may_leave_layer: false,
             });
         }
-        let converted_as = match self.rules.is_converted(path)? {
-            true => Some(ConvertedAs {
+        let converted_as = if self.rules.is_converted(path)? {
+            Some(ConvertedAs {
                 path: path.clone(),
                 tree_id: self.rules.tree_id(),
-            }),
-            false => None,
+            })
+        } else {
+            None
         };
         let converted_as = converted_as.as_ref();
         for _ in 0..ATTEMPTS {
@@ -71,7 +77,7 @@ impl Contents<'_> {
                 self.fork
                     .memo()
                     .remember_blob(&before, converted_as, stored_as);
-                return Ok(Held {
+                return Ok(NodeBlob {
                     id: stored_as.id,
                     attr: before,
                     may_leave_layer: stored_as.is_same && before.size > 0,
@@ -81,8 +87,10 @@ impl Contents<'_> {
         Err(ChangeError::Unstable(path.clone()))
     }
 
-    /// Whether a file so large that reading it takes seconds is known to differ from HEAD's: there
-    /// is none, or it has another size. Where blobs are written everything is read.
+    /// Returns whether a huge file differs from HEAD's, without reading it.
+    ///
+    /// It differs if HEAD has no such file, or one of another size. If blobs are written or named
+    /// ([`Blobs::Write`], [`Blobs::Name`]), every file is read and this returns false.
     pub(crate) fn differs_without_reading(
         &self,
         path: &RepoPath,
@@ -102,8 +110,10 @@ impl Contents<'_> {
         Ok(!self.rules.is_converted(path)? && self.repository.blob_size(old.id)? != node.attr.size)
     }
 
-    /// The blob that a base file in its place is in git: the one it was made from, unless
-    /// attributes have changed that convert its bytes another way (`git add --renormalize`).
+    /// Returns the blob that git would make of an unmodified base file.
+    ///
+    /// That is the blob that the file was made from, unless changed attributes now convert its
+    /// bytes another way (`git add --renormalize`).
     pub(crate) fn of_stored(
         &self,
         path: &RepoPath,
@@ -124,13 +134,14 @@ impl Contents<'_> {
             .workspace
             .getattr(node.attr.ino)
             .map_err(gone_is_unstable(path))?;
-        // Access times move by reading; nothing else does.
+        // Reading moves the access time, and nothing else.
         Ok(Attr {
             atime: node.attr.atime,
             ..attr
         })
     }
 
+    /// Names the blob of a node, and writes it if asked to.
     fn read(
         &self,
         path: &RepoPath,
@@ -138,8 +149,7 @@ impl Contents<'_> {
         attr: &Attr,
         converted_as: Option<&ConvertedAs>,
     ) -> Result<StoredAs, ChangeError> {
-        // A blob that is to be written is always written anew: one that was written before may have
-        // been pruned.
+        // A blob that must be written is written every time: an earlier copy may have been pruned.
         let writes = self.writes(path);
         if !writes && let Some(stored_as) = self.fork.memo().blob(attr, converted_as) {
             return Ok(stored_as);
@@ -148,9 +158,12 @@ impl Contents<'_> {
         let unstable = gone_is_unstable(path);
         if converted_as.is_none() {
             let id = workspace
-                .with_content(node.attr.ino, |len, reader| match writes {
-                    false => self.repository.hash_blob(reader, len),
-                    true => self.repository.write_blob(reader, len),
+                .with_content(node.attr.ino, |len, reader| {
+                    if writes {
+                        self.repository.write_blob(reader, len)
+                    } else {
+                        self.repository.hash_blob(reader, len)
+                    }
                 })
                 .map_err(unstable)??;
             return Ok(StoredAs { id, is_same: true });
@@ -169,7 +182,7 @@ impl Contents<'_> {
         })
     }
 
-    /// Whether the blob at `path` is written to the object database.
+    /// Returns whether the blob at `path` is written to the object database.
     fn writes(&self, path: &RepoPath) -> bool {
         match self.blobs {
             Blobs::Hash => false,
@@ -178,23 +191,25 @@ impl Contents<'_> {
         }
     }
 
+    /// Names the blob of `content`, and writes it if asked to.
     fn store(&self, path: &RepoPath, content: &[u8]) -> Result<ObjectId, ChangeError> {
         let len = content.len() as u64;
         let mut reader = Cursor::new(content);
-        Ok(match self.writes(path) {
-            false => self.repository.hash_blob(&mut reader, len)?,
-            true => self.repository.write_blob(&mut reader, len)?,
+        Ok(if self.writes(path) {
+            self.repository.write_blob(&mut reader, len)?
+        } else {
+            self.repository.hash_blob(&mut reader, len)?
         })
     }
 }
 
-/// Whether git reads attributes from the file at `path`.
+/// Returns whether git reads attributes from the file at `path`.
 pub(super) fn is_attributes(path: &RepoPath) -> bool {
     path.split_last()
         .is_some_and(|(_, name)| name.as_bytes() == b".gitattributes")
 }
 
-/// A node that went away between being listed and being read is one that changes.
+/// Maps errors of a node that vanished to [`ChangeError::Unstable`].
 fn gone_is_unstable(path: &RepoPath) -> impl Fn(FsError) -> ChangeError + '_ {
     move |error| match error {
         FsError::NotFound | FsError::Stale => ChangeError::Unstable(path.clone()),

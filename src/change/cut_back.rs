@@ -1,10 +1,10 @@
-//! What a fork goes back past when a repair cuts the log of its layer.
+//! Records commits that a fork may lose when its log is cut.
 //!
-//! The view is then as it was at some moment before, and HEAD is where it was. What was committed
-//! since, by the fork itself or by others whom it merged, would look like a change that takes it
-//! back. Nobody knows which moment it was. So each commit that HEAD was on is noted before the cut
-//! as one that the fork may have gone back to; afterwards only those notes stay that tell of a
-//! path.
+//! A repair cuts the log of a damaged layer. The view is then as it was at an earlier, unknown
+//! moment, while HEAD stays. Commits since that moment, by the fork or by others whom it merged,
+//! would look like changes that take them back. So before the cut, each commit that HEAD was at is
+//! recorded as a state that the fork may have gone back to. After the cut, records that concern no
+//! path are removed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,11 +18,12 @@ use tine_path::RepoPath;
 use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, ForkRecord, Store};
 
-/// So many of the commits that HEAD was on are looked at, the newest ones.
+/// Number of earlier commits of HEAD that are recorded, newest first.
 const MAX_EARLIER_HEADS: usize = 64;
 
-/// Notes that the files of a fork may go back past what HEAD has of commits: the numbers of the
-/// notes, the newest state first.
+/// Records that the fork's files may go back past commits of HEAD.
+///
+/// Returns the numbers of the records, the newest state first.
 pub(crate) fn before_cut(
     store: &Store,
     repository: &Repository,
@@ -44,7 +45,7 @@ pub(crate) fn before_cut(
     Ok(notes)
 }
 
-/// Removes the notes that tell of no path, or of none that an earlier one tells of.
+/// Removes records that concern no path, or only paths of newer states.
 pub(crate) fn after_cut(
     store: &Store,
     repository: &Repository,
@@ -60,23 +61,24 @@ pub(crate) fn after_cut(
     };
     let view = view_tree(repository, &fork)?;
     let changed = compare_trees(repository, repository.commit_info(now)?.tree_id, view)?;
-    let mut told: BTreeSet<RepoPath> = BTreeSet::new();
+    let mut covered: BTreeSet<RepoPath> = BTreeSet::new();
     for id in notes {
         let Some(note) = store.read_document::<GoneBack>(RecordKind::GoneBack, id)? else {
             continue;
         };
         let paths = note.taken_back(repository, now, view, &changed)?;
-        let count = told.len();
-        told.extend(paths);
-        if told.len() == count {
+        let count = covered.len();
+        covered.extend(paths);
+        if covered.len() == count {
             store.remove_document(RecordKind::GoneBack, id, None)?;
         }
     }
     Ok(())
 }
 
-/// The commits other than `now` that HEAD of a fork was on, the newest first, and the one that the
-/// fork was made on.
+/// Returns the earlier commits of HEAD, the newest first.
+///
+/// `now` is left out. The commit that the fork was made on comes last.
 fn earlier_heads(
     repository: &Repository,
     record: &ForkRecord,

@@ -1,14 +1,14 @@
 //! The fork point: the commit at which a fork's own commits begin.
 //!
-//! It is recorded when a fork is made. An update moves it, by `tine update` or by git in the mount:
-//! a merge or rebase that takes over more of the branch that the fork came from.
+//! A new fork records it. An update moves it, by `tine update` or by git in the mount: a merge or
+//! rebase that takes over more of the branch that the fork came from.
 //!
-//! | what HEAD did | the fork point |
+//! | event | fork point |
 //! |---|---|
 //! | the fork commits | stays |
-//! | the branch that it came from takes the fork's commits over | stays |
+//! | the branch that the fork came from takes over the fork's commits | stays |
 //! | HEAD has more of that branch than before | the newest commit that both have |
-//! | HEAD is elsewhere, without the fork point | likewise |
+//! | HEAD is elsewhere, without the fork point | the newest commit that both have |
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,11 +18,12 @@ use super::point::damaged;
 use tine_git::{ObjectId, Repository};
 use tine_workspace::{ForkName, ForkPoint, ForkRecord, Store};
 
-/// Where the fork's own commits begin, of which the last is `head`. `None`: all commits are its
-/// own.
+/// Returns the commit after which the fork's own commits begin.
+///
+/// `head` is the last of them. `None`: all commits are the fork's own.
 ///
 /// # Errors
-/// [`ChangeError::Store`] where the record is damaged.
+/// [`ChangeError::Store`] if the record is damaged.
 pub fn fork_point(
     repository: &Repository,
     record: &ForkRecord,
@@ -32,8 +33,9 @@ pub fn fork_point(
     fork_point_against(repository, record, head, upstream)
 }
 
-/// As [`fork_point`], where `upstream` is what the fork is compared with. Only records of earlier
-/// versions need it: theirs may name the tip of a branch that was there before the fork, with
+/// Does the same as [`fork_point`], relative to `upstream`.
+///
+/// Only records of earlier versions need `upstream`. They may name the tip of an older branch, with
 /// commits that upstream lacks.
 fn fork_point_against(
     repository: &Repository,
@@ -60,9 +62,14 @@ fn fork_point_against(
     }
 }
 
-/// Where the commits begin that an update to `upstream` must keep; `upstream_name` is what a person
-/// called it. Of what a branch lacks only that may go which the branch had once, so that it was
-/// taken out of it; and of that nothing that was made in the fork.
+/// Returns the commit after which an update to `upstream` keeps commits.
+///
+/// `upstream_name` is the user's name for it; `None` if the user gave a commit. A commit that
+/// upstream lacks is dropped only if the branch once had it, so that it was removed on purpose. A
+/// commit made in the fork is always kept.
+///
+/// # Errors
+/// [`ChangeError::Store`] if the record is damaged, [`ChangeError::Git`] if history cannot be read.
 pub fn kept_by_update(
     repository: &Repository,
     store: &Store,
@@ -88,30 +95,37 @@ pub fn kept_by_update(
             been_at.push(upstream);
             !repository.commits_between(&[point], &been_at)?.is_empty()
         }
-        // Who names a commit means that one.
+        // A user who names a commit means that commit.
         None => false,
     };
-    match was_never_there || lacking.iter().any(|id| made_here.contains(id)) {
-        true => Ok(repository.merge_bases(head, upstream)?.first().copied()),
-        false => Ok(Some(point)),
+    if was_never_there || lacking.iter().any(|id| made_here.contains(id)) {
+        Ok(repository.merge_bases(head, upstream)?.first().copied())
+    } else {
+        Ok(Some(point))
     }
 }
 
-/// The commits that were made in a worktree, as its reflog has them.
+/// Returns the commits made in a worktree, according to its reflog.
 pub(super) fn made_in(git_dir: &Path) -> HashSet<ObjectId> {
     let log = tine_sys::file::read(&git_dir.join("logs/HEAD")).unwrap_or_default();
     let made = |line: &[u8]| {
         let (ids, message) = line.split_at_checked(line.iter().position(|&byte| byte == b'\t')?)?;
         let new = ids.split(|&byte| byte == b' ').nth(1)?;
-        match message.starts_with(b"\tcommit") {
-            true => ObjectId::from_hex(new).ok(),
-            false => None,
+        if message.starts_with(b"\tcommit") {
+            ObjectId::from_hex(new).ok()
+        } else {
+            None
         }
     };
     log.split(|&byte| byte == b'\n').filter_map(made).collect()
 }
 
-/// The tip of the branch that the fork came from, where that is known, still there and whole.
+/// Returns the tip of the branch that the fork came from.
+///
+/// `None` if that branch is unknown, gone or damaged.
+///
+/// # Errors
+/// [`ChangeError::Git`] if the ref cannot be read.
 pub fn upstream(
     repository: &Repository,
     record: &ForkRecord,
@@ -122,7 +136,11 @@ pub fn upstream(
     })
 }
 
-/// Has the record follow HEAD, which went from `last` to `head`.
+/// Updates the recorded fork point after HEAD moved from `last` to `head`.
+///
+/// # Errors
+/// [`ChangeError::Store`] if the record is damaged or cannot be written, [`ChangeError::Git`] if
+/// history cannot be read.
 pub fn follow(
     store: &Store,
     repository: &Repository,
@@ -151,18 +169,22 @@ pub fn follow(
     if !is_behind {
         return Ok(());
     }
-    // Where the branch took over the fork's commits HEAD had as much of it before.
+    // If the branch took over the fork's commits, HEAD had as much of it before.
     let before = match last {
         Some(last) => repository.merge_bases(last, upstream)?.first().copied(),
         None => None,
     };
-    match before == Some(common) {
-        true => Ok(()),
-        false => note(store, name, Some(common)),
+    if before == Some(common) {
+        Ok(())
+    } else {
+        note(store, name, Some(common))
     }
 }
 
 /// Records the fork point.
+///
+/// # Errors
+/// [`ChangeError::Store`] if the record cannot be written.
 pub fn note(store: &Store, name: &ForkName, point: Option<ObjectId>) -> Result<(), ChangeError> {
     store.update_record(name, |record| record.put_fork_point(point))?;
     Ok(())

@@ -1,9 +1,9 @@
-//! Going back to an earlier state of a fork, or to another fork's, without taking back what others
-//! have committed since.
+//! Goes back to an earlier state without taking back others' commits.
 //!
-//! A state is a tree over the HEAD that it was at. Where HEAD has commits of others that the state
-//! lacks (an update, a merge, another branch), the state's tree would take them back. What the
-//! state has of its own, its tree against its HEAD, goes onto the present HEAD instead, as a merge.
+//! The state is of the same fork or of another. It is a tree over the HEAD of that time. If HEAD
+//! has commits of others since (by an update, a merge or another branch), the state's tree would
+//! take them back. The state's own changes, its tree against its HEAD, are merged into the present
+//! HEAD instead.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -20,28 +20,33 @@ use tine_path::RepoPath;
 use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, ForkRecord, SnapshotRecord, Store, StoreError};
 
-/// The HEAD that a state is of.
+/// HEAD of a state.
 #[derive(Debug, Clone)]
 pub struct Then {
+    /// Commit of that HEAD; `None` on an unborn branch.
     pub head: Option<ObjectId>,
+    /// Short name of its branch; `None` if HEAD was detached.
     pub branch: Option<String>,
-    /// Whether it is a state of the fork that goes back.
+    /// True if the state is of the fork that goes back.
     pub is_own: bool,
 }
 
-/// What HEAD has that a state lacks.
+/// Commits of HEAD that a state lacks.
 #[derive(Debug, Clone)]
 pub struct Since {
-    /// HEAD of the state.
+    /// Commit of the state's HEAD.
     pub then: ObjectId,
-    /// What the state has of its own, it has against this tree.
+    /// Tree that the state's own changes are relative to.
     pub base_tree: ObjectId,
-    /// The commits of others that the state's tree would take back, the newest first.
+    /// Commits of others that the state lacks, the newest first.
     pub left_out: Vec<ObjectId>,
 }
 
 impl Then {
-    /// The HEAD that a snapshot of the fork `of` was taken at.
+    /// Returns the HEAD at which a snapshot of `of` was taken.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if the record is damaged.
     pub fn of_snapshot(
         fork: &ForkName,
         of: &ForkName,
@@ -54,8 +59,13 @@ impl Then {
         })
     }
 
-    /// What the present HEAD of the fork has that this state lacks; `None` where only the fork's
-    /// own commits lie between them: those stay reachable, and the state's tree is what is meant.
+    /// Returns the commits of the fork's HEAD that this state lacks.
+    ///
+    /// `None` if only the fork's own commits are between them. Those stay reachable, and the user
+    /// means the state's tree.
+    ///
+    /// # Errors
+    /// [`ChangeError::Git`] if history cannot be read, [`ChangeError::Store`] if records cannot.
     pub fn since(
         &self,
         store: &Store,
@@ -74,9 +84,10 @@ impl Then {
         if left_out.is_empty() && repository.commits_of_others(then, now, &own)?.is_empty() {
             return Ok(None);
         }
-        let base = match self.is_own {
-            true => Some(then),
-            false => repository.merge_bases(then, now)?.first().copied(),
+        let base = if self.is_own {
+            Some(then)
+        } else {
+            repository.merge_bases(then, now)?.first().copied()
         };
         let base_tree = repository.tree_of(base)?;
         Ok(Some(Since {
@@ -86,8 +97,13 @@ impl Then {
         }))
     }
 
-    /// What the present HEAD of the fork has of others since the fork point `point`: what the fork
-    /// merged. The fork point has nothing of its own, so its tree is what is meant in any case.
+    /// Returns the commits of others that HEAD has since the fork point.
+    ///
+    /// The fork merged them. The fork point `point` has no changes of its own, so the user always
+    /// means its tree.
+    ///
+    /// # Errors
+    /// [`ChangeError::Git`] if history cannot be read, [`ChangeError::Store`] if records cannot.
     pub fn since_fork_point(
         store: &Store,
         repository: &Repository,
@@ -108,7 +124,7 @@ impl Then {
         if left_out.is_empty() {
             return Ok(None);
         }
-        // Those that others have taken over are its own even so.
+        // Commits made here are the fork's own even if others have taken them over.
         let made_here = made_in(store.worktree_of(&record.name)?.git_dir());
         left_out.retain(|id| !made_here.contains(id));
         let since = Since {
@@ -120,8 +136,9 @@ impl Then {
             .filter(|since| !since.left_out.is_empty()))
     }
 
-    /// The branches whose commits are nobody else's: the fork's, and those of forks that began as
-    /// it.
+    /// Returns the branches whose commits are the fork's own.
+    ///
+    /// They are the fork's branches, and those of forks that began as it.
     fn own_branches(
         &self,
         store: &Store,
@@ -132,7 +149,7 @@ impl Then {
         let now = head.short_branch();
         let mut own = Vec::new();
         match &self.branch {
-            // It was put on another branch since, whose commits it did not make.
+            // The fork was put on another branch since, whose commits are not its own.
             Some(then)
                 if self.is_own && now != Some(then) && repository.branch(then)?.is_some() =>
             {
@@ -157,7 +174,10 @@ impl Then {
 }
 
 impl Since {
-    /// Without the commits that changed nothing at `paths` and beneath.
+    /// Drops the commits that changed nothing at or below `paths`.
+    ///
+    /// # Errors
+    /// [`ChangeError::Git`] if a commit cannot be read.
     pub fn within(
         mut self,
         repository: &Repository,
@@ -178,7 +198,12 @@ impl Since {
     }
 }
 
-/// The tree `from` with what `to` has at `paths` and beneath; without paths `to`.
+/// Returns the tree `from` with `to`'s entries at and below `paths`.
+///
+/// Returns `to` if `paths` is empty.
+///
+/// # Errors
+/// [`ChangeError::Git`] if trees cannot be read or written.
 pub fn at_paths(
     repository: &Repository,
     from: ObjectId,
@@ -196,34 +221,41 @@ pub fn at_paths(
     Ok(repository.edit_tree(from, &edits)?)
 }
 
-/// So long a record stays without its fork, as entries of `tine recover` do by default.
+/// Time in seconds for which a record outlives its fork.
+///
+/// It equals the default for entries of `tine recover`.
 const KEPT_SECS: i64 = 90 * 24 * 60 * 60;
 
-/// That a fork went back to a state although HEAD had commits of others by then:
-/// `<store>/gone-back/<n>.json`.
+/// Record of a fork that went back past commits of others.
 ///
-/// The files can leave the fork by many ways: snapshots, other forks, handoffs, branches. So the
-/// record belongs to the store, and whatever is about to commit or merge compares the result with
-/// it.
+/// Its file is `<store>/gone-back/<n>.json`. The fork's files can leave it in many ways: snapshots,
+/// other forks, handoffs, branches. So the record belongs to the store, and every commit and merge
+/// compares its result with the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoneBack {
+    /// Number of the record.
     pub id: u64,
+    /// Time of creation in seconds since 1970.
     pub created_secs: i64,
+    /// Fork that went back.
     pub fork: ForkName,
-    /// The branch that the fork came from (short name). Where this has taken the commits back
-    /// itself, nobody needs a warning.
+    /// Short name of the branch that the fork came from.
+    ///
+    /// If that branch has taken the commits back itself, a warning is not needed.
     pub from_branch: Option<String>,
-    /// HEAD of the state, in hex.
+    /// Commit of the state's HEAD, in hex.
     pub then: String,
-    /// The commits of others that the files lack, in hex.
+    /// Commits of others that the files lack, in hex.
     pub left_out: Vec<String>,
 }
 
-/// All that a store knows of forks that went back past commits of others.
+/// All records of forks that went back past commits of others.
 #[derive(Debug, Clone, Default)]
 pub struct KnownGoneBack {
     records: Vec<GoneBack>,
-    /// Why a record cannot be read. Whatever it was about may be taken back.
+    /// Error of the first record that cannot be read.
+    ///
+    /// Any change may take its commits back.
     unreadable: Option<String>,
 }
 
@@ -248,9 +280,14 @@ impl KnownGoneBack {
 }
 
 impl GoneBack {
-    /// Notes that the fork of that record goes back to where `since` says, before its files change;
-    /// the number of the note, unless there is one already. Killed in between, a fork is asked
-    /// about commits that it has, and takes none back in silence.
+    /// Records that a fork goes back, before its files change.
+    ///
+    /// Returns the number of the record, or `None` if the same one exists or nothing is left out.
+    /// If the process is killed in between, tine asks about commits that the fork still has;
+    /// without the record it would take commits back silently.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if records cannot be written.
     pub fn note(
         store: &Store,
         repository: &Repository,
@@ -288,7 +325,10 @@ impl GoneBack {
         Ok(Some(noted.id))
     }
 
-    /// Whether the fork is gone, and nothing that left it is likely to be merged any more.
+    /// Returns whether the record is of no use any more.
+    ///
+    /// It is if the fork is long gone, so that files from it are unlikely to be merged, or if the
+    /// state's commit is gone.
     fn is_outdated(&self, store: &Store, repository: &Repository) -> bool {
         let is_old = Timestamp::now().secs.saturating_sub(self.created_secs) > KEPT_SECS;
         let then = ObjectId::from_hex(self.then.as_bytes());
@@ -296,8 +336,10 @@ impl GoneBack {
         is_old && is_fork_gone || then.is_ok_and(|then| !repository.has_object(then))
     }
 
-    /// Paths that the tree `to` has as at the state, against the commit `from`, which has commits
-    /// of others by then.
+    /// Returns paths where the tree `to` takes back changes of others.
+    ///
+    /// At these paths it is as at the state, and the commit `from` has commits of others that
+    /// changed them.
     pub(super) fn taken_back(
         &self,
         repository: &Repository,
@@ -320,7 +362,8 @@ impl GoneBack {
             .collect();
         let mut suspects = Vec::new();
         for path in changed.iter().map(|change| &change.path) {
-            if made.contains(path) && is_back(repository, [then_tree, from_tree, to], path, &added)?
+            if made.contains(path)
+                && is_taken_back(repository, [then_tree, from_tree, to], path, &added)?
             {
                 suspects.push(path);
             }
@@ -357,7 +400,7 @@ impl GoneBack {
                 .collect();
             let upstream_tree = repository.commit_info(upstream)?.tree_id;
             for path in &suspects {
-                if is_back(
+                if is_taken_back(
                     repository,
                     [then_tree, from_tree, upstream_tree],
                     path,
@@ -380,13 +423,14 @@ impl GoneBack {
     }
 }
 
-/// Texts up to this size, in bytes, are compared by lines.
+/// Size in bytes up to which texts are compared by lines.
 const MAX_COMPARED_BYTES: u64 = 4 << 20;
 
-/// Whether at `path` a tree takes back what led from the tree `then` to the tree `now`: it is as it
-/// was then, has lines of then again, or is gone while a new path, one of those with these ids, has
-/// what was there then.
-fn is_back(
+/// Returns whether `new` takes back the change from `then` to `now`.
+///
+/// All are trees, compared at `path`. `new` does if it equals `then`, has lines of `then` again, or
+/// lacks the path while a new path has the content of `then`. `added` are the ids at new paths.
+fn is_taken_back(
     repository: &Repository,
     [then, now, new]: [ObjectId; 3],
     path: &RepoPath,
@@ -424,14 +468,14 @@ fn is_back(
     })
 }
 
-/// What may take commits of others back.
+/// Kind of change that may take others' commits back.
 #[derive(Debug, Clone, Copy)]
 pub enum RevertSource<'a> {
     /// A commit in this fork.
     Commit(&'a ForkName),
-    /// A merge of this fork, if it is of one alone.
+    /// A merge of this fork; `None` for any other source.
     Merge(Option<&'a ForkName>),
-    /// A handoff of this fork, if it is one here.
+    /// A handoff of this fork; `None` if the fork is not here.
     Handoff(Option<&'a ForkName>),
 }
 
@@ -444,8 +488,7 @@ impl RevertSource<'_> {
         }
     }
 
-    /// The fork in which paths can be had as the commit `from` has them, and what that is called
-    /// there.
+    /// Returns fork and point with the paths of commit `from`.
     fn way_out(self, from: ObjectId) -> Option<Box<(ForkName, String)>> {
         let (fork, to) = match self {
             RevertSource::Commit(fork) => (fork, "HEAD".to_owned()),
@@ -458,13 +501,14 @@ impl RevertSource<'_> {
     }
 }
 
-/// Refuses where the tree `to` would take commits of others back that `from` has: paths of it are
-/// as at a state that a fork went back to past those commits. `what` would do that. Where a record
-/// of such a fork cannot be read, any change may be one. Costs next to nothing where no fork ever
-/// went back so.
+/// Refuses if the tree `to` takes back others' commits in `from`.
+///
+/// It does if paths of it are as at a state to which a fork went back past those commits. `what` is
+/// the change with that tree. If a record cannot be read, any change is refused. The check is cheap
+/// unless a fork went back that way.
 ///
 /// # Errors
-/// [`ChangeError::TakesBack`], [`ChangeError::MayTakeBack`].
+/// [`ChangeError::TakesBack`], or [`ChangeError::MayTakeBack`] if a record cannot be read.
 pub fn refuse_taking_back(
     repository: &Repository,
     gone_back: &KnownGoneBack,
@@ -499,7 +543,9 @@ pub fn refuse_taking_back(
     }
 }
 
-/// The paths that a commit changed. What a merge brings its parents' commits have.
+/// Returns the paths that a commit changed.
+///
+/// Merges have none: the commits of their parents have their changes.
 fn touched_by(
     repository: &Repository,
     commit_id: ObjectId,

@@ -1,15 +1,15 @@
-//! Handoffs: finished work of a fork as a file that outlives it, until somebody applies it.
+//! Handoffs: finished work of a fork as a file that outlives it.
 //!
-//! The file is a mailbox of patches (`git am` takes it), the record beside it says what it is of. A
-//! ref keeps the commits as long as the record is there. What happens to a record, each one atomic
-//! replacement of its file:
+//! The file is a mailbox of patches that `git am` accepts. A record beside it describes it, and a
+//! ref keeps the commits as long as the record exists. The handoff stays until it is applied or
+//! deleted. Each change of state replaces the record atomically:
 //!
-//! | state | what is there |
+//! | state | what exists |
 //! |---|---|
-//! | `pending` | the ref; no mailbox. Whoever finds it makes the mailbox, of the same commits |
-//! | `ready` | the mailbox, whole and on the disk since before the record said so |
+//! | `pending` | the ref, no mailbox; the next daemon makes the mailbox from the same commits |
+//! | `ready` | the complete mailbox, synced before the record said so |
 //! | `skipped` | no mailbox: there was nothing to hand over |
-//! | `failed` | no mailbox, and why |
+//! | `failed` | no mailbox, and the reason |
 
 use std::fs;
 use std::io::Read;
@@ -27,25 +27,28 @@ use tine_git::{ObjectId, Repository};
 use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, Store, StoreError};
 
-/// Beneath `refs/tine/`; no fork can be called so.
+/// Group under `refs/tine/`; not a valid fork name.
 pub(super) const REFS: &str = "+handoffs";
 
-/// How mailboxes end.
+/// File name extension of mailboxes.
 const MAILBOX: &str = "mbox";
 
-/// How a handoff stands.
+/// State of a handoff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HandoffState {
+    /// The mailbox is still to be made.
     Pending,
+    /// The mailbox exists.
     Ready,
+    /// The mailbox could not be made.
     Failed,
-    /// Nothing was committed.
+    /// There is no mailbox, since nothing was committed.
     Skipped,
 }
 
 impl HandoffState {
-    /// In one word, as it is written.
+    /// Returns the state as the record spells it.
     pub fn word(self) -> &'static str {
         match self {
             HandoffState::Pending => "pending",
@@ -56,85 +59,113 @@ impl HandoffState {
     }
 }
 
-/// What the store remembers of a handoff: one atomically replaced file. Commits are in hex, times
-/// in seconds since 1970.
+/// Record of a handoff, one atomically replaced file of the store.
+///
+/// Commits are in hex, times in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandoffRecord {
+    /// Number of the handoff.
     pub id: u64,
-    /// Whose work it is; it may have been deleted since. `None` of what was imported.
+    /// Fork with the work, which may be deleted by now.
+    ///
+    /// `None` for an imported mailbox.
     pub fork: Option<ForkName>,
-    /// The branch that its HEAD was on.
+    /// Short name of the branch of its HEAD; `None` if detached.
     pub branch: Option<String>,
-    /// Who is to apply it: `fork:NAME` or `branch:NAME`.
+    /// Addressee, `fork:NAME` or `branch:NAME`; `None` if not given.
     pub to: Option<String>,
+    /// State of the mailbox.
     pub state: HandoffState,
-    /// Why it failed, or was skipped.
+    /// Reason that it failed or was skipped.
     pub reason: Option<String>,
-    /// What the commits come after; `None`: nothing, or it is not known.
+    /// Commit before the first patch; `None` if none or unknown.
     pub base_commit: Option<String>,
+    /// Commit of the last patch; `None` if there is none.
     pub head_commit: Option<String>,
-    /// Whether the fork had changes that were not committed, which are no part of it.
+    /// True if the fork had uncommitted changes, which are left out.
     pub uncommitted: bool,
-    /// How many patches there are, one a commit.
+    /// Number of patches, one for each commit.
     pub commits: u64,
-    /// How many commits are left out because they have several parents.
+    /// Number of commits left out because they are merges.
     pub merges: u64,
+    /// Size of the mailbox in bytes.
     pub mailbox_bytes: u64,
-    /// Of the mailbox, in hex.
+    /// SHA-256 of the mailbox, in hex.
     pub sha256: Option<String>,
+    /// Time of creation.
     pub created_secs: i64,
-    /// When it came to be `ready`, `failed` or `skipped`.
+    /// Time of becoming `ready`, `failed` or `skipped`.
     pub finished_secs: Option<i64>,
+    /// Time of being applied; `None` if it was not.
     pub applied_secs: Option<i64>,
-    /// What it was applied to, and the commit that came of it.
+    /// Fork or branch that it was applied to.
     pub applied_to: Option<String>,
+    /// Commit of the target after it was applied.
     pub applied_head: Option<String>,
-    /// The commit that it was applied on, and the branch: what tells whether that was taken back.
+    /// Commit of the target before it was applied.
+    ///
+    /// With the branch it shows whether the handoff was undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_from: Option<String>,
+    /// Branch (short name) that the target was on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_on: Option<String>,
-    /// The file that it came from, of what was imported.
+    /// File that an imported mailbox came from.
     pub imported_from: Option<String>,
-    /// The mails of what was imported.
+    /// Mails of an imported mailbox.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mails: Vec<MailRecord>,
 }
 
-/// One patch of an imported mailbox.
+/// Patch of an imported mailbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MailRecord {
+    /// Subject of the mail, without prefixes.
     pub summary: String,
+    /// Name of the author.
     pub author_name: String,
+    /// Mail address of the author.
     pub author_email: String,
 }
 
-/// What is handed over.
+/// Content of a handoff to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandoffSpec {
+    /// Fork with the work.
     pub fork: ForkName,
+    /// Short name of the branch of its HEAD; `None` if detached.
     pub branch: Option<String>,
+    /// Addressee, `fork:NAME` or `branch:NAME`; `None` if not given.
     pub to: Option<String>,
+    /// Commit before the first patch; `None`: all commits.
     pub base: Option<ObjectId>,
-    /// `None`: there is no commit at all.
+    /// Commit of HEAD; `None` on an unborn branch.
     pub head: Option<ObjectId>,
+    /// True if the fork has uncommitted changes.
     pub uncommitted: bool,
 }
 
-/// What came of making a mailbox.
+/// Outcome of making a mailbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MailboxOutcome {
+    /// A mailbox was written.
     Mailbox {
+        /// Size and checksum of the mailbox.
         figures: MailboxFigures,
+        /// Number of patches in it.
         commits: u64,
+        /// Number of merges left out.
         merges: u64,
     },
-    /// There is no commit that a patch could tell of.
-    Nothing { merges: u64 },
+    /// No commit can be a patch.
+    Nothing {
+        /// Number of merges left out.
+        merges: u64,
+    },
 }
 
 impl HandoffRecord {
-    /// A new one, which has no number yet.
+    /// Makes a record without a number.
     fn new(state: HandoffState) -> HandoffRecord {
         HandoffRecord {
             id: 0,
@@ -162,7 +193,11 @@ impl HandoffRecord {
         }
     }
 
-    /// Puts a pending one on the shelf; its commits are kept from `git gc` from here on.
+    /// Adds a pending handoff to the store, and keeps its commits.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if the record cannot be written, [`ChangeError::Git`] if the commits
+    /// cannot be kept.
     pub fn add(
         spec: &HandoffSpec,
         store: &Store,
@@ -185,10 +220,11 @@ impl HandoffRecord {
         })
     }
 
-    /// Puts the mailbox that `input` gives on the shelf, ready.
+    /// Adds the mailbox from `input` to the store, as ready.
     ///
     /// # Errors
-    /// [`GitError::NotAMailbox`](tine_git::GitError::NotAMailbox)
+    /// [`GitError::NotAMailbox`](tine_git::GitError::NotAMailbox), and the errors of reading and
+    /// writing files.
     pub fn import(
         input: &mut dyn Read,
         from: String,
@@ -226,14 +262,19 @@ impl HandoffRecord {
         })
     }
 
-    /// Reads a handoff.
+    /// Reads the handoff with a number.
+    ///
+    /// # Errors
+    /// [`ChangeError::NoSuchHandoff`], or [`ChangeError::Store`] if the record is damaged.
     pub fn load(store: &Store, id: u64) -> Result<HandoffRecord, ChangeError> {
         store
             .read_document(RecordKind::Handoffs, id)?
             .ok_or(ChangeError::NoSuchHandoff(id))
     }
 
-    /// Has it name a branch (short names) that was renamed; whether it named it.
+    /// Renames a branch (short names) in the record.
+    ///
+    /// Returns whether the record named it.
     pub fn rename_branch(&mut self, old: &str, new: &str) -> bool {
         let words = [
             &mut self.branch,
@@ -247,18 +288,24 @@ impl HandoffRecord {
         })
     }
 
-    /// Replaces the record.
+    /// Replaces the record in the store.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if it cannot be written.
     pub fn save(&self, store: &Store) -> Result<(), ChangeError> {
         Ok(store.write_document(RecordKind::Handoffs, self.id, self)?)
     }
 
-    /// Removes record and mailbox, and lets go of the commits.
+    /// Removes record and mailbox, and releases the commits.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if a file cannot be removed, [`ChangeError::Git`] if a ref cannot.
     pub fn remove(&self, store: &Store, repository: &Repository) -> Result<(), ChangeError> {
         store.remove_document(RecordKind::Handoffs, self.id, Some(MAILBOX))?;
         Ok(release(repository, self.id)?)
     }
 
-    /// Whether it is of these commits of that fork.
+    /// Returns whether the handoff has these commits of this fork.
     pub fn is_of(&self, spec: &HandoffSpec) -> bool {
         let is = |hex: &Option<String>, id: Option<ObjectId>| *hex == id.map(|id| id.to_string());
         self.fork.as_ref() == Some(&spec.fork)
@@ -266,7 +313,10 @@ impl HandoffRecord {
             && is(&self.head_commit, spec.head)
     }
 
-    /// The commits; `None` where there are none, or they are not known.
+    /// Returns the commits; `None` if there are none or they are unknown.
+    ///
+    /// # Errors
+    /// [`ChangeError::DamagedHandoff`] if a commit id is invalid.
     pub fn range(&self) -> Result<Option<CommitRange>, ChangeError> {
         let id = |hex: &String| {
             ObjectId::from_hex(hex.as_bytes()).map_err(|_| ChangeError::DamagedHandoff {
@@ -279,7 +329,11 @@ impl HandoffRecord {
         Ok(head.map(|head| CommitRange { base, head }))
     }
 
-    /// Makes the mailbox, in the place of any that is there. The record is left as it is.
+    /// Makes or replaces the mailbox. Does not change the record.
+    ///
+    /// # Errors
+    /// [`ChangeError::DamagedHandoff`] if a commit id is invalid, [`ChangeError::Git`] or
+    /// [`ChangeError::Store`] if commits cannot be read or the mailbox not written.
     pub fn make(
         &self,
         store: &Store,
@@ -303,14 +357,16 @@ impl HandoffRecord {
         })
     }
 
-    /// It is to be made, whatever became of it before.
+    /// Sets the state back to pending.
     pub fn begin_again(&mut self) {
         self.state = HandoffState::Pending;
         self.reason = None;
         self.finished_secs = None;
     }
 
-    /// What came of making it; `Err` is why it failed.
+    /// Records the outcome of making the mailbox.
+    ///
+    /// `Err` is the reason of a failure.
     pub fn finish(&mut self, outcome: Result<MailboxOutcome, String>) {
         self.finished_secs = Some(Timestamp::now().secs);
         match outcome {
@@ -341,29 +397,32 @@ impl HandoffRecord {
         }
     }
 
-    /// Where the mailbox is, or would be.
+    /// Returns the path of the mailbox, even if it does not exist.
     pub fn mailbox(&self, store: &Store) -> PathBuf {
         mailbox_path(store, self.id)
     }
 
-    /// Whether `git am --keep` is what gives the commits' own subjects back: of what comes from
-    /// elsewhere, which has `[PATCH]` before each, it is not.
+    /// Returns whether `git am --keep` restores the commits' own subjects.
+    ///
+    /// It does for mailboxes made here. Imported mails have `[PATCH]` before each subject.
     pub fn keeps_subjects(&self) -> bool {
         self.imported_from.is_none()
     }
 
-    /// Whether there is a mailbox of the right length where there must be one.
+    /// Returns whether a ready handoff has a mailbox of the right size.
+    ///
+    /// Handoffs in other states need no mailbox.
     fn is_in_place(&self, store: &Store) -> bool {
         self.state != HandoffState::Ready
             || fs::metadata(self.mailbox(store)).is_ok_and(|meta| meta.len() == self.mailbox_bytes)
     }
 
-    /// Whether a ref keeps its commits, if it has any.
+    /// Returns whether a ref keeps its commits, if it has any.
     pub(super) fn is_kept(&self, repository: &Repository) -> Result<bool, ChangeError> {
         Ok(self.head_commit.is_none() || repository.kept_as(REFS, &self.id.to_string())?.is_some())
     }
 
-    /// Has refs keep its commits.
+    /// Keeps its commits by refs.
     pub(super) fn keep(&self, repository: &Repository) -> Result<(), ChangeError> {
         match self.range()? {
             Some(range) => keep_commits(repository, self.id, range.base, Some(range.head)),
@@ -371,43 +430,51 @@ impl HandoffRecord {
         }
     }
 
-    /// Sees whether there is a mailbox of the right length, where there must be one.
+    /// Checks that a ready handoff has a mailbox of the right size.
     pub(super) fn look(&self, store: &Store) -> Result<(), ChangeError> {
-        match self.is_in_place(store) {
-            true => Ok(()),
-            false => Err(ChangeError::DamagedHandoff {
+        if self.is_in_place(store) {
+            Ok(())
+        } else {
+            Err(ChangeError::DamagedHandoff {
                 id: self.id,
                 reason: format!(
                     "{} is gone, or has another length",
                     self.mailbox(store).display()
                 ),
-            }),
+            })
         }
     }
 
-    /// Reads all of the mailbox and sees that it is what it was when it was made.
+    /// Reads the mailbox and checks its size and checksum.
     ///
     /// # Errors
-    /// [`ChangeError::DamagedHandoff`]
+    /// [`ChangeError::DamagedHandoff`] if they differ, [`ChangeError::Git`] if it cannot be read.
     pub fn verify(&self, store: &Store) -> Result<(), ChangeError> {
         let found = mailbox_figures(&self.mailbox(store))?;
-        match found.bytes == self.mailbox_bytes && Some(&found.sha256) == self.sha256.as_ref() {
-            true => Ok(()),
-            false => Err(ChangeError::DamagedHandoff {
+        if found.bytes == self.mailbox_bytes && Some(&found.sha256) == self.sha256.as_ref() {
+            Ok(())
+        } else {
+            Err(ChangeError::DamagedHandoff {
                 id: self.id,
                 reason: format!("{} is not as it was made", self.mailbox(store).display()),
-            }),
+            })
         }
     }
 }
 
-/// Where the mailbox of the handoff `id` is, or would be.
+/// Returns the path of the mailbox of the handoff `id`.
+///
+/// The file may not exist.
 pub fn mailbox_path(store: &Store, id: u64) -> PathBuf {
     store.attachment(RecordKind::Handoffs, id, MAILBOX)
 }
 
-/// Puts right what a process that died has left; the handoffs that are to be made. Nobody else may
-/// be at work on them.
+/// Repairs the handoffs after a crash.
+///
+/// Returns the numbers of those whose mailbox must be made. No other thread may work on handoffs.
+///
+/// # Errors
+/// [`ChangeError::Store`] or [`ChangeError::Git`] if records or refs cannot be read or written.
 pub fn recover(store: &Store, repository: &Repository) -> Result<Vec<u64>, ChangeError> {
     let ids = store.document_ids(RecordKind::Handoffs)?;
     for (label, _) in repository.kept(REFS)? {
@@ -437,7 +504,7 @@ pub fn recover(store: &Store, repository: &Repository) -> Result<Vec<u64>, Chang
     Ok(to_make)
 }
 
-/// Keeps what a handoff needs: its commits, and what they come after.
+/// Keeps the commits of a handoff, and their base.
 fn keep_commits(
     repository: &Repository,
     id: u64,
@@ -448,7 +515,7 @@ fn keep_commits(
         return Ok(());
     };
     repository.keep(REFS, &id.to_string(), head)?;
-    // A fork that was rebased stands on something else.
+    // After a rebase the base is not an ancestor of the commits.
     if let Some(base) = base
         && !repository.is_ancestor(base, head)?
     {

@@ -1,8 +1,11 @@
-//! The changeset: the typed difference between two views or trees, and what is made of it: status,
-//! diff, commit.
+//! Changes of forks, and everything that is made of them.
 //!
-//! [`compare`] is pure over a [`Delta`](tine_workspace::Delta), a tree reader and ignore rules;
-//! [`changeset`] adds the contents; one planner serves status, diff, commit and dry runs alike.
+//! A *changeset* is the typed difference between two views or trees. Status, diff, commit and dry
+//! runs are made of it. [`compare`] is pure over a [`Delta`](tine_workspace::Delta), a tree reader
+//! and ignore rules; [`changeset`] adds the contents of files.
+//!
+//! The other modules carry out commits, merges, sequences, reviews, handoffs and rounds, move a
+//! fork's HEAD and view, and keep dropped work.
 
 pub mod advance;
 pub mod branches;

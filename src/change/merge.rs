@@ -1,6 +1,6 @@
-//! Planning merges of histories: what comes of merging one tip into another, before anything moves.
+//! Plans merges of two tips without moving anything.
 //!
-//! A plan is all there is to a dry run; carrying it out is writing the commit and moving the target
+//! A dry run is a plan. Carrying it out writes the commit and moves the target
 //! ([`advance`](super::advance), or a ref).
 
 use super::ChangeError;
@@ -8,47 +8,57 @@ use super::advance::followed;
 use tine_git::{ObjectId, Repository};
 use tine_merge::{MergeInput, MergeOptions, MergeOutcome, merge};
 
-/// One side: a tree, and the commit that has it. A tree by itself has no history.
+/// One side of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tip {
+    /// Commit of the tip; `None` for a tree without history.
     pub commit_id: Option<ObjectId>,
+    /// Tree of the tip.
     pub tree_id: ObjectId,
 }
 
-/// Whether a target that has nothing of its own merely moves.
+/// Rule for a target that has no commits that the source lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FastForward {
+    /// The target moves to the source if it can.
     #[default]
     WherePossible,
     /// A merge commit is made in any case.
     Never,
-    /// Anything else is refused.
+    /// Everything but a fast-forward is refused.
     Only,
 }
 
-/// How it is merged.
+/// Options for planning a merge.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MergeSpec {
-    /// A commit or tree; default: found in history.
+    /// Merge base, a commit or tree; `None`: found in history.
     pub base: Option<ObjectId>,
+    /// Options for merging the trees.
     pub options: MergeOptions,
+    /// Rule for fast-forwards.
     pub fast_forward: FastForward,
+    /// True to merge tips without a common ancestor.
     pub allow_unrelated: bool,
 }
 
-/// What comes of merging.
+/// Outcome of planning a merge.
 #[derive(Debug, Clone)]
 pub enum Planned {
-    /// The target has all of it already.
+    /// The target already has the whole source.
     Contained,
-    /// The target has nothing that the source has not: it moves there.
+    /// The target only moves to this commit of the source.
     FastForward(ObjectId),
-    /// A commit is to be made of both sides, unless conflicts are open.
+    /// Both sides were merged; open conflicts prevent the commit.
     Merged(MergeOutcome),
 }
 
-/// Plans merging `theirs` into `ours`. Adds objects, and changes nothing.
+/// Plans a merge of `theirs` into `ours`. Adds only objects.
+///
+/// # Errors
+/// [`ChangeError::NoMergeBase`] if `theirs` is a bare tree and no base is given,
+/// [`ChangeError::NotFastForward`] if only that is allowed, and the errors of reading objects.
 pub fn plan(
     repository: &Repository,
     ours: &Tip,
@@ -83,15 +93,19 @@ pub fn plan(
     )?;
     let brings_nothing = outcome.conflicts.is_empty() && outcome.tree_id == ours.tree_id;
     match theirs.commit_id {
-        // There is no history to be joined.
+        // A bare tree has no history to join.
         None if brings_nothing => Ok(Planned::Contained),
         _ => Ok(Planned::Merged(outcome)),
     }
 }
 
-/// Merges what is uncommitted in a target, whose view is the tree `view`, with its move from `from`
-/// to `to`: what the view is then. Where no path is in the way, the view follows as it does in any
-/// move.
+/// Merges the target's uncommitted changes with its move to another tip.
+///
+/// `view` is the tree of the target's view; the target moves from `from` to `to`. If no changed
+/// path is in the way, the view follows as in any move.
+///
+/// # Errors
+/// [`ChangeError::Git`] if objects cannot be read or written.
 pub fn carry_along(
     repository: &Repository,
     from: Tip,

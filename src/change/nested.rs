@@ -1,7 +1,7 @@
-//! Repositories within a fork, and the commit that each stands on.
+//! Repositories within a fork, and their HEAD commits.
 //!
-//! What belongs to the fork is read through its workspace, whether it is mounted or not, and what
-//! git keeps for a submodule from the repository's own directory. Nothing else is followed: a
+//! Files of the fork are read through its workspace, whether it is mounted or not. git's files of a
+//! submodule are read from the repository's own directory. No other path is followed, since a
 //! `.git` may name any place on the machine.
 
 use std::path::PathBuf;
@@ -12,13 +12,16 @@ use tine_git::{ObjectId, Repository};
 use tine_path::{EntryName, RepoPath, normalized};
 use tine_workspace::{Fork, FsError};
 
-/// How many symbolic refs git follows one after the other.
+/// Number of symbolic refs in a row that git follows.
 const MAX_SYMBOLIC_REFS: usize = 5;
-/// A larger file holds no refs: a million packed ones take less.
+/// Size in bytes of the largest file that is read as refs.
+///
+/// A million packed refs take less.
 const MAX_TEXT_BYTES: u64 = 128 << 20;
 
-/// The commit that HEAD names in the repository whose checkout is `dir`. `None` where it has no
-/// commit yet, is none that can be read, or lies outside both fork and repository.
+/// Returns the HEAD commit of the repository with the checkout `dir`.
+///
+/// `None` if it has no commit, cannot be read, or is outside both fork and repository.
 pub(super) fn head_of(
     repository: &Repository,
     fork: &Fork,
@@ -44,22 +47,23 @@ pub(super) fn head_of(
             let checkout_dir = fork.worktree.checkout_dir()?;
             let git_dir = normalized(&checkout_dir.join(dir.as_path()).join(git_dir));
             if let Ok(within) = git_dir.strip_prefix(&checkout_dir) {
-                // Never through the mount, which this very process serves.
+                // Never through the mount, which this process itself serves.
                 return match RepoPath::parse(within.as_os_str().as_encoded_bytes()) {
                     Ok(git_dir) => head_in_view(repository, fork, &git_dir),
                     Err(_) => Ok(None),
                 };
             }
-            match git_dir.starts_with(repository.common_dir()) {
-                true => Ok(repository.head_of_submodule(&git_dir)?),
-                false => Ok(None),
+            if git_dir.starts_with(repository.common_dir()) {
+                Ok(repository.head_of_submodule(&git_dir)?)
+            } else {
+                Ok(None)
             }
         }
         _ => Ok(None),
     }
 }
 
-/// HEAD of a git directory that is itself in the fork.
+/// Returns HEAD of a git directory that is within the fork.
 fn head_in_view(
     repository: &Repository,
     fork: &Fork,
@@ -82,7 +86,7 @@ fn head_in_view(
     Ok(None)
 }
 
-/// What a ref holds: in a file of its own, or packed.
+/// Returns the text of a loose or packed ref.
 fn read_ref(fork: &Fork, git_dir: &RepoPath, name: &str) -> Result<Option<String>, ChangeError> {
     let read = |name: &str| {
         let path = [git_dir.as_bytes(), b"/", name.as_bytes()].concat();
@@ -101,7 +105,9 @@ fn read_ref(fork: &Fork, git_dir: &RepoPath, name: &str) -> Result<Option<String
     }))
 }
 
-/// A regular file's text; `None` where there is none, or no text in it, or far too much.
+/// Returns the text of a regular file.
+///
+/// `None` if the file is missing, not UTF-8 or too large.
 fn read_text(fork: &Fork, path: &RepoPath) -> Result<Option<String>, ChangeError> {
     let read = fork.workspace.read_regular(path, MAX_TEXT_BYTES)?;
     Ok(read.and_then(|bytes| String::from_utf8(bytes).ok()))

@@ -1,15 +1,14 @@
-//! Points: what a fork is compared with, taken back to or begun at, named by a word.
+//! Points, named by a word: something to compare a fork with, to revert to or to start at.
 //!
-//! A word may mean several things. They are tried in this order, and the first that exists is
-//! meant: a snapshot of the fork, a fork (its view as it is now), `pristine` (the fork point), a
-//! revision as git understands it in the fork's worktree. What else exists by that name is told,
-//! and a prefix says which is meant:
+//! A word may have several meanings. They are tried in this order, and the first that exists wins:
+//! a snapshot of the fork, a fork (its current view), `pristine` (the fork point), a revision as
+//! git resolves it in the fork's worktree. The other meanings are reported. A prefix selects one:
 //!
 //! ```text
 //! snapshot:NAME          fork:NAME          fork:NAME@SNAPSHOT          rev:REVISION
 //! ```
 //!
-//! `NAME@SNAPSHOT` means the snapshot of that fork without a prefix, too.
+//! `NAME@SNAPSHOT` without a prefix also means the snapshot of that fork.
 
 use std::fmt;
 use std::path::Path;
@@ -19,20 +18,23 @@ use super::{ChangeError, snapshots};
 use tine_git::{GitError, ObjectId};
 use tine_workspace::{ForkName, ForkRecord, Store, StoreError};
 
-/// The fork point, as a word.
+/// Word for the fork point.
 const PRISTINE: &str = "pristine";
 
-/// What a word means. Shown with its prefix, so that it is understood the same again.
+/// Meaning of a word.
+///
+/// It is displayed with its prefix, so that it parses as the same meaning again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Point {
-    /// A snapshot of the fork that is spoken of.
+    /// A snapshot of the fork in question.
     Snapshot(ForkName),
-    /// A fork's view as it is now.
+    /// The current view of a fork.
     Fork(ForkName),
+    /// A snapshot of the named fork: fork, then snapshot.
     SnapshotOf(ForkName, ForkName),
-    /// The fork point of the fork that is spoken of.
+    /// The fork point of the fork in question.
     Pristine,
-    /// A commit, by whatever leads to one, or a tree.
+    /// A commit or tree, as a revision that git resolves.
     Revision(String),
 }
 
@@ -48,29 +50,35 @@ impl fmt::Display for Point {
     }
 }
 
-/// Where a point's tree is.
+/// State of a point's tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PointTree {
-    /// It is still to be written: a view is no tree.
+    /// A view, whose tree must be written first.
     Unwritten,
+    /// A tree that exists.
     Known {
+        /// Tree of the point.
         tree_id: ObjectId,
+        /// Commit of that tree; `None` if the point is a bare tree.
         commit_id: Option<ObjectId>,
     },
 }
 
-/// A point that exists.
+/// Point that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundPoint {
+    /// Meaning of the word.
     pub point: Point,
+    /// State of its tree.
     pub tree: PointTree,
-    /// What else the word means.
+    /// Other existing meanings of the word.
     pub others: Vec<Point>,
 }
 
 impl Point {
-    /// What `word` may mean to the fork `name`, the most likely first. With a prefix it means one
-    /// thing.
+    /// Returns the possible meanings of `word`, in order of precedence.
+    ///
+    /// `name` is the fork in question. With a prefix there is one meaning.
     fn meanings(name: &ForkName, word: &str) -> Result<Vec<Point>, ChangeError> {
         let snapshot_name = |snapshot: &str| {
             ForkName::parse(snapshot).map_err(|_| ChangeError::NoSuchPoint {
@@ -108,7 +116,11 @@ impl Point {
         Ok(meanings)
     }
 
-    /// Finds what `word` means to the fork `name`, and writes nothing.
+    /// Finds the meaning of `word` for the fork `name`. Writes nothing.
+    ///
+    /// # Errors
+    /// [`ChangeError::NoSuchPoint`] if nothing by that name exists, and the errors of reading
+    /// records and refs.
     pub fn find(store: &Store, name: &ForkName, word: &str) -> Result<FoundPoint, ChangeError> {
         let meanings = Point::meanings(name, word)?;
         let has_prefix = ["snapshot:", "fork:", "rev:"]
@@ -141,8 +153,14 @@ impl Point {
         })
     }
 
-    /// Finds what `word` means where no fork is spoken of: a fork, a snapshot (`fork@snapshot`), or
-    /// a revision in the worktree with `git_dir`. Writes nothing.
+    /// Finds the meaning of `word` without a fork in question. Writes nothing.
+    ///
+    /// It may be a fork, a snapshot (`fork@snapshot`), or a revision in the worktree with
+    /// `git_dir`.
+    ///
+    /// # Errors
+    /// [`ChangeError::NothingCalled`] if nothing by that name exists, and the errors of reading
+    /// records and refs.
     pub fn find_anywhere(
         store: &Store,
         git_dir: &Path,
@@ -196,7 +214,11 @@ impl Point {
         }
     }
 
-    /// Finds this point of the fork `name`, and writes nothing.
+    /// Finds this point for the fork `name`. Writes nothing.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] or [`ChangeError::Git`] if there is no such point or it cannot be
+    /// read.
     pub fn found(self, store: &Store, name: &ForkName) -> Result<FoundPoint, ChangeError> {
         Ok(FoundPoint {
             tree: self.tree(store, &store.record(name)?)?,
@@ -205,7 +227,10 @@ impl Point {
         })
     }
 
-    /// Where the point's tree is. Fails where there is no such point.
+    /// Returns the state of the point's tree.
+    ///
+    /// # Errors
+    /// The point does not exist or cannot be read.
     fn tree(&self, store: &Store, record: &ForkRecord) -> Result<PointTree, ChangeError> {
         match self {
             Point::Snapshot(snapshot) => find_snapshot(store, &record.name, snapshot),
@@ -253,7 +278,7 @@ fn find_snapshot(
     )
 }
 
-/// For `map_err`: what the store remembers of the fork cannot be read.
+/// Maps an error to "the record of `name` is damaged", for `map_err`.
 pub(super) fn damaged<E: fmt::Display>(name: &ForkName) -> impl Fn(E) -> ChangeError + '_ {
     move |error| {
         ChangeError::Store(StoreError::Damaged {
@@ -263,7 +288,7 @@ pub(super) fn damaged<E: fmt::Display>(name: &ForkName) -> impl Fn(E) -> ChangeE
     }
 }
 
-/// Whether there is merely nothing by that name.
+/// Returns whether the error only means that nothing has that name.
 fn is_missing(error: &ChangeError) -> bool {
     matches!(
         error,

@@ -1,14 +1,13 @@
-//! What commands dropped, replaced or discarded, and how it comes back: the entries of
-//! `tine recover`.
+//! Entries of `tine recover`: work that commands dropped, replaced or discarded.
 //!
 //! An entry is one ref, `refs/tine/+recover/<id>`, to a tree that keeps commits and their trees
-//! ([`git::recovery`](tine_git::recovery)). The ref is on the disk before the thing goes, so a
-//! process that dies in between leaves both, never neither. No `git log --all` shows what is kept,
-//! and no `git gc` removes it.
+//! ([`git::recovery`](tine_git::recovery)). The ref is on disk before the original is removed, so a
+//! process that dies in between leaves both, never neither. `git log --all` does not show kept
+//! commits, and `git gc` does not remove them.
 //!
-//! An entry keeps the commits that nothing else reaches, and of a fork those since its fork point.
-//! These stand on commits that something else reaches; should that change later, [`tend`] takes
-//! more commits into the entry.
+//! An entry keeps the commits that nothing else reaches, and those of a fork since its fork point.
+//! Their ancestors are reached by something else. If that changes later, [`tend`] adds more commits
+//! to the entry.
 
 mod rules;
 mod staged;
@@ -28,95 +27,114 @@ use tine_git::recovery::{OwnCommits, RECOVER};
 use tine_git::{CommitSpec, GitError, Identity, ObjectId, Repository};
 use tine_workspace::{Fork, ForkName, SnapshotReason, SnapshotRecord, Store};
 
-/// How many snapshots that tine took by itself are kept of a fork that is deleted: the newest.
+/// Number of automatic snapshots that an entry of a deleted fork keeps.
+///
+/// The newest are kept.
 const MAX_AUTOMATIC_SNAPSHOTS: usize = 50;
 
-/// How many commits since its fork point are kept of a fork that is deleted, though a branch has
-/// them: the newest.
+/// Number of commits since the fork point that such an entry keeps.
+///
+/// The newest are kept, even if a branch has them.
 const MAX_FORK_COMMITS: usize = 1000;
 
-/// What an entry brings back.
+/// Kind of work that an entry restores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RecoverKind {
-    /// A fork that was deleted, with what was uncommitted and its snapshots.
+    /// A deleted fork, with its uncommitted changes and snapshots.
     Fork,
-    /// A snapshot that was deleted.
+    /// A deleted snapshot.
     Snapshot,
-    /// A branch that was deleted.
+    /// A deleted branch.
     Branch,
-    /// The commits of a handoff that was deleted.
+    /// The commits of a deleted handoff.
     Handoff,
-    /// The sides and resolutions of a review that was aborted.
+    /// The sides and resolutions of an aborted review.
     Review,
 }
 
-/// One entry, as it is kept.
+/// Entry, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoverEntry {
+    /// Kind of the dropped work.
     pub kind: RecoverKind,
-    /// Seconds since 1970.
+    /// Time of dropping in seconds since 1970.
     pub kept_secs: i64,
-    /// The command that dropped it.
+    /// Command that dropped it.
     pub command: String,
+    /// Fork that the work belonged to, if any.
     #[serde(default)]
     pub fork: Option<ForkName>,
-    /// The branch (short name) that it was on, or that it is; `None` where HEAD was detached.
+    /// Branch (short name) of the fork, or the deleted branch.
+    ///
+    /// `None` if HEAD was detached.
     #[serde(default)]
     pub branch: Option<String>,
-    /// HEAD, or the last commit, in hex; `None` on a branch without a commit.
+    /// Commit of HEAD or last commit, in hex; `None` if unborn.
     #[serde(default)]
     pub head: Option<String>,
-    /// The commit over HEAD with the fork's view for its tree, where something was uncommitted.
+    /// Commit over HEAD whose tree is the fork's view.
+    ///
+    /// `None` if nothing was uncommitted.
     #[serde(default)]
     pub uncommitted: Option<String>,
-    /// Where the fork's own commits began.
+    /// Fork point, in hex.
     #[serde(default)]
     pub fork_point: Option<String>,
-    /// The branch (short name) that the fork came from, where one is known.
+    /// Branch (short name) that the fork came from, if known.
     #[serde(default)]
     pub from_branch: Option<String>,
-    /// The oldest first.
+    /// Kept snapshots, the oldest first.
     #[serde(default)]
     pub snapshots: Vec<KeptSnapshot>,
-    /// The number of a handoff or review.
+    /// Number of the handoff or review.
     #[serde(default)]
     pub number: Option<u64>,
-    /// Bytes on the disk of what this entry alone kept when it was made.
+    /// Bytes on disk that only this entry kept when it was made.
     #[serde(default)]
     pub size_bytes: u64,
-    /// Commits that something else reached then, and without which nothing here comes back.
+    /// Commits that the entry needs and does not keep, in hex.
+    ///
+    /// Something else reached them when it was made.
     #[serde(default)]
     pub stands_on: Vec<String>,
 }
 
-/// A snapshot in an entry.
+/// Snapshot in an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptSnapshot {
+    /// Name of the snapshot.
     pub name: ForkName,
+    /// Time of the snapshot in seconds since 1970.
     pub created_secs: i64,
+    /// Message of the snapshot, if any.
     #[serde(default)]
     pub message: Option<String>,
+    /// Reason that the snapshot was taken.
     pub reason: SnapshotReason,
-    /// HEAD of that time.
+    /// Commit of HEAD at that time, in hex; `None` if unborn.
     #[serde(default)]
     pub head: Option<String>,
-    /// The commit over it with the snapshot's view for its tree.
+    /// Commit over HEAD whose tree is the snapshot's view, in hex.
     pub view: String,
 }
 
-/// An entry with its number.
+/// Entry with its number.
 #[derive(Debug, Clone)]
 pub struct Recoverable {
+    /// Number of the entry.
     pub id: u64,
+    /// Tree that keeps the commits.
     pub tree_id: ObjectId,
+    /// Entry stored in the tree.
     pub entry: RecoverEntry,
 }
 
-/// The number of an entry that cannot be read, and why.
+/// Number of an unreadable entry, and the reason.
 pub type Unreadable = (u64, ChangeError);
 
 impl RecoverEntry {
+    /// Makes an entry of this kind, dropped now, with all else empty.
     pub fn new(kind: RecoverKind, command: impl Into<String>) -> RecoverEntry {
         RecoverEntry {
             kind,
@@ -135,27 +153,35 @@ impl RecoverEntry {
         }
     }
 
-    /// Every commit that it names.
+    /// Returns all commits that the entry names.
     fn tips(&self) -> Result<BTreeSet<ObjectId>, ChangeError> {
         let named = [&self.head, &self.uncommitted].into_iter().flatten();
         let named = named.chain(self.snapshots.iter().map(|snapshot| &snapshot.view));
         named.map(|hex| parse(hex)).collect()
     }
 
-    /// Whether the commits of `self` are those of `other`.
+    /// Returns whether both have the same kind and commits.
     fn is_same(&self, other: &RecoverEntry) -> bool {
         (self.kind, &self.head, &self.uncommitted) == (other.kind, &other.head, &other.uncommitted)
     }
 }
 
-/// Reads an object id that an entry names.
+/// Parses an object id in an entry.
+///
+/// # Errors
+/// [`ChangeError::Git`] if it is not a hex id.
 pub fn parse(hex: &str) -> Result<ObjectId, ChangeError> {
     let parsed = ObjectId::from_hex(hex.as_bytes());
     Ok(parsed.map_err(GitError::library("read the name of a kept commit"))?)
 }
 
-/// Keeps what `entry` names; its number. It is on the disk when this returns. `without` are
-/// branches (short names) that are about to go.
+/// Keeps the commits that `entry` names, and returns its number.
+///
+/// The entry is on disk when this returns. `without` are branches (short names) that are about to
+/// be deleted.
+///
+/// # Errors
+/// [`ChangeError::Git`] if commits cannot be read or the entry cannot be written.
 pub fn keep(
     store: &Store,
     repository: &Repository,
@@ -166,8 +192,8 @@ pub fn keep(
     let mut own = repository.own_commits(&tips, without)?;
     let is_own = !own.commit_ids.is_empty();
     if let (RecoverKind::Fork, Some(head)) = (entry.kind, &entry.head) {
-        // A branch that has them now may be deleted with plain git, and `git gc` may run before the
-        // entries are looked after.
+        // A branch that has the commits now may be deleted with plain git, and `git gc` may run
+        // before `tend` does.
         let since = entry.fork_point.as_deref().map(parse).transpose()?;
         let since = since.filter(|id| repository.has_object(*id));
         repository.add_commits_since(&mut own, parse(head)?, since, MAX_FORK_COMMITS)?;
@@ -176,19 +202,20 @@ pub fn keep(
         commit_ids,
         stand_on,
     } = own;
-    entry.size_bytes = match is_own {
-        false => 0,
-        true => repository
+    entry.size_bytes = if is_own {
+        repository
             .own_bytes(&tips, without)
             .unwrap_or_else(|error| {
                 log::warn!("the size of what is kept is not known: {error}");
                 0
-            }),
+            })
+    } else {
+        0
     };
     entry.stands_on = stand_on.iter().map(ToString::to_string).collect();
     let tree_id = repository.write_recoverable(&commit_ids, &encoded(&entry)?)?;
     let mut id = highest(store, repository)?.saturating_add(1);
-    // Somebody else may keep something at this moment.
+    // Another thread or process may keep something at the same time.
     while !repository.keep_recoverable(&id.to_string(), tree_id)? {
         id = id.saturating_add(1);
     }
@@ -206,17 +233,18 @@ fn encoded(entry: &RecoverEntry) -> Result<Vec<u8>, ChangeError> {
     Ok(text)
 }
 
-/// The full name of an entry's ref.
+/// Returns the full name of an entry's ref.
 pub fn ref_name(id: u64) -> String {
     format!("refs/tine/{RECOVER}/{id}")
 }
 
-/// The greatest number that an entry has or had.
+/// Returns the highest number that an entry has or had.
 fn highest(store: &Store, repository: &Repository) -> Result<u64, ChangeError> {
     let there = numbers(repository)?.keys().next_back().copied();
     Ok(there.unwrap_or(0).max(store.highest_recoverable()?))
 }
 
+/// Returns the trees of all entries, by number.
 fn numbers(repository: &Repository) -> Result<BTreeMap<u64, ObjectId>, ChangeError> {
     let kept = repository.kept(RECOVER)?.into_iter();
     Ok(kept
@@ -224,7 +252,10 @@ fn numbers(repository: &Repository) -> Result<BTreeMap<u64, ObjectId>, ChangeErr
         .collect())
 }
 
-/// All entries, the oldest first; those that cannot be read apart, with why.
+/// Returns all entries, the oldest first, and the unreadable ones.
+///
+/// # Errors
+/// [`ChangeError::Git`] if the refs cannot be listed.
 pub fn list(repository: &Repository) -> Result<(Vec<Recoverable>, Vec<Unreadable>), ChangeError> {
     let (mut found, mut damaged) = (Vec::new(), Vec::new());
     for (id, tree_id) in numbers(repository)? {
@@ -236,10 +267,10 @@ pub fn list(repository: &Repository) -> Result<(Vec<Recoverable>, Vec<Unreadable
     Ok((found, damaged))
 }
 
-/// The entry of that number.
+/// Reads the entry with a number.
 ///
 /// # Errors
-/// [`ChangeError::NothingToRecover`].
+/// [`ChangeError::NothingToRecover`], or [`ChangeError::Git`] if it cannot be read.
 pub fn find(repository: &Repository, id: u64) -> Result<Recoverable, ChangeError> {
     let tree_id = repository.kept_as(RECOVER, &id.to_string())?;
     let tree_id = tree_id.ok_or(ChangeError::NothingToRecover(id))?;
@@ -259,8 +290,9 @@ fn read(repository: &Repository, tree_id: ObjectId) -> Result<RecoverEntry, Chan
     })?)
 }
 
-/// Whether the tree of an entry keeps commits that nothing else reaches. One that cannot be read
-/// may.
+/// Returns whether an entry may keep commits that nothing else reaches.
+///
+/// An unreadable entry may.
 pub fn may_be_work(repository: &Repository, tree_id: ObjectId) -> bool {
     let only_here = || {
         let kept = repository.recoverable_commits(tree_id)?;
@@ -275,19 +307,21 @@ pub fn may_be_work(repository: &Repository, tree_id: ObjectId) -> bool {
     only_here().unwrap_or(true)
 }
 
-/// Writes the commits of an entry again, under their own ids. The entry stays. Commits on which
-/// they stand come from other entries where git has let go of them.
+/// Writes the commits of an entry back, with their own ids.
+///
+/// The entry stays. Ancestors that git no longer has are taken from other entries.
 ///
 /// # Errors
-/// [`ChangeError::HistoryGone`] where no entry has them either, or one of the entry's own is lost.
+/// [`ChangeError::HistoryGone`] if an ancestor is in no entry either, or a commit of the entry is
+/// lost.
 pub fn write_again(repository: &Repository, found: &Recoverable) -> Result<(), ChangeError> {
-    match below(repository, found, &list(repository)?.0)? {
-        Below::There(holders) => {
+    match find_ancestors(repository, found, &list(repository)?.0)? {
+        AncestorSource::Found(holders) => {
             for holder in holders {
                 repository.write_commits_again(holder.tree_id)?;
             }
         }
-        Below::Missing(object_id) => {
+        AncestorSource::Missing(object_id) => {
             return Err(ChangeError::HistoryGone {
                 id: found.id,
                 object_id,
@@ -298,7 +332,7 @@ pub fn write_again(repository: &Repository, found: &Recoverable) -> Result<(), C
     Ok(repository.write_commits_again(found.tree_id)?)
 }
 
-/// Refuses to bring a commit of an entry back whose tree is lost.
+/// Refuses to restore a commit whose tree is lost.
 ///
 /// # Errors
 /// [`ChangeError::HistoryGone`].
@@ -317,7 +351,9 @@ pub fn require_tree(
     }
 }
 
-/// The tree of a commit, where it is lost.
+/// Returns the tree of a commit if it is lost.
+///
+/// With a promisor remote, no tree is lost.
 fn lost_tree(
     repository: &Repository,
     commit_id: ObjectId,
@@ -327,14 +363,18 @@ fn lost_tree(
     Ok(is_lost.then_some(tree_id))
 }
 
-/// An object without which `found` or a part of it does not come back, and which neither git nor
-/// one of `entries` has.
+/// Returns an object that `found` needs and that is lost.
+///
+/// It is lost if neither git nor one of `entries` has it. `None` if `found` can be restored fully.
+///
+/// # Errors
+/// [`ChangeError::Git`] if entries or commits cannot be read.
 pub fn missing(
     repository: &Repository,
     found: &Recoverable,
     entries: &[Recoverable],
 ) -> Result<Option<ObjectId>, ChangeError> {
-    if let Below::Missing(object_id) = below(repository, found, entries)? {
+    if let AncestorSource::Missing(object_id) = find_ancestors(repository, found, entries)? {
         return Ok(Some(object_id));
     }
     if let Some(tree_id) = repository.lost_tree_of(found.tree_id)? {
@@ -350,8 +390,12 @@ pub fn missing(
     Ok(None)
 }
 
-/// Writes again what a review that was aborted needs, where an entry keeps it and git has let go of
-/// it.
+/// Writes the objects of an aborted review back, from its entry.
+///
+/// No-op if no entry keeps the review.
+///
+/// # Errors
+/// The errors of [`write_again`].
 pub fn write_review_again(repository: &Repository, review: u64) -> Result<(), ChangeError> {
     let of_review = |found: &&Recoverable| {
         found.entry.kind == RecoverKind::Review && found.entry.number == Some(review)
@@ -362,23 +406,24 @@ pub fn write_review_again(repository: &Repository, review: u64) -> Result<(), Ch
     }
 }
 
-/// What an entry needs to come back.
-enum Below<'a> {
-    /// It is there, or these entries have it.
-    There(Vec<&'a Recoverable>),
-    /// Nobody has this object.
+/// Source of the objects that an entry needs.
+enum AncestorSource<'a> {
+    /// The repository or these entries have them.
+    Found(Vec<&'a Recoverable>),
+    /// This object is lost.
     Missing(ObjectId),
 }
 
-/// Looks for the commits of `found` and those on which it stands: in the repository, else in
-/// `entries`, which stand on others in turn.
-fn below<'a>(
+/// Looks for the commits of `found` and their ancestors.
+///
+/// They are in the repository or in `entries`, which may need further entries.
+fn find_ancestors<'a>(
     repository: &Repository,
     found: &Recoverable,
     entries: &'a [Recoverable],
-) -> Result<Below<'a>, ChangeError> {
+) -> Result<AncestorSource<'a>, ChangeError> {
     if let Some(lost) = repository.lost_commit_of(found.tree_id)? {
-        return Ok(Below::Missing(lost));
+        return Ok(AncestorSource::Missing(lost));
     }
     let mut wanted = stands_on(found)?;
     let mut holders: Vec<&Recoverable> = Vec::new();
@@ -392,24 +437,24 @@ fn below<'a>(
             kept.contains(&commit_id).then_some((entry, kept))
         });
         let Some((holder, kept)) = holder else {
-            return Ok(Below::Missing(commit_id));
+            return Ok(AncestorSource::Missing(commit_id));
         };
         if let Some(lost) = repository.lost_commit_of(holder.tree_id)? {
-            return Ok(Below::Missing(lost));
+            return Ok(AncestorSource::Missing(lost));
         }
         held.extend(kept);
         wanted.extend(stands_on(holder)?);
         holders.push(holder);
     }
-    Ok(Below::There(holders))
+    Ok(AncestorSource::Found(holders))
 }
 
-/// The commits on which the entry stands.
+/// Returns the ancestors that the entry needs and does not keep.
 fn stands_on(found: &Recoverable) -> Result<BTreeSet<ObjectId>, ChangeError> {
     found.entry.stands_on.iter().map(|hex| parse(hex)).collect()
 }
 
-/// The tree of what the entry brings back, where that can be told.
+/// Returns the tree that the entry restores, if it can be read.
 fn newest_tree(repository: &Repository, found: &Recoverable) -> Option<ObjectId> {
     repository.write_commits_again(found.tree_id).ok()?;
     let entry = &found.entry;
@@ -423,37 +468,49 @@ fn newest_tree(repository: &Repository, found: &Recoverable) -> Option<ObjectId>
     repository.has_object(tree_id).then_some(tree_id)
 }
 
-/// Lets go of entries; the bytes that they kept. What of them stays, and why.
+/// Deletes entries.
+///
+/// Returns those that stay, with the reason.
+///
+/// # Errors
+/// None at present: a failure concerns one entry, and is in the list.
 pub fn purge(
     store: &Store,
     repository: &Repository,
-    going: &[u64],
+    ids: &[u64],
 ) -> Result<Vec<(u64, GitError)>, ChangeError> {
-    if going.is_empty() {
+    if ids.is_empty() {
         return Ok(Vec::new());
     }
-    // A full disk must not keep anything from going. Then a number may be given again.
+    // A full disk must not prevent a purge. A number may then be used again.
     if let Err(error) =
         highest(store, repository).and_then(|id| Ok(store.note_highest_recoverable(id)?))
     {
         log::warn!("{error}");
     }
-    let labels: Vec<String> = going.iter().map(ToString::to_string).collect();
+    let labels: Vec<String> = ids.iter().map(ToString::to_string).collect();
     let stays = repository.release_recoverable(&labels).into_iter();
     Ok(stays
         .filter_map(|(label, error)| Some((label.parse().ok()?, error)))
         .collect())
 }
 
-/// What [`tend`] let go of.
+/// Entries that [`tend`] deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Expired {
+    /// Number of deleted entries.
     pub entries: u64,
+    /// Number of bytes that they kept.
     pub bytes: u64,
 }
 
-/// Looks after the entries: takes in commits on which they stand and which nothing else reaches any
-/// more, and lets go of what the rules let go of.
+/// Maintains the entries, and returns the expired ones.
+///
+/// Ancestors that nothing else reaches any more are added to the entries that need them. Entries
+/// that the rules expire are deleted. `now_secs` is in seconds since 1970.
+///
+/// # Errors
+/// [`ChangeError::Git`] if entries cannot be read or written.
 pub fn tend(store: &Store, repository: &Repository, now_secs: i64) -> Result<Expired, ChangeError> {
     let (found, damaged) = list(repository)?;
     for (id, error) in damaged {
@@ -461,7 +518,7 @@ pub fn tend(store: &Store, repository: &Repository, now_secs: i64) -> Result<Exp
     }
     let rules = match RecoverRules::configured(repository) {
         Ok(rules) => rules,
-        // Nothing goes by a rule that nobody made.
+        // Without a valid rule, no entry expires.
         Err(reason) => {
             log::warn!("nothing expires: {reason}");
             RecoverRules {
@@ -471,15 +528,15 @@ pub fn tend(store: &Store, repository: &Repository, now_secs: i64) -> Result<Exp
         }
     };
     let of = |found: &Recoverable| (found.id, found.entry.kept_secs, found.entry.size_bytes);
-    let going = rules.outdated(&found.iter().map(of).collect::<Vec<_>>(), now_secs);
-    let (going, staying): (Vec<_>, Vec<_>) = found
+    let outdated = rules.outdated(&found.iter().map(of).collect::<Vec<_>>(), now_secs);
+    let (outdated, staying): (Vec<_>, Vec<_>) = found
         .into_iter()
-        .partition(|found| going.contains(&found.id));
+        .partition(|found| outdated.contains(&found.id));
     take_in(repository, &staying)?;
-    let ids: Vec<u64> = going.iter().map(|found| found.id).collect();
+    let ids: Vec<u64> = outdated.iter().map(|found| found.id).collect();
     let stays = purge(store, repository, &ids)?;
     let mut expired = Expired::default();
-    for found in going {
+    for found in outdated {
         match stays.iter().find(|(id, _)| *id == found.id) {
             Some((id, error)) => log::warn!("the entry {id} of `tine recover` stays: {error}"),
             None => {
@@ -491,7 +548,10 @@ pub fn tend(store: &Store, repository: &Repository, now_secs: i64) -> Result<Exp
     Ok(expired)
 }
 
-/// Takes commits into entries that stand on them, where nothing else reaches these any more.
+/// Adds ancestors that nothing else reaches to the entries that need them.
+///
+/// # Errors
+/// [`ChangeError::Git`] if entries cannot be read or written.
 pub fn take_in(repository: &Repository, entries: &[Recoverable]) -> Result<(), ChangeError> {
     let mut ends: BTreeSet<ObjectId> = BTreeSet::new();
     for found in entries {
@@ -500,13 +560,13 @@ pub fn take_in(repository: &Repository, entries: &[Recoverable]) -> Result<(), C
             .iter()
             .all(|commit_id| repository.has_object(*commit_id))
         {
-            match below(repository, found, &list(repository)?.0)? {
-                Below::There(holders) => {
+            match find_ancestors(repository, found, &list(repository)?.0)? {
+                AncestorSource::Found(holders) => {
                     for holder in holders {
                         repository.write_commits_again(holder.tree_id)?;
                     }
                 }
-                Below::Missing(lost) => {
+                AncestorSource::Missing(lost) => {
                     log::warn!("the entry {} needs {lost}, which is gone", found.id)
                 }
             }
@@ -527,20 +587,26 @@ pub fn take_in(repository: &Repository, entries: &[Recoverable]) -> Result<(), C
         let mut entry = found.entry.clone();
         entry.stands_on = more.stand_on.iter().map(ToString::to_string).collect();
         let tree_id = repository.write_recoverable(&commit_ids, &encoded(&entry)?)?;
-        // Somebody may have purged it meanwhile.
+        // The entry may have been purged meanwhile.
         repository.replace_recoverable(&found.id.to_string(), found.tree_id, tree_id)?;
     }
     Ok(())
 }
 
-/// The commit over HEAD that has the fork's view for its tree; `None` where nothing is uncommitted.
+/// Commits the fork's view over HEAD.
+///
+/// `None` if nothing is uncommitted.
+///
+/// # Errors
+/// [`ChangeError::Unstable`] if a file keeps changing, [`ChangeError::NotLanded`] if the new tree
+/// is wrong, and the errors of reading the fork and writing objects.
 pub fn commit_uncommitted(
     repository: &Repository,
     name: &ForkName,
     fork: &Fork,
     committer: Option<Identity>,
 ) -> Result<Option<ObjectId>, ChangeError> {
-    // Without a HEAD that is there the commit has no parent, and holds every file.
+    // Without an existing HEAD the commit has no parent, and all files.
     let parent_id = match repository.head_left_at(&fork.worktree, name.as_str(), &fork.made_on) {
         Ok(head) => head.filter(|id| repository.has_object(*id)),
         Err(error) => {
@@ -559,11 +625,13 @@ pub fn commit_uncommitted(
     commit_view(repository, tree_id, parent_id, message, committer).map(Some)
 }
 
-/// How the subject begins of a commit with what was uncommitted in a fork.
+/// Beginning of the subject of a commit of uncommitted changes.
 const UNCOMMITTED: &str = "tine: discarded state of ";
 
-/// Writes a commit of a view. Where no identity is configured it bears tine's own: nothing may be
-/// lost for want of a name.
+/// Writes a commit of a view.
+///
+/// If no identity is configured, tine is the author: work must not be lost because a name is
+/// missing.
 fn commit_view(
     repository: &Repository,
     tree_id: ObjectId,
@@ -588,9 +656,11 @@ fn commit_view(
     }
 }
 
-/// The snapshots of a fork as an entry keeps them: those that somebody asked for, and the newest of
-/// the others, unless they are what HEAD was. One that cannot be kept keeps none of the others from
-/// being: it stands in the second list, with the reason.
+/// Returns a fork's snapshots as an entry keeps them.
+///
+/// They are those that a user asked for and the newest automatic ones, unless equal to HEAD of
+/// their time. Snapshots that cannot be kept are in the second list, with the reason; the others
+/// are kept even so.
 pub fn kept_snapshots(
     store: &Store,
     repository: &Repository,
@@ -616,8 +686,13 @@ pub fn kept_snapshots(
     (kept, lost)
 }
 
-/// One snapshot as an entry keeps it; `None` of one that tine took by itself and that is what HEAD
-/// was, where a branch still has that commit.
+/// Returns a snapshot as an entry keeps it.
+///
+/// `None` for an automatic one that equals its HEAD, if a branch still has that commit.
+///
+/// # Errors
+/// [`ChangeError::Store`] if the snapshot cannot be opened, [`ChangeError::Git`] if the commit
+/// cannot be written.
 pub fn kept_snapshot(
     store: &Store,
     repository: &Repository,
@@ -646,16 +721,20 @@ pub fn kept_snapshot(
     }))
 }
 
-/// The namespace in which branches that were deleted were kept before there were entries.
+/// Namespace in which an earlier tine kept deleted branches.
 const OLD_BRANCHES: &str = "_branches";
 
-/// Takes the refs `refs/tine/<fork>/discarded-<n>` and `refs/tine/_branches/deleted-<n>` of an
-/// earlier tine for entries. Where a process died between the two steps the entry is not made
-/// again.
+/// Converts refs of an earlier tine to entries.
+///
+/// They are `refs/tine/<fork>/discarded-<n>` and `refs/tine/_branches/deleted-<n>`. If a process
+/// died between the two steps, the entry is not made a second time.
+///
+/// # Errors
+/// [`ChangeError::Git`] if refs cannot be listed, or an entry or ref cannot be written.
 pub fn take_over(store: &Store, repository: &Repository) -> Result<(), ChangeError> {
     let mut known: Option<Vec<Recoverable>> = None;
     for group in repository.keepers()? {
-        // One that cannot be read costs nobody else anything.
+        // An unreadable namespace does not affect the others.
         for (label, commit_id) in repository.kept(&group).unwrap_or_default() {
             let is_branch = group == OLD_BRANCHES && label.starts_with("deleted-");
             if !is_branch && !label.starts_with("discarded-") {
@@ -679,6 +758,7 @@ pub fn take_over(store: &Store, repository: &Repository) -> Result<(), ChangeErr
     Ok(())
 }
 
+/// Makes an entry of a ref that an earlier tine wrote.
 fn old_entry(
     repository: &Repository,
     group: &str,
@@ -687,14 +767,17 @@ fn old_entry(
 ) -> Result<RecoverEntry, ChangeError> {
     let info = repository.commit_info(commit_id)?;
     let is_view = !is_branch && info.summary.starts_with(UNCOMMITTED);
-    let (kind, command) = match is_view {
-        true => (RecoverKind::Fork, format!("tine delete --force {group}")),
-        false if is_branch => (RecoverKind::Branch, "tine branch delete --force".to_owned()),
-        false => (RecoverKind::Branch, format!("tine delete {group}")),
+    let (kind, command) = if is_view {
+        (RecoverKind::Fork, format!("tine delete --force {group}"))
+    } else if is_branch {
+        (RecoverKind::Branch, "tine branch delete --force".to_owned())
+    } else {
+        (RecoverKind::Branch, format!("tine delete {group}"))
     };
-    let head = match is_view {
-        true => info.parent_ids.first().copied(),
-        false => Some(commit_id),
+    let head = if is_view {
+        info.parent_ids.first().copied()
+    } else {
+        Some(commit_id)
     };
     Ok(RecoverEntry {
         fork: ForkName::parse(group).ok().filter(|_| !is_branch),

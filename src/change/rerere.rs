@@ -1,5 +1,7 @@
-//! Reviews and git's memory of resolutions: what git remembers resolves a conflict by itself, and
-//! what a review came to is remembered. Where `git rerere` is not used, nothing happens.
+//! Connects reviews with git's recorded resolutions (`git rerere`).
+//!
+//! A recorded resolution resolves a conflict of a review. A resolution of a review is recorded.
+//! Both are a no-op if `git rerere` is not enabled.
 
 use super::ChangeError;
 use super::review::{ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord, VersionRecord};
@@ -8,10 +10,16 @@ use tine_git::{ObjectId, Repository};
 use tine_merge::{Conflict, MarkerOptions, Version, text_of};
 use tine_workspace::Store;
 
-/// Whom such resolutions are from.
-const BY: &str = "git rerere";
+/// Author of resolutions from git's record.
+const AUTHOR: &str = "git rerere";
 
-/// Resolves the open conflicts that git remembers; how many.
+/// Resolves the open conflicts that git has recorded.
+///
+/// Returns their number.
+///
+/// # Errors
+/// [`ChangeError::Store`] if the record is damaged or there is no scratch space,
+/// [`ChangeError::Git`] if git fails.
 pub fn recall(
     store: &Store,
     repository: &Repository,
@@ -42,7 +50,7 @@ pub fn recall(
                 kind,
                 id: id.to_string(),
             }],
-            by: BY.to_owned(),
+            by: AUTHOR.to_owned(),
             reasoning: None,
             metadata: None,
         });
@@ -51,7 +59,11 @@ pub fn recall(
     Ok(recalled)
 }
 
-/// Has git remember what became of the conflicts.
+/// Records the resolutions of a review in git.
+///
+/// # Errors
+/// [`ChangeError::Store`] if the record is damaged or there is no scratch space,
+/// [`ChangeError::Git`] if git fails.
 pub fn remember(
     store: &Store,
     repository: &Repository,
@@ -64,7 +76,7 @@ pub fn remember(
         let resolution = record
             .resolution
             .as_ref()
-            .filter(|resolution| resolution.by != BY);
+            .filter(|resolution| resolution.by != AUTHOR);
         let Some([version]) = resolution.map(|resolution| resolution.versions.as_slice()) else {
             continue;
         };
@@ -80,7 +92,9 @@ pub fn remember(
     Ok(())
 }
 
-/// The conflict as git would have it in a checkout; `None` for what is no text.
+/// Returns the conflict as git would have it in a checkout.
+///
+/// `None` if it is not a conflict of texts.
 fn text_conflict(
     repository: &Repository,
     record: &ConflictRecord,

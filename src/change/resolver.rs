@@ -1,8 +1,7 @@
-//! Resolvers: whoever says what is to become of conflicts, one after another.
+//! Resolvers, which resolve conflicts one after another.
 //!
-//! A resolver is asked with a [`Question`] and gives an [`Answer`]; [`CommandResolver`] is one that
-//! runs a command, with JSON on its standard input and output. Whatever goes wrong with it leaves
-//! the conflict open.
+//! A [`Resolver`] gets a [`Question`] and gives an [`Answer`]. [`CommandResolver`] runs a command,
+//! with JSON on its standard input and output. If it fails, the conflict stays open.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -23,20 +22,22 @@ use tine_merge::ConflictKind;
 use tine_path::text::PathText;
 use tine_sys::process;
 
-/// More bytes than these are no answer.
+/// Size in bytes from which an answer is refused.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
-/// How much of what a command said on standard error is told.
+/// Number of characters of standard error that an error message quotes.
 const MAX_ERROR_CHARS: usize = 400;
 
-/// How long an answer may take, if nobody says how long.
+/// Time that an answer may take by default.
 pub const DEFAULT_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Bytes in JSON: as text where they are UTF-8, else in base64.
+/// Bytes in JSON: text if they are UTF-8, else base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JsonBytes {
+    /// UTF-8 text.
     Text(String),
+    /// Standard base64 with padding, of any bytes.
     Base64(String),
 }
 
@@ -49,133 +50,178 @@ impl From<Vec<u8>> for JsonBytes {
     }
 }
 
-/// What a resolver is asked.
+/// Question to a resolver.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Question {
-    /// What is to become of a conflict?
+    /// A conflict that needs a resolution.
     Resolve(Box<ConflictQuestion>),
-    /// Is the whole of it right?
+    /// A merge as a whole, for a judgement.
     JudgeReview(Box<MergeQuestion>),
 }
 
-/// One conflict.
+/// Conflict to be resolved.
 #[derive(Debug, Clone, Serialize)]
 pub struct ConflictQuestion {
+    /// Kind of the conflict.
     pub kind: ConflictKind,
+    /// Path that names the conflict.
     pub path: PathText,
-    /// All paths that it is about.
+    /// All paths of the conflict.
     pub paths: Vec<PathText>,
+    /// Entries of the merge base; empty if it has none.
     pub base: Vec<QuestionVersion>,
+    /// Entries of the target; empty if it has none.
     pub ours: Vec<QuestionVersion>,
+    /// Entries of the source; empty if it has none.
     pub theirs: Vec<QuestionVersion>,
-    /// Of a text: what conflicts in it.
+    /// Conflicting hunks of a text; empty for other kinds.
     pub hunks: Vec<QuestionHunk>,
-    /// Commits that only one side has, the newest first.
+    /// Commits that only the target has, the newest first.
     pub ours_commits: Vec<QuestionCommit>,
+    /// Commits that only the source has, the newest first.
     pub theirs_commits: Vec<QuestionCommit>,
-    /// What else the merge changes in the target.
+    /// Other paths that the merge changes in the target.
     pub other_paths: Vec<PathText>,
 }
 
-/// What one side has.
+/// Entry of one side of a conflict.
 #[derive(Debug, Clone, Serialize)]
 pub struct QuestionVersion {
+    /// Path of the entry.
     pub path: PathText,
-    /// git's octal mode.
+    /// git's octal mode, as in `100644`.
     pub mode: String,
+    /// Object id in hex.
     pub id: String,
-    /// `None` for a submodule.
+    /// Content of the blob; `None` for a submodule.
     pub content: Option<JsonBytes>,
 }
 
-/// A part of a text that conflicts, with all three contents.
+/// Conflicting hunk of a text, with its three contents.
 #[derive(Debug, Clone, Serialize)]
 pub struct QuestionHunk {
-    /// Where it begins in each text: lines counted from 1.
+    /// First line in the merge base's text, counted from 1.
     pub base_line: usize,
+    /// First line in the target's text, counted from 1.
     pub ours_line: usize,
+    /// First line in the source's text, counted from 1.
     pub theirs_line: usize,
+    /// Lines of the merge base.
     pub base: JsonBytes,
+    /// Lines of the target.
     pub ours: JsonBytes,
+    /// Lines of the source.
     pub theirs: JsonBytes,
 }
 
+/// Commit that only one side has.
 #[derive(Debug, Clone, Serialize)]
 pub struct QuestionCommit {
+    /// Commit id in hex.
     pub id: String,
+    /// Author of the commit.
     pub author: String,
+    /// Full commit message.
     pub message: String,
 }
 
-/// A merge whose conflicts are resolved.
+/// Merge whose conflicts are all resolved.
 #[derive(Debug, Clone, Serialize)]
 pub struct MergeQuestion {
+    /// Source of the merge, as a point.
     pub source: String,
+    /// Target of the merge.
     pub target: String,
-    /// What the merge changes in the target, as git shows it.
+    /// Changes of the merge to the target, as a patch of git.
     pub patch: JsonBytes,
+    /// Paths of the patch.
     pub changed_paths: Vec<PathText>,
+    /// Resolutions of the conflicts.
     pub resolutions: Vec<QuestionResolution>,
 }
 
+/// Resolution of a conflict, as shown to a judge.
 #[derive(Debug, Clone, Serialize)]
 pub struct QuestionResolution {
+    /// Path that names the conflict.
     pub path: PathText,
+    /// Kind of the resolution.
     pub how: ResolvedHow,
+    /// Reason of the resolver; `None` if it gave none.
     pub reasoning: Option<String>,
 }
 
-/// What is to become of a conflict, and why.
+/// Answer to a conflict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
+    /// Resolution of the conflict.
     pub resolution: AnsweredResolution,
+    /// Reason for the resolution; `None` if there is none.
     pub reasoning: Option<String>,
+    /// Metadata to keep with the resolution, as any JSON.
     pub metadata: Option<serde_json::Value>,
 }
 
+/// Resolution in an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnsweredResolution {
+    /// The given content.
     Content {
+        /// Full content of the file.
         bytes: Vec<u8>,
+        /// True for an executable file; `None` keeps the mode.
         executable: Option<bool>,
     },
-    /// One side where both conflict, and all else merged; of what is no text the whole version.
+    /// The merge base's lines in conflicting hunks, all else merged.
+    ///
+    /// A conflict that is not a text takes the whole version.
     Base,
+    /// The target's lines in conflicting hunks, all else merged.
     Ours,
+    /// The source's lines in conflicting hunks, all else merged.
     Theirs,
-    /// Both sides' lines where they conflict.
+    /// The lines of both sides in conflicting hunks.
     Union,
-    /// A side's whole version.
+    /// The target's whole version.
     OursFile,
+    /// The source's whole version.
     TheirsFile,
+    /// No file.
     Delete,
-    /// It stays open.
+    /// No resolution: the conflict stays open.
     Skip,
 }
 
-/// What is thought of the whole.
+/// Judgement of a merge as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judgement {
+    /// Verdict on the merge.
     pub verdict: VerdictKind,
-    /// With [`VerdictKind::Amend`]: paths, and their contents from now on; `None`: none.
+    /// Changed paths with their new contents; `None`: deleted.
+    ///
+    /// Empty unless the verdict is [`VerdictKind::Amend`].
     pub changes: Vec<(PathText, Option<Vec<u8>>)>,
+    /// Reason for the verdict; `None` if there is none.
     pub reasoning: Option<String>,
+    /// Metadata to keep with the verdict, as any JSON.
     pub metadata: Option<serde_json::Value>,
 }
 
+/// Verdict on a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictKind {
+    /// The merge may be committed.
     Accept,
-    /// With changes.
+    /// The merge may be committed with changes.
     Amend,
-    /// It is not to be committed as it is.
+    /// The merge must not be committed.
     Veto,
 }
 
 impl VerdictKind {
-    /// What happened to the merge: `accepted`.
+    /// Returns the verdict as a past participle, as in `accepted`.
     pub fn in_words(self) -> &'static str {
         match self {
             VerdictKind::Accept => "accepted",
@@ -185,38 +231,57 @@ impl VerdictKind {
     }
 }
 
-/// Why there is no answer.
+/// Error of asking a resolver.
 #[derive(Debug, Error)]
 pub enum ResolverError {
+    /// The command cannot be started or waited for.
     #[error("the resolver cannot be run: {0}")]
     NotRun(#[source] io::Error),
+    /// The command exceeded its time.
     #[error("the resolver did not answer within {} s", .0.as_secs())]
     TimedOut(Duration),
+    /// The command exited with an error.
     #[error("the resolver failed ({status}): {stderr}")]
-    Failed { status: String, stderr: String },
+    Failed {
+        /// Exit code or signal, in words.
+        status: String,
+        /// Beginning of its standard error.
+        stderr: String,
+    },
+    /// The output is not a valid answer.
     #[error("the resolver's answer is not understood: {0}")]
     Malformed(String),
 }
 
-/// Says what is to become of conflicts.
+/// Implementation that resolves conflicts and judges merges.
 pub trait Resolver {
+    /// Resolves a conflict.
+    ///
+    /// # Errors
+    /// [`ResolverError`] if there is no valid answer. The conflict stays open then.
     fn resolve(&self, question: &ConflictQuestion) -> Result<Answer, ResolverError>;
 
-    /// Looks at the whole, when all is resolved.
+    /// Judges the merge as a whole, after all conflicts are resolved.
+    ///
+    /// # Errors
+    /// [`ResolverError`] if there is no valid answer.
     fn judge(&self, question: &MergeQuestion) -> Result<Judgement, ResolverError>;
 }
 
-/// Runs a command for each question.
+/// Resolver that runs a command for each question.
 #[derive(Debug, Clone)]
 pub struct CommandResolver {
-    /// For `sh -c`.
+    /// Command line for `sh -c`.
     pub command: OsString,
+    /// Working directory of the command.
     pub dir: PathBuf,
-    /// How long one answer may take.
+    /// Time that one answer may take.
     pub patience: Duration,
 }
 
-/// An answer in JSON. `resolution` may be left out where there is content.
+/// Answer in JSON.
+///
+/// `resolution` is optional if there is content.
 #[derive(Deserialize)]
 struct AnswerText {
     resolution: Option<ResolutionWord>,
@@ -341,14 +406,15 @@ fn bytes_of(text: Option<String>, base64: Option<&str>) -> Result<Option<Vec<u8>
     }
 }
 
-/// What a command printed, and how it ended.
-struct Printed {
+/// Output and exit status of a command.
+struct CommandOutput {
     status: ExitStatus,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
 impl CommandResolver {
+    /// Runs the command with a question, and returns its output.
     fn ask(&self, question: &Question) -> Result<Vec<u8>, ResolverError> {
         let input = serde_json::to_vec(question).map_err(malformed)?;
         let printed = self.run(input)?;
@@ -370,7 +436,10 @@ impl CommandResolver {
         Ok(printed.stdout)
     }
 
-    fn run(&self, input: Vec<u8>) -> Result<Printed, ResolverError> {
+    /// Runs the command with `input`, and kills its group after the timeout.
+    ///
+    /// Blocks until the command ends.
+    fn run(&self, input: Vec<u8>) -> Result<CommandOutput, ResolverError> {
         let mut child = Command::new("sh")
             .arg("-c")
             .arg(&self.command)
@@ -378,7 +447,7 @@ impl CommandResolver {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // What it starts ends with it.
+            // Its own process group, so that all its children can be killed.
             .process_group(0)
             .spawn()
             .map_err(ResolverError::NotRun)?;
@@ -386,22 +455,22 @@ impl CommandResolver {
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         if let Some(mut stdin) = stdin {
-            // Who needs no question closes the pipe.
+            // A command that needs no question may close the pipe.
             thread::spawn(move || stdin.write_all(&input).ok());
         }
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             let errors = thread::spawn(move || read(stderr));
             let stdout = read(stdout);
-            let printed = child.wait().map(|status| Printed {
+            let printed = child.wait().map(|status| CommandOutput {
                 status,
                 stdout,
                 stderr: errors.join().unwrap_or_default(),
             });
-            // Who has lost patience does not listen.
-            let _ = tell.send(printed);
+            // After a timeout there is no receiver.
+            let _ = sender.send(printed);
         });
-        match told.recv_timeout(self.patience) {
+        match receiver.recv_timeout(self.patience) {
             Ok(printed) => printed.map_err(ResolverError::NotRun),
             Err(_) => {
                 process::kill_group(group).map_err(ResolverError::NotRun)?;
@@ -411,11 +480,11 @@ impl CommandResolver {
     }
 }
 
-/// All of a pipe, or the beginning of what is too much.
+/// Reads a pipe to its end, or up to [`MAX_ANSWER_BYTES`].
 fn read(pipe: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
-        // What was read before an error is told; the exit code tells the rest.
+        // The bytes before an error are kept. The exit code reports the failure.
         let _ = pipe.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes);
     }
     bytes

@@ -1,8 +1,8 @@
-//! Taking paths of a fork back to what they are at a point.
+//! Takes paths of a fork back to their state at a point.
 //!
-//! What differs is what a diff shows: the view and the point's tree are compared, so that a plan, a
-//! dry run and the outcome are the same list. Ignored files are no part of it: they stay, and in
-//! the way of something they are an error.
+//! The view is compared with the point's tree as a diff would, so that a plan, a dry run and the
+//! outcome are the same list. Ignored files are not part of it. They stay, and one that is in the
+//! way is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,37 +20,48 @@ use tine_workspace::{
     Replacement,
 };
 
-/// How long the whole is done again while files come and go.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time for which the revert is retried while files come and go.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where paths are taken back to.
+/// Target that paths are taken back to.
 #[derive(Debug, Clone, Copy)]
 pub struct RevertTo {
+    /// Tree with the wanted state.
     pub tree_id: ObjectId,
+    /// Commit of that tree; `None` for a bare tree.
     pub commit_id: Option<ObjectId>,
 }
 
-/// How paths are taken back.
+/// Options for a revert.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RevertOptions {
-    /// What is in the way and in no changeset goes; repositories stay in any case.
+    /// True to remove files in no changeset that are in the way.
+    ///
+    /// Repositories stay in any case.
     pub force: bool,
-    /// Nothing is changed.
+    /// True to change nothing.
     pub dry_run: bool,
 }
 
-/// What was taken back.
+/// Outcome of a revert.
 #[derive(Debug, Clone)]
 pub struct RevertOutcome {
-    /// From what it was to what it is, sorted by path.
+    /// Changes from the old state to the new one, sorted by path.
     pub changes: Vec<Change>,
-    /// Submodules that stand on another commit, or would have to go: their repositories are left
-    /// alone.
+    /// Submodules that are at another commit or would have to go.
+    ///
+    /// Their repositories are left alone.
     pub left_alone: Vec<RepoPath>,
 }
 
-/// Takes `paths`, and all beneath them, back to what they are in a tree. In one step, or not at
-/// all. A path that neither the fork nor the tree has is an error.
+/// Takes `paths`, and all below them, back to a tree's state.
+///
+/// All paths change in one operation, or none does.
+///
+/// # Errors
+/// [`OperationError::NotFound`] for a path that neither the fork nor the tree has,
+/// [`OperationError::DotGit`] for one in `.git`, [`ChangeError::Unstable`] if files keep changing,
+/// and the errors of applying the changes.
 pub fn revert(
     repository: &Repository,
     name: &ForkName,
@@ -61,7 +72,7 @@ pub fn revert(
     options: RevertOptions,
 ) -> Result<RevertOutcome, ChangeError> {
     let attempt = || {
-        let plan = Plan::make(repository, fork, to, paths)?;
+        let plan = RevertPlan::make(repository, fork, to, paths)?;
         if options.dry_run || plan.replacements.is_empty() {
             return Ok(plan.outcome);
         }
@@ -78,7 +89,7 @@ pub fn revert(
             Err(error) => Err(error.into()),
         }
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + RETRY_TIMEOUT;
     loop {
         match attempt() {
             Err(ChangeError::Unstable(_)) if Instant::now() < deadline => {}
@@ -87,23 +98,23 @@ pub fn revert(
     }
 }
 
-/// What is to be done.
-struct Plan {
+/// Replacements to apply, and the outcome that they have.
+struct RevertPlan {
     replacements: Vec<Replacement>,
     outcome: RevertOutcome,
 }
 
-impl Plan {
+impl RevertPlan {
     fn make(
         repository: &Repository,
         fork: &Fork,
         to: RevertTo,
         paths: &[RepoPath],
-    ) -> Result<Plan, ChangeError> {
+    ) -> Result<RevertPlan, ChangeError> {
         if let Some(path) = paths.iter().find(|path| path.is_in_dot_git()) {
             return Err(OperationError::DotGit(path.clone()).into());
         }
-        // What goes is not written anywhere: there may be no room for it.
+        // Contents that go are not written anywhere: there may be no space for them.
         let changeset = changeset::changeset(repository, fork, Blobs::Name)?;
         let is_asked_for = |path: &RepoPath| paths.iter().any(|asked| path.starts_with(asked));
         let mut changes = changes_to(repository, &changeset, to.tree_id)?;
@@ -117,7 +128,7 @@ impl Plan {
         let (changes, left_alone): (Vec<_>, Vec<_>) = changes
             .into_iter()
             .partition(|change| !is_repository(fork, change));
-        // Of the view as it will be, what matters are its attributes.
+        // Only the attributes of the new view matter for conversion.
         let attributes = changeset.changes.iter().chain(&changes);
         let attributes = attributes.filter(|change| is_attributes(&change.path));
         let attributes: BTreeMap<&RepoPath, TreeChange> = attributes
@@ -126,7 +137,7 @@ impl Plan {
         let edits: Vec<TreeChange> = attributes.into_values().collect();
         let attributes_tree = repository.edit_tree(changeset.head_tree, &edits)?;
         let replacements = replacements(repository, fork, &changes, attributes_tree)?;
-        Ok(Plan {
+        Ok(RevertPlan {
             replacements,
             outcome: RevertOutcome {
                 changes,
@@ -136,8 +147,9 @@ impl Plan {
     }
 }
 
-/// From what the view is, which is HEAD's tree with the changes of `changeset`, to the tree `to`;
-/// sorted by path.
+/// Returns the changes from the view to a tree, sorted by path.
+///
+/// The view is HEAD's tree with the changes of `changeset`; the tree is `to`.
 fn changes_to(
     repository: &Repository,
     changeset: &Changeset,
@@ -166,9 +178,11 @@ fn changes_to(
     Ok(changes.into_values().collect())
 }
 
-/// Keeps from `git gc` what the layer is about to name, and brings it to the disk: from then on it
-/// is all there is of these contents. What the base and the fork's own commits have is kept
-/// already, and so is what `commit_id` has where that is one of them.
+/// Keeps blobs from `git gc` before the layer names them.
+///
+/// They are also synced, since from then on they are the only copy of these contents. Blobs of the
+/// base and of the fork's own commits are kept already, and so are those of `commit_id` if it is
+/// such a commit.
 pub(super) fn hold_blobs<'r>(
     repository: &Repository,
     name: &ForkName,
@@ -208,8 +222,9 @@ pub(super) fn hold_blobs<'r>(
     hold_tree_of(repository, name, &kept, &edits)
 }
 
-/// Keeps trees from `git gc`, and brings them to the disk. Each comes with one that is there for
-/// good.
+/// Keeps trees from `git gc`, and syncs them.
+///
+/// Each pair is a tree and a similar one that is already on disk.
 pub(super) fn hold_trees(
     repository: &Repository,
     name: &ForkName,
@@ -227,7 +242,7 @@ pub(super) fn hold_trees(
     hold_tree_of(repository, name, &repository.kept(name.as_str())?, &edits)
 }
 
-/// Holds a tree of these entries, if none of those that are `kept` is the same.
+/// Holds a tree of these entries, unless `kept` has the same.
 fn hold_tree_of(
     repository: &Repository,
     name: &ForkName,
@@ -241,13 +256,14 @@ fn hold_tree_of(
     {
         return Ok(());
     }
-    // With the tree, which `keep` does not wait for.
+    // This includes the tree, which `keep` does not sync.
     repository.sync_blobs(std::iter::once(tree_id))?;
     Ok(repository.hold(name.as_str(), tree_id)?)
 }
 
-/// What has to be done to the view for these changes. What is written is converted as the
-/// attributes say that are in force when all is done, which are those of `new_tree`.
+/// Returns the replacements in the view for these changes.
+///
+/// Contents are converted by the attributes of `new_tree`, which are those of the new view.
 pub(super) fn replacements(
     repository: &Repository,
     fork: &Fork,
@@ -265,7 +281,7 @@ pub(super) fn replacements(
         .collect()
 }
 
-/// Whether something is at the path, ignored or not.
+/// Returns whether the path exists, ignored or not.
 fn exists(fork: &Fork, path: &RepoPath) -> Result<bool, ChangeError> {
     match fork.workspace.resolve(path) {
         Ok(_) => Ok(true),
@@ -274,8 +290,10 @@ fn exists(fork: &Fork, path: &RepoPath) -> Result<bool, ChangeError> {
     }
 }
 
-/// Whether the change is one of a repository within the fork. What it stands on is its own affair;
-/// that an empty directory of a submodule comes or goes is not.
+/// Returns whether the change affects a repository within the fork.
+///
+/// Its commit is not the fork's concern. An empty submodule directory that comes or goes is an
+/// ordinary change.
 pub(super) fn is_repository(fork: &Fork, change: &Change) -> bool {
     let is_gitlink = |side: &Option<Side>| {
         side.as_ref()
@@ -291,11 +309,11 @@ pub(super) fn is_repository(fork: &Fork, change: &Change) -> bool {
             .is_ok_and(|entries| !entries.is_empty())
 }
 
-/// Turns changes into what is to be done about them.
+/// Converts changes into replacements.
 struct Planner<'a> {
     repository: &'a Repository,
     base: Arc<Base>,
-    /// With the attributes of the view as it will be.
+    /// Base with the attributes of the new view.
     rules: Arc<Base>,
 }
 
@@ -336,9 +354,10 @@ impl Planner<'_> {
         let is_converted = self.rules.is_converted(path)?;
         let is_base = self.base_kind(path, new.id)?.is_some_and(is_file)
             && self.is_as_in_base(path, new.id, is_converted)?;
-        let content = match is_converted {
-            true => FileContent::Bytes(self.rules.content(path, new.id)?),
-            false => FileContent::Blob(new.id, self.repository.blob_size(new.id)?),
+        let content = if is_converted {
+            FileContent::Bytes(self.rules.content(path, new.id)?)
+        } else {
+            FileContent::Blob(new.id, self.repository.blob_size(new.id)?)
         };
         Ok(NewEntry::File {
             content,
@@ -347,7 +366,7 @@ impl Planner<'_> {
         })
     }
 
-    /// What the base has at the path, if that is this blob.
+    /// Returns the kind of the base's entry, if it is this blob.
     fn base_kind(
         &self,
         path: &RepoPath,
@@ -362,8 +381,7 @@ impl Planner<'_> {
             .map(|entry| entry.kind))
     }
 
-    /// Whether a checkout of the base has the same bytes for the blob as one of the view as it will
-    /// be.
+    /// Returns whether base and new view have the same converted bytes.
     fn is_as_in_base(
         &self,
         path: &RepoPath,
@@ -386,7 +404,7 @@ impl Planner<'_> {
     }
 }
 
-/// The paths without those beneath another, sorted.
+/// Returns the paths that are not below another one, sorted.
 pub fn without_nested(paths: Vec<RepoPath>) -> Vec<RepoPath> {
     let sorted: BTreeSet<RepoPath> = paths.into_iter().collect();
     let mut kept: Vec<RepoPath> = Vec::new();

@@ -1,9 +1,8 @@
-//! Reviews: merges with conflicts that are kept, so that somebody can resolve them.
+//! Reviews: merges with conflicts that are kept until they are resolved.
 //!
-//! A merge is the same whenever it is made of the same sides. So a review remembers what was to be
-//! merged, what the conflicts were and what is to become of them; committing it makes the merge
-//! once more and puts the resolutions in. One whose conflict has other contents by then is not
-//! used.
+//! Merging the same sides gives the same result. So a review records the sides, the conflicts and
+//! their resolutions. Committing it repeats the merge and applies the resolutions. A resolution
+//! whose conflict has other contents by then is not used.
 
 mod conflicts;
 
@@ -28,47 +27,65 @@ use tine_path::{PathError, RepoPath};
 use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, Store, StoreError};
 
-/// Beneath `refs/tine/`; no fork can be called so.
+/// Group under `refs/tine/`; not a valid fork name.
 pub(super) const REFS: &str = "+reviews";
 
-/// How a review stands.
+/// State of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReviewState {
+    /// It has conflicts to resolve, or waits to be committed.
     Open,
+    /// It became a commit.
     Committed,
+    /// It was given up.
     Aborted,
 }
 
-/// What was to be merged, and how. Points are written so that they mean one thing.
+/// Merge to be done, and its options.
+///
+/// Points are written with a prefix, so that they have one meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewedMerge {
+    /// Source of the merge, as a point.
     pub source: String,
+    /// Target of the merge.
     pub into: String,
-    /// The fork of whose snapshots and base is spoken.
+    /// Fork in question for snapshots and `pristine`; `None` without one.
     pub here: Option<ForkName>,
-    /// Where revisions are understood.
+    /// Git directory in which revisions are resolved.
     #[serde(with = "host_path")]
     pub git_dir: std::path::PathBuf,
-    /// A commit or tree, in hex.
+    /// Merge base, a commit or tree in hex; `None`: found in history.
     pub base: Option<String>,
+    /// Level at which files are merged.
     pub level: Level,
+    /// Strategy that settles conflicts without asking.
     pub strategy: Strategy,
+    /// Rule for fast-forwards.
     pub fast_forward: FastForward,
+    /// True to merge tips without a common ancestor.
     pub allow_unrelated: bool,
+    /// True to delete the source fork after the merge.
     pub delete: bool,
-    /// What is uncommitted in the source may go into a branch. Earlier versions let it.
+    /// True if uncommitted changes of the source may go into a branch.
+    ///
+    /// Records of earlier versions lack the field; those versions allowed it.
     #[serde(default = "as_before")]
     pub with_uncommitted: bool,
+    /// Message of the merge commit; `None` takes a default one.
     pub message: Option<String>,
 }
 
+/// Returns the value of `with_uncommitted` in records of earlier versions.
 fn as_before() -> bool {
     true
 }
 
 impl ReviewedMerge {
-    /// The source, which is gone, as the message of a merge has it.
+    /// Returns the source as a merge message names it.
+    ///
+    /// This is used when the source is gone.
     pub fn source_in_words(&self) -> String {
         match self.source.split_once(':') {
             Some(("fork", fork)) => match fork.split_once('@') {
@@ -80,6 +97,7 @@ impl ReviewedMerge {
         }
     }
 
+    /// Returns the options for merging the trees.
     pub fn options(&self) -> MergeOptions {
         MergeOptions {
             level: self.level,
@@ -89,83 +107,106 @@ impl ReviewedMerge {
     }
 }
 
-/// A sequence that is reviewed, and what it was made of.
+/// Sequence under review, and the request that it was made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewedWork {
+    /// Request of the user.
     pub wish: SequenceRequest,
+    /// Sequence that was planned for it.
     pub sequence: Sequence,
-    /// The target's view when it was planned: a tree, in hex. `None` where that does not count.
+    /// Tree of the target's view when it was planned, in hex.
+    ///
+    /// `None` if the view does not matter.
     pub view: Option<String>,
 }
 
-/// What the store remembers of a review: one atomically replaced file.
+/// Record of a review, one atomically replaced file of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewRecord {
+    /// Number of the review.
     pub id: u64,
-    /// Seconds since 1970.
+    /// Time of creation in seconds since 1970.
     pub created_secs: i64,
+    /// State of the review.
     pub state: ReviewState,
+    /// Merge that is reviewed.
     pub merge: ReviewedMerge,
-    /// What is to be done where that is no merge of a source.
+    /// Sequence that is reviewed; `None` for a merge of a source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Box<ReviewedWork>>,
-    /// The sides as they were when it was planned, in hex: the target's commit, and the source's
-    /// commit and tree.
+    /// Commit of the target when it was planned, in hex.
+    ///
+    /// `None` on an unborn branch.
     pub ours_commit: Option<String>,
-    /// The target's view, where something is uncommitted in it: a tree, in hex. It is merged along
-    /// and stays uncommitted.
+    /// Tree of the target's view with uncommitted changes, in hex.
+    ///
+    /// The changes are merged along and stay uncommitted. `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<String>,
+    /// Commit of the source when it was planned, in hex.
+    ///
+    /// `None` if the source is a bare tree.
     pub theirs_commit: Option<String>,
+    /// Tree of the source when it was planned, in hex.
     pub theirs_tree: String,
-    /// Sorted by path.
+    /// Conflicts, sorted by path.
     pub conflicts: Vec<ConflictRecord>,
-    /// What was thought of the whole, when all was resolved.
+    /// Verdict on the whole; `None` until there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// Changes beside the conflicts.
+    /// Changes at other paths than the conflicts.
     #[serde(default)]
     pub amendments: Vec<Amendment>,
-    /// The commit that it became, in hex.
+    /// Commit that the review became, in hex.
     pub commit: Option<String>,
-    /// The branch that the target was on then.
+    /// Short name of the branch that the target was on then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub committed_on: Option<String>,
 }
 
-/// The sides of a merge.
+/// Sides of a merge, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sides {
+    /// Commit and tree of the target.
     pub ours: Tip,
-    /// The target's view, where something is uncommitted in it: a tree.
+    /// Tree of the target's view; `None` if nothing is uncommitted.
     pub view: Option<ObjectId>,
+    /// Commit and tree of the source.
     pub theirs: Tip,
 }
 
-/// What comes of resolutions.
+/// Outcome of applying resolutions.
 #[derive(Debug, Clone)]
 pub struct Resolved {
+    /// Tree with the resolutions, without the open conflicts.
     pub tree_id: ObjectId,
+    /// Conflicts without a resolution.
     pub open: Vec<ConflictRecord>,
+    /// Conflicts with a resolution.
     pub resolved: Vec<ConflictRecord>,
 }
 
-/// What somebody thought of a merge as a whole.
+/// Verdict on a merge as a whole, as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
+    /// Kind of the verdict.
     pub kind: VerdictKind,
+    /// Command or resolver that gave it.
     pub by: String,
+    /// Reason for the verdict; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
+    /// Metadata of the resolver, as any JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<serde_json::Value>,
 }
 
-/// A path that is to be otherwise than the merge has it.
+/// Path that differs from the result of the merge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amendment {
+    /// Path of the change.
     pub path: PathText,
-    /// `None`: nothing.
+    /// New entry; `None`: the path is deleted.
     pub new: Option<VersionRecord>,
 }
 
@@ -181,8 +222,10 @@ pub(super) fn damaged(error: &dyn std::fmt::Display) -> ChangeError {
 }
 
 impl ReviewRecord {
-    /// The conflict of that path; any of the paths that it is about will do. Of several, in commits
-    /// one after another, an open one, else the last.
+    /// Returns the conflict that a path belongs to.
+    ///
+    /// If several commits of a sequence conflict there, the last open conflict is returned, else
+    /// the last one.
     pub fn conflict_at(&mut self, path: &PathText) -> Option<&mut ConflictRecord> {
         let is_meant =
             |conflict: &ConflictRecord| conflict.path == *path || conflict.paths.contains(path);
@@ -195,8 +238,10 @@ impl ReviewRecord {
         self.conflicts.get_mut(at)
     }
 
-    /// The sides that are no longer what was planned. Of a source only the content counts: what is
-    /// uncommitted in a fork becomes another commit each time.
+    /// Returns the sides that moved since the plan.
+    ///
+    /// Only the content of a source counts: uncommitted changes of a fork become another commit
+    /// each time.
     pub fn moved(&self, sides: &Sides) -> Vec<MergeSide> {
         let ours_commit = sides.ours.commit_id.map(|id| id.to_string());
         let view = sides.view.map(|id| id.to_string());
@@ -211,7 +256,9 @@ impl ReviewRecord {
         moved
     }
 
-    /// Plans the merge anew, of these sides with these conflicts.
+    /// Replaces the planned sides and conflicts of the merge.
+    ///
+    /// Resolutions of unchanged conflicts stay.
     pub fn plan_again(&mut self, sides: &Sides, conflicts: &[ConflictRecord]) {
         self.ours_commit = sides.ours.commit_id.map(|id| id.to_string());
         self.view = sides.view.map(|id| id.to_string());
@@ -220,7 +267,9 @@ impl ReviewRecord {
         self.replace_conflicts(conflicts);
     }
 
-    /// Whether this is the open review of such a merge, whatever its message is.
+    /// Returns whether this is the open review of a merge.
+    ///
+    /// The message is not compared.
     pub fn is_open_merge(&self, merge: &ReviewedMerge) -> bool {
         let same_message = ReviewedMerge {
             message: self.merge.message.clone(),
@@ -229,7 +278,9 @@ impl ReviewRecord {
         self.state == ReviewState::Open && self.work.is_none() && self.merge == same_message
     }
 
-    /// Whether these are its conflicts, about the same contents at the same places.
+    /// Returns whether these are the conflicts of the review.
+    ///
+    /// They are if contents and paths are the same.
     pub fn has_conflicts(&self, conflicts: &[ConflictRecord]) -> bool {
         self.conflicts.len() == conflicts.len()
             && conflicts.iter().all(|conflict| {
@@ -239,8 +290,9 @@ impl ReviewRecord {
             })
     }
 
-    /// Takes the conflicts of a sequence that was run with these resolutions in the place of those
-    /// that were known.
+    /// Replaces the conflicts with those of a sequence that was run.
+    ///
+    /// The sequence was run with the resolutions of this review.
     pub fn take_conflicts(&mut self, ran: &Ran) {
         self.conflicts = ran.resolved.clone();
         if let Some(stopped) = &ran.stopped {
@@ -248,7 +300,7 @@ impl ReviewRecord {
         }
     }
 
-    /// How many conflicts have no resolution.
+    /// Returns the number of conflicts without a resolution.
     pub fn open_conflicts(&self) -> usize {
         self.conflicts
             .iter()
@@ -256,8 +308,9 @@ impl ReviewRecord {
             .count()
     }
 
-    /// Puts other conflicts in the place of these; resolutions stay where the conflict is the same.
-    /// Nothing is known of the whole any more.
+    /// Replaces the conflicts, and drops the verdict.
+    ///
+    /// Resolutions of unchanged conflicts stay.
     fn replace_conflicts(&mut self, conflicts: &[ConflictRecord]) {
         self.verdict = None;
         let old = std::mem::take(&mut self.conflicts);
@@ -268,8 +321,13 @@ impl ReviewRecord {
         }
     }
 
-    /// Puts resolutions and amendments into a merge. Conflicts without a resolution, or with other
-    /// contents, stay open.
+    /// Applies resolutions and amendments to a merge.
+    ///
+    /// Conflicts without a resolution, or with other contents, stay open.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if the record is damaged, [`ChangeError::Git`] if trees cannot be
+    /// read or written.
     pub fn put_into(
         &self,
         repository: &Repository,
@@ -287,7 +345,11 @@ impl ReviewRecord {
         Ok(outcome)
     }
 
-    /// Puts resolutions into a tree that leaves `conflicts` out.
+    /// Applies resolutions to a tree that leaves `conflicts` out.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if the record is damaged, [`ChangeError::Git`] if trees cannot be
+    /// read or written.
     pub fn resolve(
         &self,
         repository: &Repository,
@@ -325,7 +387,11 @@ impl ReviewRecord {
         })
     }
 
-    /// Puts the changes beside the conflicts into a tree.
+    /// Applies the amendments to a tree.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if the record is damaged, [`ChangeError::Git`] if trees cannot be
+    /// read or written.
     pub fn amend(
         &self,
         repository: &Repository,
@@ -347,7 +413,13 @@ impl ReviewRecord {
         Ok(repository.edit_tree(tree_id, &edits)?)
     }
 
-    /// Puts this on the shelf as a new review; its number.
+    /// Adds this to the store as a new review.
+    ///
+    /// Returns its number.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if the record cannot be written, [`ChangeError::Git`] if its objects
+    /// cannot be kept.
     pub fn add(mut self, store: &Store, repository: &Repository) -> Result<u64, ChangeError> {
         let added = store.add_document(RecordKind::Reviews, |id| {
             self.id = id;
@@ -357,18 +429,29 @@ impl ReviewRecord {
         Ok(added.id)
     }
 
-    /// Whether a ref keeps what it needs.
+    /// Returns whether a ref keeps the objects of the review.
     pub(super) fn is_kept(&self, repository: &Repository) -> Result<bool, ChangeError> {
         Ok(self.kept_commit(repository)?.is_some())
     }
 
-    /// The commit that keeps what it needs, if a ref does.
+    /// Returns the commit that keeps the objects of the review.
+    ///
+    /// `None` if no ref keeps them.
+    ///
+    /// # Errors
+    /// [`ChangeError::Git`] if the ref cannot be read.
     pub fn kept_commit(&self, repository: &Repository) -> Result<Option<ObjectId>, ChangeError> {
         Ok(repository.kept_as(REFS, &self.id.to_string())?)
     }
 
-    /// Writes the record. What the record before it needs is kept from `git gc`, too: a process
-    /// that dies in between leaves that.
+    /// Writes the record, and keeps or releases its objects.
+    ///
+    /// The objects of the previous record are kept as well, since that record stays if the process
+    /// dies in between.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if the record cannot be written, [`ChangeError::Git`] if its objects
+    /// cannot be kept.
     pub fn save(&self, store: &Store, repository: &Repository) -> Result<(), ChangeError> {
         if self.state != ReviewState::Open {
             store.write_document(RecordKind::Reviews, self.id, self)?;
@@ -380,7 +463,9 @@ impl ReviewRecord {
         Ok(())
     }
 
-    /// Keeps from `git gc` all that this review needs, and `before`, by one commit.
+    /// Keeps the objects of this record and `before` from `git gc`.
+    ///
+    /// One commit keeps them all.
     fn keep_contents(
         &self,
         repository: &Repository,
@@ -451,7 +536,7 @@ impl ReviewRecord {
         Ok(repository.keep(REFS, &self.id.to_string(), commit_id)?)
     }
 
-    /// All that it names of files.
+    /// Returns all entries that the record names.
     fn all_versions(&self) -> impl Iterator<Item = &VersionRecord> {
         let resolved = self
             .conflicts
@@ -470,8 +555,13 @@ impl ReviewRecord {
         versions.chain(resolved).chain(amended)
     }
 
-    /// The trees that it leads from and to, made again of the sides as they were when it was
-    /// planned, with resolutions and amendments.
+    /// Returns the trees before and after the merge.
+    ///
+    /// The merge is repeated with the planned sides, and resolutions and amendments are applied.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if the record is damaged, [`ChangeError::Git`] if an object is
+    /// missing.
     pub fn trees(
         &self,
         store: &Store,
@@ -501,7 +591,7 @@ impl ReviewRecord {
         let Some(view) = self.view.as_ref().map(id).transpose()? else {
             return Ok((ours_tree, merged.tree_id));
         };
-        // What is uncommitted is merged with all that is resolved by now.
+        // Uncommitted changes are merged with everything that is resolved.
         let tip = |tree_id| Tip {
             commit_id: None,
             tree_id,
@@ -524,8 +614,13 @@ impl ReviewRecord {
         ))
     }
 
-    /// Runs the sequence of this review again, of how things were when it was planned, with its
-    /// resolutions. What it commits is signed by tine, and for nobody to see.
+    /// Runs the sequence of this review on its planned sides.
+    ///
+    /// Resolutions are applied. tine is the author of the resulting commits, which no branch gets.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if this is not a review of a sequence or is damaged, and the errors
+    /// of [`sequence::run`].
     pub fn run_again(&self, store: &Store, repository: &Repository) -> Result<Ran, ChangeError> {
         let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error));
         let Some(work) = &self.work else {
@@ -547,7 +642,7 @@ impl ReviewRecord {
         sequence::run(store, repository, &work.sequence, tip, view, &options)
     }
 
-    /// What a commit's message says of the resolutions, as trailers.
+    /// Returns the trailers that describe the resolutions in a commit message.
     pub fn trailers(&self) -> String {
         let mut lines: Vec<String> = Vec::new();
         for conflict in &self.conflicts {
@@ -580,7 +675,9 @@ impl ReviewRecord {
         lines.join("\n")
     }
 
-    /// Has it name a branch (short names) that was renamed; whether it named it.
+    /// Renames a branch (short names) in the record.
+    ///
+    /// Returns whether the record named it.
     pub fn rename_branch(&mut self, old: &str, new: &str) -> bool {
         let merge = &mut self.merge;
         let upstream = self.work.as_mut().and_then(|work| match &mut work.wish {
@@ -594,7 +691,10 @@ impl ReviewRecord {
         })
     }
 
-    /// Reads a review.
+    /// Reads the review with a number.
+    ///
+    /// # Errors
+    /// [`ChangeError::NoSuchReview`], or [`ChangeError::Store`] if the record is damaged.
     pub fn load(store: &Store, id: u64) -> Result<ReviewRecord, ChangeError> {
         store
             .read_document(RecordKind::Reviews, id)?

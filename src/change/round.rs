@@ -1,15 +1,15 @@
-//! Rounds: the books of an orchestrator that has several agents work several turns.
+//! Rounds: the records of an orchestrator whose agents work in turns.
 //!
 //! A *session* is one record. In each *round* every agent has a *seat*: a fork, and with
-//! [`Mode::Branches`] a branch, whose names are random, so that nothing in them tells an agent,
-//! round or session. What is about to be done is written down before it begins, and the same
-//! command given again does the rest:
+//! [`Mode::Branches`] a branch. Their names are random, so that they reveal neither agent nor round
+//! nor session. Each stage is recorded before it begins, and the same command given again finishes
+//! it:
 //!
-//! | stage | what is there |
+//! | stage | state of the seats |
 //! |---|---|
-//! | `starting` | seats are planned; some of their forks may not be there yet, and what goes may still be |
-//! | `open` | every seat has its fork, and is on its own way: open, being finished, finished |
-//! | `cleaning` | all of it is going |
+//! | `starting` | planned; some forks may be missing, and outgoing ones may still exist |
+//! | `open` | every seat has its fork, and is open, finishing or finished |
+//! | `cleaning` | all of the session is being deleted |
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,62 +22,78 @@ use tine_path::text::optional_host_path;
 use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, Store, StoreError};
 
-/// Beneath `refs/tine/`, where no fork can be called so: the last commits of seats that went before
-/// their session.
+/// Group under `refs/tine/` with last commits of deleted seats.
+///
+/// It is not a valid fork name. The commits are kept until the session goes.
 pub const KEPT: &str = "+rounds";
 
-/// What a session's seats are made of.
+/// Kind of a session's seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Each has a branch, and what it leaves is commits.
+    /// Each seat has a branch, and its result is commits.
     #[default]
     Branches,
-    /// A layer alone: HEAD is on no branch, nothing is committed.
+    /// Each seat is only a layer.
+    ///
+    /// HEAD is on no branch, and nothing is committed.
     Layers,
 }
 
-/// How a session stands.
+/// Stage of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
+    /// A round is being started.
     Starting,
+    /// Agents can work.
     Open,
+    /// The session is being deleted.
     Cleaning,
 }
 
-/// How a seat stands.
+/// State of a seat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SeatState {
+    /// Its fork may not exist yet.
     Planned,
+    /// Its agent works.
     Open,
+    /// Its result is being taken.
     Finishing,
+    /// Its result is final.
     Finished,
 }
 
-/// An agent's place in one round.
+/// Place of an agent in one round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seat {
+    /// Number of the round, from 1.
     pub round: u64,
-    /// What others know it by; `None`: the fork's name, which is the branch's suffix.
+    /// Name that others see; `None`: the fork's name.
+    ///
+    /// The fork's name is also the suffix of the branch.
     pub label: Option<ForkName>,
+    /// Fork of the seat.
     pub fork: ForkName,
-    /// Short name; `None` with [`Mode::Layers`].
+    /// Short name of the branch; `None` with [`Mode::Layers`].
     pub branch: Option<String>,
-    /// The commit that it began at, in hex.
+    /// Commit that the seat started at, in hex.
     pub base_commit: String,
+    /// State of the seat.
     pub state: SeatState,
-    /// Verification attempts.
+    /// Number of verification attempts so far.
     pub attempts: u64,
 }
 
 impl Seat {
+    /// Returns the name that others see.
     pub fn label(&self) -> &ForkName {
         self.label.as_ref().unwrap_or(&self.fork)
     }
 
-    /// The seat's result as a point.
+    /// Returns the seat's result as a point.
     pub fn point(&self) -> String {
         match &self.branch {
             Some(branch) => format!("rev:{branch}"),
@@ -86,22 +102,23 @@ impl Seat {
     }
 }
 
-/// One agent.
+/// Agent of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentRecord {
+    /// Name of the agent.
     pub name: ForkName,
-    /// In the current round; `None` of one that has no part in it.
+    /// Seat in the current round; `None`: not taking part.
     pub seat: Option<Seat>,
-    /// In the round before, for the others to read.
+    /// Seat in the previous round, which others may read.
     pub before: Option<Seat>,
-    /// What goes with the round that is being started.
+    /// Seat that is deleted when the new round opens.
     pub outgoing: Option<Seat>,
-    /// Verification attempts that it may make in a round; `None`: any number.
+    /// Verification attempts allowed in a round; `None`: any number.
     pub budget: Option<u64>,
 }
 
 impl AgentRecord {
-    /// The newest seat that is finished.
+    /// Returns the newest finished seat.
     pub fn latest(&self) -> Option<&Seat> {
         let is_finished = |seat: &&Seat| seat.state == SeatState::Finished;
         let seats = self.seat.iter().chain(&self.before);
@@ -113,60 +130,74 @@ impl AgentRecord {
     }
 }
 
-/// A scratch directory that was archived.
+/// Scratch directory that was archived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchiveRecord {
-    /// Of whom; the presenter's own label.
+    /// Agent that owned it, or the presenter's label.
     pub agent: ForkName,
+    /// Label of the seat in that round.
     pub label: ForkName,
+    /// Number of the round.
     pub round: u64,
 }
 
-/// What the store remembers of a session: one atomically replaced file.
+/// Record of a session, one atomically replaced file of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundRecord {
+    /// Number of the record; 0 before the first save.
     pub id: u64,
+    /// Name of the session.
     pub session: ForkName,
+    /// Time of creation in seconds since 1970.
     pub created_secs: i64,
+    /// Kind of the seats.
     pub mode: Mode,
-    /// The directory without git that the session stands on.
+    /// Plain directory that the session began as; `None` in a repository.
     #[serde(with = "optional_host_path", default)]
     pub directory: Option<PathBuf>,
-    /// What was last brought to that directory, or came from it: commits in hex.
+    /// Commit last written to that directory or read from it, in hex.
     #[serde(default)]
     pub written_commit: Option<String>,
-    /// The scratch directories' name, at the root of each fork.
+    /// Name of the scratch directory, at the root of each fork.
     pub scratch: String,
+    /// Stage of the session.
     pub stage: Stage,
-    /// The current round, from 1 on.
+    /// Number of the current round, from 1; 0 before the first.
     pub round: u64,
-    /// The commit that it began at, in hex; of several agents' forks in layers, the last.
+    /// Commit that the round started at, in hex.
+    ///
+    /// If several forks with layers were named, it is that of the last one.
     pub base_commit: String,
-    /// The branch that it came from (short name).
+    /// Short name of the branch that the round came from.
     pub from_branch: Option<String>,
-    /// The fork that layers begin as.
+    /// Fork that the seats with layers start as.
     #[serde(default)]
     pub from_fork: Option<ForkName>,
-    /// In the order in which they were named.
+    /// Agents, in the order in which they were named.
     pub agents: Vec<AgentRecord>,
+    /// Seat of the presenter in this round, if there is one.
     pub presenter: Option<Seat>,
+    /// Archived scratch directories.
     pub archives: Vec<ArchiveRecord>,
 }
 
-/// A round that is to begin.
+/// Options for the next round.
 #[derive(Debug, Clone)]
 pub struct NextRound {
-    /// Its agents in their order, each with a label if one is given.
+    /// Agents in their order, each with its label if it has one.
     pub agents: Vec<(ForkName, Option<ForkName>)>,
+    /// Commit that the round starts at, in hex.
     pub base_commit: String,
+    /// Short name of the branch that the round comes from.
     pub from_branch: Option<String>,
+    /// Fork that the seats with layers start as.
     pub from_fork: Option<ForkName>,
-    /// Replaces each agent's.
+    /// New budget of every agent; `None` keeps each agent's.
     pub budget: Option<u64>,
 }
 
 impl RoundRecord {
-    /// A session in which no round was.
+    /// Makes a session before its first round.
     pub fn new(session: ForkName, mode: Mode, scratch: String, created_secs: i64) -> RoundRecord {
         RoundRecord {
             id: 0,
@@ -187,7 +218,12 @@ impl RoundRecord {
         }
     }
 
-    /// All sessions. One that cannot be read is an error: nobody may take its forks for nobody's.
+    /// Reads all sessions.
+    ///
+    /// One unreadable record is an error, since its forks must not seem unused.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if a record cannot be read.
     pub fn all(store: &Store) -> Result<Vec<RoundRecord>, ChangeError> {
         let (records, damaged) = store.documents::<RoundRecord>(RecordKind::Rounds)?;
         match damaged.into_iter().next() {
@@ -196,19 +232,27 @@ impl RoundRecord {
         }
     }
 
+    /// Reads a session by name; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if a record cannot be read.
     pub fn find(store: &Store, session: &ForkName) -> Result<Option<RoundRecord>, ChangeError> {
         let all = RoundRecord::all(store)?;
         Ok(all.into_iter().find(|record| record.session == *session))
     }
 
+    /// Reads a session by name.
+    ///
     /// # Errors
-    /// [`ChangeError::NoSuchSession`].
+    /// [`ChangeError::NoSuchSession`], or [`ChangeError::Store`] if a record cannot be read.
     pub fn load(store: &Store, session: &ForkName) -> Result<RoundRecord, ChangeError> {
         RoundRecord::find(store, session)?
             .ok_or_else(|| ChangeError::NoSuchSession(session.clone()))
     }
 
-    /// Has it name a branch (short names) that was renamed; whether it named it.
+    /// Renames a branch (short names) in the record.
+    ///
+    /// Returns whether the record named it.
     pub fn rename_branch(&mut self, old: &str, new: &str) -> bool {
         let of_agents = self.agents.iter_mut().flat_map(|agent| {
             [&mut agent.seat, &mut agent.before, &mut agent.outgoing]
@@ -224,7 +268,10 @@ impl RoundRecord {
         })
     }
 
-    /// Writes it down; a new one gets its number.
+    /// Writes the record. A new one gets its number.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if it cannot be written.
     pub fn save(&mut self, store: &Store) -> Result<(), ChangeError> {
         if self.id > 0 {
             return Ok(store.write_document(RecordKind::Rounds, self.id, self)?);
@@ -237,10 +284,16 @@ impl RoundRecord {
         Ok(())
     }
 
+    /// Removes the record.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if it cannot be removed.
     pub fn remove(&self, store: &Store) -> Result<(), ChangeError> {
         Ok(store.remove_document(RecordKind::Rounds, self.id, None)?)
     }
 
+    /// Returns the agent with a name.
+    ///
     /// # Errors
     /// [`ChangeError::NoSuchAgent`].
     pub fn agent(&self, name: &ForkName) -> Result<&AgentRecord, ChangeError> {
@@ -250,6 +303,10 @@ impl RoundRecord {
             .ok_or_else(|| self.no_such_agent(name))
     }
 
+    /// Returns the agent with a name, for a change.
+    ///
+    /// # Errors
+    /// [`ChangeError::NoSuchAgent`].
     pub fn agent_mut(&mut self, name: &ForkName) -> Result<&mut AgentRecord, ChangeError> {
         let missing = self.no_such_agent(name);
         let mut agents = self.agents.iter_mut();
@@ -263,14 +320,19 @@ impl RoundRecord {
         }
     }
 
-    /// The agents with a seat in the current round.
+    /// Returns the agents with a seat in the current round.
     pub fn seated(&self) -> impl Iterator<Item = (&AgentRecord, &Seat)> {
         self.agents
             .iter()
             .filter_map(|agent| Some((agent, agent.seat.as_ref()?)))
     }
 
-    /// The seat of `name`, an agent or the presenter, in the current round.
+    /// Returns the seat of `name` in the current round.
+    ///
+    /// `name` is an agent, or the label of the presenter.
+    ///
+    /// # Errors
+    /// [`ChangeError::NoSuchAgent`], also if the agent has no seat.
     pub fn seat(&self, name: &ForkName) -> Result<&Seat, ChangeError> {
         match self.presenter.as_ref().filter(|seat| seat.label() == name) {
             Some(seat) => Ok(seat),
@@ -282,6 +344,10 @@ impl RoundRecord {
         }
     }
 
+    /// Returns the seat of `name`, for a change.
+    ///
+    /// # Errors
+    /// [`ChangeError::NoSuchAgent`], also if the agent has no seat.
     pub fn seat_mut(&mut self, name: &ForkName) -> Result<&mut Seat, ChangeError> {
         let missing = self.no_such_agent(name);
         if self
@@ -294,7 +360,7 @@ impl RoundRecord {
         self.agent_mut(name)?.seat.as_mut().ok_or(missing)
     }
 
-    /// All seats, with the names of those who have them.
+    /// Returns all seats with the names of their owners.
     pub fn seats(&self) -> Vec<(ForkName, Seat)> {
         let of_agents = self
             .agents
@@ -307,13 +373,13 @@ impl RoundRecord {
         of_agents.chain(of_presenter).collect()
     }
 
-    /// The branches of all seats.
+    /// Returns the branches of all seats.
     pub fn branches(&self) -> Vec<String> {
         let seats = self.seats().into_iter();
         seats.filter_map(|(_, seat)| seat.branch).collect()
     }
 
-    /// Whether the agent `name` could be called `label`: nobody else is in this round.
+    /// Returns whether no other agent of this round has `label`.
     pub fn is_label_free(&self, name: &ForkName, label: &ForkName) -> bool {
         let of_others = self.seated().filter(|(agent, _)| agent.name != *name);
         of_others
@@ -321,8 +387,13 @@ impl RoundRecord {
             .all(|other| other != label)
     }
 
-    /// Begins the next round: everybody's seat becomes the one before, and the one before that
-    /// goes. `names` gives a name for each fork.
+    /// Plans the next round.
+    ///
+    /// Each agent's seat becomes the previous one, and the previous seat becomes outgoing. `names`
+    /// returns a name for each new fork.
+    ///
+    /// # Errors
+    /// The errors of `names`.
     pub fn plan(
         &mut self,
         next: &NextRound,
@@ -367,7 +438,7 @@ impl RoundRecord {
         Ok(())
     }
 
-    /// Notes that what the round replaced is gone, and that everybody can work.
+    /// Records that the outgoing seats are gone and agents can work.
     pub fn opened(&mut self) {
         for agent in &mut self.agents {
             agent.outgoing = None;
@@ -377,15 +448,19 @@ impl RoundRecord {
         self.stage = Stage::Open;
     }
 
-    /// Notes an archive. Made again for the same round it is the same one.
+    /// Records an archive.
+    ///
+    /// It replaces one of the same label and round.
     pub fn note_archive(&mut self, archive: ArchiveRecord) {
         self.archives
             .retain(|known| (&known.label, known.round) != (&archive.label, archive.round));
         self.archives.push(archive);
     }
 
-    /// The directory of an archive's name: the newest of a label bears the label, each before it
-    /// also the number of its round.
+    /// Returns the directory name of an archive.
+    ///
+    /// The newest archive of a label has the label as its name. Older ones add the number of their
+    /// round.
     pub fn archive_name(&self, archive: &ArchiveRecord) -> String {
         let of_label = self
             .archives
@@ -398,23 +473,24 @@ impl RoundRecord {
     }
 }
 
-/// What the archive of an earlier round is called when the label has another. No label can be
-/// called so.
+/// Returns the name of an archive that is not its label's newest.
+///
+/// It is not a valid label.
 pub fn older_archive(label: &ForkName, round: u64) -> String {
     format!("{label}~{round}")
 }
 
-/// Where the archives of a session are.
+/// Returns the directory of a session's archives.
 pub fn archive_dir(store: &Path, session: &ForkName) -> PathBuf {
     session_dir(store, session).join("scratch")
 }
 
-/// All that a session leaves.
+/// Returns the directory with everything that a session leaves.
 pub fn session_dir(store: &Path, session: &ForkName) -> PathBuf {
     store.join("rounds").join(session.as_str())
 }
 
-/// The first that is there twice.
+/// Returns the first name that occurs twice.
 pub fn repeated<'n>(names: impl IntoIterator<Item = &'n ForkName>) -> Option<&'n ForkName> {
     let mut seen = BTreeSet::new();
     names.into_iter().find(|name| !seen.insert(*name))

@@ -1,8 +1,8 @@
-//! The scratch directory of an agent: made in its fork, and copied out of it as plain files when
-//! the agent has finished.
+//! The scratch directory of an agent.
 //!
-//! What is copied was written by somebody who is not trusted: names and links lead nowhere, because
-//! nothing is ever followed, and the directory that the copy goes to belongs to the store.
+//! It is made in the agent's fork, and copied out as plain files when the agent has finished. Its
+//! content is not trusted. Names and links cannot lead elsewhere, since nothing is followed, and
+//! the copy is in a directory of the store.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -15,10 +15,13 @@ use tine_attr::{Attr, FileKind, Ino};
 use tine_path::{EntryName, RepoPath};
 use tine_workspace::{Actor, FsError, Workspace};
 
-/// Bytes that are copied at a time.
+/// Number of bytes copied at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Makes the directory, in the place of one that came along from another fork.
+/// Makes the directory, and replaces one inherited from another fork.
+///
+/// # Errors
+/// [`ChangeError::Operation`] or [`ChangeError::Fs`] if the fork cannot be changed.
 pub fn make(workspace: &Workspace, by: Actor<'_>, name: &EntryName) -> Result<(), ChangeError> {
     let path = RepoPath::root().join(name);
     match workspace.resolve(&path) {
@@ -36,7 +39,10 @@ pub fn make(workspace: &Workspace, by: Actor<'_>, name: &EntryName) -> Result<()
     }
 }
 
-/// Whether something is in the directory.
+/// Returns whether the directory exists and is not empty.
+///
+/// # Errors
+/// [`ChangeError::Fs`] if it cannot be read.
 pub fn has_something(workspace: &Workspace, name: &EntryName) -> Result<bool, ChangeError> {
     match workspace.list_path(&RepoPath::root().join(name)) {
         Ok(entries) => Ok(!entries.is_empty()),
@@ -45,8 +51,14 @@ pub fn has_something(workspace: &Workspace, name: &EntryName) -> Result<bool, Ch
     }
 }
 
-/// Copies all that is in the directory to `into`, which is made; `false`, and nothing is made,
-/// where it is empty or missing. Fifos, sockets and devices are left out.
+/// Copies the directory to the new directory `into`.
+///
+/// Returns false, and makes nothing, if it is empty or missing. Fifos, sockets and devices are left
+/// out.
+///
+/// # Errors
+/// [`ChangeError::Fs`] if the fork cannot be read, [`ChangeError::Store`] if the copy cannot be
+/// written.
 pub fn copy_out(workspace: &Workspace, name: &EntryName, into: &Path) -> Result<bool, ChangeError> {
     let path = RepoPath::root().join(name);
     if !has_something(workspace, name)? {
@@ -56,21 +68,22 @@ pub fn copy_out(workspace: &Workspace, name: &EntryName, into: &Path) -> Result<
         fs::create_dir_all(parent).map_err(ChangeError::io("create", parent))?;
     }
     let dir = workspace.resolve(&path)?;
-    Copying { workspace }.directory(dir, &path, into)?;
+    Copier { workspace }.directory(dir, &path, into)?;
     Ok(true)
 }
 
-struct Copying<'w> {
+/// Copies nodes of a fork to plain files.
+struct Copier<'w> {
     workspace: &'w Workspace,
 }
 
-impl Copying<'_> {
+impl Copier<'_> {
     fn directory(&self, attr: Attr, path: &RepoPath, into: &Path) -> Result<(), ChangeError> {
         fs::create_dir(into).map_err(ChangeError::io("create", into))?;
         for (name, ..) in self.workspace.list_path(path)? {
             let child = match self.workspace.lookup(attr.ino, name.as_bytes()) {
                 Ok(child) => child,
-                // Removed at this moment.
+                // Removed since it was listed.
                 Err(FsError::NotFound) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -78,7 +91,7 @@ impl Copying<'_> {
             self.workspace.forget(child.ino, 1);
             copied?;
         }
-        // Whoever owns it must be able to remove it again.
+        // The store's owner must be able to remove it again.
         let mode = fs::Permissions::from_mode(u32::from(attr.perm & 0o777) | 0o700);
         fs::set_permissions(into, mode).map_err(ChangeError::io("change the mode of", into))?;
         File::open(into)
@@ -116,7 +129,7 @@ impl Copying<'_> {
                 break;
             }
             offset = offset.saturating_add(chunk.len() as u64);
-            put(&mut file, &chunk).map_err(ChangeError::io("write", into))?;
+            write_sparse(&mut file, &chunk).map_err(ChangeError::io("write", into))?;
         }
         file.set_len(offset)
             .and_then(|()| file.set_permissions(fs::Permissions::from_mode(mode)))
@@ -125,14 +138,14 @@ impl Copying<'_> {
     }
 }
 
-/// Writes the bytes, or leaves a hole where there is nothing but zeroes.
-fn put(file: &mut File, chunk: &[u8]) -> io::Result<()> {
-    match chunk.iter().all(|byte| *byte == 0) {
-        true => file
-            .seek(SeekFrom::Current(
-                i64::try_from(chunk.len()).unwrap_or(i64::MAX),
-            ))
-            .map(drop),
-        false => file.write_all(chunk),
+/// Writes the bytes, or a hole if all are zero.
+fn write_sparse(file: &mut File, chunk: &[u8]) -> io::Result<()> {
+    if chunk.iter().all(|byte| *byte == 0) {
+        file.seek(SeekFrom::Current(
+            i64::try_from(chunk.len()).unwrap_or(i64::MAX),
+        ))
+        .map(drop)
+    } else {
+        file.write_all(chunk)
     }
 }

@@ -1,9 +1,8 @@
-//! Sequences: changes that are made on a commit one after another. Commits are merged or made
-//! again, mails and patches applied, and what is uncommitted comes along.
+//! Sequences: changes that are made on a commit one after another.
 //!
-//! A sequence is a value that names all it needs, so that it can be run as often as anybody likes:
-//! for a dry run, for what is really done, and once more when somebody has said what is to become
-//! of its conflicts. Running one adds objects and moves nothing.
+//! Commits are merged or picked, mails and patches applied, and uncommitted changes taken along. A
+//! sequence is a value that names all its inputs. So it can be run for a dry run, for the change
+//! itself, and again after its conflicts are resolved. A run adds objects and moves nothing.
 
 mod mails;
 mod run;
@@ -20,56 +19,77 @@ use tine_git::{Identity, ObjectId};
 use tine_merge::MergeOptions;
 use tine_path::text::PathText;
 
-/// What somebody asks for. A sequence is made of it, of how things are then.
+/// Request for a sequence.
+///
+/// A sequence is planned from it and from the state of the repository at that time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "wish", rename_all = "kebab-case")]
 pub enum SequenceRequest {
-    /// A fork is brought up to a revision, or to where the branch is that it came from.
-    Update { from: Option<String>, rebase: bool },
+    /// Update a fork to a revision.
+    Update {
+        /// Revision; `None` takes the branch that the fork came from.
+        from: Option<String>,
+        /// True to rebase the fork's commits, false to merge.
+        rebase: bool,
+    },
+    /// Pick commits.
     CherryPick {
         /// Revisions and ranges.
         commits: Vec<String>,
-        /// Of merges: against which parent, counted from 1.
+        /// Parent that a merge is compared with, counted from 1.
         mainline: Option<usize>,
+        /// True to name the original commit in the message.
         says_origin: bool,
+        /// Treatment of commits that would change nothing.
         emptied: Emptied,
     },
-    /// A patch, kept as a blob (its id in hex), is applied to a fork's view.
+    /// Apply a patch to a fork's view.
     Patch {
+        /// Blob of the patch, in hex.
         patch: String,
+        /// Number of leading components that are stripped from its paths.
         strip: u8,
+        /// True to apply it in reverse.
         reverse: bool,
+        /// True to try a three-way merge first.
         three_way: bool,
     },
-    /// What a state has of its own goes onto the target's HEAD. Trees in hex.
+    /// Move a state's own changes onto the target's HEAD.
     Restore {
-        /// The state, as it was named.
+        /// State, as the user named it.
         point: String,
-        /// What it has of its own it has against this tree.
+        /// Tree that the state's own changes are relative to, in hex.
         base_tree: String,
+        /// Tree of the state's view, in hex.
         view_tree: String,
-        /// None: everything.
+        /// Paths to restore; empty: all.
         paths: Vec<PathText>,
     },
-    /// The commits of a handoff are made again.
-    Mailbox { handoff: u64, three_way: bool },
+    /// Make commits of a handoff.
+    Mailbox {
+        /// Number of the handoff.
+        handoff: u64,
+        /// True to fall back on a three-way merge.
+        three_way: bool,
+    },
 }
 
-/// What is to be done, from the first to the last. Ids are in hex.
+/// Items to be done in order. Ids are in hex.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sequence {
-    /// The commit that it begins on; default: the target's.
+    /// Commit that the sequence starts on; `None`: the target's.
     pub onto: Option<String>,
+    /// Items from the first to the last.
     pub items: Vec<Item>,
-    /// What becomes of commits of whose changes nothing is left.
+    /// Treatment of commits that would change nothing any more.
     pub emptied: Emptied,
-    /// Whether commits that change nothing by themselves are made again.
+    /// True to pick commits that were empty from the start.
     pub keep_empty: bool,
-    /// Whether a commit that stands where it is to be made is taken as it is.
+    /// True to reuse a picked commit whose parent is the tip.
     pub reuse: bool,
 }
 
-/// What becomes of a commit that would change nothing.
+/// Treatment of a commit that would change nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Emptied {
@@ -82,59 +102,79 @@ pub enum Emptied {
     Keep,
 }
 
-/// One thing to be done.
+/// Item of a sequence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "item", rename_all = "kebab-case")]
 pub enum Item {
-    /// A commit is merged; where nothing but it is there, HEAD moves to it.
-    Merge { commit: String, message: String },
-    /// What a commit changed against its parent (`None`: it has none) is done again, as a commit.
-    Pick {
+    /// Merge a commit, or fast-forward to it.
+    Merge {
+        /// Commit to be merged.
         commit: String,
+        /// Message of the merge commit.
+        message: String,
+    },
+    /// Pick the changes of a commit against its parent.
+    Pick {
+        /// Commit to be picked.
+        commit: String,
+        /// Its parent; `None` for a root commit.
         parent: Option<String>,
-        /// Whether the message says where it is from.
+        /// True to name the original commit in the message.
         says_origin: bool,
     },
-    /// What a mail has is applied, as a commit.
+    /// Apply a mail as a commit.
     Mail {
-        /// The commit that it was made of, where the mail says so; it need not be known here.
+        /// Original commit, if the mail names it; it may be unknown here.
         commit: Option<String>,
-        /// A blob; `None` of a commit that changes nothing.
+        /// Blob of the patch; `None` for a commit that changes nothing.
         patch: Option<String>,
+        /// Subject of the mail.
         subject: String,
-        /// A blob.
+        /// Blob of the commit message.
         message: String,
+        /// Author of the commit.
         author: Identity,
+        /// True to fall back on a three-way merge.
         three_way: bool,
     },
-    /// A patch is applied to the view.
+    /// Apply a patch to the view.
     Patch {
-        /// A blob.
+        /// Blob of the patch.
         patch: String,
+        /// Number of leading components that are stripped from its paths.
         strip: u8,
+        /// True to apply it in reverse.
         reverse: bool,
+        /// True to try a three-way merge first.
         three_way: bool,
     },
-    /// What a state has of its own, against `base_tree`, goes onto the commit, and takes the place
-    /// of what is uncommitted.
+    /// Merge a state's own changes into the commit's tree.
+    ///
+    /// The result replaces the uncommitted changes.
     Restored {
+        /// Tree that the state's own changes are relative to.
         base_tree: String,
+        /// Tree of the state's view.
         view_tree: String,
-        /// None: everything.
+        /// Paths to restore; empty: all.
         paths: Vec<PathText>,
     },
-    /// What is uncommitted comes along.
+    /// Take uncommitted changes along.
     Uncommitted {
+        /// Tree of HEAD that the changes are relative to.
         head_tree: String,
+        /// Tree of the view with the changes.
         view_tree: String,
-        /// Whether that is `ours` in conflicts, as the fork's commits are in a merge; else it is
-        /// put on what there is by then, as commits are in a rebase.
+        /// True if the changes are `ours` in conflicts.
+        ///
+        /// They are in a merge, as the fork's commits are. In a rebase they are `theirs`, as the
+        /// commits are.
         is_ours: bool,
     },
 }
 
 impl Sequence {
-    /// Of commits that are made again; the rest as `git rebase` has it.
+    /// Makes a sequence that picks commits as `git rebase` does.
     pub fn of(items: Vec<Item>) -> Sequence {
         Sequence {
             onto: None,
@@ -145,7 +185,7 @@ impl Sequence {
         }
     }
 
-    /// The ids of all blobs and commits that it needs.
+    /// Returns all objects that the sequence needs, with their kinds.
     pub fn needs(&self) -> impl Iterator<Item = (NeededKind, &String)> {
         let of_items = self.items.iter().flat_map(|item| {
             let (first, second) = match item {
@@ -179,7 +219,9 @@ impl Sequence {
             .chain(of_items)
     }
 
-    /// The item to whose tree changes beside the conflicts are added: the last that makes a commit.
+    /// Returns the index of the item that amendments are added to.
+    ///
+    /// It is the last item that makes a commit, else the last item.
     fn amended(&self) -> usize {
         let last = self.items.len().saturating_sub(1);
         self.items
@@ -189,16 +231,19 @@ impl Sequence {
     }
 }
 
-/// What kind of object is needed.
+/// Kind of a needed object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NeededKind {
+    /// A commit.
     Commit,
+    /// A tree.
     Tree,
+    /// A blob.
     Blob,
 }
 
 impl Sequence {
-    /// Whether the same is done, to whatever is uncommitted.
+    /// Returns whether both do the same, apart from uncommitted changes.
     pub fn does_the_same(&self, other: &Sequence) -> bool {
         let items = |sequence: &Sequence| -> Vec<Item> {
             let is_commit = |item: &&Item| !matches!(item, Item::Uncommitted { .. });
@@ -220,8 +265,9 @@ impl Item {
         }
     }
 
-    /// How it is spoken of in a conflict: a commit in hex, a mail's subject; `None` of what is no
-    /// commit.
+    /// Returns the item's name in a conflict, if it is a commit.
+    ///
+    /// The name is a commit in hex, or a mail's subject.
     fn name(&self) -> Option<String> {
         match self {
             Item::Pick { commit, .. } | Item::Merge { commit, .. } => Some(commit.clone()),
@@ -233,35 +279,42 @@ impl Item {
     }
 }
 
-/// How a sequence is run.
+/// Options for running a sequence.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions<'a> {
+    /// Options for merging trees.
     pub merge: MergeOptions,
+    /// True to merge tips without a common ancestor.
     pub allow_unrelated: bool,
+    /// Author of merge commits; `None` takes git's own.
     pub author: Option<Identity>,
+    /// Committer of all commits; `None` takes git's own.
     pub committer: Option<Identity>,
-    /// What is to become of conflicts.
+    /// Review with resolutions of conflicts.
     pub review: Option<&'a ReviewRecord>,
 }
 
-/// What came of a sequence.
+/// Outcome of running a sequence.
 #[derive(Debug, Clone)]
 pub struct Ran {
-    /// The last commit, and its tree.
+    /// Last commit and its tree.
     pub tip: Tip,
-    /// What the view is to be, where that was asked about.
+    /// Tree of the new view; `None` if no item concerns the view.
     pub view: Option<ObjectId>,
+    /// Items that are done, in order.
     pub done: Vec<Done>,
     /// Conflicts that the strategy settled.
     pub settled: Vec<ConflictRecord>,
-    /// Those of the review's that were met, with their resolutions.
+    /// Conflicts that the review resolved, with the resolutions.
     pub resolved: Vec<ConflictRecord>,
+    /// Conflict that stopped the run; `None` if all items are done.
     pub stopped: Option<Stopped>,
 }
 
 impl Ran {
-    /// The tree that all of it leads to, or, where it stopped, what could be made without the
-    /// conflicts.
+    /// Returns the tree that the sequence leads to.
+    ///
+    /// If it stopped, this is the tree without the conflicts.
     pub fn tree_id(&self) -> ObjectId {
         match &self.stopped {
             Some(stopped) => stopped.tree_id,
@@ -270,38 +323,41 @@ impl Ran {
     }
 }
 
-/// An item that is done.
+/// Item that is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
-    /// Its place in the sequence.
+    /// Index of the item in the sequence.
     pub item: usize,
+    /// Kind of the outcome.
     pub how: DoneHow,
-    /// The commit that it came to.
+    /// Commit that came of it; `None` if there is none.
     pub commit_id: Option<ObjectId>,
 }
 
+/// Outcome of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DoneHow {
     /// A commit was made.
     Committed,
-    /// HEAD moves to a commit that was there.
+    /// HEAD moves to an existing commit.
     FastForward,
-    /// Nothing was to be done.
+    /// The tip already had it.
     Contained,
-    /// Nothing was left of its changes.
+    /// Its changes became empty, and it was dropped.
     LeftOut,
     /// The view has it.
     Applied,
 }
 
-/// Where a sequence has conflicts.
+/// State of a sequence that stopped at conflicts.
 #[derive(Debug, Clone)]
 pub struct Stopped {
-    /// Its place in the sequence.
+    /// Index of the item in the sequence.
     pub item: usize,
-    /// Open ones, sorted by path.
+    /// Open conflicts, sorted by path.
     pub conflicts: Vec<ConflictRecord>,
+    /// Tree of the item without the conflicts.
     pub tree_id: ObjectId,
 }
 

@@ -1,5 +1,4 @@
-//! The trees of snapshots: written when somebody asks for them, and kept with the snapshot from
-//! then on.
+//! Trees of snapshots, written on first use and kept with them.
 
 use super::ChangeError;
 use super::changeset::{self, Blobs, Scope, examine};
@@ -8,13 +7,18 @@ use tine_git::{ObjectId, Repository};
 use tine_workspace::store::tree_label;
 use tine_workspace::{ForkName, SnapshotRecord, Store};
 
-/// The tree of the snapshot's view, if it was written and is still there.
+/// Returns the tree of the snapshot's view, if written and still there.
 pub fn written_tree(repository: &Repository, snapshot: &SnapshotRecord) -> Option<ObjectId> {
     let tree_id = ObjectId::from_hex(snapshot.tree.as_ref()?.as_bytes()).ok()?;
     repository.has_object(tree_id).then_some(tree_id)
 }
 
-/// The commit that HEAD of the fork was on; `None` on a branch without one.
+/// Returns the commit that HEAD of the fork was at.
+///
+/// `None`: the fork was on an unborn branch.
+///
+/// # Errors
+/// [`ChangeError::Store`] if the record's commit id cannot be parsed.
 pub fn head_commit(
     name: &ForkName,
     snapshot: &SnapshotRecord,
@@ -23,8 +27,14 @@ pub fn head_commit(
     snapshot.head_commit.as_ref().map(id).transpose()
 }
 
-/// The tree of the snapshot's view: what `git add -A` would have taken then. The snapshot must not
-/// be removed meanwhile.
+/// Returns the tree of the snapshot's view, and keeps it.
+///
+/// The tree has what `git add -A` would have taken at that time. The snapshot must not be removed
+/// meanwhile.
+///
+/// # Errors
+/// [`ChangeError::Store`] if the record is damaged or cannot be updated, and the errors of reading
+/// the snapshot's files and of writing its objects.
 pub fn snapshot_tree(
     store: &Store,
     repository: &Repository,
@@ -35,14 +45,20 @@ pub fn snapshot_tree(
         return Ok(tree_id);
     }
     let tree_id = view_tree(store, repository, name, snapshot)?;
-    // All that was written, with it.
+    // This includes all objects that were written.
     repository.sync_blobs(std::iter::once(tree_id))?;
     repository.keep(name.as_str(), &tree_label(&snapshot.name), tree_id)?;
     store.note_snapshot_tree(name, &snapshot.name, tree_id)?;
     Ok(tree_id)
 }
 
-/// As [`snapshot_tree`], for a caller that keeps the tree itself.
+/// Returns the tree of the snapshot's view; the caller must keep it.
+///
+/// [`snapshot_tree`] keeps the tree itself.
+///
+/// # Errors
+/// [`ChangeError::Store`] if the snapshot cannot be opened, and the errors of reading its files and
+/// of writing its objects.
 pub fn view_tree(
     store: &Store,
     repository: &Repository,
@@ -54,13 +70,14 @@ pub fn view_tree(
     }
     let view = store.open_snapshot(name, snapshot)?;
     let head_commit = head_commit(name, snapshot)?;
-    // The index says which ignored files are tracked. It is that of now, and has nothing to say of
-    // another HEAD.
-    let scope = match repository.head_left_at(&view.worktree, name.as_str(), &view.made_on)?
-        == head_commit
-    {
-        true => Scope::Everything,
-        false => Scope::WithoutIndex,
+    // The index says which ignored files are tracked. There is only today's index, which is wrong
+    // for another HEAD.
+    let is_same_head =
+        repository.head_left_at(&view.worktree, name.as_str(), &view.made_on)? == head_commit;
+    let scope = if is_same_head {
+        Scope::Everything
+    } else {
+        Scope::WithoutIndex
     };
     let changeset = examine(repository, &view, head_commit, Blobs::Write, scope)?.changeset;
     changeset::write_tree(repository, &changeset)

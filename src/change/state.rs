@@ -1,15 +1,15 @@
-//! The state of a fork as one commit: what travels to other machines.
+//! States: forks as single commits, which can travel to other machines.
 //!
 //! ```text
 //! tree      the fork's view, as `git add -A` would take it
 //! parent    HEAD's commit, and with it all commits; none on a branch without a commit
 //! message   a subject, and trailers that say what the fork was:
-//!           Tine-Fork, Tine-Branch (unless HEAD is detached), Tine-Base and Tine-Fork-Point (unless there is
-//!           none), Tine-Format
+//!           Tine-Fork, Tine-Branch (unless HEAD is detached), Tine-Base and
+//!           Tine-Fork-Point (unless there is none), Tine-Format
 //! ```
 //!
-//! Being one commit, it moves as one ref, whole or not at all. What is staged is not told apart
-//! from what is not.
+//! As one commit, it moves as one ref, whole or not at all. It does not distinguish staged from
+//! unstaged changes.
 
 use super::changeset::{Blobs, Examined, Scope, examine, write_tree};
 use super::commit::check_landed;
@@ -19,7 +19,7 @@ use tine_git::refs::STATE;
 use tine_git::{CommitSpec, GitError, Identity, ObjectId, Repository};
 use tine_workspace::{Fork, ForkName, ForkRecord};
 
-/// The version of the trailers.
+/// Version of the trailers.
 const FORMAT: &str = "1";
 
 const FORK: &str = "Tine-Fork: ";
@@ -28,54 +28,71 @@ const BASE: &str = "Tine-Base: ";
 const FORK_POINT: &str = "Tine-Fork-Point: ";
 const FORMAT_KEY: &str = "Tine-Format: ";
 
-/// A state, as it is read from its commit.
+/// State, as read from its commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
+    /// Commit of the state.
     pub commit_id: ObjectId,
+    /// Tree of the fork's view.
     pub tree_id: ObjectId,
-    /// The fork's HEAD; `None` on a branch without a commit.
+    /// Commit of the fork's HEAD; `None` on an unborn branch.
     pub head: Option<ObjectId>,
-    /// What the fork was called where it was made.
+    /// Name of the fork where the state was made.
     pub fork: ForkName,
-    /// The branch it was on (short name); `None` where HEAD was detached.
+    /// Branch of the fork (short name); `None` if HEAD was detached.
     pub branch: Option<String>,
-    /// The commit that the fork stood on. It need not be here.
+    /// Commit that is the fork's base. It may be missing here.
     pub base: Option<ObjectId>,
-    /// Where its own commits begin; `None` where all are. It need not be here either.
+    /// Fork point; `None`: all commits are the fork's own.
+    ///
+    /// The commit may be missing here.
     pub fork_point: Option<ObjectId>,
-    /// Whether its view is not HEAD's tree.
+    /// True if the view differs from HEAD's tree.
     pub is_uncommitted: bool,
-    /// The subject of HEAD's commit.
+    /// Subject of HEAD's commit; `None` on an unborn branch.
     pub summary: Option<String>,
-    /// Who sent it, and when.
+    /// Name of the person who sent it.
     pub sender_name: String,
+    /// Mail address of the person who sent it.
     pub sender_email: String,
+    /// Time of sending in seconds since 1970.
     pub sent_secs: i64,
 }
 
-/// Who makes a state, and what need not be made again.
+/// Options for making a state.
 #[derive(Debug, Clone, Default)]
 pub struct StateOptions {
+    /// Author of the commit; `None` takes git's own.
     pub author: Option<Identity>,
+    /// Committer of the commit; `None` takes git's own.
     pub committer: Option<Identity>,
-    /// Where the fork's own commits begin.
+    /// Fork point of the fork.
     pub fork_point: Option<ObjectId>,
-    /// A state that is taken instead, if it says the same.
+    /// Existing state that is reused if it is the same.
     pub known: Option<ObjectId>,
 }
 
-/// A state that was made.
+/// State that was made or reused.
 #[derive(Debug, Clone)]
 pub struct MadeState {
+    /// Commit of the state.
     pub commit_id: ObjectId,
+    /// Tree of the fork's view.
     pub tree_id: ObjectId,
-    /// The branch that HEAD is on (short name).
+    /// Branch of HEAD (short name); `None` if HEAD is detached.
     pub branch: Option<String>,
+    /// Changes of the view against HEAD.
     pub changeset: Changeset,
 }
 
-/// Makes the state of a fork, and keeps it from `git gc` until the next one is made or the fork
-/// goes. One that says the same as the last one, or as `options.known`, is that.
+/// Makes the state of a fork, and keeps it from `git gc`.
+///
+/// It is kept until the next state is made or the fork is deleted. If the last state or
+/// `options.known` is the same, that one is returned.
+///
+/// # Errors
+/// [`ChangeError::Unstable`] if a file keeps changing, [`ChangeError::NotLanded`] if the new tree
+/// is wrong, and the errors of reading the fork and writing objects.
 pub fn make(
     repository: &Repository,
     record: &ForkRecord,
@@ -102,7 +119,7 @@ pub fn make(
     let known = [options.known, last].into_iter().flatten();
     let same = known
         .into_iter()
-        .find(|id| says_the_same(repository, *id, &spec, &message));
+        .find(|id| is_same_state(repository, *id, &spec, &message));
     let commit_id = match same {
         Some(same) => same,
         None => repository.write_commit(&spec)?,
@@ -118,10 +135,11 @@ pub fn make(
     })
 }
 
-/// Reads the state `commit_id`.
+/// Reads the state in a commit.
 ///
 /// # Errors
-/// [`ChangeError::NotAState`] where it is something else, [`ChangeError::NewerState`].
+/// [`ChangeError::NotAState`] if the commit is not one, [`ChangeError::NewerState`] if a newer tine
+/// made it.
 pub fn read(repository: &Repository, commit_id: ObjectId) -> Result<State, ChangeError> {
     let not_a_state = || ChangeError::NotAState { commit_id };
     let info = repository
@@ -174,9 +192,13 @@ pub fn read(repository: &Repository, commit_id: ObjectId) -> Result<State, Chang
     })
 }
 
-/// The commit that a fork made of `state` counts as made from: the one that the state names; where
-/// that is not here, where `trunk` (the commit that work begins at here) and the state's HEAD part,
-/// or that HEAD.
+/// Returns the base commit for a fork made of `state` here.
+///
+/// It is the commit that the state names. If that is missing, it is the merge base of the state's
+/// HEAD and `trunk` (the commit that work starts at here), else that HEAD.
+///
+/// # Errors
+/// [`ChangeError::Git`] if history cannot be read.
 pub fn base_here(
     repository: &Repository,
     state: &State,
@@ -186,7 +208,7 @@ pub fn base_here(
         return Ok(Some(base));
     }
     let (Some(_), Some(head), Some(trunk)) = (state.base, state.head, trunk) else {
-        // Begun on a branch without a commit: all commits are its own.
+        // The fork began on an unborn branch, so all commits are its own.
         return Ok(match state.base {
             Some(_) => state.head,
             None => None,
@@ -196,9 +218,13 @@ pub fn base_here(
     Ok(Some(bases.first().copied().unwrap_or(head)))
 }
 
-/// Where the own commits of a fork made of `state` begin; `base` is the commit that it counts as
-/// made from. A state that says that it has no commits of its own, while `trunk` lacks its HEAD,
-/// may be of a version that took a branch's tip for the fork point.
+/// Returns the fork point for a fork made of `state` here.
+///
+/// `base` is the commit from [`base_here`]. A state may claim that it has no own commits while
+/// `trunk` lacks its HEAD. It may then be of a version that took a branch's tip as the fork point.
+///
+/// # Errors
+/// [`ChangeError::Git`] if history cannot be read.
 pub fn fork_point_here(
     repository: &Repository,
     state: &State,
@@ -237,8 +263,8 @@ fn message(record: &ForkRecord, branch: Option<&str>, fork_point: Option<ObjectI
     message
 }
 
-/// Whether the commit `id` differs from the one to be made in nothing but who made it, and when.
-fn says_the_same(repository: &Repository, id: ObjectId, spec: &CommitSpec, message: &str) -> bool {
+/// Returns whether the commit `id` differs only in authorship.
+fn is_same_state(repository: &Repository, id: ObjectId, spec: &CommitSpec, message: &str) -> bool {
     let (Ok(info), Ok(said)) = (repository.commit_info(id), repository.commit_message(id)) else {
         return false;
     };
@@ -256,7 +282,7 @@ struct Trailers<'a> {
     fork_point: Option<&'a str>,
 }
 
-/// The trailers of a message: what its last paragraph says.
+/// Returns the trailers in the last paragraph of a message.
 fn trailers(message: &str) -> Trailers<'_> {
     let Some((_, last)) = message.trim_end().rsplit_once("\n\n") else {
         return Trailers::default();

@@ -1,6 +1,7 @@
-//! Commits that a fork alone keeps: those that its HEAD had before something was taken back,
-//! amended or reset, and stashes of an operation under way. They go with the fork, so an entry of
-//! `tine recover` takes them in.
+//! Commits that only a fork keeps.
+//!
+//! They are earlier commits of its HEAD, from before a revert, amend or reset, and stashes of an
+//! unfinished operation. They go with the fork, so an entry of `tine recover` keeps them.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +12,13 @@ use tine_git::worktree::OwnObject;
 use tine_git::{LinkedWorktree, ObjectId, Repository};
 use tine_workspace::{ForkName, SnapshotReason};
 
-/// Commits that nothing but the fork `name` reaches, each as an entry keeps a snapshot: the newest
-/// ones, on which no other of them stands. `known` are commits that the entry keeps anyway.
+/// Returns commits that only the fork `name` reaches, as kept snapshots.
+///
+/// Only the newest ones are returned, not their ancestors. `known` are commits that the entry keeps
+/// anyway.
+///
+/// # Errors
+/// [`ChangeError::Git`] if refs or commits cannot be read.
 pub fn superseded(
     repository: &Repository,
     name: &ForkName,
@@ -47,7 +53,7 @@ pub fn superseded(
         }
         let info = repository.commit_info(id)?;
         let (stem, head) = match kind {
-            // Its first parent is what HEAD was, its tree what was uncommitted.
+            // The first parent is HEAD of that time, the tree has the uncommitted changes.
             OwnObject::Autostash => ("autostash", info.parent_ids.first().copied()),
             OwnObject::Ref => ("superseded", Some(id)),
         };
@@ -63,7 +69,7 @@ pub fn superseded(
     Ok(found)
 }
 
-/// `<stem>-<n>`, which none of these has.
+/// Returns the first `<stem>-<n>` that no snapshot has.
 fn free_name<'s>(
     stem: &str,
     taken: impl Iterator<Item = &'s KeptSnapshot> + Clone,

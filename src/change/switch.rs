@@ -1,4 +1,4 @@
-//! Putting a fork on another branch, as `git switch` does: what it takes, before anything moves.
+//! Plans a switch to another branch, as `git switch` does.
 
 use super::advance::{Step, UpdateStep, preview, staged};
 use super::changeset::{self, Blobs};
@@ -8,22 +8,23 @@ use tine_git::{Head, ObjectId, Repository};
 use tine_merge::{MergeInput, MergeOptions, merge};
 use tine_workspace::{Actor, Fork, ForkName, OperationKind, Store, SwitchMove};
 
-/// Where a fork is to go.
+/// Options for a switch.
 #[derive(Debug, Clone)]
 pub struct SwitchOptions<'a> {
-    /// Short name.
+    /// Short name of the branch.
     pub branch: &'a str,
-    /// The commit at which it is made for that, and what its reflog says.
+    /// Commit and reflog message of a new branch; `None`: it exists.
     pub begins: Option<(ObjectId, String)>,
-    /// Uncommitted changes that are in the way are merged with what the branch has there.
+    /// True to merge uncommitted changes that are in the way.
     pub merge: bool,
 }
 
-/// The step that takes the fork there from `head`, and what it changes; fails where that would.
+/// Plans the switch from `head`, and returns its changes.
 ///
 /// # Errors
-/// [`ChangeError::LocalChanges`] where something uncommitted is in the way, with `merge` where both
-/// changed the same lines or something is staged.
+/// [`ChangeError::LocalChanges`] if an uncommitted change is in the way; with `merge`, if both
+/// sides changed the same lines or something is staged. Also the errors of
+/// [`existing`](branches::existing) and [`preview`].
 pub fn plan(
     store: &Store,
     repository: &Repository,
@@ -31,14 +32,14 @@ pub fn plan(
     fork: &Fork,
     by: Actor<'_>,
     head: &Head,
-    wish: &SwitchOptions<'_>,
+    options: &SwitchOptions<'_>,
 ) -> Result<(Step, Vec<Change>), ChangeError> {
-    let to = match &wish.begins {
+    let to = match &options.begins {
         Some((commit_id, _)) => {
-            repository.check_branch_is_free(wish.branch)?;
+            repository.check_branch_is_free(options.branch)?;
             *commit_id
         }
-        None => branches::existing(repository, wish.branch)?,
+        None => branches::existing(repository, options.branch)?,
     };
     let mut step = Step {
         from: head.commit_id(),
@@ -46,8 +47,8 @@ pub fn plan(
         update: None,
         switch: Some(SwitchMove {
             from: head.short_branch().map(str::to_owned),
-            to: Some(wish.branch.to_owned()),
-            begins: wish.begins.as_ref().map(|(_, reflog)| reflog.clone()),
+            to: Some(options.branch.to_owned()),
+            begins: options.begins.as_ref().map(|(_, reflog)| reflog.clone()),
         }),
         index: None,
         reflog: by.command.to_owned(),
@@ -55,8 +56,8 @@ pub fn plan(
         undoes: None,
     };
     let changes = match preview(repository, fork, &step) {
-        Err(ChangeError::LocalChanges(_)) if wish.merge => {
-            step.update = Some(merged_along(store, repository, name, fork, &step)?);
+        Err(ChangeError::LocalChanges(_)) if options.merge => {
+            step.update = Some(merge_uncommitted(store, repository, name, fork, &step)?);
             preview(repository, fork, &step)?
         }
         outcome => outcome?,
@@ -64,8 +65,8 @@ pub fn plan(
     Ok((step, changes))
 }
 
-/// What the view becomes where what is uncommitted is merged with what the commit has.
-fn merged_along(
+/// Merges the uncommitted changes with the target commit's tree.
+fn merge_uncommitted(
     store: &Store,
     repository: &Repository,
     name: &ForkName,
@@ -73,7 +74,7 @@ fn merged_along(
     step: &Step,
 ) -> Result<UpdateStep, ChangeError> {
     let local = changeset::changeset(repository, fork, Blobs::Write)?;
-    // git refuses it, too: what is staged by itself would be lost in one with the rest.
+    // git refuses it, too: the merge would mix staged and unstaged changes.
     let staged = staged(repository, fork, local.head_tree)?;
     if !staged.is_empty() {
         return Err(ChangeError::LocalChanges(
@@ -92,7 +93,7 @@ fn merged_along(
         let paths = merged.conflicts.into_iter().map(|conflict| conflict.path);
         return Err(ChangeError::LocalChanges(paths.collect()));
     }
-    // The fork's commits begin where they did.
+    // The fork point does not move.
     let point = fork_point(repository, &store.record(name)?, step.from)?;
     Ok(UpdateStep {
         view_from,

@@ -1,4 +1,4 @@
-//! Letting a fork's view become another tree while HEAD stays where it is.
+//! Changes a fork's view to another tree, while HEAD stays.
 
 use super::ChangeError;
 use super::advance::refuse_in_the_way;
@@ -8,13 +8,20 @@ use super::revert::{hold_blobs, is_repository, replacements};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_workspace::{Actor, ApplyOptions, Fork, ForkName, FsError, OperationError, OperationKind};
 
-/// The view as a tree: HEAD's, with all that `git add -A` would take. It is written.
+/// Writes the view's tree, as `git add -A` would take it.
+///
+/// # Errors
+/// [`ChangeError::Unstable`] if a file keeps changing, and the errors of reading the fork and of
+/// writing objects.
 pub fn view_tree(repository: &Repository, fork: &Fork) -> Result<ObjectId, ChangeError> {
     let local = changeset::changeset(repository, fork, Blobs::Write)?;
     changeset::write_tree(repository, &local)
 }
 
-/// Refuses where something in no changeset is in the way of that move.
+/// Refuses if a path in no changeset is in the way.
+///
+/// # Errors
+/// [`OperationError::InTheWay`].
 pub fn check_move(
     repository: &Repository,
     fork: &Fork,
@@ -25,11 +32,13 @@ pub fn check_move(
     refuse_in_the_way(fork, &changes)
 }
 
-/// Takes the view from the tree `from` to the tree `to`, in one operation; what changed. What
-/// submodules stand on is their own affair.
+/// Changes the view from one tree to another, in one operation.
+///
+/// Returns the changes. Commits of submodules are not changed.
 ///
 /// # Errors
-/// [`GitError::RefMoved`] where the view is `from` no more.
+/// [`GitError::RefMoved`] if the view is not `from` any more, and the errors of applying the
+/// changes.
 pub fn move_view(
     repository: &Repository,
     name: &ForkName,
@@ -58,12 +67,14 @@ pub fn move_view(
         ..ApplyOptions::default()
     };
     let applied = fork.workspace.apply(by, &replacements, &options);
-    applied.map_err(unless_the_view_moved)?;
+    applied.map_err(stale_as_ref_moved)?;
     Ok(changes)
 }
 
-/// Somebody changed meanwhile what was to be replaced: who planned it plans again.
-pub(super) fn unless_the_view_moved(error: OperationError) -> ChangeError {
+/// Maps "a path changed since it was planned" to [`GitError::RefMoved`].
+///
+/// The caller plans again then.
+pub(super) fn stale_as_ref_moved(error: OperationError) -> ChangeError {
     match error {
         OperationError::Fs { source, .. } if matches!(*source, FsError::Stale) => {
             GitError::RefMoved {

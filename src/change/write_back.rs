@@ -1,9 +1,8 @@
-//! Bringing a result to a plain directory that it began as: a three-way check of every path first,
-//! then the files, each at once.
+//! Writes a result back to the plain directory that it began as.
 //!
-//! A path may be written where the directory still has there what the base has, and is left as it
-//! is where it has what the result has. Anything else is somebody's own change: then nothing is
-//! written at all.
+//! A three-way check of every path comes first, then the files, each replaced atomically. A path is
+//! written if the directory still has the base's entry, and left alone if it has the result's. Any
+//! other entry is a change by others, and then nothing is written at all.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -20,17 +19,22 @@ use tine_git::{ObjectId, Repository, TreeEntryKind};
 use tine_path::RepoPath;
 use tine_sys::beneath::{self, Access};
 
-/// What was done.
+/// Paths that were written back.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WrittenBack {
+    /// Files and links that were written, sorted.
     pub written: Vec<RepoPath>,
+    /// Files and links that were deleted, sorted.
     pub deleted: Vec<RepoPath>,
 }
 
-/// Brings what leads from the tree `base` to the tree `result` to `directory`.
+/// Writes the changes from `base` to `result` to `directory`.
+///
+/// `base` and `result` are trees.
 ///
 /// # Errors
-/// [`ChangeError::DirectoryChanged`], and nothing is written.
+/// [`ChangeError::DirectoryChanged`] if the directory has other changes; nothing is written then.
+/// [`ChangeError::Store`] if a file cannot be read or written.
 pub fn write_back(
     repository: &Repository,
     base: ObjectId,
@@ -39,15 +43,15 @@ pub fn write_back(
 ) -> Result<WrittenBack, ChangeError> {
     let changes = compare_trees(repository, base, result)?;
     let top = beneath::open_top(directory).map_err(ChangeError::io("open", directory))?;
-    let going: BTreeSet<RepoPath> = changes
+    let removed: BTreeSet<RepoPath> = changes
         .iter()
         .filter(|change| change.new.is_none())
         .map(|change| change.path.clone())
         .collect();
-    let place = Place {
+    let place = WriteBackTarget {
         repository,
         top,
-        going,
+        removed,
     };
     let (mut to_write, mut in_the_way) = (Vec::new(), Vec::new());
     for change in &changes {
@@ -58,16 +62,17 @@ pub fn write_back(
             .new
             .as_ref()
             .is_none_or(|side| side.kind != TreeEntryKind::Submodule);
-        match is_plain && place.has(&change.path, change.old.as_ref())? && place.has_room(change)? {
-            true => to_write.push(change),
-            false => in_the_way.push(change.path.clone()),
+        if is_plain && place.has(&change.path, change.old.as_ref())? && place.has_room(change)? {
+            to_write.push(change);
+        } else {
+            in_the_way.push(change.path.clone());
         }
     }
     if !in_the_way.is_empty() {
         return Err(ChangeError::DirectoryChanged(in_the_way));
     }
     let mut done = WrittenBack::default();
-    // What goes makes room, the deepest first.
+    // Deletions come first, the deepest first, to make room.
     for change in to_write.iter().rev().filter(|change| change.new.is_none()) {
         delete(directory, &change.path)?;
         done.deleted.push(change.path.clone());
@@ -82,15 +87,16 @@ pub fn write_back(
     Ok(done)
 }
 
-struct Place<'r> {
+/// Directory that a result is written to.
+struct WriteBackTarget<'r> {
     repository: &'r Repository,
     top: File,
-    /// The paths that will be gone.
-    going: BTreeSet<RepoPath>,
+    /// Paths that will be deleted.
+    removed: BTreeSet<RepoPath>,
 }
 
-impl Place<'_> {
-    /// What is at a path, which no symlink leads to.
+impl WriteBackTarget<'_> {
+    /// Opens the file at a path, without following symlinks.
     fn kind(&self, path: &RepoPath) -> Result<Option<(File, beneath::HostStat)>, ChangeError> {
         match beneath::open(&self.top, path.as_path(), Access::Look) {
             Ok(file) => {
@@ -100,21 +106,21 @@ impl Place<'_> {
             }
             Err(error) => match error.kind() {
                 ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(None),
-                // A symlink, or another file system, is where a directory was.
+                // A symlink or another file system replaced a directory.
                 _ if matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EXDEV)) => Ok(None),
                 _ => Err(ChangeError::io("open", path.as_path())(error)),
             },
         }
     }
 
-    /// Whether the directory has exactly that there.
+    /// Returns whether the directory has exactly this entry.
     fn has(&self, path: &RepoPath, side: Option<&Side>) -> Result<bool, ChangeError> {
         let found = self.kind(path)?;
         let Some(side) = side else {
-            // A directory in which there will be nothing is none to git.
+            // To git, a directory that will be empty does not exist.
             return Ok(match found {
                 None => true,
-                Some((_, stat)) if stat.kind == FileKind::Directory => self.empties(path)?,
+                Some((_, stat)) if stat.kind == FileKind::Directory => self.is_emptied(path)?,
                 Some(_) => false,
             });
         };
@@ -154,9 +160,8 @@ impl Place<'_> {
         Ok(bytes == self.repository.read_blob(side.id)?)
     }
 
-    /// Whether all that a directory holds will be gone, or is: one that is empty is in nobody's
-    /// way.
-    fn empties(&self, path: &RepoPath) -> Result<bool, ChangeError> {
+    /// Returns whether a directory is empty or will be.
+    fn is_emptied(&self, path: &RepoPath) -> Result<bool, ChangeError> {
         let listed = beneath::open(&self.top, path.as_path(), Access::Read)
             .and_then(beneath::list)
             .map_err(ChangeError::io("list", path.as_path()))?;
@@ -166,8 +171,8 @@ impl Place<'_> {
                 return Ok(false);
             };
             let goes = match kind {
-                Some(FileKind::Directory) => self.empties(&child)?,
-                _ => self.going.contains(&child),
+                Some(FileKind::Directory) => self.is_emptied(&child)?,
+                _ => self.removed.contains(&child),
             };
             if !goes {
                 return Ok(false);
@@ -176,7 +181,7 @@ impl Place<'_> {
         Ok(true)
     }
 
-    /// Whether what stands above a path are directories, or will be gone.
+    /// Returns whether all parents are directories, missing, or will be gone.
     fn has_room(&self, change: &Change) -> Result<bool, ChangeError> {
         if change.new.is_none() {
             return Ok(true);
@@ -185,10 +190,10 @@ impl Place<'_> {
             match beneath::open(&self.top, dir.as_path(), Access::Look)
                 .and_then(|file| beneath::stat(&file))
             {
-                Ok(stat) if stat.kind == FileKind::Directory || self.going.contains(&dir) => {}
+                Ok(stat) if stat.kind == FileKind::Directory || self.removed.contains(&dir) => {}
                 Ok(_) => return Ok(false),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                // Something above it is no directory, and was judged itself or will be.
+                // A parent is not a directory. It has its own check.
                 Err(error) if error.kind() == ErrorKind::NotADirectory => {}
                 Err(_) => return Ok(false),
             }
@@ -197,7 +202,7 @@ impl Place<'_> {
     }
 }
 
-/// Removes a file, and the directories that are empty without it.
+/// Removes a file, and its parent directories that become empty.
 fn delete(directory: &Path, path: &RepoPath) -> Result<(), ChangeError> {
     let file = directory.join(path.as_path());
     match fs::remove_file(&file) {
@@ -208,7 +213,7 @@ fn delete(directory: &Path, path: &RepoPath) -> Result<(), ChangeError> {
     }
     let mut dir = path.clone();
     while let Some((parent, _)) = dir.split_last().filter(|(parent, _)| !parent.is_root()) {
-        // It is not empty where anything else is in it.
+        // Removal fails if the directory has other files.
         if fs::remove_dir(directory.join(parent.as_path())).is_err() {
             break;
         }
@@ -217,7 +222,7 @@ fn delete(directory: &Path, path: &RepoPath) -> Result<(), ChangeError> {
     Ok(())
 }
 
-/// Puts a file in its place, whole.
+/// Writes a file or link, and replaces the old one atomically.
 fn write(
     repository: &Repository,
     directory: &Path,
@@ -238,7 +243,7 @@ fn write(
     };
     let placed = made.and_then(|()| fs::rename(&new, &file));
     if placed.is_err() {
-        // It is in nobody's way, but nobody's either.
+        // Best effort: the error is reported below.
         let _ = fs::remove_file(&new);
     }
     placed.map_err(ChangeError::io("write", &file))?;
@@ -247,7 +252,7 @@ fn write(
         .map_err(ChangeError::io("sync", parent))
 }
 
-/// Removes a directory in which there is nothing but such ones.
+/// Removes a directory that holds only empty directories.
 fn remove_empty(dir: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -258,8 +263,9 @@ fn remove_empty(dir: &Path) -> std::io::Result<()> {
     fs::remove_dir(dir)
 }
 
-/// Writes a file that is to take the place of `file`, whose mode it has but for what makes it
-/// executable.
+/// Writes the new content of `file` to the temporary file `new`.
+///
+/// The mode stays, except for the executable bits.
 fn fill(new: &Path, file: &Path, bytes: &[u8], executable: bool) -> std::io::Result<()> {
     let mut made = OpenOptions::new()
         .write(true)
@@ -271,7 +277,7 @@ fn fill(new: &Path, file: &Path, bytes: &[u8], executable: bool) -> std::io::Res
         && meta.is_file()
     {
         let mode = meta.permissions().mode() & 0o777;
-        // Who may read it may run it.
+        // Those who may read it may run it.
         let mode = if executable {
             mode | (mode & 0o444) >> 2
         } else {
@@ -282,6 +288,7 @@ fn fill(new: &Path, file: &Path, bytes: &[u8], executable: bool) -> std::io::Res
     made.sync_all()
 }
 
+/// Returns the path of a temporary file in the same directory.
 fn temporary_beside(file: &Path) -> PathBuf {
     let mut name = OsStr::new(".").to_owned();
     name.push(file.file_name().unwrap_or_default());

@@ -1,4 +1,6 @@
-//! What keeps a fork from moving: uncommitted changes, and what is in no changeset.
+//! Changes and files that prevent a fork from moving.
+//!
+//! They are uncommitted changes, and files that are in no changeset.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +14,9 @@ use tine_git::{ObjectId, Repository, TreeEntryKind};
 use tine_path::{EntryName, RepoPath};
 use tine_workspace::{Fork, FsError, OperationError};
 
-/// Whether the change is one of a submodule, of which the view shows no more than a directory:
-/// which commit that stands on HEAD says, or its own repository.
+/// Returns whether the change is of a submodule shown as a directory.
+///
+/// Its commit is then known from HEAD or from the submodule's repository.
 pub(super) fn is_there_as_directory(fork: &Fork, change: &Change) -> bool {
     let is_gitlink = |side: &Side| side.kind == TreeEntryKind::Submodule;
     let is_directory = || {
@@ -23,7 +26,7 @@ pub(super) fn is_there_as_directory(fork: &Fork, change: &Change) -> bool {
     is_repository(fork, change) || change.new.as_ref().is_some_and(is_gitlink) && is_directory()
 }
 
-/// What the index has that the tree of HEAD has not.
+/// Returns the index's changes against the tree of HEAD.
 pub(crate) fn staged(
     repository: &Repository,
     fork: &Fork,
@@ -35,10 +38,10 @@ pub(crate) fn staged(
     }
 }
 
-/// The changes that the view has not followed yet.
+/// Returns the changes that the view does not have yet.
 ///
 /// # Errors
-/// [`ChangeError::LocalChanges`] where something uncommitted would be overwritten.
+/// [`ChangeError::LocalChanges`] if an uncommitted change would be overwritten.
 pub(super) fn not_followed(
     changes: &[Change],
     local: &[Change],
@@ -55,7 +58,7 @@ pub(super) fn not_followed(
             }
             None => open.push(change.clone()),
         }
-        // A file where a directory is to be.
+        // An uncommitted file is where the change needs a directory.
         if change.new.is_some() {
             let above = change
                 .path
@@ -75,9 +78,10 @@ pub(super) fn not_followed(
             in_the_way.insert(local.path.clone());
         }
     }
-    match in_the_way.is_empty() {
-        true => Ok(open),
-        false => Err(ChangeError::LocalChanges(in_the_way.into_iter().collect())),
+    if in_the_way.is_empty() {
+        Ok(open)
+    } else {
+        Err(ChangeError::LocalChanges(in_the_way.into_iter().collect()))
     }
 }
 
@@ -88,16 +92,19 @@ fn by_path(changes: &[Change]) -> BTreeMap<&RepoPath, &Change> {
         .collect()
 }
 
-/// Refuses where something comes to a place that something in no changeset has: an ignored file, a
-/// fifo, a repository. The view refuses it, too; this is for who must know before.
+/// Refuses if a path in no changeset is in the way.
+///
+/// It may be an ignored file, a fifo or a repository. The view refuses the change as well. This
+/// check is for callers that must know before.
 pub(crate) fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), ChangeError> {
-    let going: BTreeSet<&RepoPath> = open
+    let removed: BTreeSet<&RepoPath> = open
         .iter()
         .filter(|change| change.old.is_some())
         .map(|change| &change.path)
         .collect();
     for change in open.iter().filter(|change| change.new.is_some()) {
-        let is_taken = |path: &RepoPath, kind| kind != FileKind::Directory && !going.contains(path);
+        let is_taken =
+            |path: &RepoPath, kind| kind != FileKind::Directory && !removed.contains(path);
         let above = change.path.directories_above().map(|path| (false, path));
         for (is_place, path) in above.chain([(true, change.path.clone())]) {
             let kind = match fork.workspace.resolve(&path) {
@@ -106,9 +113,9 @@ pub(crate) fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), Chan
                 Err(error) => return Err(error.into()),
             };
             let is_in_the_way = match (is_place, kind) {
-                // Files below it are of that repository.
+                // Files below it belong to that repository.
                 (false, FileKind::Directory) => has_dot_git(fork, &path)?,
-                (true, FileKind::Directory) => !is_left_hollow(fork, &path, &going)?,
+                (true, FileKind::Directory) => !is_empty_without(fork, &path, &removed)?,
                 _ => is_taken(&path, kind),
             };
             if is_in_the_way {
@@ -119,7 +126,7 @@ pub(crate) fn refuse_in_the_way(fork: &Fork, open: &[Change]) -> Result<(), Chan
     Ok(())
 }
 
-/// Whether `dir` is the root of a git repository.
+/// Returns whether `dir` is the root of a git repository.
 fn has_dot_git(fork: &Fork, dir: &RepoPath) -> Result<bool, ChangeError> {
     match fork.workspace.resolve(&dir.join(&EntryName::dot_git())) {
         Ok(_) => Ok(true),
@@ -128,11 +135,11 @@ fn has_dot_git(fork: &Fork, dir: &RepoPath) -> Result<bool, ChangeError> {
     }
 }
 
-/// Whether nothing but directories is in the directory when all of `going` has gone.
-fn is_left_hollow(
+/// Returns whether only directories remain without `removed`.
+fn is_empty_without(
     fork: &Fork,
     dir: &RepoPath,
-    going: &BTreeSet<&RepoPath>,
+    removed: &BTreeSet<&RepoPath>,
 ) -> Result<bool, ChangeError> {
     let mut rest = vec![dir.clone()];
     while let Some(dir) = rest.pop() {
@@ -140,7 +147,7 @@ fn is_left_hollow(
             let path = dir.join(&name);
             match kind {
                 FileKind::Directory => rest.push(path),
-                _ if going.contains(&path) => {}
+                _ if removed.contains(&path) => {}
                 _ => return Ok(false),
             }
         }

@@ -1,18 +1,18 @@
 //! The index of a fork when HEAD moves: staged changes stay staged.
 //!
-//! | a staged path | its entry afterwards |
+//! | a staged path | its entry after the move |
 //! |---|---|
-//! | nothing comes to it | as it was |
-//! | staged as the file is | as the file is then, with what comes merged into it |
-//! | staged, and the file goes on from there | both merged, as for a file; a conflict keeps HEAD from moving |
-//! | intended to be added | as it was, unless HEAD has the path then |
+//! | HEAD's move does not change it | unchanged |
+//! | staged as the file is | as the file is after the move, incoming changes merged in |
+//! | staged, and the file has further changes | staged and incoming merged, as for a file; a conflict stops the move |
+//! | intended to be added | unchanged, unless the new HEAD has the path |
 //!
-//! Going back gives it as it was before, with what was staged since.
+//! Going back restores the earlier entry, and keeps what was staged since.
 
 use std::collections::BTreeSet;
 
 use super::in_the_way::not_followed;
-use super::{Step, followed, taken_back};
+use super::{Step, followed, without_change};
 use crate::compare::compare_trees;
 use crate::{Change, ChangeError};
 use tine_git::commit::TreeChange;
@@ -23,27 +23,29 @@ use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_workspace::{Fork, IndexContent, IndexMove};
 
-/// The content of an index.
+/// Content of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexState {
-    /// What a commit would be made of.
+    /// Tree that a commit of the index would have.
     pub tree_id: ObjectId,
     /// Paths that are intended to be added, sorted.
     pub intents: Vec<RepoPath>,
 }
 
-/// An index before and after.
+/// Index before and after a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexStep {
+    /// Index before the move.
     pub from: IndexState,
+    /// Index after the move.
     pub to: IndexState,
 }
 
 impl IndexState {
-    /// What the fork's index has.
+    /// Reads the index of a fork.
     ///
     /// # Errors
-    /// [`ChangeError::LocalChanges`] where paths in it are in conflict.
+    /// [`ChangeError::LocalChanges`] if it has paths in conflict.
     pub fn of(repository: &Repository, fork: &Fork) -> Result<IndexState, ChangeError> {
         match repository.index_tree(&fork.worktree)? {
             IndexTree::Whole(tree_id) => Ok(IndexState {
@@ -80,7 +82,10 @@ impl IndexState {
 }
 
 impl IndexStep {
-    /// What was noted of it.
+    /// Reads a step from the record of a fork.
+    ///
+    /// # Errors
+    /// [`GitError`] if an id or path is invalid.
     pub fn read(noted: &IndexMove) -> Result<IndexStep, GitError> {
         Ok(IndexStep {
             from: IndexState::read(&noted.from)?,
@@ -88,8 +93,10 @@ impl IndexStep {
         })
     }
 
-    /// The step between the trees of these commits that a process which died had begun; `None`
-    /// where the index is neither as before nor as after.
+    /// Returns the index step of a move that a process began.
+    ///
+    /// The process died. `from` and `to` are the commits of the move. `None` if the index is
+    /// neither in the state before nor in the state after.
     pub(super) fn begun(
         repository: &Repository,
         fork: &Fork,
@@ -118,10 +125,10 @@ impl IndexStep {
         }
     }
 
-    /// The way back of a step that was done: what was staged since stays.
+    /// Plans the way back of a step, keeping later staged changes.
     ///
     /// # Errors
-    /// [`ChangeError::StagedInTheWay`] where that is in the way.
+    /// [`ChangeError::StagedInTheWay`] if a later staged change is in the way.
     pub fn back(
         repository: &Repository,
         fork: &Fork,
@@ -130,7 +137,7 @@ impl IndexStep {
         let now = IndexState::of(repository, fork)?;
         let trees = (done.from.tree_id, done.to.tree_id);
         let tree_id =
-            taken_back(repository, now.tree_id, trees)?.map_err(ChangeError::StagedInTheWay)?;
+            without_change(repository, now.tree_id, trees)?.map_err(ChangeError::StagedInTheWay)?;
         let intents: BTreeSet<&RepoPath> = now.intents.iter().chain(&done.from.intents).collect();
         let intents = intents.into_iter().cloned().collect();
         Ok(IndexStep {
@@ -139,13 +146,15 @@ impl IndexStep {
         })
     }
 
-    /// What the index comes to in a step from one tree to another by these changes. With the trees
-    /// of the view before and after, where what is uncommitted is merged along.
+    /// Plans the index of a move from one tree to another.
+    ///
+    /// `changes` lead from one tree to the other. `view` has the trees of the view before and
+    /// after, if uncommitted changes are merged along.
     ///
     /// # Errors
-    /// [`ChangeError::LocalChanges`] where something staged is in the way, with `view`
-    /// [`ChangeError::StagedInTheWay`]; [`GitError::RefMoved`] where the index is neither as before
-    /// nor as after a step that says what it is.
+    /// [`ChangeError::LocalChanges`] if a staged change is in the way,
+    /// [`ChangeError::StagedInTheWay`] if `view` is given. [`GitError::RefMoved`] if `step` names
+    /// an index state and the index is in neither that state nor the one after.
     pub(super) fn plan(
         repository: &Repository,
         fork: &Fork,
@@ -156,10 +165,12 @@ impl IndexStep {
     ) -> Result<IndexStep, ChangeError> {
         let from = IndexState::of(repository, fork)?;
         if let Some(known) = &step.index {
-            // A process that died may have come as far as the index.
-            return match from == known.from || from.tree_id == known.to.tree_id {
-                true => Ok(known.clone()),
-                false => Err(moved()),
+            // A process that died may have changed the index already.
+            let is_known = from == known.from || from.tree_id == known.to.tree_id;
+            return if is_known {
+                Ok(known.clone())
+            } else {
+                Err(moved())
             };
         }
         let staged = compare_trees(repository, trees.0, from.tree_id)?;
@@ -169,7 +180,7 @@ impl IndexStep {
                 let edits: Vec<_> = staged.iter().map(Change::edit).collect();
                 repository.edit_tree(trees.1, &edits)?
             }
-            Some(view) => merged_along(repository, trees, from.tree_id, &staged, view)?,
+            Some(view) => merge_uncommitted(repository, trees, from.tree_id, &staged, view)?,
         };
         let to = IndexState {
             tree_id,
@@ -178,16 +189,17 @@ impl IndexStep {
         Ok(IndexStep { from, to })
     }
 
-    /// Refuses where the index has become another one than the step begins with.
+    /// Refuses if the index is not at either end of the step.
     pub(super) fn refuse_moved(
         &self,
         repository: &Repository,
         fork: &Fork,
     ) -> Result<(), ChangeError> {
         let now = IndexState::of(repository, fork)?;
-        match now == self.from || now.tree_id == self.to.tree_id {
-            true => Ok(()),
-            false => Err(moved()),
+        if now == self.from || now.tree_id == self.to.tree_id {
+            Ok(())
+        } else {
+            Err(moved())
         }
     }
 }
@@ -197,9 +209,10 @@ fn moved() -> ChangeError {
     GitError::RefMoved { name }.into()
 }
 
-/// The tree of the index `index_tree`, in which these changes are `staged`, when what is
-/// uncommitted is merged along.
-fn merged_along(
+/// Returns the index tree after uncommitted changes are merged along.
+///
+/// `index_tree` is the index before, and `staged` its changes against `from_tree`.
+fn merge_uncommitted(
     repository: &Repository,
     (from_tree, to_tree): (ObjectId, ObjectId),
     index_tree: ObjectId,
@@ -225,7 +238,7 @@ fn merged_along(
             (merged.tree_id, merged.conflicts)
         }
     };
-    // What is staged as the file is has been merged with it.
+    // A path that is staged as the file is was merged with the file.
     let mut as_files = BTreeSet::new();
     for change in staged {
         let file = repository.tree_entry(view_from, &change.path)?;
@@ -257,7 +270,7 @@ fn merged_along(
         let is_directory = |entry: &TreeEntry| entry.kind == TreeEntryKind::Directory;
         let file = repository.tree_entry(view_to, path)?;
         match (there.as_ref(), file.as_ref()) {
-            // What is in a directory is at paths of its own.
+            // Files in a directory are paths themselves.
             (_, Some(file)) if is_directory(file) => {}
             (Some(there), None) if is_directory(there) => {}
             (Some(there), Some(_)) if is_directory(there) => {
@@ -281,15 +294,16 @@ fn merged_along(
             }
         }
     }
-    match in_the_way.is_empty() {
-        true => Ok(repository.edit_tree(merged_tree, &edits)?),
-        false => Err(ChangeError::StagedInTheWay(
+    if in_the_way.is_empty() {
+        Ok(repository.edit_tree(merged_tree, &edits)?)
+    } else {
+        Err(ChangeError::StagedInTheWay(
             in_the_way.into_iter().collect(),
-        )),
+        ))
     }
 }
 
-/// What stands at a path that is no directory.
+/// Returns kind and id of an entry that is not a directory.
 fn entry_of(entry: &TreeEntry) -> Option<(TreeEntryKind, ObjectId)> {
     (entry.kind != TreeEntryKind::Directory).then_some((entry.kind, entry.id))
 }

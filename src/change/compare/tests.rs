@@ -353,9 +353,10 @@ fn any_path() -> impl Strategy<Value = RepoPath> {
 
 fn any_side(submodules: bool) -> impl Strategy<Value = Side> {
     use TreeEntryKind::{Executable, File, Submodule, Symlink};
-    let kinds = match submodules {
-        true => vec![File, File, Executable, Symlink, Submodule],
-        false => vec![File, File, Executable, Symlink],
+    let kinds = if submodules {
+        vec![File, File, Executable, Symlink, Submodule]
+    } else {
+        vec![File, File, Executable, Symlink]
     };
     (prop::sample::select(kinds), 1u8..4).prop_map(|(kind, number)| Side {
         kind,

@@ -1,18 +1,18 @@
-//! How long entries of `tine recover` are kept, and how much of them.
+//! Expiry of entries of `tine recover`, by age and size.
 
 use tine_git::Repository;
 
 const DAY_SECS: i64 = 24 * 60 * 60;
 
-/// Number, time of dropping in seconds since 1970, and size in bytes of each entry.
+/// Number, time of dropping (seconds since 1970) and bytes of entries.
 type Entries = Vec<(u64, i64, u64)>;
 
-/// How long entries are kept, and how much.
+/// Limits for entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoverRules {
-    /// `None`: for ever.
+    /// Age in seconds at which an entry expires; `None`: never.
     pub max_age_secs: Option<u64>,
-    /// `None`: any.
+    /// Bytes that all entries may keep; `None`: any number.
     pub max_bytes: Option<u64>,
 }
 
@@ -25,15 +25,16 @@ impl Default for RecoverRules {
     }
 }
 
-/// git's settings `tine.recoverAge` and `tine.recoverSize`.
+/// Setting of git with the maximum age of entries.
 pub const AGE_KEY: &str = "tine.recoverAge";
+/// Setting of git with the maximum size of all entries.
 pub const SIZE_KEY: &str = "tine.recoverSize";
 
 impl RecoverRules {
-    /// As git is configured.
+    /// Reads the limits from git's configuration.
     ///
     /// # Errors
-    /// A setting that cannot be understood, in words.
+    /// A message about a setting that cannot be parsed.
     pub fn configured(repository: &Repository) -> Result<RecoverRules, String> {
         let mut rules = RecoverRules::default();
         if let Some(word) = repository.config_string(AGE_KEY) {
@@ -51,9 +52,10 @@ impl RecoverRules {
         Ok(rules)
     }
 
-    /// The numbers of the entries (number, time, bytes) that go at `now_secs`: those that are too
-    /// old, and then the oldest, until the rest is small enough. Size lets go of none that is
-    /// younger than a day.
+    /// Returns the numbers of the entries that expire at `now_secs`.
+    ///
+    /// `entries` have number, time and bytes. Those that are too old expire first, then the oldest
+    /// until the rest is small enough. An entry younger than a day does not expire by size.
     pub fn outdated(&self, entries: &[(u64, i64, u64)], now_secs: i64) -> Vec<u64> {
         let age_of = |kept_secs: i64| now_secs.saturating_sub(kept_secs);
         let is_too_old = |kept_secs| {
@@ -63,7 +65,7 @@ impl RecoverRules {
         let (old, mut young): (Entries, Entries) = entries
             .iter()
             .partition(|(_, kept_secs, _)| is_too_old(*kept_secs));
-        let mut going: Vec<u64> = old.into_iter().map(|(id, ..)| id).collect();
+        let mut outdated: Vec<u64> = old.into_iter().map(|(id, ..)| id).collect();
         young.sort_by_key(|(id, kept_secs, _)| (*kept_secs, *id));
         let mut total = young
             .iter()
@@ -73,15 +75,17 @@ impl RecoverRules {
             if fits || age_of(kept_secs) < DAY_SECS {
                 break;
             }
-            going.push(id);
+            outdated.push(id);
             total = total.saturating_sub(bytes);
         }
-        going
+        outdated
     }
 }
 
-/// A time in seconds: a number with `s`, `m`, `h`, `d` or `w`, alone of days; `None` within for
-/// `never`.
+/// Parses an age into seconds: `90d`, `12h`, `never`.
+///
+/// The units are `s`, `m`, `h`, `d` and `w`; a bare number is in days. The inner `None` is `never`,
+/// the outer one an error.
 pub fn parse_age(word: &str) -> Option<Option<u64>> {
     if word == "never" {
         return Some(None);
@@ -98,8 +102,10 @@ pub fn parse_age(word: &str) -> Option<Option<u64>> {
     Some(Some(digits.parse::<u64>().ok()?.checked_mul(factor)?))
 }
 
-/// A size in bytes, as git reads one: a number, alone or with `k`, `m` or `g`; `None` within for
-/// `unlimited`.
+/// Parses a size into bytes as git does: `500m`, `10g`, `unlimited`.
+///
+/// The units are `k`, `m` and `g`; a bare number is in bytes. The inner `None` is `unlimited`, the
+/// outer one an error.
 fn parse_size(word: &str) -> Option<Option<u64>> {
     if word == "unlimited" {
         return Some(None);

@@ -1,4 +1,6 @@
-//! Staged text that no file of the fork has. A snapshot holds files, so it does not hold that.
+//! Staged contents that no file of the fork has.
+//!
+//! A snapshot holds files, so it lacks these.
 
 use std::collections::HashMap;
 
@@ -12,12 +14,17 @@ use tine_git::{Identity, ObjectId, Repository, TreeEntryKind};
 use tine_path::RepoPath;
 use tine_workspace::{Fork, ForkName, SnapshotReason};
 
-/// The name of the snapshot.
+/// Name of the snapshot.
 const NAME: &str = "staged";
 
-/// The fork's index as a snapshot in an entry, where something in it is in no file of the fork and
-/// not in HEAD; without the paths in conflict, whose sides are commits. Costs O(changes) and a git
-/// process.
+/// Returns the index as a snapshot, if it has unique contents.
+///
+/// It has if a staged content is neither in the fork's file nor in HEAD. Paths in conflict are as
+/// in HEAD, since their sides are in commits. Costs O(changes) and a git process.
+///
+/// # Errors
+/// [`ChangeError::Git`] if index or HEAD cannot be read, [`ChangeError::Unstable`] if a file keeps
+/// changing.
 pub fn staged_only(
     repository: &Repository,
     name: &ForkName,
@@ -71,7 +78,9 @@ pub fn staged_only(
     }))
 }
 
-/// The content of a file or link. Its mode alone is nobody's work.
+/// Returns the content of a file or link.
+///
+/// A change of mode alone is not worth keeping.
 fn text(side: Option<&Side>) -> Option<ObjectId> {
     side.filter(|side| side.kind != TreeEntryKind::Submodule)
         .map(|side| side.id)

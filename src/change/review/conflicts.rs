@@ -1,5 +1,6 @@
-//! Conflicts as reviews remember them: with paths and ids as text, and with what is to become of
-//! them.
+//! Conflicts in records of reviews, with their resolutions.
+//!
+//! Paths and ids are text.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,83 +12,104 @@ use tine_merge::{Conflict, ConflictKind, MergeSide, Version, content_place};
 use tine_path::text::PathText;
 use tine_path::{PathError, RepoPath};
 
-/// What a conflict with uncommitted work is in.
+/// Value of [`ConflictRecord::of`] for conflicts with uncommitted changes.
 const UNCOMMITTED: &str = "what is uncommitted";
 
-/// A conflict, and what is to become of it.
+/// Conflict and its resolution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConflictRecord {
+    /// Kind of the conflict.
     pub kind: ConflictKind,
+    /// Path that names the conflict.
     pub path: PathText,
+    /// All paths of the conflict.
     pub paths: Vec<PathText>,
+    /// Entries of the merge base.
     pub base: Vec<VersionRecord>,
+    /// Entries of the target.
     pub ours: Vec<VersionRecord>,
+    /// Entries of the source.
     pub theirs: Vec<VersionRecord>,
-    /// Of several commits that are made one after another: the one it is in, in hex, or a mail's
-    /// subject. Of the target's uncommitted work: that it is in it.
+    /// Part of the work with the conflict; `None` for a plain merge.
+    ///
+    /// In a sequence it is a commit in hex or the subject of a mail. For the target's uncommitted
+    /// changes it is a fixed text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// Of a patch that does not fit: why.
+    /// Reason that a patch does not apply; `None` for other conflicts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
-    /// `None`: it is open.
+    /// Resolution; `None` while the conflict is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution: Option<ResolutionRecord>,
 }
 
-/// What of a patch does not fit a file.
+/// Part of a patch that does not apply to a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejected {
-    /// In git's words.
+    /// Reason in git's words.
     pub reason: String,
-    /// As git writes them to a `.rej` file; `None` where the file is not there to be patched, or
-    /// should not be.
+    /// Hunks as git writes them to a `.rej` file.
+    ///
+    /// `None` if the file is missing but should be patched, or exists but should not.
     pub hunks: Option<JsonBytes>,
 }
 
+/// Entry of one side of a conflict, or of a resolution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionRecord {
+    /// Path of the entry.
     pub path: PathText,
-    /// git's octal mode.
+    /// Kind of the entry, stored as git's octal mode.
     #[serde(rename = "mode", with = "mode_text")]
     pub kind: TreeEntryKind,
+    /// Object id in hex.
     pub id: String,
 }
 
-/// What is to become of a conflict, and why.
+/// Resolution of a conflict, and its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolutionRecord {
+    /// Kind of the resolution.
     pub how: ResolvedHow,
-    /// Exactly these come to the conflict's place.
+    /// Entries that replace the conflict; empty: the paths are deleted.
     pub versions: Vec<VersionRecord>,
-    /// Who did it: a person's command, or a resolver's.
+    /// Author: a person's command, or a resolver.
     pub by: String,
+    /// Reason for the resolution; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
-    /// Whatever a resolver wants to have remembered.
+    /// Metadata of the resolver, as any JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<serde_json::Value>,
 }
 
+/// Kind of a resolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResolvedHow {
-    /// One side where both conflict, and all else merged.
+    /// The merge base's lines in conflicting hunks, all else merged.
     Base,
+    /// The target's lines in conflicting hunks, all else merged.
     Ours,
+    /// The source's lines in conflicting hunks, all else merged.
     Theirs,
-    /// The lines of both sides where they conflict.
+    /// The lines of both sides in conflicting hunks.
     Union,
-    /// The whole version of a side.
+    /// The merge base's whole version.
     BaseFile,
+    /// The target's whole version.
     OursFile,
+    /// The source's whole version.
     TheirsFile,
+    /// A given content.
     Content,
+    /// No file.
     Delete,
 }
 
 impl ResolvedHow {
-    /// What became of the conflict, in a few words.
+    /// Returns the resolution in a few words.
     pub fn in_words(self) -> &'static str {
         match self {
             ResolvedHow::Base => "base",
@@ -103,7 +125,7 @@ impl ResolvedHow {
     }
 }
 
-/// A mode as git writes it: `100644`.
+/// A mode as git writes it, such as `100644`.
 mod mode_text {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -151,7 +173,7 @@ pub(super) fn parse(path: &PathText) -> Result<RepoPath, ChangeError> {
 }
 
 impl ConflictRecord {
-    /// An open one.
+    /// Makes an open record of a conflict.
     pub fn of(conflict: &Conflict) -> ConflictRecord {
         let versions = |side| {
             conflict
@@ -173,7 +195,7 @@ impl ConflictRecord {
         }
     }
 
-    /// An open one with what is uncommitted in the target.
+    /// Makes an open record of a conflict with uncommitted changes.
     pub fn of_uncommitted(conflict: &Conflict) -> ConflictRecord {
         ConflictRecord {
             of: Some(UNCOMMITTED.to_owned()),
@@ -181,6 +203,7 @@ impl ConflictRecord {
         }
     }
 
+    /// Returns the entries of one side.
     pub fn versions(&self, side: MergeSide) -> &[VersionRecord] {
         match side {
             MergeSide::Base => &self.base,
@@ -189,7 +212,10 @@ impl ConflictRecord {
         }
     }
 
-    /// The conflict as the merge had it.
+    /// Returns the conflict as the merge found it.
+    ///
+    /// # Errors
+    /// [`ChangeError::Store`] if the record is damaged.
     pub fn conflict(&self) -> Result<Conflict, ChangeError> {
         let versions = |records: &[VersionRecord]| -> Result<Vec<Version>, ChangeError> {
             records.iter().map(VersionRecord::version).collect()
@@ -205,17 +231,18 @@ impl ConflictRecord {
         })
     }
 
-    /// Whether it is about the same contents at the same places.
+    /// Returns whether both have the same contents at the same paths.
     pub(super) fn has_same_inputs(&self, other: &ConflictRecord) -> bool {
         (&self.path, &self.paths) == (&other.path, &other.paths)
             && (&self.base, &self.ours, &self.theirs) == (&other.base, &other.ours, &other.theirs)
     }
 
-    /// The place and mode of a content that is given for it; `None` where all sides have
-    /// submodules.
+    /// Returns path and mode for a content that resolves the conflict.
+    ///
+    /// `None` if all sides are submodules.
     ///
     /// # Errors
-    /// Where the record is damaged.
+    /// [`ChangeError::Store`] if the record is damaged.
     pub fn content_place(&self) -> Result<Option<(PathText, TreeEntryKind)>, ChangeError> {
         let place = content_place(&self.conflict()?);
         Ok(place.map(|(path, kind)| ((&path).into(), kind)))

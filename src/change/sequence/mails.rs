@@ -1,4 +1,4 @@
-//! Mailboxes as sequences.
+//! Makes sequences of mailboxes.
 
 use std::path::Path;
 
@@ -8,7 +8,11 @@ use tine_git::Repository;
 use tine_git::mailbox::{Subjects, read_mail, split_mailbox};
 use tine_workspace::Store;
 
-/// The mails of a mailbox, as items. What is in them becomes blobs.
+/// Returns the mails of a mailbox as items, with contents as blobs.
+///
+/// # Errors
+/// [`ChangeError::Git`] if the mailbox is not one or a blob cannot be written,
+/// [`ChangeError::Store`] if there is no scratch space.
 pub fn of_mailbox(
     store: &Store,
     repository: &Repository,
@@ -23,9 +27,10 @@ pub fn of_mailbox(
         let mail = read_mail(&file, subjects)?;
         let author = repository.author_of(&mail)?;
         items.push(Item::Mail {
-            patch: match mail.patch.is_empty() {
-                true => None,
-                false => Some(blob(&mail.patch)?.to_string()),
+            patch: if mail.patch.is_empty() {
+                None
+            } else {
+                Some(blob(&mail.patch)?.to_string())
             },
             commit: mail.commit,
             subject: mail.subject,
@@ -37,8 +42,12 @@ pub fn of_mailbox(
     Ok(items)
 }
 
-/// Gives mails the messages and authors of the commits that they were made of, where those are
-/// here: a mail cannot carry all that a message may hold.
+/// Replaces messages and authors of mails with the original commits'.
+///
+/// Only commits that exist here are used. A mail cannot carry every message.
+///
+/// # Errors
+/// [`ChangeError::Git`] if a commit cannot be read or a blob written.
 pub fn take_messages(repository: &Repository, items: &mut [Item]) -> Result<(), ChangeError> {
     let mut commit_ids = Vec::new();
     for item in &*items {

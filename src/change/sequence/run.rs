@@ -1,4 +1,4 @@
-//! Running sequences: each item on what the one before came to.
+//! Runs sequences: each item builds on the outcome of the previous one.
 
 mod patches;
 
@@ -13,7 +13,13 @@ use tine_merge::{Conflict, MergeInput, MergeOptions, MergeOutcome, merge};
 use tine_path::RepoPath;
 use tine_workspace::Store;
 
-/// Runs `sequence` on `ours`; what is uncommitted there is `view`, if that is asked about.
+/// Runs `sequence` on the tip `ours`.
+///
+/// `view` is the tree with its uncommitted changes; `None` if the caller does not need the view.
+///
+/// # Errors
+/// [`ChangeError::EmptyPick`] for a commit that changes nothing, [`ChangeError::Git`] if objects
+/// cannot be read or written, [`ChangeError::Store`] if the review is damaged.
 pub fn run(
     store: &Store,
     repository: &Repository,
@@ -56,39 +62,42 @@ pub fn run(
     Ok(runner.ran)
 }
 
+/// Run of a sequence, with the state so far.
 struct Runner<'a> {
     store: &'a Store,
     repository: &'a Repository,
     sequence: &'a Sequence,
     options: &'a RunOptions<'a>,
     ran: Ran,
-    /// Whether the review's changes beside the conflicts are in. The commit that they were for may
-    /// be taken as it is, or left out.
+    /// True if the review's amendments are in the tree.
+    ///
+    /// The commit that they were made for may be reused or dropped, so the last item gets them
+    /// then.
     is_amended: bool,
 }
 
-/// A tree with conflicts that may be open.
-struct Outcome {
+/// Tree with conflicts, which may be open.
+struct ItemOutcome {
     tree_id: ObjectId,
     conflicts: Vec<ConflictRecord>,
     settled: Vec<ConflictRecord>,
 }
 
-impl Outcome {
-    fn clean(tree_id: ObjectId) -> Outcome {
-        Outcome {
+impl ItemOutcome {
+    fn clean(tree_id: ObjectId) -> ItemOutcome {
+        ItemOutcome {
             tree_id,
             conflicts: Vec::new(),
             settled: Vec::new(),
         }
     }
 
-    fn of(outcome: MergeOutcome, item: &Item) -> Outcome {
+    fn of(outcome: MergeOutcome, item: &Item) -> ItemOutcome {
         let record = |conflict: &Conflict| ConflictRecord {
             of: item.name(),
             ..ConflictRecord::of(conflict)
         };
-        Outcome {
+        ItemOutcome {
             tree_id: outcome.tree_id,
             conflicts: outcome.conflicts.iter().map(record).collect(),
             settled: outcome.settled.iter().map(record).collect(),
@@ -122,7 +131,7 @@ impl Runner<'_> {
                 three_way,
             } => {
                 let view = self.ran.view.unwrap_or(self.ran.tip.tree_id);
-                let outcome = self.patched(
+                let outcome = self.apply_patch(
                     item,
                     view,
                     parse_id(patch)?,
@@ -130,9 +139,9 @@ impl Runner<'_> {
                     *three_way,
                     true,
                 )?;
-                if let Some(tree_id) = self.resolved(index, outcome)? {
+                if let Some(tree_id) = self.apply_resolutions(index, outcome)? {
                     self.ran.view = Some(tree_id);
-                    self.done(index, DoneHow::Applied, None);
+                    self.push_done(index, DoneHow::Applied, None);
                 }
                 Ok(())
             }
@@ -148,11 +157,12 @@ impl Runner<'_> {
                     .map_err(|error| damaged(&error))?;
                 let base = parse_id(base_tree)?;
                 let theirs = at_paths(self.repository, base, parse_id(view_tree)?, &paths)?;
-                let outcome = Outcome::of(self.merged(base, self.ran.tip.tree_id, theirs)?, item);
-                if let Some(tree_id) = self.resolved(index, outcome)? {
+                let outcome =
+                    ItemOutcome::of(self.merged(base, self.ran.tip.tree_id, theirs)?, item);
+                if let Some(tree_id) = self.apply_resolutions(index, outcome)? {
                     let view = self.ran.view.unwrap_or(self.ran.tip.tree_id);
                     self.ran.view = Some(at_paths(self.repository, view, tree_id, &paths)?);
-                    self.done(index, DoneHow::Applied, None);
+                    self.push_done(index, DoneHow::Applied, None);
                 }
                 Ok(())
             }
@@ -162,27 +172,27 @@ impl Runner<'_> {
                 is_ours,
             } => {
                 let (head_tree, view_tree) = (parse_id(head_tree)?, parse_id(view_tree)?);
-                let outcome = match head_tree == view_tree {
-                    true => Outcome::clean(self.ran.tip.tree_id),
-                    false => {
-                        let tip_tree = self.ran.tip.tree_id;
-                        let (ours, theirs) = match is_ours {
-                            true => (view_tree, tip_tree),
-                            false => (tip_tree, view_tree),
-                        };
-                        Outcome::of(self.merged(head_tree, ours, theirs)?, item)
-                    }
+                let outcome = if head_tree == view_tree {
+                    ItemOutcome::clean(self.ran.tip.tree_id)
+                } else {
+                    let tip_tree = self.ran.tip.tree_id;
+                    let (ours, theirs) = if *is_ours {
+                        (view_tree, tip_tree)
+                    } else {
+                        (tip_tree, view_tree)
+                    };
+                    ItemOutcome::of(self.merged(head_tree, ours, theirs)?, item)
                 };
-                if let Some(tree_id) = self.resolved(index, outcome)? {
+                if let Some(tree_id) = self.apply_resolutions(index, outcome)? {
                     self.ran.view = Some(tree_id);
-                    self.done(index, DoneHow::Applied, None);
+                    self.push_done(index, DoneHow::Applied, None);
                 }
                 Ok(())
             }
         }
     }
 
-    fn done(&mut self, item: usize, how: DoneHow, commit_id: Option<ObjectId>) {
+    fn push_done(&mut self, item: usize, how: DoneHow, commit_id: Option<ObjectId>) {
         self.ran.done.push(Done {
             item,
             how,
@@ -233,13 +243,15 @@ impl Runner<'_> {
             allow_unrelated: self.options.allow_unrelated,
         };
         match plan(self.repository, &self.ran.tip, &theirs, &spec)? {
-            Planned::Contained => self.done(index, DoneHow::Contained, self.ran.tip.commit_id),
+            Planned::Contained => self.push_done(index, DoneHow::Contained, self.ran.tip.commit_id),
             Planned::FastForward(_) => {
                 self.ran.tip = theirs;
-                self.done(index, DoneHow::FastForward, Some(commit_id));
+                self.push_done(index, DoneHow::FastForward, Some(commit_id));
             }
             Planned::Merged(outcome) => {
-                let Some(tree_id) = self.resolved(index, Outcome::of(outcome, item))? else {
+                let Some(tree_id) =
+                    self.apply_resolutions(index, ItemOutcome::of(outcome, item))?
+                else {
                     return Ok(());
                 };
                 let message = match self.options.review.map(ReviewRecord::trailers) {
@@ -270,7 +282,7 @@ impl Runner<'_> {
                 commit_id: Some(commit_id),
                 tree_id: content.tree_id,
             };
-            self.done(index, DoneHow::FastForward, Some(commit_id));
+            self.push_done(index, DoneHow::FastForward, Some(commit_id));
             return Ok(());
         }
         let base = match parent_id {
@@ -280,17 +292,18 @@ impl Runner<'_> {
         let was_empty = repository.peel_to_tree(base)? == content.tree_id;
         let ours = self.ran.tip.commit_id.unwrap_or(self.ran.tip.tree_id);
         let outcome = self.merged(base, ours, commit_id)?;
-        let Some(tree_id) = self.resolved(index, Outcome::of(outcome, item))? else {
+        let Some(tree_id) = self.apply_resolutions(index, ItemOutcome::of(outcome, item))? else {
             return Ok(());
         };
-        let message = match says_origin {
-            false => from_subject(&content.message).to_vec(),
-            true => with_origin(repository, &content)?,
+        let message = if says_origin {
+            with_origin(repository, &content)?
+        } else {
+            from_subject(&content.message).to_vec()
         };
         self.commit_unless_empty(index, tree_id, was_empty, message, content.author)
     }
 
-    /// Makes a commit of `tree_id`, or does not, where nothing would change.
+    /// Commits `tree_id`, unless nothing would change.
     fn commit_unless_empty(
         &mut self,
         index: usize,
@@ -310,7 +323,7 @@ impl Runner<'_> {
                 (_, Emptied::Keep) => {}
                 (true, _) if self.sequence.keep_empty => {}
                 (false, Emptied::Drop) => {
-                    self.done(index, DoneHow::LeftOut, None);
+                    self.push_done(index, DoneHow::LeftOut, None);
                     return Ok(());
                 }
                 (was_empty, _) => return Err(ChangeError::EmptyPick { what, was_empty }),
@@ -325,6 +338,7 @@ impl Runner<'_> {
         )
     }
 
+    /// Commits `tree_id` over the tip and `others`, and advances the tip.
     fn commit(
         &mut self,
         index: usize,
@@ -334,7 +348,7 @@ impl Runner<'_> {
         author: Option<Identity>,
     ) -> Result<(), ChangeError> {
         let before = self.ran.tip;
-        // git has written some of it, and waits for no disk.
+        // git wrote some of the objects, and does not sync them.
         self.repository.sync_tree(tree_id, before.tree_id)?;
         let parent_ids = before.commit_id.into_iter().chain(others.iter().copied());
         let commit_id = self.repository.write_commit(&CommitSpec {
@@ -348,17 +362,19 @@ impl Runner<'_> {
             commit_id: Some(commit_id),
             tree_id,
         };
-        self.done(index, DoneHow::Committed, Some(commit_id));
+        self.push_done(index, DoneHow::Committed, Some(commit_id));
         Ok(())
     }
 
-    /// Puts in what the review says. Where conflicts stay open the sequence stops.
-    fn resolved(
+    /// Applies the review's resolutions and amendments.
+    ///
+    /// Returns `None`, and stops the sequence, if conflicts stay open.
+    fn apply_resolutions(
         &mut self,
         index: usize,
-        outcome: Outcome,
+        outcome: ItemOutcome,
     ) -> Result<Option<ObjectId>, ChangeError> {
-        let Outcome {
+        let ItemOutcome {
             mut tree_id,
             mut conflicts,
             settled,
@@ -387,7 +403,7 @@ impl Runner<'_> {
     }
 }
 
-/// The message without blank lines before its subject, as git reads it.
+/// Returns the message without leading blank lines, as git does.
 fn from_subject(mut message: &[u8]) -> &[u8] {
     while let Some(end) = message.iter().position(|&byte| byte == b'\n') {
         let (line, rest) = message.split_at(end + 1);
@@ -399,15 +415,16 @@ fn from_subject(mut message: &[u8]) -> &[u8] {
     message
 }
 
-/// The message, and where the commit is from: as `git cherry-pick -x` has it, which tidies it up
-/// then.
+/// Returns the message with a line that names the original commit.
+///
+/// This follows `git cherry-pick -x`, which also cleans up the message.
 fn with_origin(repository: &Repository, content: &CommitContent) -> Result<Vec<u8>, ChangeError> {
     let mut message = content.message.clone();
     if !message.ends_with(b"\n") {
         message.push(b'\n');
     }
-    // Where git would put a trailer tells whether the message ends with some, or with another such
-    // line.
+    // The place where git would add a trailer shows whether the message ends with trailers or with
+    // another such line.
     let mut ask = program::command(repository.common_dir());
     ask.args([
         "-c",

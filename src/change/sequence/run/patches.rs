@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Outcome, Runner, parse_id};
+use super::{ItemOutcome, Runner, parse_id};
 use crate::ChangeError;
 use crate::resolver::JsonBytes;
 use crate::review::{ConflictRecord, Rejected, VersionRecord};
@@ -12,7 +12,9 @@ use tine_git::{GitError, Identity, ObjectId, PatchFile, Patched, RejectedFile, T
 use tine_merge::{ConflictKind, MergeOptions, Strategy};
 
 impl Runner<'_> {
-    /// As `git am` does it: the patch as it stands, and a merge of three where it does not fit.
+    /// Applies a mail as `git am` does.
+    ///
+    /// A three-way merge is tried if the patch does not apply.
     pub(super) fn apply_mail(
         &mut self,
         index: usize,
@@ -24,21 +26,22 @@ impl Runner<'_> {
     ) -> Result<(), ChangeError> {
         let before = self.ran.tip.tree_id;
         let outcome = match patch {
-            None => Outcome::clean(before),
+            None => ItemOutcome::clean(before),
             Some(patch) => {
-                self.patched(item, before, parse_id(patch)?, (1, false), three_way, false)?
+                self.apply_patch(item, before, parse_id(patch)?, (1, false), three_way, false)?
             }
         };
-        let Some(tree_id) = self.resolved(index, outcome)? else {
+        let Some(tree_id) = self.apply_resolutions(index, outcome)? else {
             return Ok(());
         };
         let message = self.repository.read_blob(parse_id(message)?)?;
         self.commit_unless_empty(index, tree_id, patch.is_none(), message, author.clone())
     }
 
-    /// What a patch makes of a tree. A merge of three is tried first, or only where the patch does
-    /// not fit.
-    pub(super) fn patched(
+    /// Applies a patch to a tree.
+    ///
+    /// A three-way merge is tried first, or only if the patch does not apply.
+    pub(super) fn apply_patch(
         &self,
         item: &Item,
         tree_id: ObjectId,
@@ -46,7 +49,7 @@ impl Runner<'_> {
         (strip, reverse): (u8, bool),
         three_way: bool,
         three_way_first: bool,
-    ) -> Result<Outcome, ChangeError> {
+    ) -> Result<ItemOutcome, ChangeError> {
         let repository = self.repository;
         let scratch = self.store.scratch_dir()?;
         let path = scratch.path().join("patch");
@@ -58,9 +61,9 @@ impl Runner<'_> {
         };
         if three_way_first
             && three_way
-            && let Some(outcome) = self.merged_patch(item, tree_id, patch, scratch.path())?
+            && let Some(outcome) = self.merge_patch(item, tree_id, patch, scratch.path())?
         {
-            // git merges texts, and asks less of what has another mode, is renamed or goes.
+            // git merges texts, and is less strict about other modes, renames and deletions.
             let is_text = |conflict: &ConflictRecord| {
                 use ConflictKind::{Binary, BothAdded, BothModified};
                 matches!(conflict.kind, Binary | BothAdded | BothModified)
@@ -71,21 +74,20 @@ impl Runner<'_> {
             let scratch = self.store.scratch_dir()?;
             return Ok(
                 match repository.patch_tree(tree_id, patch, scratch.path())? {
-                    Patched::Applied(tree_id) => Outcome::clean(tree_id),
+                    Patched::Applied(tree_id) => ItemOutcome::clean(tree_id),
                     Patched::Rejected { .. } => outcome,
                 },
             );
         }
         match repository.patch_tree(tree_id, patch, scratch.path())? {
-            Patched::Applied(tree_id) => Ok(Outcome::clean(tree_id)),
+            Patched::Applied(tree_id) => Ok(ItemOutcome::clean(tree_id)),
             Patched::Rejected {
                 tree_id: fitted,
                 files,
             } => {
                 if three_way
                     && !three_way_first
-                    && let Some(outcome) =
-                        self.merged_patch(item, tree_id, patch, scratch.path())?
+                    && let Some(outcome) = self.merge_patch(item, tree_id, patch, scratch.path())?
                 {
                     return Ok(outcome);
                 }
@@ -94,36 +96,36 @@ impl Runner<'_> {
         }
     }
 
-    /// Merges what the patch says to lead from, and to; `None` where the repository has not got
-    /// that.
-    fn merged_patch(
+    /// Merges the two sides that a patch names into a tree.
+    ///
+    /// `None` if the repository lacks them.
+    fn merge_patch(
         &self,
         item: &Item,
         tree_id: ObjectId,
         patch: PatchFile<'_>,
         scratch: &Path,
-    ) -> Result<Option<Outcome>, ChangeError> {
+    ) -> Result<Option<ItemOutcome>, ChangeError> {
         let Some((old, new)) = self.repository.patch_sides(tree_id, patch, scratch)? else {
             return Ok(None);
         };
-        // Of the sides nothing is known but some files, so nothing can be said of where directories
-        // went.
+        // The sides have only a few files, so renamed directories cannot be detected.
         let options = MergeOptions {
             ignore_directory_renames: true,
             ..self.options.merge
         };
         let outcome = self.merged_with(old, tree_id, new, &options)?;
-        Ok(Some(Outcome::of(outcome, item)))
+        Ok(Some(ItemOutcome::of(outcome, item)))
     }
 
-    /// Files that a patch does not fit, as conflicts.
+    /// Records the files that a patch does not apply to as conflicts.
     fn rejected(
         &self,
         item: &Item,
         tree_id: ObjectId,
         files: &[RejectedFile],
-    ) -> Result<Outcome, ChangeError> {
-        let mut outcome = Outcome::clean(tree_id);
+    ) -> Result<ItemOutcome, ChangeError> {
+        let mut outcome = ItemOutcome::clean(tree_id);
         let mut edits = Vec::new();
         for file in files {
             let versions = |entry: Option<_>| -> Vec<VersionRecord> {
