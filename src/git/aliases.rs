@@ -1,19 +1,20 @@
-//! Aliases: branches that are symbolic refs to others, as
-//! `git symbolic-ref refs/heads/alias refs/heads/main` makes them.
+//! Aliases: branches that are symbolic refs to other branches.
 //!
-//! Whatever happens to an alias happens to the branch behind it, but for its deletion: that removes
-//! the alias alone.
+//! `git symbolic-ref refs/heads/alias refs/heads/main` makes one. Every operation on an alias
+//! applies to its target branch, except deletion, which removes only the alias.
 
 use super::program;
 use super::refs::branch_ref;
 use super::{GitError, Repository};
 
-/// git follows five symbolic refs, and no more.
+/// Maximum number of symbolic refs that git follows.
 const MAX_HOPS: usize = 5;
 
 impl Repository {
-    /// The branch (short names) that `name` leads to: itself, or as an alias another one, whether
-    /// that exists or not. An alias that leads back to itself or to no branch stands for itself.
+    /// Returns the branch (short name) that `name` leads to.
+    ///
+    /// A branch leads to itself. An alias leads to its target, whether that exists or not. An alias
+    /// that leads to itself or to no branch is returned unchanged.
     pub fn branch_behind(&self, name: &str) -> String {
         let mut found = name.to_owned();
         for _ in 0..MAX_HOPS {
@@ -28,7 +29,9 @@ impl Repository {
         name.to_owned()
     }
 
-    /// As [`Repository::branch_behind`], of full names in bytes. What is not UTF-8 is no alias.
+    /// Returns the target branch of a full name in bytes.
+    ///
+    /// A name that is not UTF-8 is not an alias. See [`Repository::branch_behind`].
     pub(super) fn full_branch_behind(&self, full_name: &[u8]) -> Vec<u8> {
         let short = full_name
             .strip_prefix(b"refs/heads/")
@@ -39,7 +42,9 @@ impl Repository {
         }
     }
 
-    /// The ref (full name) to which the branch `name` (short) is a symbolic ref, if it is one.
+    /// Returns the target of `name`, if it is an alias.
+    ///
+    /// `name` is a short name, the target a full name.
     pub fn alias_of(&self, name: &str) -> Option<String> {
         let full_name = branch_ref(name).ok()?;
         self.refuse_pipe_at(full_name.as_bstr()).ok()?;
@@ -49,8 +54,12 @@ impl Repository {
         Some(target)
     }
 
-    /// The aliases (short names) that lead to one of these branches (short names), and are none of
-    /// them.
+    /// Lists the aliases (short names) that lead to one of `branches`.
+    ///
+    /// `branches` are short names, which are not included in the result.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if the refs cannot be listed.
     pub fn aliases_to(&self, branches: &[&str]) -> Result<Vec<String>, GitError> {
         if branches.is_empty() {
             return Ok(Vec::new());
@@ -72,20 +81,20 @@ impl Repository {
         Ok(names.filter(leads_there).map(str::to_owned).collect())
     }
 
-    /// Why the branch `name` (short), which is there, leads to no commit, where it is an alias.
+    /// Returns the error for an alias that leads to no commit.
+    ///
+    /// `name` (short) exists.
     pub(super) fn broken_alias(&self, name: &str) -> Option<GitError> {
         let target = self.alias_of(name)?;
         let behind = self.branch_behind(name);
         let alias = name.to_owned();
-        Some(match behind == name && target.starts_with("refs/heads/") {
-            true => GitError::AliasLoop { alias },
-            false => GitError::AliasOfNothing {
-                target: match behind == name {
-                    true => target,
-                    false => behind,
-                },
+        Some(if behind == name && target.starts_with("refs/heads/") {
+            GitError::AliasLoop { alias }
+        } else {
+            GitError::AliasOfNothing {
+                target: if behind == name { target } else { behind },
                 alias,
-            },
+            }
         })
     }
 }

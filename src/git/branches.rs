@@ -1,5 +1,4 @@
-//! Branches as `git branch` has them: listed in one go, begun, renamed, and forgotten with their
-//! settings.
+//! Branches: listing, creation, renaming, and removal of their settings.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,33 +8,39 @@ use super::program;
 use super::refs::{read_if_there, ref_locked};
 use super::{GitError, ObjectId, Repository};
 
-/// A branch, and what its tip is about.
+/// A branch with a summary of its tip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BranchTip {
-    /// Short; bytes, as git has it.
+    /// Short name in bytes, as git has it.
     pub name: Vec<u8>,
+    /// Commit at the tip.
     pub commit_id: ObjectId,
-    /// The first paragraph of the commit's message, in one line.
+    /// First paragraph of the commit's message, in one line.
     pub subject: String,
 }
 
-/// How far two histories are apart.
+/// The distance between two histories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Distance {
-    /// Commits that the first has and the second has not.
+    /// Number of commits that only the first history has.
     pub ahead: usize,
+    /// Number of commits that only the second history has.
     pub behind: usize,
 }
 
 impl Repository {
-    /// All branches, or those of these (short) names that there are; sorted by name. One process,
-    /// however many.
+    /// Lists all branches, or those of `only` (short names) that exist.
+    ///
+    /// The list is sorted by name. It takes one git process for any number of branches.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if the refs cannot be listed.
     pub fn branch_tips(&self, only: Option<&[String]>) -> Result<Vec<BranchTip>, GitError> {
         let mut command = program::command(self.common_dir());
-        // What git is to tell of commits it must find, every one.
+        // Ask for ids only: for details of commits, git would fail if one of them were missing.
         command.args(["for-each-ref", "--format=%(refname)%00%(objectname)"]);
         let wanted: Vec<Vec<u8>> = match only {
-            // Without a pattern everything would be listed.
+            // Without a pattern, git would list everything.
             Some([]) => return Ok(Vec::new()),
             Some(names) => names.iter().map(|name| name.clone().into_bytes()).collect(),
             None => Vec::new(),
@@ -63,12 +68,12 @@ impl Repository {
                 continue;
             };
             let name = name.strip_prefix(b"refs/heads/").unwrap_or(name);
-            // A pattern also means what is beneath it.
+            // A pattern also matches the names under it.
             if only.is_some() && !wanted.iter().any(|wanted| wanted == name) {
                 continue;
             }
             let commit_id = ObjectId::from_hex(id).map_err(GitError::library("list branches"))?;
-            // A branch whose commit is lost is its own damage, and listed by `damaged_branches`.
+            // `damaged_branches` lists branches whose commit is missing.
             if let Ok(commit) = self.commit_info(commit_id) {
                 tips.push(BranchTip {
                     name: name.to_vec(),
@@ -80,9 +85,13 @@ impl Repository {
         Ok(tips)
     }
 
-    /// Begins the branch `name` (short) at `start`, a commit or whatever names one in the worktree
-    /// with `git_dir`: a branch that begins at a remote one follows that, as
-    /// `branch.autoSetupMerge` says.
+    /// Creates the branch `name` (short) at the revision `start`.
+    ///
+    /// `start` is resolved in the worktree with `git_dir`. A branch that begins at a remote one
+    /// follows that, as `branch.autoSetupMerge` says.
+    ///
+    /// # Errors
+    /// [`GitError::BranchExists`], [`GitError::InvalidBranchName`], or [`GitError::GitFailed`].
     pub fn begin_branch(&self, git_dir: &Path, name: &str, start: &str) -> Result<(), GitError> {
         self.check_branch_is_free(name)?;
         let mut command = program::command(self.common_dir());
@@ -92,12 +101,14 @@ impl Repository {
         program::run(&mut command, b"").map(drop)
     }
 
-    /// Renames a branch (short names): its reflog and its settings go with it, and every HEAD that
-    /// is on it follows.
+    /// Renames a branch (short names).
+    ///
+    /// Its reflog and settings are renamed too, and every HEAD on it follows.
     ///
     /// # Errors
-    /// [`GitError::RefLocked`] where git holds a lock that it needs; the branch has its old name
-    /// then.
+    /// [`GitError::RefLocked`] if git holds a lock that the rename needs; the branch then keeps its
+    /// old name. [`GitError::BranchExists`], [`GitError::InvalidBranchName`], [`GitError::IsAlias`]
+    /// or [`GitError::HasAlias`] if the names do not permit it.
     pub fn rename_branch(&self, old: &str, new: &str) -> Result<(), GitError> {
         self.check_branch_name(new)?;
         if self.branch(new)?.is_some() {
@@ -115,16 +126,16 @@ impl Repository {
                 branch: old.to_owned(),
             });
         }
-        // It makes way itself, as `a` does for `a/b`.
+        // The old branch does not conflict, as with `a` and `a/b`: the rename removes it.
         if let Some(in_the_way) = self.conflicting_branch(new)?.filter(|found| found != old) {
             return Err(GitError::BranchExists(in_the_way));
         }
-        // git finds some of these locks when half of it is done.
+        // git notices some of these locks only halfway through.
         let locked = self.locked_by_renaming(old, new)?;
         for path in &locked {
             self.check_unlocked_for_a_while(path)?;
         }
-        // git wants a HEAD that can be read, whatever is renamed.
+        // git needs a readable HEAD, even if another branch is renamed.
         let on_it = format!("refs/heads/{old}").into_bytes();
         let mut checkouts = self.checkouts()?.into_iter();
         let git_dir = checkouts
@@ -144,7 +155,7 @@ impl Repository {
         };
         let is_renamed = tip.is_some() && self.branch(old)?.is_none() && self.branch(new)? == tip;
         if is_renamed {
-            // It fails where the first one did, and has done by then what is to be done.
+            // This fails at the same point as the first rename, after the needed changes are made.
             let taken_back = rename(new, old);
             if self.branch(old)? != tip {
                 taken_back?;
@@ -156,7 +167,7 @@ impl Repository {
         Err(lock.unwrap_or(error))
     }
 
-    /// The files that git locks when it renames a branch (short names).
+    /// Lists the files that git locks to rename a branch (short names).
     fn locked_by_renaming(&self, old: &str, new: &str) -> Result<Vec<PathBuf>, GitError> {
         let full_name = format!("refs/heads/{old}");
         let on_it = self.checkouts()?.into_iter();
@@ -171,8 +182,12 @@ impl Repository {
         Ok(locked)
     }
 
-    /// The branch (short name) that the worktree with `git_dir` was on before the one that it is on
-    /// now: what `-` is to `git switch`.
+    /// Returns the branch (short name) that the worktree was on before.
+    ///
+    /// This is `-` in `git switch -`, for the worktree with `git_dir`.
+    ///
+    /// # Errors
+    /// [`GitError::UnknownRevision`] if no such branch is known.
     pub fn branch_before(&self, git_dir: &Path) -> Result<String, GitError> {
         let unknown = || GitError::UnknownRevision("-".to_owned());
         let mut command = program::command(self.common_dir());
@@ -192,8 +207,10 @@ impl Repository {
             .ok_or_else(unknown)
     }
 
-    /// Has the new branch `name` (short) follow the remote one that it began at, if it did, as
-    /// `branch.autoSetupMerge` says. The branch is what was asked for in any case.
+    /// Sets the upstream of the new branch `name` (short) to `start`.
+    ///
+    /// It does so only if `start` is a remote branch and `branch.autoSetupMerge` permits it. A
+    /// failure is only logged, because the branch itself is created.
     pub fn follow_remote_branch(&self, git_dir: &Path, name: &str, start: &str) {
         let mut full_name = program::command(self.common_dir());
         full_name
@@ -224,7 +241,10 @@ impl Repository {
         }
     }
 
-    /// Removes what the configuration says of a branch (short name) that is no more.
+    /// Removes the settings of a deleted branch (short name).
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if `git config` fails.
     pub fn forget_branch_settings(&self, name: &str) -> Result<(), GitError> {
         let has_settings = {
             let local = self.local_with_fresh_config()?;
@@ -242,7 +262,11 @@ impl Repository {
         program::run(&mut command, b"").map(drop)
     }
 
-    /// Fails where no branch can be made under this (short) name.
+    /// Checks that a branch with this (short) name can be created.
+    ///
+    /// # Errors
+    /// [`GitError::BranchExists`] if it exists or conflicts with another one, or
+    /// [`GitError::InvalidBranchName`].
     pub fn check_branch_is_free(&self, name: &str) -> Result<(), GitError> {
         self.check_branch_name(name)?;
         if self.branch(name)?.is_some() {
@@ -254,8 +278,13 @@ impl Repository {
         }
     }
 
-    /// What the branch `name` (short), which is no more, was renamed to at `since_secs` or later,
-    /// as the reflogs have it.
+    /// Finds the new name of a branch that was renamed.
+    ///
+    /// `name` (short) no longer exists. The reflogs must record the rename at `since_secs` (seconds
+    /// since 1970) or later.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if a reflog cannot be read.
     pub fn renamed_to(&self, name: &str, since_secs: i64) -> Result<Option<String>, GitError> {
         let root = self.common_dir().join("logs/refs/heads");
         let mut open = vec![root.clone()];
@@ -277,7 +306,10 @@ impl Repository {
         Ok(None)
     }
 
-    /// How far `tip` is from `from`.
+    /// Counts the commits that only one of `tip` and `from` has.
+    ///
+    /// # Errors
+    /// [`GitError::Library`] if the history cannot be walked.
     pub fn distance(&self, tip: ObjectId, from: ObjectId) -> Result<Distance, GitError> {
         if tip == from {
             return Ok(Distance {
@@ -307,14 +339,19 @@ impl Repository {
         })
     }
 
-    /// A branch other than these (short names) and their aliases, a tag or a remote branch that
-    /// reaches `tip`, in short.
+    /// Finds a ref other than `without` that reaches `tip`.
+    ///
+    /// It may be a branch, a tag or a remote branch, and is returned as a short name. The branches
+    /// `without` (short names) and their aliases do not count.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if the refs cannot be listed.
     pub fn reached_otherwise(
         &self,
         tip: ObjectId,
         without: &[&str],
     ) -> Result<Option<String>, GitError> {
-        // An alias of one of them leads nowhere without it.
+        // An alias of a removed branch leads nowhere.
         let aliases = self.aliases_to(without)?;
         let without: Vec<&str> = without
             .iter()
@@ -324,7 +361,7 @@ impl Repository {
         let refs = program::run(
             program::command(self.common_dir())
                 .args(["for-each-ref", "--format=%(refname)"])
-                // One more than those that do not count.
+                // One more than the number of excluded names.
                 .arg(format!("--count={}", without.len().saturating_add(1)))
                 .arg(format!("--contains={tip}"))
                 .args(["refs/heads", "refs/remotes", "refs/tags"]),
@@ -344,8 +381,9 @@ impl Repository {
     }
 }
 
-/// Whether the reflog of the branch `now` says that it was called `before`, and has not been copied
-/// since.
+/// Returns whether a reflog records a rename of `before`.
+///
+/// `now` is the branch's current name. A later copy does not count.
 fn was_renamed(log: &[u8], before: &str, now: &str, since_secs: i64) -> bool {
     let renamed = format!("Branch: renamed refs/heads/{before} to refs/heads/");
     let to_now = format!(" to refs/heads/{now}");
@@ -376,7 +414,9 @@ fn was_renamed(log: &[u8], before: &str, now: &str, since_secs: i64) -> bool {
         })
 }
 
-/// What is in a directory, and whether that is one, too; nothing where it is none.
+/// Lists the paths in `dir`, and whether each is a directory.
+///
+/// Returns nothing if `dir` is not a directory.
 fn entries(dir: &Path) -> Result<Vec<(PathBuf, bool)>, GitError> {
     let listing = match fs::read_dir(dir) {
         Ok(listing) => listing,

@@ -1,9 +1,8 @@
-//! What git's configuration says to whoever runs a command, as far as it can be told without
-//! running git, which takes milliseconds for each question.
+//! The caller's git settings, read without running git.
 //!
-//! Nothing is told where the answer depends on more than plain settings: on conditional includes,
-//! on a date in the environment, on a name that git tidies up or makes up from the host's. Then git
-//! is to be asked.
+//! A git process takes milliseconds for each question. A function returns `None` if the answer
+//! depends on more than plain settings: conditional includes, a date in the environment, or a name
+//! that git cleans up or derives from the host. The caller must then ask git.
 
 use std::env;
 use std::ffi::OsString;
@@ -20,13 +19,14 @@ pub struct CallerConfig {
 }
 
 impl CallerConfig {
-    /// Reads the configuration for `dir`, a worktree or a git directory. `None` where git is to be
-    /// asked.
+    /// Reads the configuration for `dir`, a worktree or a git directory.
+    ///
+    /// Returns `None` if git must be asked.
     pub fn of(dir: &Path) -> Option<CallerConfig> {
         let (found, _trust) = gix::discover::upwards(dir).ok()?;
         let (git_dir, _) = found.into_repository_and_work_tree_directories();
         let mut permissions = gix::open::Permissions::all();
-        // Git is run without such settings, too.
+        // git is run without these settings, too.
         permissions.config.env = false;
         let opened = gix::open::Options::default()
             .permissions(permissions)
@@ -41,7 +41,9 @@ impl CallerConfig {
         (!config.has_section("includeIf")).then_some(config)
     }
 
-    /// Who commits in this `role` now.
+    /// Returns the identity of this `role` for a commit made now.
+    ///
+    /// Returns `None` if git must be asked.
     pub fn identity(&self, role: Role) -> Option<Identity> {
         self.identity_in(role, &|name| env::var_os(name))
     }
@@ -58,7 +60,7 @@ impl CallerConfig {
                     .setting(&role.key(part))
                     .or_else(|| self.setting(&format!("user.{part}")))?,
             };
-            // Which punctuation goes depends on git's version.
+            // The punctuation that git strips depends on its version.
             let is_clean = !text.is_empty() && super::commit::strip_crud(&text) == text;
             is_clean.then_some(text)
         };
@@ -69,16 +71,18 @@ impl CallerConfig {
         })
     }
 
-    /// The directory of the repository's hooks.
+    /// Returns the directory of the repository's hooks.
+    ///
+    /// Returns `None` if git must be asked.
     pub fn hooks_dir(&self) -> Option<PathBuf> {
-        // From git 2.54 on the configuration has hooks of its own.
+        // Since git 2.54, the configuration may define hooks.
         if self.has_section("hook") || self.sets("core", "hooksPath") {
             return None;
         }
         Some(self.local.common_dir().canonicalize().ok()?.join("hooks"))
     }
 
-    /// The private git directory of the worktree.
+    /// Returns the private git directory of the worktree.
     pub fn git_dir(&self) -> &Path {
         self.local.git_dir()
     }
@@ -109,7 +113,9 @@ impl CallerConfig {
     }
 }
 
-/// When a commit is made now, in the caller's time zone. `None` where the environment gives a date.
+/// Returns the current time in the caller's time zone.
+///
+/// Returns `None` if the environment gives a date for `role`.
 pub fn commit_time(role: Role) -> Option<CommitTime> {
     time_in(role, &|name| env::var_os(name))
 }

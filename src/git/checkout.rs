@@ -1,4 +1,4 @@
-//! What the main checkout has as a base has it, and since when.
+//! Comparison of the main checkout with a base, with modification times.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,36 +13,38 @@ use super::{Base, BaseDir, GitError, IgnoreRules, Repository, TreeEntryKind, rul
 use tine_attr::{Ino, Timestamp};
 use tine_path::{DOT_GIT, EntryName, RepoPath};
 
-/// How many symlinks are followed.
+/// Maximum number of symlinks that are followed.
 const MAX_LINKS: usize = 40;
 
-/// Below this many files or directories a second thread costs more than it saves.
+/// Minimum number of items that justifies a second thread.
 const MIN_TO_SHARE: usize = 1024;
 
 impl Repository {
-    /// Finds what of `base` is the same in `checkout` (the main one), and when it got to be so
-    /// there: by the number of the node.
+    /// Finds the nodes of `base` that are unchanged in `checkout`.
     ///
-    /// A file is the same where the index has the base's blob, and `lstat` says what the entry
-    /// says, which is not racy, or else the bytes are those of the blob; a directory where it has
-    /// the same names and no others. What came with an older mtime counts from when it came, except
+    /// `checkout` is the main one. The result lists inode numbers with the time since which each
+    /// node is unchanged.
+    ///
+    /// A file is unchanged if the index has the base's blob, and either `lstat` matches a non-racy
+    /// index entry or the bytes are those of the blob. A directory is unchanged if it has the same
+    /// names and no others. A file that arrived with an older mtime counts from its arrival, except
     /// in a checkout that was copied or unpacked as a whole.
     ///
-    /// Some are left out though they are the same, or count as newer: what was built in `checkout`
-    /// was built of what was there then.
-    /// - Where a directory has other names in `checkout` than in `base`, but for ignored and hidden
-    ///   ones, no file in it is there (`*.c`); where directories are among them, none in the
-    ///   directories in it either (`*/*.c`).
-    /// - What a symlink leads to, or is beneath that, is not there where the link is not the same.
-    /// - What a symlink leads to is as new as the symlink.
-    /// - What is beneath a directory that was moved here is as new as that.
+    /// Some nodes are left out although they are unchanged, or count as newer, because a build in
+    /// `checkout` used what was there at that time:
+    /// - If a directory has other names in `checkout` than in `base`, except ignored and hidden
+    ///   ones, none of its files is included (`*.c`). If directories are among these names, the
+    ///   files of its subdirectories are left out as well (`*/*.c`).
+    /// - The target of a symlink, and everything under it, is left out if the link differs.
+    /// - The target of a symlink is as new as the symlink.
+    /// - Everything under a directory that was moved here is as new as the move.
     ///
-    /// Costs an `lstat` a file and a listing a directory, and reads no content but that of racy
-    /// entries and of files that were touched.
+    /// It costs an `lstat` for each file and a listing for each directory. It reads only the
+    /// contents of racy entries and of files that were touched.
     ///
     /// # Errors
-    /// [`GitError::Library`] where the index cannot be read, others where a tree or a symlink of
-    /// the base cannot.
+    /// [`GitError::Library`] if the index cannot be read; others if a tree or a symlink of the base
+    /// cannot be read.
     pub fn same_since(
         &self,
         base: &Base,
@@ -51,7 +53,7 @@ impl Repository {
         let hasher = base.hasher();
         let unchanged = Unchanged::of(self, checkout, hasher)?;
         let (dirs, links) = dirs_and_links(base, &unchanged)?;
-        let led_to = ends_of(&links);
+        let led_to = link_targets(&links);
         let look = |dirs: &[Arc<BaseDir>]| {
             let found = dirs
                 .iter()
@@ -63,51 +65,51 @@ impl Repository {
             read.map_err(GitError::library("read rules"))
         })?;
         let mut same = Vec::new();
-        let mut known: HashMap<RepoPath, Beneath> = HashMap::new();
-        // Directories come after those that they are in.
-        for (dir, names) in shared(&dirs, look) {
+        let mut known: HashMap<RepoPath, DirFacts> = HashMap::new();
+        // Directories come after their parents.
+        for (dir, names) in on_two_threads(&dirs, look) {
             let above = dir
                 .path
                 .split_last()
                 .and_then(|(above, _)| known.get(&above));
             let above = above.copied().unwrap_or_default();
             let difference = names.difference(&dir, &mut rules)?;
-            let moved = names.times.and_then(|times| unchanged.came(times));
-            let beneath = Beneath {
+            let moved = names.times.and_then(|times| unchanged.arrived(times));
+            let facts = DirFacts {
                 moved: above.moved.max(moved),
-                is_among_others: difference == Difference::Directories,
+                has_other_subdirs: difference == Difference::Directories,
                 link: above.link.max(led_to.get(&dir.path).copied()),
             };
             let since = |times: Times| {
                 let own = unchanged.since(times);
-                own.max(beneath.moved.unwrap_or(own))
+                own.max(facts.moved.unwrap_or(own))
             };
-            if let Some(times) = names.times.filter(|_| names.are_the_same(&dir)) {
+            if let Some(times) = names.times.filter(|_| names.matches_base(&dir)) {
                 same.push((hasher.ino(&dir.path), since(times)));
             }
-            if difference == Difference::None && !above.is_among_others {
+            if difference == Difference::None && !above.has_other_subdirs {
                 for entry in &dir.entries {
                     let Some(file) = unchanged.same(entry) else {
                         continue;
                     };
                     let time = since(file.times);
-                    match beneath.link.max(led_to.get(&file.path).copied()) {
+                    match facts.link.max(led_to.get(&file.path).copied()) {
                         Some(Link::Other) => {}
                         Some(Link::Since(link)) => same.push((entry.ino, time.max(link))),
                         None => same.push((entry.ino, time)),
                     }
                 }
             }
-            known.insert(dir.path.clone(), beneath);
+            known.insert(dir.path.clone(), facts);
         }
         Ok(same)
     }
 }
 
-/// A symlink of a base: what it leads to, and what is known of it.
+/// Symlinks of a base by path: the target path, and the link's state.
 type Links = HashMap<RepoPath, (RepoPath, Link)>;
 
-/// The directories of the base, each after the one that it is in, and its symlinks by their path.
+/// Lists the base's directories, parents first, and its symlinks by path.
 fn dirs_and_links(
     base: &Base,
     unchanged: &Unchanged,
@@ -135,8 +137,8 @@ fn dirs_and_links(
     Ok((dirs, links))
 }
 
-/// What `look` finds of `all`, by two threads where that is worth it.
-pub(super) fn shared<T: Sync, Found: Send>(
+/// Runs `look` on `all`, split over two threads if that pays off.
+pub(super) fn on_two_threads<T: Sync, Found: Send>(
     all: &[T],
     look: impl Fn(&[T]) -> Vec<Found> + Sync,
 ) -> Vec<Found> {
@@ -147,13 +149,15 @@ pub(super) fn shared<T: Sync, Found: Send>(
     thread::scope(|scope| {
         let second = scope.spawn(|| look(second));
         let mut found = look(first);
-        // Without it files count as changed, and are built again.
+        // If the thread panicked, its files count as changed and are rebuilt.
         found.append(&mut second.join().unwrap_or_default());
         found
     })
 }
 
-/// Where a symlink leads to in the tree, links on the way left as they are; `None` out of it.
+/// Returns a symlink's target in the tree, or `None` outside it.
+///
+/// Symlinks on the way are not resolved.
 fn led_to(link: &RepoPath, target: &[u8]) -> Option<RepoPath> {
     let mut path = link.split_last()?.0;
     if target.starts_with(b"/") {
@@ -169,17 +173,17 @@ fn led_to(link: &RepoPath, target: &[u8]) -> Option<RepoPath> {
     Some(path)
 }
 
-/// A symlink, for what it leads to: what says more is greater.
+/// State of a symlink, as it affects its target. The stricter one is greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Link {
-    /// It is the same since then.
+    /// Link that is unchanged since this time.
     Since(Timestamp),
-    /// It is another one.
+    /// Link that differs from the base's.
     Other,
 }
 
-/// What links lead to, by way of others, too.
-fn ends_of(links: &Links) -> HashMap<RepoPath, Link> {
+/// Maps each direct or indirect link target to the strictest link.
+fn link_targets(links: &Links) -> HashMap<RepoPath, Link> {
     let mut ends: HashMap<RepoPath, Link> = HashMap::new();
     for (led_to, link) in links.values() {
         let mut at = Some(led_to);
@@ -193,18 +197,18 @@ fn ends_of(links: &Links) -> HashMap<RepoPath, Link> {
     ends
 }
 
-/// What holds for all that is in a directory.
+/// Facts that hold for everything in a directory.
 #[derive(Clone, Copy, Default)]
-struct Beneath {
-    /// The link that leads to it, or to one above it.
+struct DirFacts {
+    /// Strictest link that leads to it or a parent.
     link: Option<Link>,
-    /// When it, or one above it, was moved here.
+    /// Time when it or a parent was moved here.
     moved: Option<Timestamp>,
-    /// Whether other directories are beside those in it.
-    is_among_others: bool,
+    /// True if the checkout's subdirectories differ from the base's.
+    has_other_subdirs: bool,
 }
 
-/// What tells the names of a directory in the checkout from those of the base.
+/// Kind of names in which the checkout's directory differs from the base's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Difference {
     None,
@@ -212,15 +216,15 @@ enum Difference {
     Directories,
 }
 
-/// The names of a directory in the checkout beside those of the base.
+/// Names of a checkout's directory, compared with the base's.
 struct Names {
-    /// Of the directory; `None` where there is none that can be listed, or it is changing.
+    /// Times of the directory; `None` if it is unreadable or changing.
     times: Option<Times>,
-    /// Those that the base has not, and whether they are directories.
+    /// Names that the base does not have, and whether they are directories.
     more: Vec<(EntryName, bool)>,
-    /// How many of the base's there are.
+    /// Number of the base's names that exist.
     count: usize,
-    /// The base's that are missing, as far as they are directories.
+    /// True if a subdirectory of the base is missing.
     lacks_dir: bool,
 }
 
@@ -273,30 +277,32 @@ impl Names {
         names
     }
 
-    fn are_the_same(&self, dir: &BaseDir) -> bool {
+    fn matches_base(&self, dir: &BaseDir) -> bool {
         self.more.is_empty() && self.count == dir.entries.len()
     }
 
-    /// How they tell of other files than those of the base.
+    /// Returns the kind of names that differ, ignored and hidden ones aside.
     fn difference(
         &self,
         dir: &BaseDir,
         rules: &mut IgnoreRules<'_>,
     ) -> Result<Difference, GitError> {
-        let mut difference = match self.times.is_some() && self.count == dir.entries.len() {
-            true => Difference::None,
-            false if self.lacks_dir => Difference::Directories,
-            false => Difference::Files,
+        let mut difference = if self.times.is_some() && self.count == dir.entries.len() {
+            Difference::None
+        } else if self.lacks_dir {
+            Difference::Directories
+        } else {
+            Difference::Files
         };
         for (name, is_dir) in &self.more {
-            // No pattern finds a hidden one that does not name it.
+            // A pattern matches a hidden file only if it names the dot.
             if !name.as_bytes().starts_with(b".")
                 && !rules.is_ignored(&dir.path.join(name), *is_dir)?
             {
-                match is_dir {
-                    true => difference = Difference::Directories,
-                    false if difference == Difference::None => difference = Difference::Files,
-                    false => {}
+                if *is_dir {
+                    difference = Difference::Directories;
+                } else if difference == Difference::None {
+                    difference = Difference::Files;
                 }
             }
         }

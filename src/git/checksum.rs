@@ -1,16 +1,16 @@
-//! Hashes of what is already there, to see that it is not damaged.
+//! Hashes of existing objects, to detect damage.
 //!
-//! SHA-1 does without the search for collisions here, which takes several times as long as the hash
-//! with the processor's help. An id that is made needs the search, and has it; an object that was
-//! let in once with a colliding id would be the same object to git, which hashes nothing that it
-//! reads.
+//! SHA-1 is computed here without collision detection, which takes several times as long as the
+//! hash with hardware support. New ids are computed with collision detection. An object that once
+//! entered the repository with a colliding id would be the same object for git, which does not hash
+//! what it reads.
 
 use gix::hash::{Kind, ObjectId};
 use sha1::Digest;
 
 use super::GitError;
 
-/// A hash that grows with what it is given.
+/// A hash that is computed incrementally.
 pub(super) enum Checksum {
     Sha1(sha1::Sha1),
     Other(gix::hash::Hasher),
@@ -24,7 +24,9 @@ impl Checksum {
         }
     }
 
-    /// Begins with what the id of an object is a hash of before its content.
+    /// Creates a checksum that has read an object's header.
+    ///
+    /// The id of an object is the hash of this header and the content.
     pub(crate) fn of_object(hash_kind: Kind, kind: gix::objs::Kind, len: u64) -> Checksum {
         let mut checksum = Checksum::new(hash_kind);
         checksum.update(&gix::objs::encode::loose_header(kind, len));

@@ -1,5 +1,6 @@
-//! A repository of tine's own for a directory that is in none: bare, beside nothing of the
-//! directory's, with the directory's files as commits, byte for byte.
+//! A bare repository that tine creates for a directory outside every repository.
+//!
+//! It is not inside the directory. Its commits hold the directory's files byte for byte.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -7,14 +8,20 @@ use std::path::Path;
 
 use super::{CommitSpec, GitError, Identity, ObjectId, Repository, program};
 
-/// The branch that has the directory's files.
+/// Branch that holds the directory's files.
 pub const BRANCH: &str = "main";
 
-/// No file is converted, whatever attributes the directory's own files give.
+/// Attributes that disable every conversion.
+///
+/// They override the directory's own attribute files.
 const ATTRIBUTES: &str = "* -text !eol -ident !filter !working-tree-encoding\n";
 
 impl Repository {
-    /// Opens the repository at `common_dir`, which is made where it is missing.
+    /// Opens the repository at `common_dir`, creating it if missing.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if a directory or file cannot be created; fails as [`Repository::open`]
+    /// otherwise, and if `git init` fails.
     pub fn open_for_directory(common_dir: &Path) -> Result<Repository, GitError> {
         if !common_dir.is_dir() {
             let home = common_dir.parent().unwrap_or(common_dir);
@@ -23,7 +30,7 @@ impl Repository {
                 .mode(0o700)
                 .create(home)
                 .map_err(GitError::io("create", home))?;
-            // It is there when it is whole.
+            // The rename makes the repository visible only when it is complete.
             let new = common_dir.with_extension("new");
             if new.exists() {
                 fs::remove_dir_all(&new).map_err(GitError::io("remove", &new))?;
@@ -45,8 +52,14 @@ impl Repository {
         )
     }
 
-    /// Commits what is in `directory`, ignored or not, to the [`BRANCH`], if that has anything
-    /// else; the commit. Repositories in it are refused: their files would not be in the commit.
+    /// Commits all files in `directory` to [`BRANCH`], and returns the commit.
+    ///
+    /// Ignored files are included. If nothing changed, returns the existing commit.
+    ///
+    /// # Errors
+    /// [`GitError::NestedRepository`] if a repository is inside `directory`, because a commit
+    /// cannot contain its files; [`GitError::RefMoved`] if the branch moved meanwhile; or an error
+    /// of git.
     pub fn take_in(&self, directory: &Path) -> Result<ObjectId, GitError> {
         let index = self.common_dir().join("index.directory");
         let git = || {

@@ -1,8 +1,8 @@
-//! Names that git ignores at the top of every worktree for as long as tine wants it: blocks of
-//! lines in `info/exclude`, which all worktrees of a repository share.
+//! Blocks of lines in `info/exclude` that make git ignore names.
 //!
-//! A block stands before what others have written there, so that nothing of theirs is touched, not
-//! even a last line without an end; what it says of itself is enough to take it away again.
+//! They apply at the top of every worktree, because all worktrees of a repository share the file. A
+//! block precedes the lines of other programs, so that those do not change, not even a last line
+//! without an end. Each block contains what is needed to remove it again.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -12,11 +12,14 @@ use std::path::{Path, PathBuf};
 use super::refs::{read_if_there, sync_if_there};
 use super::{GitError, Repository};
 
-/// How the first line of a block ends where the file was made for it.
+/// End of a block's first line if tine created the file.
 const MADE_FOR_IT: &str = " (and this file)";
 
 impl Repository {
-    /// Has git ignore `name` at the top of every worktree.
+    /// Makes git ignore `name` at the top of every worktree.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the file cannot be read or written.
     pub fn exclude_at_top(&self, name: &str) -> Result<(), GitError> {
         let path = self.exclude_file();
         let found = read_if_there(&path)?;
@@ -26,7 +29,7 @@ impl Repository {
         {
             return Ok(());
         }
-        // One that was made for another name goes with the last of them.
+        // A file that was created for another name is removed with the last block.
         let is_file_ours = found.as_ref().is_none_or(|text| {
             let end_of_line = format!("{MADE_FOR_IT}\n");
             text.windows(end_of_line.len())
@@ -39,7 +42,10 @@ impl Repository {
         )
     }
 
-    /// Takes that back.
+    /// Removes the block of [`Repository::exclude_at_top`].
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the file cannot be read or written.
     pub fn include_at_top(&self, name: &str) -> Result<(), GitError> {
         let path = self.exclude_file();
         let Some(mut text) = read_if_there(&path)? else {
@@ -56,14 +62,14 @@ impl Repository {
         replace(&path, &text)
     }
 
-    /// A file that is somebody's symlink stays one.
+    /// Returns the file, with symlinks resolved so that a user's link stays.
     fn exclude_file(&self) -> PathBuf {
         let path = self.common_dir().join("info/exclude");
         path.canonicalize().unwrap_or(path)
     }
 }
 
-/// The lines for `name`.
+/// Returns the block for `name`.
 fn block(name: &str, with_file: bool) -> String {
     let made = if with_file { MADE_FOR_IT } else { "" };
     format!(
@@ -71,7 +77,9 @@ fn block(name: &str, with_file: bool) -> String {
     )
 }
 
-/// Where the block for `name` begins and ends, and whether the file was made for it.
+/// Finds the block for `name`.
+///
+/// Returns its start and end, and whether tine created the file for it.
 fn find(text: &[u8], name: &str) -> Option<(usize, usize, bool)> {
     [false, true].into_iter().find_map(|with_file| {
         let block = block(name, with_file);
@@ -82,7 +90,7 @@ fn find(text: &[u8], name: &str) -> Option<(usize, usize, bool)> {
     })
 }
 
-/// Puts `bytes` in the place of the file, whole, with the mode that it had.
+/// Replaces the file atomically, and keeps its mode.
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir).map_err(GitError::io("create", dir))?;

@@ -1,17 +1,16 @@
-//! Moving the branch of an ordinary checkout forward, as `git merge --ff-only` does, under git's
-//! own locks.
+//! Fast-forward of an ordinary checkout under git's locks, as `git merge --ff-only`.
 //!
 //! The index is locked first, so that no other git command changes index, files or HEAD meanwhile.
-//! git brings the files along over a second name of the index, which replaces the index only when
-//! all files are there. The branch is locked before the first file changes, and moves last, by
-//! compare-and-swap. A failure takes the files back.
+//! git updates the files with a second copy of the index, which replaces the index only when all
+//! files are written. The branch is locked before the first file changes, and moves last, by
+//! compare-and-swap. A failure rolls the files back.
 //!
-//! | step | found by the next process |
+//! | step | recovery by the next process |
 //! |---|---|
-//! | `index.lock`, with `index.tine` beside it, which git has open while it writes files | it waits for that git |
-//! | some files are new | the index is old: files that are as the new commit has them, or begin so, go back, those of filters from copies in `tine-kept` |
-//! | the index is new | the branch is old: it follows |
-//! | the branch is new | nothing is left but the locks |
+//! | `index.lock` exists, with `index.tine` beside it, which git holds open while it writes files | it waits for that git |
+//! | some files are new | the index is old: files with (the beginning of) the new content are rolled back, those of filters from copies in `tine-kept` |
+//! | the index is new | the branch is old: it is moved |
+//! | the branch is new | only the locks are left |
 
 mod in_the_way;
 mod place;
@@ -33,22 +32,23 @@ use super::{GitError, ObjectId, Repository, TreeEntryKind};
 use tine_path::RepoPath;
 use tine_sys::{file, pause};
 
-/// How long the index of a checkout that git has locked is waited for.
+/// Maximum wait for a checkout's index that git has locked.
 const INDEX_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a git that outlived its daemon may go on writing files.
+/// Maximum time that an orphaned git may go on writing files.
 const ORPHAN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The time that git waits for a ref that another process has locked.
+/// Time that git waits for a locked ref.
 const REF_LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a ref may stay locked before the lock counts as left behind.
-const REF_LOCK_PATIENCE: Duration = Duration::from_millis(500);
+/// Maximum wait before a ref's lock counts as stale.
+const STALE_LOCK_TIMEOUT: Duration = Duration::from_millis(500);
 
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// A checkout that is about to follow its branch. The index is locked until this is dropped;
-/// nothing has changed yet.
+/// A checkout that is about to follow its branch.
+///
+/// The index is locked until this is dropped. Nothing has changed yet.
 pub struct CheckoutMove<'r> {
     repository: &'r Repository,
     place: Place,
@@ -60,7 +60,12 @@ pub struct CheckoutMove<'r> {
 }
 
 impl Repository {
-    /// Whether nothing that git tracks is changed in the checkout, staged or not.
+    /// Returns whether the checkout has no staged or unstaged changes.
+    ///
+    /// Untracked files do not count.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if `git status` fails.
     pub fn is_checkout_clean(&self, checkout_dir: &Path) -> Result<bool, GitError> {
         let mut command = program::command(checkout_dir);
         command.args([
@@ -72,14 +77,15 @@ impl Repository {
         Ok(program::run(&mut command, b"")?.is_empty())
     }
 
-    /// Locks the index of `checkout_dir`, where `branch` (short name) is checked out at `from`, and
-    /// finds out whether index and files can follow to `to`. Waits a moment for another git
-    /// command.
+    /// Locks the index of `checkout_dir`, and checks a move to `to`.
+    ///
+    /// `branch` (short name) is checked out there at `from`. Waits up to two seconds for another
+    /// git command.
     ///
     /// # Errors
-    /// [`GitError::CheckoutInTheWay`] where files are in the way, or the commit is not ahead,
-    /// [`GitError::IndexLocked`], [`GitError::RefMoved`], [`GitError::BranchCheckedOut`] where
-    /// another branch is checked out by now.
+    /// [`GitError::CheckoutInTheWay`] or [`GitError::UntrackedInTheWay`] if files are in the way or
+    /// `to` is not ahead, [`GitError::IndexLocked`], [`GitError::RefMoved`], or
+    /// [`GitError::BranchCheckedOut`] if another branch is checked out by now.
     pub fn prepare_checkout_move(
         &self,
         checkout_dir: &Path,
@@ -94,9 +100,15 @@ impl Repository {
         Ok(moving)
     }
 
-    /// Ends a move that a process which died had begun: where the index is in its place the branch
-    /// follows, else the files go back. Whether the branch is at `to` then. Where somebody else has
-    /// moved it since, or put HEAD on another one, only the locks go.
+    /// Completes a move that a dead process began, or rolls it back.
+    ///
+    /// If the index is new, the branch follows; otherwise the files are rolled back. If the branch
+    /// has moved since, or HEAD is on another one, removes only the locks. Returns whether the
+    /// branch is at `to`.
+    ///
+    /// # Errors
+    /// [`GitError::IndexLocked`], [`GitError::RefLocked`], or an error of git or of the file
+    /// system.
     pub fn finish_checkout_move(
         &self,
         checkout_dir: &Path,
@@ -112,14 +124,14 @@ impl Repository {
                 place.git_dir.join("ORIG_HEAD"),
                 self.common_dir().join("refs/heads").join(branch),
             ] {
-                release_after_a_while(&lock_of(&path))?;
+                release_if_stale(&lock_of(&path))?;
             }
         }
         place.remove_scratch_index()?;
         match self.lock_checkout(checkout_dir, branch, from, to) {
             Ok(moving) => {
                 if !moving.is_index_new()? {
-                    moving.take_back()?;
+                    moving.roll_back_files()?;
                     return Ok(false);
                 }
                 RefMove::prepare(&moving, &message_of(action))?.commit()?;
@@ -132,8 +144,9 @@ impl Repository {
         }
     }
 
-    /// Runs what git runs after a merge in a checkout: the hook `post-merge`, and maintenance.
-    /// Neither can fail the merge.
+    /// Runs the `post-merge` hook and maintenance, as git does after a merge.
+    ///
+    /// Failures are only logged.
     pub fn after_checkout_move(&self, checkout_dir: &Path) {
         let commands: [&[&str]; 2] = [
             &["hook", "run", "--ignore-missing", "post-merge", "--", "0"],
@@ -160,7 +173,7 @@ impl Repository {
         // A git that outlives this process keeps it locked.
         file::try_lock(lock.file()).map_err(GitError::io("lock", &place.git_dir))?;
         let head = self.head_of(&place.git_dir)?;
-        // HEAD may be on an alias of it.
+        // HEAD may be on an alias of the branch.
         if head
             .short_branch()
             .map(|name| self.branch_behind(name))
@@ -187,12 +200,14 @@ impl Repository {
 }
 
 impl CheckoutMove<'_> {
-    /// Brings files, index and branch along, all or nothing. `action` is what the reflogs say.
+    /// Moves files, index and branch, all or nothing.
+    ///
+    /// `action` is the start of the reflog message.
     ///
     /// # Errors
-    /// As [`Repository::prepare_checkout_move`]; nothing has changed then.
-    /// [`GitError::CheckoutHalfMoved`] where a failure could not be taken back:
-    /// [`Repository::finish_checkout_move`] tries again.
+    /// Fails as [`Repository::prepare_checkout_move`], with nothing changed;
+    /// [`GitError::CheckoutHalfMoved`] if the rollback failed, which
+    /// [`Repository::finish_checkout_move`] retries.
     pub fn go(self, action: &str) -> Result<(), GitError> {
         pause::at("before-ref");
         let refs = RefMove::prepare(&self, &message_of(action))?;
@@ -202,19 +217,20 @@ impl CheckoutMove<'_> {
             .and_then(|()| self.read_tree(&[], (self.from, self.to), Some(self.lock.file())))
             .and_then(|()| self.place.put_scratch_index());
         if let Err(error) = followed {
-            return Err(self.failed(error, self.take_back()));
+            return Err(self.failed(error, self.roll_back_files()));
         }
         if let Err(error) = refs.commit() {
-            return Err(self.failed(error, self.go_back()));
+            return Err(self.failed(error, self.roll_back_all()));
         }
-        self.lock.hold_off_readers(&self.place.dir);
+        self.lock.wait_for_readers_in(&self.place.dir);
         Ok(())
     }
 
-    /// Returns why the move failed, or that it is half done where the files could not be taken
-    /// back.
-    fn failed(&self, error: GitError, taken_back: Result<(), GitError>) -> GitError {
-        match taken_back {
+    /// Returns the error of a failed move, after its rollback.
+    ///
+    /// It is [`GitError::CheckoutHalfMoved`] if the rollback failed as well.
+    fn failed(&self, error: GitError, rolled_back: Result<(), GitError>) -> GitError {
+        match rolled_back {
             Ok(()) => error,
             Err(stays) => {
                 let dir = &self.place.dir;
@@ -232,7 +248,7 @@ impl CheckoutMove<'_> {
         }
     }
 
-    /// Refuses what `git merge --ff-only` refuses before it looks at files.
+    /// Makes the checks of `git merge --ff-only` that precede those of files.
     fn check_free(&self) -> Result<(), GitError> {
         let in_the_way = |reason: &str| GitError::CheckoutInTheWay {
             dir: self.place.dir.clone(),
@@ -243,21 +259,23 @@ impl CheckoutMove<'_> {
                 return Err(in_the_way(&format!("a {operation} is under way there")));
             }
         }
-        match self.repository.is_ancestor(self.from, self.to)? {
-            true => Ok(()),
-            false => Err(in_the_way("the commit is not ahead of the branch")),
+        if self.repository.is_ancestor(self.from, self.to)? {
+            Ok(())
+        } else {
+            Err(in_the_way("the commit is not ahead of the branch"))
         }
     }
 
-    /// Refreshes the scratch index, and refuses where files are in the way.
+    /// Refreshes the scratch index, and refuses if files are in the way.
     fn check_files(&self) -> Result<(), GitError> {
         self.refresh()?;
         self.read_tree(&["--dry-run"], (self.from, self.to), None)?;
         self.refuse_over_untracked()
     }
 
-    /// Copies the files that the move is about and that a filter writes: where that fails, it
-    /// cannot write the old ones either.
+    /// Copies the changed files that a filter writes.
+    ///
+    /// If the filter fails, it cannot write the old content either.
     fn keep_filtered(&self) -> Result<(), GitError> {
         self.place.remove_kept()?;
         let mut config = program::command(&self.place.dir);
@@ -274,7 +292,7 @@ impl CheckoutMove<'_> {
         attributes.args(["check-attr", "-z", "--stdin", "filter"]);
         let output = program::run(&mut attributes, &names)?;
         let mut fields = output.split(|byte| *byte == 0);
-        // A path, the attribute's name, and its value.
+        // The fields are a path, the attribute's name, and its value.
         while let (Some(path), Some(_), Some(value)) = (fields.next(), fields.next(), fields.next())
         {
             if !matches!(value, b"unspecified" | b"unset")
@@ -288,12 +306,13 @@ impl CheckoutMove<'_> {
 
     fn refresh(&self) -> Result<(), GitError> {
         let mut command = self.place.git();
-        // What it tells of changed files is no failure.
+        // A failing status only reports changed files.
         program::finish(command.args(["update-index", "-q", "--refresh"]), b"").map(drop)
     }
 
-    /// Has git bring the scratch index, and without `--dry-run` the files, from one commit to
-    /// another. It has `held` open meanwhile.
+    /// Moves the scratch index from one commit to another with git.
+    ///
+    /// Also writes the files, unless `options` has `--dry-run`. git holds `held` open meanwhile.
     fn read_tree(
         &self,
         options: &[&str],
@@ -314,11 +333,12 @@ impl CheckoutMove<'_> {
             None => Stdio::null(),
         };
         let finished = program::finish_reading(&mut command, input)?;
-        self.place.refusal(&command, &finished)
+        self.place.move_error(&command, &finished)
     }
 
-    /// Whether the index is the new one already: of the paths that the move is about, the first is
-    /// as the new commit has it.
+    /// Returns whether the index is already the new one.
+    ///
+    /// It checks the first of the changed paths.
     fn is_index_new(&self) -> Result<bool, GitError> {
         let to = self.to.to_string();
         let differ = paths(program::command(&self.place.dir).args([
@@ -334,19 +354,18 @@ impl CheckoutMove<'_> {
         Ok(changed.first().is_none_or(|path| !differ.contains(path)))
     }
 
-    /// Puts files back that this move has written, as the index, which is the old one still, has
-    /// them.
-    fn take_back(&self) -> Result<(), GitError> {
+    /// Rolls back the files that this move wrote, from the old index.
+    fn roll_back_files(&self) -> Result<(), GitError> {
         self.place.take_scratch_index()?;
         self.refresh()?;
         let old_tree = self.repository.commit_info(self.from)?.tree_id;
         let mut old = Vec::new();
-        for path in self.touched()? {
+        for path in self.written_paths()? {
             let place = self.place.file(&path);
             let found = fs::symlink_metadata(&place).ok();
             let is_directory = found.as_ref().is_some_and(fs::Metadata::is_dir);
             if found.is_some() && !is_directory && !self.is_written(&path, &place)? {
-                // Somebody else was there meanwhile.
+                // Another program has changed it meanwhile.
                 continue;
             }
             let was_there = self.repository.tree_entry(old_tree, &path)?;
@@ -369,7 +388,7 @@ impl CheckoutMove<'_> {
         };
         let mut names = Vec::new();
         for path in old.iter().filter(|path| is_free(path)) {
-            if self.place.put_back_kept(path)? {
+            if self.place.restore_kept(path)? {
                 continue;
             }
             names.extend_from_slice(path.as_bytes());
@@ -380,17 +399,18 @@ impl CheckoutMove<'_> {
         program::run(&mut command, &names).map(drop)
     }
 
-    /// Puts index and files back that are there already.
-    fn go_back(&self) -> Result<(), GitError> {
+    /// Rolls index and files back after both were moved.
+    fn roll_back_all(&self) -> Result<(), GitError> {
         self.place.take_scratch_index()?;
         self.refresh()?;
         self.read_tree(&[], (self.to, self.from), None)?;
         self.place.put_scratch_index()
     }
 
-    /// Paths that the move is about, whose files are not as the scratch index has them, or that it
-    /// has not.
-    fn touched(&self) -> Result<Vec<RepoPath>, GitError> {
+    /// Lists the changed paths whose files differ from the scratch index.
+    ///
+    /// Includes paths that the index lacks.
+    fn written_paths(&self) -> Result<Vec<RepoPath>, GitError> {
         let changed = self.changed()?;
         let differ = paths(self.place.git().args(["diff-files", "-z", "--name-only"]))?;
         let known = paths(self.place.git().args(["ls-files", "-z"]))?;
@@ -399,13 +419,14 @@ impl CheckoutMove<'_> {
         Ok(changed.into_iter().filter(is_touched).collect())
     }
 
-    /// The paths that the move is about, sorted.
+    /// Lists the paths that the move changes, sorted.
     fn changed(&self) -> Result<Vec<RepoPath>, GitError> {
         self.differing(&[])
     }
 
-    /// The paths at which the two commits differ, as these options of `git diff-tree` choose them;
-    /// sorted.
+    /// Lists the paths at which the two commits differ, sorted.
+    ///
+    /// `options` of `git diff-tree` restrict them.
     fn differing(&self, options: &[&str]) -> Result<Vec<RepoPath>, GitError> {
         let mut command = program::command(&self.place.dir);
         command.args(["diff-tree", "-r", "-z", "--name-only", "--no-renames"]);
@@ -415,8 +436,9 @@ impl CheckoutMove<'_> {
         paths(&mut command)
     }
 
-    /// Whether the file, or symlink, has the new commit's content, or the beginning of it: this
-    /// move has written it.
+    /// Returns whether this move wrote the file or symlink.
+    ///
+    /// Its content is then the new commit's, or a beginning of it.
     fn is_written(&self, path: &RepoPath, place: &Path) -> Result<bool, GitError> {
         let content = match fs::symlink_metadata(place) {
             Ok(found) if found.is_file() => fs::read(place).map_err(GitError::io("read", place))?,
@@ -447,8 +469,9 @@ impl Drop for CheckoutMove<'_> {
     }
 }
 
-/// A branch that is locked at its old commit, and about to move. Dropping it leaves the branch
-/// where it is.
+/// A branch that is locked at its old commit.
+///
+/// It moves on commit. Dropping it leaves the branch where it is.
 struct RefMove {
     child: Child,
     input: Option<ChildStdin>,
@@ -458,18 +481,20 @@ struct RefMove {
 }
 
 impl RefMove {
-    /// Locks the branch of a checkout; git verifies that it is where it is believed to be. git also
-    /// writes the reflog of HEAD, `ORIG_HEAD`, and asks the hook `reference-transaction`.
+    /// Locks the branch of a checkout, and checks its old commit.
+    ///
+    /// git also writes `ORIG_HEAD` and the reflog of HEAD, and runs the `reference-transaction`
+    /// hook.
     fn prepare(moving: &CheckoutMove<'_>, message: &str) -> Result<RefMove, GitError> {
         let mut command = program::command(&moving.place.dir);
         command
-            // A tenth of a second, which git waits by itself, is little where much goes on.
+            // git's default of 100 ms is too short under load.
             .args([
                 "-c",
                 &format!("core.filesRefLockTimeout={}", REF_LOCK_TIMEOUT.as_millis()),
             ])
             .args(["update-ref", "-m", message, "--stdin"])
-            // What it says is looked into.
+            // Its error messages are parsed.
             .env("LC_ALL", "C")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -512,29 +537,30 @@ impl RefMove {
         };
         match told {
             Ok(()) => Ok(()),
-            // It has ended, and says why.
+            // git has ended, and its error output has the reason.
             Err(_) => Err(self.failure()),
         }
     }
 
-    /// Sends a command, and waits until git says that it is done.
+    /// Sends a command, and waits until git reports that it is done.
     fn ask(&mut self, verb: &str) -> Result<(), GitError> {
         self.tell(&format!("{verb}\n"))?;
         let mut answer = String::new();
         let read = self.answers.read_line(&mut answer);
-        match read.is_ok() && answer.trim_end() == format!("{verb}: ok") {
-            true => Ok(()),
-            false => Err(self.failure()),
+        if read.is_ok() && answer.trim_end() == format!("{verb}: ok") {
+            Ok(())
+        } else {
+            Err(self.failure())
         }
     }
 
-    /// Why git ended without having done what it was told.
+    /// Returns the reason why git ended early.
     fn failure(&mut self) -> GitError {
         let is_locked = self.lock.exists();
         self.input = None;
         let mut said = String::new();
         if let Some(mut errors) = self.child.stderr.take() {
-            // What cannot be read is told by its absence.
+            // If it cannot be read, the text stays empty.
             let _ = std::io::Read::read_to_string(&mut errors, &mut said);
         }
         if let Some(error) = program::format_io_error(&said) {
@@ -544,7 +570,7 @@ impl RefMove {
         if said.contains("but expected") || said.contains("unable to resolve reference") {
             return moved(&self.branch);
         }
-        // It locks HEAD and `ORIG_HEAD`, too.
+        // git also locks HEAD and `ORIG_HEAD`.
         let named = said
             .split_once("Unable to create '")
             .map_or("", |(_, rest)| rest);
@@ -570,7 +596,7 @@ impl RefMove {
 
 impl Drop for RefMove {
     fn drop(&mut self) {
-        // git gives up what it was not told to commit.
+        // git rolls back what was not committed.
         self.input = None;
         if let Err(error) = self.child.wait() {
             log::warn!("git that moved {}: {error}", self.branch);
@@ -578,14 +604,14 @@ impl Drop for RefMove {
     }
 }
 
-/// What git's own reflog would say.
+/// Returns git's own reflog message for a fast-forward.
 fn message_of(action: &str) -> String {
     format!("{}: Fast-forward", reflog_message(action))
 }
 
-/// Removes a ref's lock, unless it goes by itself.
-fn release_after_a_while(lock: &Path) -> Result<(), GitError> {
-    let deadline = Instant::now() + REF_LOCK_PATIENCE;
+/// Removes a ref's lock if it is stale.
+fn release_if_stale(lock: &Path) -> Result<(), GitError> {
+    let deadline = Instant::now() + STALE_LOCK_TIMEOUT;
     while lock.exists() {
         if Instant::now() >= deadline {
             return remove_stale_lock(lock);
@@ -595,7 +621,7 @@ fn release_after_a_while(lock: &Path) -> Result<(), GitError> {
     Ok(())
 }
 
-/// The paths that a command prints, each with a zero byte after it; sorted.
+/// Lists the NUL-terminated paths that a command prints, sorted.
 fn paths(command: &mut Command) -> Result<Vec<RepoPath>, GitError> {
     let output = program::run(command, b"")?;
     let paths = output

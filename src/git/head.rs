@@ -1,5 +1,6 @@
-//! HEAD of a worktree put on another branch, or on a commit by itself, as `git switch` does when
-//! the files are there.
+//! Moves of a worktree's HEAD to another branch or commit.
+//!
+//! They are the last step of `git switch`, after the files are in place.
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;
@@ -14,31 +15,38 @@ use super::refs::{branch_ref, read_if_there, reflog_message};
 use super::{GitError, Head, LinkedWorktree, ObjectId, Repository, program};
 use tine_sys::pause;
 
-/// A branch that is not where the worktree that is on it left it.
+/// A branch that another worktree or command moved under its worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MovedUnder {
     /// Short name.
     pub branch: String,
+    /// Commit at which the worktree left the branch.
     pub left_at: ObjectId,
+    /// Commit at which the branch is now.
     pub now: ObjectId,
-    /// Who moved it there, and by what, where the branch's reflog says so.
+    /// Author and message of the move, if the branch's reflog has them.
     pub by: Option<String>,
 }
 
-/// A branch that is gone while a worktree is on it.
+/// A deleted branch that a worktree is still on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoneBranch {
     /// Short name.
     pub branch: String,
-    /// Where the worktree left it.
+    /// Commit at which the worktree left the branch.
     pub left_at: ObjectId,
 }
 
 impl Repository {
-    /// Whether the branch that `worktree` is on was deleted under it, by the reflog of its HEAD. A
-    /// branch that never had a commit, as after `git switch --orphan`, is none of these; nor is one
-    /// that was deleted in the worktree itself, which the reflog says. `made_on` is the branch
-    /// (short name) that the worktree began on. Without reflogs nothing is known.
+    /// Finds out whether the branch of `worktree` was deleted under it.
+    ///
+    /// The reflog of its HEAD decides. A branch without any commit, as after `git switch --orphan`,
+    /// does not count, nor does one that was deleted in the worktree itself, which the reflog
+    /// records. `made_on` is the branch (short name) that the worktree began on. Without reflogs
+    /// the result is `None`.
+    ///
+    /// # Errors
+    /// Fails if HEAD or its reflog cannot be read.
     pub fn gone_branch(
         &self,
         worktree: &LinkedWorktree,
@@ -60,9 +68,13 @@ impl Repository {
             }))
     }
 
-    /// The commit of HEAD of the fork `fork`, which has `worktree`; where its branch moved under
-    /// it, the commit at which the fork left it. `made_on` is the branch (short name) that the
-    /// worktree began on.
+    /// Returns the HEAD commit of the fork `fork`, which has `worktree`.
+    ///
+    /// If its branch moved under it, this is the commit at which the fork left it. `made_on` is the
+    /// branch (short name) that the worktree began on.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::moved_under`].
     pub fn head_left_at(
         &self,
         worktree: &LinkedWorktree,
@@ -75,11 +87,15 @@ impl Repository {
         }
     }
 
-    /// Whether the branch that `worktree` is on is elsewhere than the worktree left it: another
-    /// worktree, or a command that knew nothing of this one, has moved it, or deleted it and made
-    /// it again. The reflog of its HEAD says so; where that has expired, what is kept for the fork
-    /// `fork`. `made_on` is the branch (short name) that the worktree began on. Where reflogs are
-    /// turned off nothing is known.
+    /// Finds out whether the branch of `worktree` was moved from outside.
+    ///
+    /// Another worktree, or a command that does not know this one, may have moved the branch, or
+    /// deleted and recreated it. The reflog of HEAD decides; if that has expired, the ref that is
+    /// kept for the fork `fork`. `made_on` is the branch (short name) that the worktree began on.
+    /// If reflogs are disabled the result is `None`.
+    ///
+    /// # Errors
+    /// Fails if HEAD, a reflog or the kept ref cannot be read.
     pub fn moved_under(
         &self,
         worktree: &LinkedWorktree,
@@ -95,7 +111,7 @@ impl Repository {
         }
         let head_log = read_if_there(&worktree.git_dir().join("logs/HEAD"))?.unwrap_or_default();
         let lines: Vec<LogLine> = log_lines(&head_log).collect();
-        // A worktree that has deleted its own branch left it where the branch was.
+        // A worktree that deleted its own branch left it at the branch's old commit.
         let ids = lines.iter().rev().flat_map(|line| [line.new, line.old]);
         let Some(left_at) = ids.into_iter().find(|id| !id.is_null()) else {
             let left_at = self.kept_left_at(worktree, fork, now)?;
@@ -109,9 +125,8 @@ impl Repository {
         if left_at == now {
             return Ok(None);
         }
-        // HEAD was put on another branch by a command that logs nothing, if this one never was
-        // there. A branch that was made again has a new log, which knows nothing of what was
-        // before.
+        // If this branch was never at that commit, a command that logs nothing moved HEAD here. A
+        // recreated branch has a new log without its earlier values.
         let last_on = lines.iter().rev().find_map(LogLine::branch_after);
         let is_same_branch = last_on.unwrap_or(made_on) == branch;
         let branch_log = self.common_dir().join("logs/refs/heads").join(branch);
@@ -130,8 +145,13 @@ impl Repository {
         }))
     }
 
-    /// The commits, of those that are left, at which the ref has been that a person calls `name`
-    /// (`main`, `origin/main`, or in full), by its reflog; `None` where it is no ref.
+    /// Returns the existing commits in the reflog of the ref `name`.
+    ///
+    /// `name` is as a user types it (`main`, `origin/main`, or a full name). The result is `None`
+    /// if it is not a ref.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the reflog cannot be read.
     pub fn has_been_at(&self, name: &str) -> Result<Option<Vec<ObjectId>>, GitError> {
         let repository = self.local();
         let found = repository.try_find_reference(name).ok().flatten();
@@ -155,8 +175,12 @@ impl Repository {
         ))
     }
 
-    /// Whether the log of the branch `name` (short) says that only git commands in its own checkout
-    /// moved it from `from` to `to`.
+    /// Returns whether only commands in the branch's own checkout moved it.
+    ///
+    /// Reads the reflog of the branch `name` (short) back from `to` to `from`.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the reflog cannot be read.
     pub fn was_moved_in_checkout(
         &self,
         name: &str,
@@ -190,14 +214,20 @@ impl Repository {
         Ok(at == from)
     }
 
-    /// The newest commit of those that are there which HEAD of the worktree with `git_dir` was on,
-    /// by its log.
+    /// Returns the newest existing commit in the reflog of a worktree's HEAD.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the reflog cannot be read.
     pub fn newest_of_head(&self, git_dir: &Path) -> Result<Option<ObjectId>, GitError> {
         self.newest_in_log(&git_dir.join("logs/HEAD"))
     }
 
-    /// The newest commit of those that are there which the branch `name` (short) was at, by its
-    /// log, or by that of a HEAD that is on it.
+    /// Returns the newest existing commit of the branch `name` (short).
+    ///
+    /// Reads the branch's reflog, and then those of the HEADs that are on it.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if a reflog or the list of worktrees cannot be read.
     pub fn newest_of_branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         let full_name = format!("refs/heads/{name}");
         if let Some(newest) =
@@ -227,10 +257,11 @@ impl Repository {
             .find(|id| !id.is_null() && self.has_object(*id)))
     }
 
-    /// The HEAD that was kept for the fork `fork` most recently, where the branch came to `now`
-    /// without the fork: its index has nothing of what changed since. After a commit or a reset by
-    /// git in the mount it has. Where `now` is a commit before the kept one, the fork may have gone
-    /// back (`tine undo`), and no commit of others is missing in its files.
+    /// Returns the fork's last kept HEAD, if its branch moved without it.
+    ///
+    /// The branch then came to `now` without the fork's index having any of the changes. After a
+    /// commit or reset by git in the mount, the index has them. If `now` is an ancestor of the kept
+    /// commit, the fork may have gone back (`tine undo`), and its files lack no commit.
     fn kept_left_at(
         &self,
         worktree: &LinkedWorktree,
@@ -275,13 +306,14 @@ impl Repository {
         Ok(is_without.then_some(left_at))
     }
 
-    /// Puts the HEAD of `worktree`, which is `from`, on the branch `to` (short name) at
-    /// `commit_id`, or with `None` on that commit by itself. No branch moves. When it returns, the
-    /// move is on disk.
+    /// Switches the HEAD of `worktree` from `from` to the branch `to`.
+    ///
+    /// `to` is the short name. The branch must be at `commit_id`. If `to` is `None`, HEAD is
+    /// detached at that commit. Branches do not move. On return, the move is on disk.
     ///
     /// # Errors
-    /// [`GitError::RefMoved`] where HEAD is not `from` or the branch is elsewhere,
-    /// [`GitError::RefLocked`]; nothing has changed then.
+    /// [`GitError::RefMoved`] if HEAD is not `from` or the branch is not at `commit_id`, or
+    /// [`GitError::RefLocked`]. In both cases nothing has changed.
     pub fn switch_head(
         &self,
         worktree: &LinkedWorktree,
@@ -305,7 +337,7 @@ impl Repository {
         };
         let mut store = self.ref_store(Some(worktree.git_dir()));
         let is_logged = store.write_reflog != WriteReflog::Disable;
-        // The library logs no change of what HEAD names: that follows.
+        // The library does not log a change of HEAD's target, so that follows separately.
         store.write_reflog = WriteReflog::Disable;
         let edit = RefEdit {
             name: FullName::try_from("HEAD").map_err(GitError::library("name HEAD"))?,
@@ -334,8 +366,12 @@ impl Repository {
         Ok(())
     }
 
-    /// Lets the reflog of HEAD end with the move of [`Repository::switch_head`] that a process died
-    /// in: without that line the branch would seem to have moved under the worktree.
+    /// Completes the HEAD reflog after an interrupted [`Repository::switch_head`].
+    ///
+    /// Without that line the branch would seem to have moved under the worktree.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the reflog cannot be read or written.
     pub fn finish_switch(
         &self,
         worktree: &LinkedWorktree,
@@ -348,14 +384,19 @@ impl Repository {
             .trim_ascii_end()
             .ends_with(format!("\t{}", switch_message(from, to)).as_bytes());
         let is_on = self.ref_store(Some(worktree.git_dir())).write_reflog != WriteReflog::Disable;
-        match is_on && !is_logged {
-            true => self.log_switch(worktree, from, to),
-            false => Ok(()),
+        if is_on && !is_logged {
+            self.log_switch(worktree, from, to)
+        } else {
+            Ok(())
         }
     }
 
-    /// Lets the reflog of HEAD end with the move of [`Repository::advance_head`] that a process
-    /// died in, which is likewise two steps: the branch, and that line.
+    /// Completes the HEAD reflog after an interrupted [`Repository::advance_head`].
+    ///
+    /// That also has two steps: the branch, and then the line.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the reflog cannot be read or written.
     pub fn finish_advance(
         &self,
         worktree: &LinkedWorktree,
@@ -367,9 +408,10 @@ impl Repository {
         let log = read_if_there(&git_dir.join("logs/HEAD"))?.unwrap_or_default();
         let is_logged = log_lines(&log).last().is_some_and(|line| line.new == to);
         let is_on = self.ref_store(Some(git_dir)).write_reflog != WriteReflog::Disable;
-        match is_on && !is_logged {
-            true => self.log_head(git_dir, from, to, reflog),
-            false => Ok(()),
+        if is_on && !is_logged {
+            self.log_head(git_dir, from, to, reflog)
+        } else {
+            Ok(())
         }
     }
 
@@ -382,7 +424,7 @@ impl Repository {
         self.log_head(worktree.git_dir(), from.1, to.1, &switch_message(from, to))
     }
 
-    /// Adds a line to the reflog of the worktree's HEAD.
+    /// Appends a line to the reflog of the worktree's HEAD.
     fn log_head(
         &self,
         git_dir: &Path,
@@ -418,26 +460,28 @@ fn moved(name: &str) -> GitError {
 struct LogLine {
     old: ObjectId,
     new: ObjectId,
-    /// `<name>: <message>`
+    /// Author and message: `<name>: <message>`.
     by: String,
 }
 
 impl LogLine {
-    /// What HEAD was put on by this, as the messages of git and of [`Repository::switch_head`] have
-    /// it: a branch (short name), or whatever names a commit.
+    /// Returns the new target of HEAD, if this line records a switch.
+    ///
+    /// It parses the messages of git and of [`Repository::switch_head`]. The target is a branch
+    /// (short name), or another name of a commit.
     fn branch_after(&self) -> Option<&str> {
         let (_, message) = self.by.split_once(": ")?;
         let to = ["checkout: moving from ", "Branch: renamed "]
             .iter()
             .find_map(|verb| Some(message.strip_prefix(verb)?.rsplit_once(" to ")?.1));
-        // A rebase of another branch ends on that.
+        // A rebase of another branch ends on that branch.
         let returned = || Some(message.rsplit_once("(finish): returning to ")?.1);
         let name = to.or_else(returned)?;
         Some(name.strip_prefix("refs/heads/").unwrap_or(name))
     }
 }
 
-/// The lines of a reflog that can be read.
+/// Parses the lines of a reflog, and skips invalid ones.
 fn log_lines(log: &[u8]) -> impl Iterator<Item = LogLine> {
     log.split(|byte| *byte == b'\n').filter_map(|line| {
         let line = String::from_utf8_lossy(line);
@@ -453,7 +497,9 @@ fn log_lines(log: &[u8]) -> impl Iterator<Item = LogLine> {
     })
 }
 
-/// What the reflog of HEAD says of a move between branches: `git switch -` and `@{-1}` look for it.
+/// Formats the HEAD reflog message of a switch.
+///
+/// `git switch -` and `@{-1}` search for it.
 fn switch_message(
     (from, from_id): (Option<&str>, Option<ObjectId>),
     (to, to_id): (Option<&str>, ObjectId),

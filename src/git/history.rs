@@ -1,4 +1,4 @@
-//! Commits to be made again: which they are, and what is in them.
+//! Selection and content of commits that are rewritten.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -7,24 +7,29 @@ use gix::objs::Kind;
 
 use super::{CommitTime, GitError, Identity, ObjectId, Repository, program};
 
-/// What a commit holds, read to be made again.
+/// Content of a commit to be rewritten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitContent {
+    /// Id of the original commit.
     pub commit_id: ObjectId,
+    /// Root tree of the commit.
     pub tree_id: ObjectId,
+    /// Parents in the commit's order.
     pub parent_ids: Vec<ObjectId>,
+    /// Author with time and zone.
     pub author: Identity,
-    /// In UTF-8 where the commit says how it is written.
+    /// Message, in UTF-8 if the commit declares its encoding.
     pub message: Vec<u8>,
 }
 
 impl Repository {
-    /// The commits that `words` name, in the order in which `git cherry-pick` takes them: as they
-    /// stand, or, where a range is among them, from the oldest on. Understood in the worktree with
-    /// `git_dir`.
+    /// Lists the commits that `words` name, in the order of `git cherry-pick`.
+    ///
+    /// They are in the given order, or, if a range is among them, from the oldest on. They are
+    /// resolved in the worktree with `git_dir`.
     ///
     /// # Errors
-    /// [`GitError::UnknownRevision`].
+    /// [`GitError::UnknownRevision`] if a word does not name commits.
     pub fn named_commits(
         &self,
         git_dir: &Path,
@@ -56,14 +61,21 @@ impl Repository {
         let is_range = parsed
             .split(|&byte| byte == b'\n')
             .any(|line| line.starts_with(b"^"));
-        let mut list = match is_range {
-            true => git(&["rev-list", "--reverse"]),
-            false => git(&["rev-list", "--no-walk=unsorted"]),
+        let mut list = if is_range {
+            git(&["rev-list", "--reverse"])
+        } else {
+            git(&["rev-list", "--no-walk=unsorted"])
         };
         ids(&program::run(list.args(words).arg("--"), b"")?)
     }
 
-    /// Whether `tip` reaches the commit, or one with the same tree and the same parents.
+    /// Returns whether `tip` reaches the commit or an equivalent one.
+    ///
+    /// An equivalent commit has the same tree and parents.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if git cannot list the history; otherwise fails as
+    /// [`Repository::is_ancestor`].
     pub fn reaches_the_same(&self, commit_id: ObjectId, tip: ObjectId) -> Result<bool, GitError> {
         if self.is_ancestor(commit_id, tip)? {
             return Ok(true);
@@ -81,9 +93,13 @@ impl Repository {
         Ok(lines.any(|line| line == wanted.as_bytes()))
     }
 
-    /// The commits of `tip` that are neither in `onto` nor in `point`, from the oldest on, without
-    /// merges and without those whose change is in `onto` by another commit: what `git rebase`
-    /// takes. Such as change nothing are among them.
+    /// Lists the commits that `git rebase` would take, from the oldest on.
+    ///
+    /// These are the commits of `tip` that are neither in `onto` nor in `point`, without merges and
+    /// without those whose change `onto` already has by another commit. Empty commits are included.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if git cannot list the history.
     pub fn commits_to_rebase(
         &self,
         tip: ObjectId,
@@ -111,7 +127,7 @@ impl Repository {
                 hex => (false, hex),
             };
             for id in ids(hex)? {
-                // One that changes nothing is there for its message, whatever else changes nothing.
+                // An empty commit matters for its message, even if `onto` has another empty commit.
                 if !is_there || self.changes_nothing(id)? {
                     commit_ids.push(id);
                 }
@@ -120,7 +136,12 @@ impl Repository {
         Ok(commit_ids)
     }
 
-    /// The commits that one of `tips` reaches and none of `hidden` does, the newest first.
+    /// Lists the commits reachable from `tips` but not from `hidden`.
+    ///
+    /// The newest comes first.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if git cannot list the history.
     pub fn commits_between(
         &self,
         tips: &[ObjectId],
@@ -133,8 +154,13 @@ impl Repository {
         ids(&program::run(list.arg("--"), b"")?)
     }
 
-    /// Those of [`Repository::commits_between`] that a branch other than `own` (short names)
-    /// reaches, here or in a remote.
+    /// Lists the commits between `hidden` and `tip` that another branch reaches.
+    ///
+    /// The branches `own` (short names) do not count, neither here nor in a remote. The newest
+    /// commit comes first.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if git cannot list the history.
     pub fn commits_of_others(
         &self,
         tip: ObjectId,
@@ -149,7 +175,7 @@ impl Repository {
         list.arg("--git-dir").arg(self.common_dir());
         list.args([
             "rev-list".to_owned(),
-            // git stumbles over a branch that somebody deletes meanwhile.
+            // Otherwise git fails if another process deletes a branch meanwhile.
             "--ignore-missing".to_owned(),
             tip.to_string(),
             format!("^{hidden}"),
@@ -171,7 +197,11 @@ impl Repository {
         Ok(info.tree_id == before)
     }
 
-    /// Reads commits, in this order.
+    /// Reads commits, in the given order.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if a commit is missing, or [`GitError::Library`] if git's output is
+    /// not as expected.
     pub fn commit_contents(&self, commit_ids: &[ObjectId]) -> Result<Vec<CommitContent>, GitError> {
         if commit_ids.is_empty() {
             return Ok(Vec::new());
@@ -202,13 +232,11 @@ impl Repository {
             .filter(|record| !record.is_empty())
             .map(content)
             .collect::<Result<_, _>>()?;
-        match commits
-            .iter()
-            .map(|commit| commit.commit_id)
-            .eq(commit_ids.iter().copied())
-        {
-            true => Ok(commits),
-            false => Err(unexpected("the commits are not those that were asked for")),
+        let found = commits.iter().map(|commit| commit.commit_id);
+        if found.eq(commit_ids.iter().copied()) {
+            Ok(commits)
+        } else {
+            Err(unexpected("the commits are not those that were asked for"))
         }
     }
 }
@@ -251,7 +279,7 @@ fn content(record: &[u8]) -> Result<CommitContent, GitError> {
     })
 }
 
-/// `<seconds> <zone>`
+/// Parses `<seconds> <zone>`.
 fn raw_time(text: &str) -> Option<CommitTime> {
     let (secs, zone) = text.trim().split_once(' ')?;
     let (sign, digits) = match zone.split_at_checked(1)? {

@@ -1,10 +1,9 @@
-//! Ignore rules over a view: what `git add -A` would leave out.
+//! Ignore rules over a view: paths that `git add -A` leaves out.
 //!
-//! The `.gitignore` files come from the caller (they are part of the fork's view, not of a
-//! directory on disk); `info/exclude` and `core.excludesFile` are read here. As gitignore(5) has
-//! it, the nearest `.gitignore` that says something decides, then `info/exclude`, then
-//! `core.excludesFile`; what is in an ignored directory is ignored, whatever rules there are for
-//! it.
+//! The caller provides the `.gitignore` files, because they are part of the fork's view.
+//! `info/exclude` and `core.excludesFile` are read here. As in gitignore(5), the nearest
+//! `.gitignore` with a matching rule decides, then `info/exclude`, then `core.excludesFile`. The
+//! content of an ignored directory is always ignored.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,47 +17,56 @@ use gix::ignore::search::Ignore;
 use super::{GitError, Repository, rule_files};
 use tine_path::RepoPath;
 
-/// git ignores larger files (dir.c, `PATTERN_MAX_FILE_SIZE`).
+/// Maximum size in bytes of a rules file.
+///
+/// It is that of git (dir.c, `PATTERN_MAX_FILE_SIZE`).
 pub const MAX_IGNORE_FILE_BYTES: u64 = 100 << 20;
 
-/// `$` means nothing, as in git.
+/// Options under which `$` has no meaning, as in git.
 const PARSE: Ignore = Ignore {
     support_precious: false,
 };
 
-/// Reads the `.gitignore` of a directory.
+/// Function that reads the `.gitignore` of a directory.
 type ReadIgnoreFile<'a> = Box<dyn Fn(&RepoPath) -> Result<Option<Vec<u8>>, GitError> + 'a>;
 
-/// Answers whether a path is ignored. Reads each directory's `.gitignore` at most once, through
-/// `read`.
+/// The ignore rules of a view.
+///
+/// Each directory's `.gitignore` is read at most once, through `read`.
 pub struct IgnoreRules<'a> {
     read: ReadIgnoreFile<'a>,
     case: Case,
-    /// `info/exclude` above `core.excludesFile`.
+    /// Rules of `info/exclude`, then of `core.excludesFile`.
     globals: Search,
     dirs: HashMap<RepoPath, Arc<DirRules>>,
 }
 
-/// What is known of one directory.
+/// The rules of one directory.
 struct DirRules {
-    /// Whether it is ignored, and all that is in it.
+    /// True if the directory with all its content is ignored.
     is_ignored: bool,
-    /// Its own `.gitignore`.
+    /// Rules of its own `.gitignore`.
     own: Option<Search>,
-    /// `None` for the root.
+    /// Rules of the parent; `None` for the root.
     parent: Option<Arc<DirRules>>,
 }
 
 impl<'a> IgnoreRules<'a> {
-    /// `read_ignore_file` gives the content of the `.gitignore` in a directory of the view, if
-    /// there is one and it is a regular file.
+    /// Reads the rules outside the view.
+    ///
+    /// `read_ignore_file` returns the content of the `.gitignore` in a directory of the view, if it
+    /// is a regular file.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] or [`GitError::Library`] if the configuration or a rules file cannot be
+    /// read.
     pub fn new(
         repository: &Repository,
         read_ignore_file: impl Fn(&RepoPath) -> Result<Option<Vec<u8>>, GitError> + 'a,
     ) -> Result<IgnoreRules<'a>, GitError> {
         let local = repository.local_with_fresh_config()?;
         let mut globals = Search::default();
-        // The later of the two is asked first.
+        // The later of the two has precedence.
         let files = [
             excludes_file(repository, &local)?,
             Some(repository.common_dir().join("info/exclude")),
@@ -79,8 +87,12 @@ impl<'a> IgnoreRules<'a> {
         })
     }
 
-    /// Whether an untracked node at `path` is ignored, by a rule for itself or for a directory
-    /// above it.
+    /// Returns whether an untracked node at `path` is ignored.
+    ///
+    /// A rule may match the node itself or a directory above it.
+    ///
+    /// # Errors
+    /// Errors of `read_ignore_file`, or [`GitError::Io`] for rules that cannot be parsed.
     pub fn is_ignored(&mut self, path: &RepoPath, is_dir: bool) -> Result<bool, GitError> {
         let Some((parent, _)) = path.split_last() else {
             return Ok(false);
@@ -89,8 +101,10 @@ impl<'a> IgnoreRules<'a> {
         Ok(self.decide(&rules, path, is_dir))
     }
 
-    /// The rules that hold in the directory at `path`. From the first one above of which they are
-    /// known on down: a tree may be too deep for a stack.
+    /// Returns the rules in the directory at `path`.
+    ///
+    /// It iterates down from the nearest cached parent, because a tree may be too deep for
+    /// recursion.
     fn rules_in(&mut self, path: &RepoPath) -> Result<Arc<DirRules>, GitError> {
         let mut unknown = Vec::new();
         let mut next = path.clone();
@@ -109,7 +123,7 @@ impl<'a> IgnoreRules<'a> {
         Ok(rules)
     }
 
-    /// The rules of the directory at `path`, given those of the one above.
+    /// Returns the rules of the directory at `path`, given its parent's.
     fn rules_below(
         &mut self,
         parent: Option<Arc<DirRules>>,
@@ -142,7 +156,7 @@ impl<'a> IgnoreRules<'a> {
         Ok(Some(search))
     }
 
-    /// Whether `path` is ignored in a directory with `rules`.
+    /// Returns whether `path` is ignored in a directory with `rules`.
     fn decide(&self, rules: &DirRules, path: &RepoPath, is_dir: bool) -> bool {
         if rules.is_ignored {
             return true;
@@ -159,7 +173,9 @@ impl<'a> IgnoreRules<'a> {
     }
 }
 
-/// Adds the rules in `bytes`, which hold beneath `source`'s directory where `root` is given.
+/// Adds the rules in `bytes`.
+///
+/// With `root`, they apply under `source`'s directory.
 fn add(
     search: &mut Search,
     mut bytes: Vec<u8>,
@@ -170,14 +186,14 @@ fn add(
         log::warn!("{} is ignored, it is too large", source.display());
         return Ok(());
     }
-    // git ends the last line, too, before it takes away a carriage return.
+    // git, too, terminates the last line before it strips a carriage return.
     bytes.push(b'\n');
     search
         .add_patterns_buffer(&bytes, source.clone(), root, PARSE)
         .map_err(GitError::io("read", source))
 }
 
-/// `core.excludesFile`, or where it is looked for by default.
+/// Returns the path of `core.excludesFile`, or its default.
 fn excludes_file(
     repository: &Repository,
     local: &gix::Repository,
@@ -189,7 +205,7 @@ fn excludes_file(
             let path = config
                 .trusted_path("core.excludesFile")
                 .map_err(GitError::library("find core.excludesFile"))?;
-            // A relative path is seen from the top of the worktree.
+            // A relative path is resolved at the top of the worktree.
             Ok(path.map(|path| repository.checkout_dir().join(path)))
         }
         None => {

@@ -1,4 +1,4 @@
-//! What git ignores in the main checkout, as git itself lists it.
+//! Listing of ignored files in the main checkout, by git.
 
 use std::path::Path;
 
@@ -8,21 +8,28 @@ use tine_path::RepoPath;
 /// A path that git ignores.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IgnoredPath {
+    /// Path relative to the checkout.
     pub path: RepoPath,
+    /// True for a directory whose whole content is ignored.
     pub is_dir: bool,
 }
 
 impl Repository {
-    /// The main checkout; `None` where the repository is bare.
+    /// Returns the main checkout, or `None` for a bare repository.
     pub fn main_checkout(&self) -> Option<&Path> {
         let dir = self.checkout_dir();
         (dir != self.common_dir()).then_some(dir)
     }
 
-    /// All that git ignores in the checkout, a directory of which it ignores everything as one.
+    /// Lists the ignored paths of a checkout.
+    ///
+    /// A directory in which everything is ignored is one path.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if git cannot list the files.
     pub fn ignored_paths(&self, checkout: &Path) -> Result<Vec<IgnoredPath>, GitError> {
         let mut command = program::command(checkout);
-        // Looking must not write: git would refresh the index.
+        // Otherwise git would refresh the index.
         command.env("GIT_OPTIONAL_LOCKS", "0");
         command.args([
             "ls-files",
@@ -37,7 +44,9 @@ impl Repository {
     }
 }
 
-/// Paths end in NUL, directories in a slash before it. What cannot be a path in a fork is left out.
+/// Parses NUL-terminated paths, with a slash at the end of a directory.
+///
+/// Paths that a fork cannot have are left out.
 fn parse(output: &[u8]) -> Vec<IgnoredPath> {
     output
         .split(|byte| *byte == 0)

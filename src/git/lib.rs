@@ -1,8 +1,10 @@
-//! The repository: base trees and blobs (shared caches), objects and refs written, linked worktrees
-//! and their indexes, ignore rules, and calls of the git program.
+//! Access to the git repository: objects, refs, worktrees, indexes, and the git program.
 //!
-//! Nothing here knows of forks, layers or mounts. Reading happens from many threads: [`Repository`]
-//! is shared and each thread takes its own handle with [`Repository::local`].
+//! It reads base trees and blobs through shared caches, writes objects and refs, and handles linked
+//! worktrees, their indexes and ignore rules.
+//!
+//! Nothing here knows of forks, layers or mounts. Many threads read at once: [`Repository`] is
+//! shared, and each thread takes its own handle with [`Repository::local`].
 
 mod aliases;
 pub mod base;

@@ -1,18 +1,22 @@
-//! How many lines differ between two trees, as git counts them.
+//! Line counts of the difference between two trees, by git.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
 use super::{GitError, ObjectId, Repository, program};
 
-/// Lines of one path. `None` of what is no text.
+/// Line counts of one path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LineCounts {
+    /// Number of added lines; `None` for a binary file.
     pub added: Option<u64>,
+    /// Number of removed lines; `None` for a binary file.
     pub removed: Option<u64>,
 }
 
-/// What makes `git diff` print what [`parse`] reads, whatever is configured.
+/// Options of `git diff` for the format that this module parses.
+///
+/// They override the configuration.
 pub const NUMSTAT_FLAGS: [&str; 6] = [
     "--numstat",
     "-z",
@@ -23,7 +27,12 @@ pub const NUMSTAT_FLAGS: [&str; 6] = [
 ];
 
 impl Repository {
-    /// The lines that lead from one tree to another, by path, with the attributes of the latter.
+    /// Counts the changed lines between two trees, by path.
+    ///
+    /// The attributes of the new tree apply.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if a tree is missing.
     pub fn line_counts(
         &self,
         old_tree: ObjectId,
@@ -38,7 +47,10 @@ impl Repository {
     }
 }
 
-/// What a `git diff` with the [`NUMSTAT_FLAGS`] prints, by path.
+/// Runs a `git diff` with [`NUMSTAT_FLAGS`], and returns the counts by path.
+///
+/// # Errors
+/// [`GitError::GitFailed`] if git fails.
 pub fn ask(git: &mut Command) -> Result<BTreeMap<Vec<u8>, LineCounts>, GitError> {
     Ok(parse(&program::run(git, b"")?))
 }

@@ -1,11 +1,11 @@
-//! Locks of refs with which a process of tine's dies, told from those of git.
+//! Notes of ref locks, to find those of tine processes that died.
 //!
 //! ```text
 //! note <store>/locking/<process>-<n> ─► lock ─► change ─► unlock ─► remove the note
 //! ```
 //!
-//! git never breaks the lock of a ref. So before a ref is locked its lock is noted, and whoever
-//! opens the store next removes what a dead process noted and did not unlock.
+//! git never breaks the lock of a ref. So tine writes a note before it locks a ref. The next
+//! process that opens the store removes the locks that a dead process noted and did not release.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,14 +20,15 @@ use super::refs::remove_stale_lock;
 use super::{GitError, Repository};
 use tine_sys::process;
 
-/// How long, and how often, a lock is looked at before it counts as left behind: git holds one for
-/// moments.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum wait before a lock counts as stale.
+///
+/// git holds one only briefly.
+const TIMEOUT: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_millis(50);
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The note of locks that are about to be taken; dropping it removes it.
+/// Note of locks that are about to be taken. Dropping it removes the note.
 pub(super) struct Locking {
     note: Option<PathBuf>,
 }
@@ -35,15 +36,16 @@ pub(super) struct Locking {
 impl Drop for Locking {
     fn drop(&mut self) {
         if let Some(note) = &self.note {
-            // What is left names locks that are gone.
+            // A note that stays lists locks that are gone.
             let _ = fs::remove_file(note);
         }
     }
 }
 
 impl Repository {
-    /// Notes that `locks` are about to be taken. Where there is no store, or no room, nothing is
-    /// noted.
+    /// Writes a note of `locks` that are about to be taken.
+    ///
+    /// Does nothing if there is no store, or no space.
     pub(super) fn note_locking(&self, locks: &[PathBuf]) -> Locking {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let note = self
@@ -62,8 +64,12 @@ impl Repository {
         }
     }
 
-    /// Removes the locks of refs with which processes of tine's died. Waits for two seconds where
-    /// there is one, which git may have taken since.
+    /// Removes the ref locks of tine processes that died.
+    ///
+    /// Blocks for two seconds for each lock, which git may have taken since.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if a note or a lock cannot be read or removed.
     pub fn release_noted_locks(&self) -> Result<(), GitError> {
         let dir = self.locking_dir();
         let Ok(notes) = fs::read_dir(&dir) else {
@@ -86,7 +92,7 @@ impl Repository {
                 .filter(|lock| !lock.is_empty())
             {
                 let lock = Path::new(OsStr::from_bytes(lock));
-                if stays(lock) {
+                if is_stale(lock) {
                     remove_stale_lock(lock)?;
                 }
             }
@@ -100,8 +106,8 @@ impl Repository {
     }
 }
 
-/// Whether the lock is there, and the same for a while.
-fn stays(lock: &Path) -> bool {
+/// Returns whether the lock exists and does not change for [`TIMEOUT`].
+fn is_stale(lock: &Path) -> bool {
     let identity = || {
         let meta = fs::symlink_metadata(lock).ok()?;
         Some((meta.ino(), meta.mtime(), meta.mtime_nsec()))
@@ -109,7 +115,7 @@ fn stays(lock: &Path) -> bool {
     let Some(before) = identity() else {
         return false;
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         thread::sleep(INTERVAL);
         if identity() != Some(before) {

@@ -1,12 +1,11 @@
-//! Mailboxes of patches: made of commits by `git format-patch`, and read as `git am` reads them.
+//! Mailboxes of patches: written by `git format-patch`, read as by `git am`.
 //!
-//! Whatever the user has configured, the same commits give the same bytes. Subjects are left as
-//! they are: who wants them back with what stands in brackets says `git am --keep`, of which plain
-//! `git am` takes the brackets away.
+//! The same commits give the same bytes, whatever the user has configured. Subjects are unchanged.
+//! Plain `git am` strips leading brackets from them, and `git am --keep` does not.
 //!
-//! `git am` takes carriage returns off the ends of lines, and begins another mail where a line
-//! begins with `From `. A mail in which that would change something is encoded (quoted-printable),
-//! as mail programs do; all others are readable.
+//! `git am` strips carriage returns from the ends of lines, and starts a new mail at a line that
+//! begins with `From `. A mail that would change in this way is encoded as quoted-printable, as
+//! mail programs do. All others are readable.
 
 mod quoting;
 mod reading;
@@ -29,8 +28,7 @@ use super::{GitError, ObjectId, Repository};
 
 pub use reading::{Mail, Subjects, read_mail, read_mails, split_mailbox};
 
-/// What of the configuration changes the mails and has no flag, with the value that git has by
-/// itself.
+/// Settings that change the mails and have no flag, with git's defaults.
 const SETTINGS: [&str; 6] = [
     "core.quotePath=true",
     "diff.suppressBlankEmpty=false",
@@ -40,7 +38,7 @@ const SETTINGS: [&str; 6] = [
     "i18n.logOutputEncoding=UTF-8",
 ];
 
-/// What else of it does.
+/// Flags that override the other settings.
 const FLAGS: [&str; 36] = [
     "--stdout",
     "--keep-subject",
@@ -80,35 +78,38 @@ const FLAGS: [&str; 36] = [
     "/dev/null",
 ];
 
-/// How git ends the line that begins a mail, after the commit.
+/// End of git's first line of a mail, after the commit id.
 const MAIL_BEGINS: &[u8] = b" Mon Sep 17 00:00:00 2001\n";
 
-/// Commits that `head` reaches and `base` does not; all of them where there is no base.
+/// A range of commits: those that `head` reaches and `base` does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommitRange {
+    /// Excluded commit; `None` includes the whole history.
     pub base: Option<ObjectId>,
+    /// Newest commit.
     pub head: ObjectId,
 }
 
 /// The commits of a range.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RangeCommits {
-    /// Those that patches can tell of, the newest first.
+    /// Commits that a patch can represent, the newest first.
     pub plain: Vec<ObjectId>,
-    /// How many others there are, which have several parents.
+    /// Number of merge commits, which a patch cannot represent.
     pub merges: u64,
 }
 
-/// How much a mailbox holds.
+/// The size and checksum of a mailbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MailboxFigures {
+    /// Size in bytes.
     pub bytes: u64,
-    /// In hex.
+    /// SHA-256 in hex.
     pub sha256: String,
 }
 
 impl CommitRange {
-    /// As git's commands take it.
+    /// Returns the range as an argument for git.
     fn argument(&self) -> String {
         match self.base {
             Some(base) => format!("{base}..{}", self.head),
@@ -118,7 +119,10 @@ impl CommitRange {
 }
 
 impl Repository {
-    /// The commits of a range.
+    /// Lists the commits of a range.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if a commit is missing.
     pub fn commits_in(&self, range: &CommitRange) -> Result<RangeCommits, GitError> {
         let mut git = program::command(self.common_dir());
         git.args(["rev-list", "--parents"]).arg(range.argument());
@@ -139,7 +143,13 @@ impl Repository {
         Ok(commits)
     }
 
-    /// Writes the patches of `commits`, which are those of `range`, to a new file at `path`.
+    /// Writes the patches of `commits` to a new file at `path`.
+    ///
+    /// `commits` are those of `range`.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the file exists or cannot be written, [`GitError::GitFailed`] if git
+    /// fails, [`GitError::Library`] if git writes fewer patches.
     pub fn write_mailbox(
         &self,
         range: &CommitRange,
@@ -149,7 +159,7 @@ impl Repository {
         let mut mails = Mails::of(commits);
         let mut written = NewFile::create(path)?;
         self.format_patches(range, |line| {
-            mails.look_at(line);
+            mails.classify(line);
             written.add(line)
         })?;
         if mails.begun != commits.plain.len() as u64 {
@@ -158,21 +168,21 @@ impl Repository {
                 reason: format!("git wrote {} of {}", mails.begun, commits.plain.len()),
             });
         }
-        if mails.fragile.is_empty() {
+        if mails.needs_encoding.is_empty() {
             return written.finish();
         }
-        // The name is free for the encoded one; the plain one goes with its last descriptor.
+        // Removing the plain file frees its name for the encoded one. Its descriptor stays open.
         let plain = written.into_file()?;
         fs::remove_file(path).map_err(GitError::io("replace", path))?;
         let mut encoded = NewFile::create(path)?;
         let mut place = Place::new(Mails::of(commits));
         each_line(BufReader::new(plain), |line| {
-            place.encoded(line, &mails.fragile, |bytes| encoded.add(bytes))
+            place.encoded(line, &mails.needs_encoding, |bytes| encoded.add(bytes))
         })?;
         encoded.finish()
     }
 
-    /// Runs `git format-patch` and gives its lines to `take`, as they come.
+    /// Runs `git format-patch` and passes its lines to `take` as they come.
     fn format_patches(
         &self,
         range: &CommitRange,
@@ -187,7 +197,7 @@ impl Repository {
     }
 }
 
-/// Runs `git` to its end and gives the lines of its output to `take`.
+/// Runs `git` to its end, and passes its output lines to `take`.
 fn stream(
     git: &mut Command,
     take: impl FnMut(&[u8]) -> Result<(), GitError>,
@@ -203,7 +213,7 @@ fn stream(
         if let Some(mut stderr) = stderr {
             scope.spawn(move || stderr.read_to_end(errors_end).ok());
         }
-        // Where a line cannot be taken git ends by the pipe that is gone.
+        // If `take` fails, the closed pipe ends git.
         stdout.map_or(Ok(()), |pipe| each_line(BufReader::new(pipe), take))
     });
     let status = child.wait().map_err(GitError::GitMissing)?;
@@ -213,13 +223,14 @@ fn stream(
         stdout: Vec::new(),
         stderr: errors,
     };
-    match finished.status.success() {
-        true => Ok(()),
-        false => Err(program::failed(git, &finished)),
+    if finished.status.success() {
+        Ok(())
+    } else {
+        Err(program::failed(git, &finished))
     }
 }
 
-/// Gives each line, with its end, to `take`.
+/// Passes each line, with its end, to `take`.
 fn each_line(
     mut input: impl BufRead,
     mut take: impl FnMut(&[u8]) -> Result<(), GitError>,
@@ -237,47 +248,48 @@ fn each_line(
     }
 }
 
-/// Which mail a line belongs to.
+/// Assignment of lines to mails.
 struct Mails {
-    /// Commits, in hex, whose mails are to come. So no message can look like the beginning of a
-    /// mail.
-    to_come: HashSet<Vec<u8>>,
+    /// Commits, in hex, whose mails follow.
+    ///
+    /// Only these begin a mail, so that no message can imitate a beginning.
+    pending: HashSet<Vec<u8>>,
     begun: u64,
-    /// Mails, counted from 1, that `git am` would not read as they are.
-    fragile: BTreeSet<u64>,
+    /// Mails, counted from 1, that `git am` would change.
+    needs_encoding: BTreeSet<u64>,
 }
 
 impl Mails {
     fn of(commits: &RangeCommits) -> Mails {
         Mails {
-            to_come: commits
+            pending: commits
                 .plain
                 .iter()
                 .map(|id| id.to_string().into_bytes())
                 .collect(),
             begun: 0,
-            fragile: BTreeSet::new(),
+            needs_encoding: BTreeSet::new(),
         }
     }
 
-    /// Whether a mail begins with this line; counts it.
+    /// Returns whether a mail begins with this line, and counts it.
     fn begins(&mut self, line: &[u8]) -> bool {
         let commit = line
             .strip_prefix(b"From ")
             .and_then(|rest| rest.strip_suffix(MAIL_BEGINS));
-        let begins = commit.is_some_and(|commit| self.to_come.remove(commit));
+        let begins = commit.is_some_and(|commit| self.pending.remove(commit));
         self.begun += u64::from(begins);
         begins
     }
 
-    fn look_at(&mut self, line: &[u8]) {
+    fn classify(&mut self, line: &[u8]) {
         if !self.begins(line) && (line.ends_with(b"\r\n") || line.starts_with(b"From ")) {
-            self.fragile.insert(self.begun);
+            self.needs_encoding.insert(self.begun);
         }
     }
 }
 
-/// Where in a mailbox an encoder is.
+/// The position of an encoder in a mailbox.
 struct Place {
     mails: Mails,
     in_headers: bool,
@@ -291,7 +303,7 @@ impl Place {
         }
     }
 
-    /// Gives the line to `give`, encoded where it belongs to one of `mails`.
+    /// Passes the line to `give`, encoded if it is in `mails`.
     fn encoded(
         &mut self,
         line: &[u8],
@@ -317,7 +329,7 @@ impl Place {
     }
 }
 
-/// A file that is being written and counted.
+/// A file that is being written, counted and hashed.
 struct NewFile<'p> {
     path: &'p Path,
     file: BufWriter<File>,
@@ -350,7 +362,7 @@ impl NewFile<'_> {
             .map_err(GitError::io("write", self.path))
     }
 
-    /// The file, to be read from its beginning.
+    /// Returns the file, positioned at its start.
     fn into_file(self) -> Result<File, GitError> {
         let failed = |error: std::io::Error| GitError::io("write", self.path)(error);
         let mut file = self
@@ -373,6 +385,9 @@ impl NewFile<'_> {
 }
 
 /// Copies `input` to a new file at `path`.
+///
+/// # Errors
+/// [`GitError::Io`] if the file exists, or reading or writing fails.
 pub fn copy_mailbox(input: &mut dyn Read, path: &Path) -> Result<MailboxFigures, GitError> {
     let mut copy = NewFile::create(path)?;
     each_chunk(input, Path::new("what is imported"), |bytes| {
@@ -381,7 +396,10 @@ pub fn copy_mailbox(input: &mut dyn Read, path: &Path) -> Result<MailboxFigures,
     copy.finish()
 }
 
-/// What the mailbox at `path` holds now.
+/// Reads the mailbox at `path`, and returns its size and checksum.
+///
+/// # Errors
+/// [`GitError::Io`] if the file cannot be read.
 pub fn mailbox_figures(path: &Path) -> Result<MailboxFigures, GitError> {
     let mut file = tine_sys::file::open(path).map_err(GitError::io("open", path))?;
     let mut hash = Checksum::new(Kind::Sha256);

@@ -1,7 +1,7 @@
-//! Three-way merges by the git program: two commits or trees in, a tree and what is unmerged out.
+//! Three-way merges of commits or trees by the git program.
 //!
-//! `git merge-tree` is what `git merge` does, without a checkout: renames, the configuration,
-//! attributes and merge drivers count alike. It touches neither refs nor index, and adds blobs and
+//! `git merge-tree` does the work of `git merge` without a checkout: renames, configuration,
+//! attributes and merge drivers count alike. It changes neither refs nor index, and adds blobs and
 //! trees to the object database.
 
 use gix::ObjectId;
@@ -11,68 +11,78 @@ use super::commit::check_path;
 use super::{GitError, Repository, TreeChange, TreeEntry, TreeEntryKind, program};
 use tine_path::{PathError, RepoPath};
 
-/// What is to be merged.
+/// The input of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergeTreeSpec {
-    /// A commit or a tree. Without one git finds it in the history, which takes commits on both
-    /// sides; of several it makes one.
+    /// Merge base, a commit or a tree.
+    ///
+    /// If it is `None`, git finds it in the history, which requires commits on both sides. git
+    /// merges several bases into one.
     pub base: Option<ObjectId>,
-    /// A commit or a tree; the attributes are its own.
+    /// Our side, a commit or a tree, whose attributes count.
     pub ours: ObjectId,
+    /// Their side, a commit or a tree.
     pub theirs: ObjectId,
-    /// Whether histories that have nothing in common are merged, over an empty base.
+    /// True if unrelated histories are merged, over an empty base.
     pub allow_unrelated: bool,
-    /// As `merge.directoryRenames` is `false`, whatever it is.
+    /// True to override `merge.directoryRenames` with `false`.
     pub ignore_directory_renames: bool,
 }
 
-/// git's answer.
+/// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergedTree {
-    /// With conflict markers in texts, and files out of each other's way at names of git's making.
+    /// Merged tree, with conflict markers in texts.
+    ///
+    /// Files that are in each other's way have names that git chose.
     pub tree_id: ObjectId,
-    /// What is unmerged, as an index would have it; sorted by path, then stage.
+    /// Unmerged index entries, sorted by path, then stage.
     pub stages: Vec<IndexStage>,
-    /// Conflicts and notes.
+    /// Messages about conflicts and other events.
     pub messages: Vec<MergeMessage>,
-    /// Whether git would go on and commit. Conflicts need not leave stages.
+    /// True if git would commit the result.
+    ///
+    /// Conflicts need not leave stages.
     pub is_clean: bool,
 }
 
-/// Whose version a stage is.
+/// The side of an unmerged index entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StageSide {
-    /// Stage 1.
+    /// Merge base, stage 1.
     Base,
-    /// Stage 2.
+    /// Our side, stage 2.
     Ours,
-    /// Stage 3.
+    /// Their side, stage 3.
     Theirs,
 }
 
-/// An unmerged entry.
+/// An unmerged index entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexStage {
+    /// Path in the merged tree.
     pub path: RepoPath,
+    /// Side that the entry comes from.
     pub stage: StageSide,
-    /// Never a directory.
+    /// Mode; never that of a directory.
     pub kind: TreeEntryKind,
+    /// Id of the blob, or of the submodule's commit.
     pub id: ObjectId,
 }
 
-/// What git says of some paths.
+/// A message of git about some paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergeMessage {
-    /// The one it is about, then others that play a part.
+    /// Subject of the message, followed by other paths involved.
     pub paths: Vec<RepoPath>,
-    /// Never translated: `Auto-merging`, `CONFLICT (contents)` …
+    /// Untranslated kind: `Auto-merging`, `CONFLICT (contents)` …
     pub kind: String,
-    /// For people, in the language of the environment.
+    /// Text for people, in the environment's language.
     pub text: String,
 }
 
 impl MergedTree {
-    /// As if the sides had been given the other way round.
+    /// Swaps the two sides.
     fn mirrored(mut self) -> MergedTree {
         for stage in &mut self.stages {
             stage.stage = match stage.stage {
@@ -87,28 +97,30 @@ impl MergedTree {
     }
 }
 
-/// What one call of git gives.
+/// The result of one git call.
 enum Answer {
     Merged(MergedTree),
-    /// git was killed by an assertion of its own, or has an unmerged entry at which nothing is
-    /// (mode 000000), as 2.47 does where one side puts a file at a directory's name and the other
-    /// renames what is around it. A version is lost then. With the sides swapped it is not.
+    /// Result without one version, because of a bug in git.
+    ///
+    /// An assertion in git failed, or it has an unmerged entry with mode 000000. git 2.47 does so
+    /// if one side adds a file at a directory's name and the other side renames its surroundings.
+    /// With the sides swapped it does not.
     Lost {
         reason: GitError,
-        /// What git wrote, as far as it came to that: a tree with that entry, which is none that
-        /// git would read.
+        /// Invalid tree with that entry that git wrote, if any.
         tree_id: Option<ObjectId>,
     },
 }
 
 impl Repository {
-    /// Merges with one call of `git merge-tree`; with a second one, sides swapped, where the first
-    /// goes wrong by a fault of git's.
+    /// Merges two commits or trees with `git merge-tree`.
+    ///
+    /// If a bug in git makes the first call fail, merges again with the sides swapped.
     ///
     /// # Errors
-    /// [`GitError::UnrelatedHistories`] where no base was given and there is none;
-    /// [`GitError::HostilePath`] or [`GitError::HostileTree`] where the trees hold names that no
-    /// checkout may have.
+    /// [`GitError::UnrelatedHistories`] if no base is given and none exists;
+    /// [`GitError::HostilePath`] or [`GitError::HostileTree`] if the trees contain names that a
+    /// checkout must refuse; [`GitError::GitFailed`] if git fails.
     pub fn merge_tree(&self, spec: &MergeTreeSpec) -> Result<MergedTree, GitError> {
         let ours_tree_id = self.peel_to_tree(spec.ours)?;
         let theirs_tree_id = self.peel_to_tree(spec.theirs)?;
@@ -146,8 +158,8 @@ impl Repository {
         attributes_id: ObjectId,
     ) -> Result<Answer, GitError> {
         let mut command = program::command(self.common_dir());
-        // Merge drivers put their files into the working directory: not the user's checkout. With a
-        // work tree above it, paths would be told relative to here.
+        // Merge drivers write files to the working directory, which must not be the user's
+        // checkout. With a work tree above it, git would print paths relative to this directory.
         command
             .arg("--git-dir")
             .arg(self.common_dir())
@@ -159,8 +171,7 @@ impl Repository {
         }
         command
             .args(["merge-tree", "--write-tree", "-z", "--messages"])
-            // With more, what was merged on the way to a base is told as if it were part of this
-            // merge.
+            // With a higher value, git also prints the messages of merging several bases.
             .env("GIT_MERGE_VERBOSITY", "2");
         if spec.allow_unrelated {
             command.arg("--allow-unrelated-histories");
@@ -172,7 +183,7 @@ impl Repository {
         let finished = program::finish(&mut command, b"")?;
         match finished.status.code() {
             Some(0) => parse(&finished.stdout, true),
-            // It exits so where it has nothing to merge, too.
+            // The status is also 1 if there is nothing to merge.
             Some(1) if !finished.stdout.is_empty() => parse(&finished.stdout, false),
             None => Ok(Answer::Lost {
                 reason: program::failed(&command, &finished),
@@ -183,8 +194,12 @@ impl Repository {
         }
     }
 
-    /// All best common ancestors of two commits, in git's order; empty where the histories have
-    /// nothing in common.
+    /// Lists all best common ancestors of two commits, in git's order.
+    ///
+    /// The list is empty if the histories are unrelated.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if a commit is missing.
     pub fn merge_bases(&self, a: ObjectId, b: ObjectId) -> Result<Vec<ObjectId>, GitError> {
         let mut command = program::command(self.common_dir());
         command
@@ -206,7 +221,11 @@ impl Repository {
             .collect()
     }
 
-    /// The tree of a commit, or the tree itself; tags are followed.
+    /// Returns the tree of a commit, or the tree itself, following tags.
+    ///
+    /// # Errors
+    /// [`GitError::CorruptObject`] if the id leads to a blob, or the object is damaged;
+    /// [`GitError::MissingObject`].
     pub fn peel_to_tree(&self, id: ObjectId) -> Result<ObjectId, GitError> {
         if id == self.empty_tree_id() {
             return Ok(id);
@@ -221,7 +240,10 @@ impl Repository {
         }
     }
 
-    /// What `tree_id` has at `path`, if anything.
+    /// Returns the entry of `tree_id` at `path`, if any.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::read_tree`].
     pub fn tree_entry(
         &self,
         tree_id: ObjectId,
@@ -243,9 +265,10 @@ impl Repository {
         Ok(found)
     }
 
-    /// The tree whose attributes decide: that of ours. `git merge` has them from the checkout;
-    /// where that has no `.gitattributes` and texts are to be normalised, it takes the merged one,
-    /// which is the one that theirs adds.
+    /// Returns the tree whose attributes apply, normally our side's.
+    ///
+    /// `git merge` reads attributes from the checkout. If that has no `.gitattributes` and texts
+    /// are renormalised, it uses the merged file, which is the one that their side adds.
     fn attribute_source(
         &self,
         spec: &MergeTreeSpec,
@@ -284,8 +307,9 @@ impl Repository {
             && matches!(self.merge_bases(spec.ours, spec.theirs), Ok(bases) if bases.is_empty())
     }
 
-    /// Remembers what git may have just written, and not synced: what is in neither tree that was
-    /// merged.
+    /// Records the objects that git may have written and not synced.
+    ///
+    /// These are the objects that neither input tree has.
     fn note_merged(&self, merged: &MergedTree, known: [ObjectId; 2]) -> Result<(), GitError> {
         for stage in merged
             .stages
@@ -298,7 +322,7 @@ impl Repository {
     }
 }
 
-/// Reads what `git merge-tree -z --messages` prints (git-merge-tree(1), OUTPUT).
+/// Parses the output of `git merge-tree -z --messages` (git-merge-tree(1), OUTPUT).
 fn parse(output: &[u8], is_clean: bool) -> Result<Answer, GitError> {
     let mut fields = Fields { rest: output };
     let tree_id = fields.id()?;
@@ -342,7 +366,7 @@ fn parse(output: &[u8], is_clean: bool) -> Result<Answer, GitError> {
 
 const READ: &str = "read what git merge-tree says";
 
-/// Fields that end in NUL.
+/// Reader of fields that end in NUL.
 struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -362,7 +386,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// `<mode> <id> <stage>TAB<path>`
+/// Parses `<mode> <id> <stage>TAB<path>`.
 fn stage(field: &[u8], tree_id: ObjectId) -> Result<IndexStage, GitError> {
     let (head, name) = split_at(field, b'\t').ok_or_else(|| unexpected(field))?;
     let (mode, rest) = split_at(head, b' ').ok_or_else(|| unexpected(field))?;

@@ -1,10 +1,11 @@
-//! How git comes to ask what changed in a linked worktree, in place of looking at every file:
-//! `core.fsmonitor` of the worktree's own configuration (`config.worktree`), with
-//! `core.untrackedCache` and `fsmonitor.allowRemote`, which go with it.
+//! File system monitor settings of a linked worktree.
 //!
-//! git runs the command with a shell, in the worktree's root, with two words more: the version of
-//! the protocol (2) and the token that its index has. Where the command fails, git looks at
-//! everything.
+//! `core.fsmonitor` in the worktree's own configuration (`config.worktree`) makes git ask for
+//! changes instead of checking every file. `core.untrackedCache` and `fsmonitor.allowRemote` belong
+//! to it.
+//!
+//! git runs the command with a shell in the worktree's root, with two more arguments: the protocol
+//! version (2) and the token in its index. If the command fails, git checks every file.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,25 +16,30 @@ use super::refs::read_if_there;
 use super::worktree::registered_git_dirs;
 use super::{GitError, LinkedWorktree, Repository, program};
 
-/// The file of a worktree's own configuration in its private directory.
+/// Name of the worktree's own configuration file in its private directory.
 pub(super) const CONFIG_NAME: &str = "config.worktree";
 
-/// What makes git read it.
+/// Setting that makes git read it.
 pub(super) const EXTENSION: &str = "extensions.worktreeConfig";
 
-/// Says that it was tine that set it, for whoever takes tine's traces away.
+/// Setting that records that tine set the extension, for its removal later.
 pub(super) const EXTENSION_MARK: &str = "tine.setWorktreeConfig";
 
-/// From 2.55 on git takes every FUSE file system for a remote one, where it asks nobody what
-/// changed unless this is true.
+/// Setting that permits the monitor on remote file systems.
+///
+/// Since 2.55, git treats every FUSE file system as remote, and does not ask a monitor there unless
+/// this is true.
 const ALLOW_REMOTE: &str = "fsmonitor.allowRemote";
 
-/// The first and last words of a command: who reads it knows tine's own by them. The shell gives
-/// its place to the program, and what cannot be run, or fails, makes no noise.
+/// First and last words of a command, which mark it as tine's.
+///
+/// The shell replaces itself by the program, and the errors of a failed start are not printed.
 const COMMAND_START: &[u8] = b"exec ";
 const COMMAND_END: &[u8] = b" 2>/dev/null";
 
-/// The command that runs `words`; `None` where the configuration cannot hold it.
+/// Formats a shell command that runs `words`.
+///
+/// Returns `None` if a word contains a control character, which the configuration cannot hold.
 pub fn monitor_command(words: &[&OsStr]) -> Option<Vec<u8>> {
     let mut command = COMMAND_START.to_vec();
     for (number, word) in words.iter().enumerate() {
@@ -57,15 +63,22 @@ pub fn monitor_command(words: &[&OsStr]) -> Option<Vec<u8>> {
 }
 
 impl LinkedWorktree {
-    /// Has git in this worktree ask `command`, in place of whatever is configured for all
-    /// worktrees. The repository's configuration is told that worktrees have their own, unless that
-    /// would change what another worktree reads; whether git asks now.
+    /// Makes git in this worktree ask `command` for changes.
+    ///
+    /// It overrides what is configured for all worktrees. The repository's configuration gets
+    /// `extensions.worktreeConfig`, unless that would change what another worktree reads. Returns
+    /// whether git asks now.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if `git config` fails, [`GitError::Io`] or [`GitError::Library`] if
+    /// the worktree's configuration cannot be read or written.
     pub fn set_monitor(&self, repository: &Repository, command: &[u8]) -> Result<bool, GitError> {
         if repository.config_bool(EXTENSION) != Some(true) {
             if !may_have_own_configs(repository)? {
                 return Ok(false);
             }
-            // The mark first: nobody else's setting is taken for ours, whatever happens between.
+            // The mark comes first, so that after a crash another program's setting never counts as
+            // tine's.
             for key in [EXTENSION_MARK, EXTENSION] {
                 program::run(repository.own_config().args([key, "true"]), b"")?;
             }
@@ -74,8 +87,14 @@ impl LinkedWorktree {
         Ok(true)
     }
 
-    /// Brings a command that [`LinkedWorktree::set_monitor`] set before up to date: the program or
-    /// the repository may have moved. What somebody else set, or took away, stays.
+    /// Updates a command that [`LinkedWorktree::set_monitor`] set earlier.
+    ///
+    /// The program or the repository may have moved. Settings that another program made or removed
+    /// stay.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] or [`GitError::Library`] if the worktree's configuration cannot be read or
+    /// written.
     pub fn update_monitor(&self, command: &[u8]) -> Result<(), GitError> {
         let path = self.git_dir().join(CONFIG_NAME);
         let Some(content) = read_if_there(&path)? else {
@@ -122,9 +141,10 @@ fn parse(content: &[u8]) -> Result<gix::config::File, GitError> {
         .map_err(GitError::library("read the worktree configuration"))
 }
 
-/// Whether nobody notices that worktrees may have configurations of their own: with `core.bare` or
-/// `core.worktree` the main worktree's settings would count for all, and files that nobody read so
-/// far would be read.
+/// Returns whether worktree configurations can be enabled without effects.
+///
+/// With `core.bare` or `core.worktree`, the main worktree's settings would apply to all. Existing
+/// files that git ignored would be read.
 fn may_have_own_configs(repository: &Repository) -> Result<bool, GitError> {
     let common_dir = repository.common_dir();
     let content = read_if_there(&common_dir.join("config"))?.unwrap_or_default();

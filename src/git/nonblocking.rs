@@ -1,9 +1,8 @@
-//! Work that others wait for must not take long: a thread in haste is refused what would, before it
-//! begins.
+//! Nonblocking attempts at work that other threads wait for.
 //!
-//! What takes long is to read or copy a large blob, to convert one (a filter may run a program), to
-//! fetch one, and to wait for somebody who does. Whoever is refused has another thread try again,
-//! which takes its time.
+//! A nonblocking thread refuses slow operations before they begin. These are reading, copying or
+//! fetching a large blob, converting a blob (a filter may run a program), and waiting for another
+//! thread that does so. After a refusal, the caller retries on another thread, which may block.
 
 use std::cell::Cell;
 
@@ -11,49 +10,55 @@ use super::GitError;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    Patient,
-    Hasty,
+    Blocking,
+    Nonblocking,
     Refused,
 }
 
 thread_local! {
-    static STATE: Cell<State> = const { Cell::new(State::Patient) };
+    static STATE: Cell<State> = const { Cell::new(State::Blocking) };
 }
 
-/// What was attempted would have taken long.
+/// An attempt that was refused because it would have been slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refused;
 
-/// Runs `run` in haste. Where something in it was refused, its result is of no use.
+/// Runs `run` in nonblocking mode on this thread.
+///
+/// # Errors
+/// [`Refused`] if an operation in `run` was refused; the result is then dropped.
 pub fn attempt<T>(run: impl FnOnce() -> T) -> Result<T, Refused> {
-    STATE.set(State::Hasty);
+    STATE.set(State::Nonblocking);
     let result = run();
-    match STATE.replace(State::Patient) {
+    match STATE.replace(State::Blocking) {
         State::Refused => Err(Refused),
-        State::Patient | State::Hasty => Ok(result),
+        State::Blocking | State::Nonblocking => Ok(result),
     }
 }
 
-/// To be called before what takes long.
+/// Refuses to continue on a nonblocking thread. Call it before slow work.
+///
+/// # Errors
+/// [`GitError::TakesLong`] in nonblocking mode.
 pub fn check() -> Result<(), GitError> {
     match STATE.get() {
-        State::Patient => Ok(()),
-        State::Hasty | State::Refused => {
+        State::Blocking => Ok(()),
+        State::Nonblocking | State::Refused => {
             STATE.set(State::Refused);
             Err(GitError::TakesLong)
         }
     }
 }
 
-/// Whether something was refused in the attempt that this thread is in.
+/// Returns whether this thread's current attempt refused something.
 pub fn was_refused() -> bool {
     STATE.get() == State::Refused
 }
 
-/// Makes an attempt count although something was refused in it: what it has is of use.
+/// Accepts the attempt's result in spite of a refusal.
 pub fn accept() {
     if was_refused() {
-        STATE.set(State::Hasty);
+        STATE.set(State::Nonblocking);
     }
 }
 

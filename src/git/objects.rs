@@ -1,8 +1,7 @@
-//! Reading objects: commits, trees and blobs.
+//! Reading of objects: commits, trees and blobs.
 //!
-//! What is read hashes to its id, or it is an error: the git library trusts packs and loose files
-//! as they are, so the hash is computed here. In a partial clone missing objects are fetched
-//! through the git program first.
+//! Every object read is hashed and compared with its id, because the git library trusts packs and
+//! loose files. In a partial clone, the git program fetches missing objects first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,40 +17,44 @@ use super::{GitError, Repository, nonblocking, program};
 use tine_path::{DOT_GIT, EntryName, PathError};
 use tine_sys::mapping;
 
-/// What tine needs to know of a commit.
+/// The part of a commit that tine uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitInfo {
+    /// Root tree of the commit.
     pub tree_id: ObjectId,
+    /// Parents in the commit's order.
     pub parent_ids: Vec<ObjectId>,
     /// Committer time, seconds since 1970.
     pub time_secs: i64,
-    /// The message's first paragraph in one line, lossily decoded.
+    /// First paragraph of the message in one line, lossily decoded.
     pub summary: String,
+    /// Name of the author, lossily decoded.
     pub author_name: String,
+    /// E-mail address of the author, lossily decoded.
     pub author_email: String,
     /// Author time, seconds since 1970.
     pub author_time_secs: i64,
 }
 
-/// The mode of a tree entry, as git has it.
+/// The mode of a tree entry.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 pub enum TreeEntryKind {
-    /// 100644
+    /// Regular file, 100644.
     File,
-    /// 100755
+    /// Executable file, 100755.
     Executable,
-    /// 120000
+    /// Symbolic link, 120000.
     Symlink,
-    /// 040000
+    /// Directory, 040000.
     Directory,
-    /// 160000: a gitlink, seen as an empty directory.
+    /// Gitlink, 160000, shown as an empty directory.
     Submodule,
 }
 
 impl TreeEntryKind {
-    /// git's octal mode, as in `git ls-tree`: 0o100644 …
+    /// Returns git's mode, as in `git ls-tree`: 0o100644 …
     pub fn mode(self) -> u32 {
         match self {
             TreeEntryKind::File => 0o100644,
@@ -62,12 +65,12 @@ impl TreeEntryKind {
         }
     }
 
-    /// The mode in six octal digits: `100644`.
+    /// Returns the mode in six octal digits: `100644`.
     pub fn mode_text(self) -> String {
         format!("{:06o}", self.mode())
     }
 
-    /// The reverse of [`mode_text`](Self::mode_text).
+    /// Parses the output of [`mode_text`](Self::mode_text).
     pub fn of_mode_text(text: &[u8]) -> Option<TreeEntryKind> {
         [
             TreeEntryKind::File,
@@ -94,25 +97,30 @@ impl From<gix::objs::tree::EntryMode> for TreeEntryKind {
     }
 }
 
-/// The most files that a tree may hold in all. git's index of as many takes a gigabyte.
+/// Maximum number of files in a whole tree. git's index of that many takes a gigabyte.
 const MAX_FILES: u64 = 10_000_000;
 
-/// The largest tree, commit or tag that is read, in bytes: several million entries. What claims to
-/// be larger, or would become so when it is put together from deltas, never gets into memory.
+/// Maximum size in bytes of a tree, commit or tag: several million entries.
+///
+/// A larger object is refused by its announced size, before it is loaded or rebuilt from deltas.
 const MAX_STRUCTURE_BYTES: u64 = 256 << 20;
 
-/// The largest blob that is read into memory; larger ones are streamed by those who need them.
+/// Maximum size in bytes of a blob in memory.
+///
+/// Callers stream larger ones.
 const MAX_BLOB_BYTES: u64 = 1 << 30;
 
-/// How often an object that is in the object database, but not where it was, is looked for in a
-/// freshly opened one.
+/// Number of lookups in a reopened object database.
+///
+/// They are for objects that are on disk, but not where they were.
 const FRESH_LOOKS: usize = 4;
 
-/// Bytes of trees that are kept as they are stored. One request looks at the same few trees several
-/// times.
+/// Maximum bytes of stored trees in the cache.
+///
+/// One request reads the same few trees several times.
 const MAX_TREE_CACHE_BYTES: u64 = 2 << 20;
 
-/// Trees that were read, and found to be what their ids say, or written.
+/// Cache of trees that were verified or written.
 pub(super) struct TreeCache(Cache<ObjectId, Arc<[u8]>, ByLength>);
 
 impl TreeCache {
@@ -139,7 +147,7 @@ struct ByLength;
 
 impl Weighter<ObjectId, Arc<[u8]>> for ByLength {
     fn weight(&self, _: &ObjectId, data: &Arc<[u8]>) -> u64 {
-        // With what the cache itself needs.
+        // Includes the cache's own overhead.
         data.len() as u64 + 64
     }
 }
@@ -147,13 +155,19 @@ impl Weighter<ObjectId, Arc<[u8]>> for ByLength {
 /// One entry of a tree object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeEntry {
+    /// Name, checked by [`Repository::read_tree`].
     pub name: EntryName,
+    /// Mode of the entry.
     pub kind: TreeEntryKind,
+    /// Id of the blob, the tree, or the submodule's commit.
     pub id: ObjectId,
 }
 
 impl Repository {
-    /// The whole message of a commit, lossily decoded.
+    /// Reads a commit's whole message, lossily decoded.
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`] or [`GitError::CorruptObject`].
     pub fn commit_message(&self, commit_id: ObjectId) -> Result<String, GitError> {
         let data = self.read_object(commit_id, Kind::Commit)?;
         let commit = CommitRef::from_bytes(&data, commit_id.kind())
@@ -161,7 +175,10 @@ impl Repository {
         Ok(commit.message.to_string())
     }
 
-    /// The commit's tree; without a commit the empty one.
+    /// Returns the commit's tree, or the empty tree without a commit.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::commit_info`].
     pub fn tree_of(&self, commit_id: Option<ObjectId>) -> Result<ObjectId, GitError> {
         match commit_id {
             Some(commit_id) => Ok(self.commit_info(commit_id)?.tree_id),
@@ -170,6 +187,9 @@ impl Repository {
     }
 
     /// Reads a commit.
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`] or [`GitError::CorruptObject`].
     pub fn commit_info(&self, commit_id: ObjectId) -> Result<CommitInfo, GitError> {
         let data = self.read_object(commit_id, Kind::Commit)?;
         let corrupt = |error: gix::Error| corrupt(commit_id, error);
@@ -187,7 +207,7 @@ impl Repository {
         })
     }
 
-    /// What `id` is, or leads to through tags.
+    /// Follows tags from `id`, and returns the object and its kind.
     pub(super) fn peel(&self, mut id: ObjectId) -> Result<(ObjectId, Kind), GitError> {
         loop {
             match self.object_header(id)?.0 {
@@ -202,7 +222,13 @@ impl Repository {
         }
     }
 
-    /// The commits reachable from `tip` and not from `hidden`, newest first, at most `limit`.
+    /// Lists the commits reachable from `tip` and not from `hidden`.
+    ///
+    /// The newest comes first, and at most `limit` are returned.
+    ///
+    /// # Errors
+    /// [`GitError::Library`] if the history cannot be walked; otherwise fails as
+    /// [`Repository::commit_info`].
     pub fn log(
         &self,
         tip: ObjectId,
@@ -232,9 +258,12 @@ impl Repository {
             .collect()
     }
 
-    /// Reads a tree, in git's order. The empty tree is always readable. Names that no checkout may
-    /// have (`..`, `.git` in any disguise that `core.protectHFS`/`core.protectNTFS` know, slashes)
-    /// are an error.
+    /// Reads a tree, in git's order. The empty tree is always readable.
+    ///
+    /// # Errors
+    /// [`GitError::HostileTree`] for a name that a checkout must refuse (`..`, slashes, a variant
+    /// of `.git` that `core.protectHFS` or `core.protectNTFS` detects); [`GitError::MissingObject`]
+    /// or [`GitError::CorruptObject`].
     pub fn read_tree(&self, tree_id: ObjectId) -> Result<Vec<TreeEntry>, GitError> {
         if tree_id == self.empty_tree_id() {
             return Ok(Vec::new());
@@ -268,14 +297,18 @@ impl Repository {
         Ok(entries)
     }
 
-    /// Refuses a tree of more files than any checkout could have. A few objects are enough for
-    /// that, each directory holding the next one many times; so each is counted once, wherever it
-    /// occurs.
+    /// Refuses a tree with more files than any checkout could have.
+    ///
+    /// A few objects can make such a tree, if each directory contains the next one many times. Each
+    /// tree is therefore read once and its count reused.
+    ///
+    /// # Errors
+    /// [`GitError::TooManyFiles`]; otherwise fails as [`Repository::read_tree`].
     pub fn check_file_count(&self, tree_id: ObjectId) -> Result<(), GitError> {
         struct Counting {
             tree_id: ObjectId,
             files: u64,
-            /// Still to be counted.
+            /// Directories that are not counted yet.
             children: Vec<ObjectId>,
         }
         let start = |tree_id| -> Result<Counting, GitError> {
@@ -319,14 +352,19 @@ impl Repository {
         }
     }
 
-    /// Reads a blob as it is stored, unfiltered. In a partial clone a missing blob is fetched
-    /// through git first.
+    /// Reads a blob as stored, unfiltered.
+    ///
+    /// In a partial clone, git fetches a missing blob first.
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`] or [`GitError::CorruptObject`].
     pub fn read_blob(&self, blob_id: ObjectId) -> Result<Vec<u8>, GitError> {
         self.read_object(blob_id, Kind::Blob)
     }
 
-    /// As [`Repository::read_blob`], where [`Repository::blob_size`] has just said that it has
-    /// `size` bytes.
+    /// Reads a blob whose size [`Repository::blob_size`] has just returned.
+    ///
+    /// Otherwise it acts as [`Repository::read_blob`].
     pub(super) fn read_blob_of_size(
         &self,
         blob_id: ObjectId,
@@ -335,38 +373,46 @@ impl Repository {
         self.read_announced(blob_id, Kind::Blob, size)
     }
 
-    /// Size in bytes of a blob as it is stored, from its header.
+    /// Returns a stored blob's size in bytes, from its header.
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`]; [`GitError::CorruptObject`] if it is not a blob or claims an
+    /// impossible size.
     pub fn blob_size(&self, blob_id: ObjectId) -> Result<u64, GitError> {
         let (kind, size) = self.object_header(blob_id)?;
         check_kind(blob_id, kind, Kind::Blob)?;
         if i64::try_from(size).is_err() {
-            // No file is that large, and the kernel would take nothing of a directory that holds
-            // it.
+            // No file is that large, and the kernel would reject the whole listing of its
+            // directory.
             return Err(too_large(blob_id, size));
         }
         Ok(size)
     }
 
-    /// Kind and size in bytes of an object, from its header.
+    /// Returns kind and size in bytes of an object, from its header.
     pub(super) fn object_header(&self, id: ObjectId) -> Result<(Kind, u64), GitError> {
-        self.with_promised(id, || {
+        self.find_with_retries(id, || {
             let header = self.with_local(|local| local.objects.try_header(&id))?;
             Ok(header.map(|header| (header.kind, header.size)))
         })
     }
 
-    /// Whether the object is here, without fetching it.
+    /// Returns whether the object is present, without fetching it.
     pub fn has_object(&self, id: ObjectId) -> bool {
         id == self.empty_tree_id() || self.with_local(|local| local.objects.exists(&id))
     }
 
-    /// Fetches those of `ids` that a partial clone lacks, in one go. Does nothing where the clone
-    /// is whole.
+    /// Fetches those of `ids` that a partial clone lacks, in one request.
+    ///
+    /// It is a no-op if the clone is complete. Blocks on the network.
+    ///
+    /// # Errors
+    /// [`GitError::TakesLong`] on a nonblocking thread, [`GitError::GitFailed`] if the fetch fails.
     pub fn fetch_missing(&self, ids: &[ObjectId]) -> Result<(), GitError> {
         let Some(remote) = self.promisor_remote() else {
             return Ok(());
         };
-        // Another thread's fetch may be under way.
+        // Another thread may be fetching.
         nonblocking::check()?;
         let _fetching = self.fetching().lock();
         let mut wanted = String::new();
@@ -376,7 +422,7 @@ impl Repository {
         if wanted.is_empty() {
             return Ok(());
         }
-        // What git itself runs for a missing object (promisor-remote.c).
+        // These are the arguments of git's own fetch of a missing object (promisor-remote.c).
         let mut command = program::command(self.common_dir());
         command
             .args(["-c", "fetch.negotiationAlgorithm=noop", "fetch", remote])
@@ -389,8 +435,9 @@ impl Repository {
         program::run(&mut command, wanted.as_bytes()).map(drop)
     }
 
-    /// Reads an object of `wanted` kind and checks that it hashes to `id` (or is its replacement by
-    /// `refs/replace/`).
+    /// Reads an object of the `wanted` kind and verifies its hash.
+    ///
+    /// The hash must be `id`, or that of its replacement in `refs/replace/`.
     pub(super) fn read_object(&self, id: ObjectId, wanted: Kind) -> Result<Vec<u8>, GitError> {
         if wanted != Kind::Tree {
             return self.read_stored_object(id, wanted);
@@ -404,13 +451,13 @@ impl Repository {
     }
 
     fn read_stored_object(&self, id: ObjectId, wanted: Kind) -> Result<Vec<u8>, GitError> {
-        // The library makes room for what the header announces.
+        // The library allocates the size that the header announces, so check that first.
         let (kind, size) = self.object_header(id)?;
         check_kind(id, kind, wanted)?;
         self.read_announced(id, wanted, size)
     }
 
-    /// As [`Repository::read_object`], where the header announces `size` bytes.
+    /// Reads an object whose header announces `size` bytes.
     fn read_announced(&self, id: ObjectId, wanted: Kind, size: u64) -> Result<Vec<u8>, GitError> {
         let limit = match wanted {
             Kind::Blob => MAX_BLOB_BYTES,
@@ -419,7 +466,7 @@ impl Repository {
         if size > limit {
             return Err(too_large(id, size));
         }
-        let (kind, data) = self.with_promised(id, || {
+        let (kind, data) = self.find_with_retries(id, || {
             let mut data = Vec::new();
             let kind = self.with_local(|local| {
                 local
@@ -442,7 +489,7 @@ impl Repository {
         Ok(data)
     }
 
-    /// Whether `refs/replace/` puts `replacement` in the place of `id`.
+    /// Returns whether `refs/replace/` replaces `id` by `replacement`.
     pub(super) fn is_replacement(&self, id: ObjectId, replacement: ObjectId) -> bool {
         self.with_local(|local| {
             let mut replacements = local.objects.store_ref().replacements();
@@ -450,9 +497,11 @@ impl Repository {
         })
     }
 
-    /// Looks for an object, again where it may have moved into a pack meanwhile, and once more
-    /// after fetching it where the clone is partial.
-    fn with_promised<T>(
+    /// Looks up an object, with retries.
+    ///
+    /// It retries if the object may have moved into a pack, and after fetching it if the clone is
+    /// partial.
+    fn find_with_retries<T>(
         &self,
         id: ObjectId,
         find: impl Fn() -> Result<Option<T>, gix::Error>,
@@ -474,7 +523,7 @@ impl Repository {
             if let Ok(Some(found)) = second {
                 return Ok(found);
             }
-            // `git repack` replaces packs faster than what is mapped of them follows.
+            // `git repack` can replace packs faster than the mappings are refreshed.
             if !self.is_on_disk(id) {
                 break;
             }
@@ -484,7 +533,7 @@ impl Repository {
         if let Some(found) = second? {
             return Ok(found);
         }
-        if self.write_recent_again(id)?
+        if self.rewrite_recent(id)?
             && let Some(found) = find()?
         {
             return Ok(found);
@@ -519,8 +568,9 @@ fn too_large(id: ObjectId, size: u64) -> GitError {
     }
 }
 
-/// Checks that every entry of a tree has a mode, as git's `get_mode` does; the library takes none
-/// for 0.
+/// Checks that every tree entry has a mode, as git's `get_mode`.
+///
+/// The library accepts a missing mode as 0.
 fn check_modes(mut entries: &[u8], tree_id: ObjectId) -> Result<(), GitError> {
     while let Some(name_at) = entries.iter().position(|&byte| byte == b' ') {
         if name_at == 0 {
@@ -548,8 +598,10 @@ fn check_kind(id: ObjectId, kind: Kind, wanted: Kind) -> Result<(), GitError> {
     })
 }
 
-/// Checks that an entry may follow `last`: readers find names by bisection and compare trees side
-/// by side, so that a tree out of order would hide entries.
+/// Checks that an entry may follow `last`.
+///
+/// Readers find names by bisection and compare trees side by side, so a tree out of order would
+/// hide entries.
 fn check_order(last: &TreeEntry, name: &EntryName, kind: TreeEntryKind) -> Result<(), String> {
     let is_tree = |kind| kind == TreeEntryKind::Directory;
     let order = gix::objs::tree::name_order(
@@ -564,8 +616,9 @@ fn check_order(last: &TreeEntry, name: &EntryName, kind: TreeEntryKind) -> Resul
     }
 }
 
-/// Checks that no name is there twice. A file and a directory of one name need not be neighbours in
-/// git's order.
+/// Checks that no name occurs twice.
+///
+/// A file and a directory of one name need not be neighbours in git's order.
 fn check_duplicates(entries: &[TreeEntry]) -> Result<(), String> {
     let directories: std::collections::HashSet<&[u8]> = entries
         .iter()
@@ -581,7 +634,7 @@ fn check_duplicates(entries: &[TreeEntry]) -> Result<(), String> {
     }
 }
 
-/// Which disguises of `.git` are refused (`verify_path` in git's read-cache.c is the measure).
+/// Variants of `.git` that are refused, as in `verify_path` of git's read-cache.c.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Protection {
     hfs: bool,
@@ -589,7 +642,7 @@ pub(super) struct Protection {
 }
 
 impl Protection {
-    /// git's defaults outside macOS and Windows: NTFS yes, HFS no.
+    /// Reads the settings. The defaults are git's outside macOS and Windows: NTFS on, HFS off.
     pub(super) fn new(config: &gix::config::File) -> Protection {
         let is_on = |key| config.boolean(key).ok().flatten();
         Protection {
@@ -619,13 +672,12 @@ impl Protection {
                 Err(component::Error::DotGitDir | component::Error::SymlinkedGitModules)
             )
         };
-        // git takes what is no UTF-8 for the end of a name.
+        // git ends a name at the first byte that is not UTF-8.
         if self.hfs && ends_in_disguise(utf8_start(bytes)) {
             return Err(refused());
         }
         if self.ntfs {
-            // On NTFS a backslash divides names, so what stands beside one is looked at as a name,
-            // too.
+            // On NTFS a backslash separates names, so check each part as a name.
             for part in bytes.split(|&b| b == b'\\') {
                 if ends_in_disguise(part) {
                     return Err(refused());
@@ -636,8 +688,9 @@ impl Protection {
     }
 }
 
-/// What stands before the first byte that git does not take for UTF-8 (`pick_one_utf8_char`): it
-/// refuses the last two code points of each plane, too.
+/// Returns the leading part that git accepts as UTF-8.
+///
+/// git (`pick_one_utf8_char`) also refuses the last two code points of each plane.
 fn utf8_start(bytes: &[u8]) -> &[u8] {
     let valid = match std::str::from_utf8(bytes) {
         Ok(text) => text,

@@ -1,7 +1,7 @@
-//! Patches put on trees by the git program, without a checkout.
+//! Patches applied to trees by the git program, without a checkout.
 //!
-//! Only the paths that a patch is about are looked at, in an index of their own: the cost is that
-//! of the patch, not of the tree.
+//! Only the patched paths are read, into a separate index, so the cost depends on the patch, not on
+//! the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,24 +16,27 @@ use gix::ObjectId;
 use super::{GitError, Repository, TreeChange, TreeEntry, TreeEntryKind, program};
 use tine_path::RepoPath;
 
-/// A patch, and how it is to be read.
+/// A patch file with the options for reading it.
 #[derive(Debug, Clone, Copy)]
 pub struct PatchFile<'a> {
+    /// Path of the file.
     pub path: &'a Path,
-    /// How many leading parts are taken from its paths.
+    /// Number of leading path components to strip, as `git apply -p`.
     pub strip: u8,
+    /// True if the patch is applied in reverse.
     pub reverse: bool,
 }
 
-/// What comes of a patch.
+/// The result of a patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Patched {
-    /// The tree with all of it.
+    /// Tree with the whole patch applied.
     Applied(ObjectId),
+    /// Tree with a part of the patch applied.
     Rejected {
-        /// With the files that could be patched, and without those that could not.
+        /// Id of the tree, without the files that were rejected.
         tree_id: ObjectId,
-        /// Sorted by path.
+        /// Rejected files, sorted by path.
         files: Vec<RejectedFile>,
     },
 }
@@ -41,27 +44,31 @@ pub enum Patched {
 /// A file that a patch does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedFile {
+    /// Path in the tree.
     pub path: RepoPath,
+    /// Entry before the patch; `None` if the path did not exist.
     pub before: Option<(TreeEntryKind, ObjectId)>,
-    /// With those hunks that fit.
+    /// Entry with the hunks that fit; `None` if there is no file.
     pub after: Option<(TreeEntryKind, ObjectId)>,
-    /// Those that do not, as git writes them to a `.rej` file; `None` where it is not about hunks.
+    /// Rejected hunks in the format of a `.rej` file, if any.
     pub hunks: Option<Vec<u8>>,
-    /// git's own words.
+    /// Error message of git.
     pub reason: String,
 }
 
-/// What git says of a path that no checkout may have.
+/// Start of git's message for a path that a checkout must refuse.
 const INVALID_PATH: &[u8] = b"error: invalid path ";
 
 type Entry = Option<(TreeEntryKind, ObjectId)>;
 
 impl Repository {
-    /// Puts a patch on a tree. Blobs and trees are added to the object database. `scratch` is an
-    /// empty directory.
+    /// Applies a patch to a tree.
+    ///
+    /// Writes blobs and trees to the object database. `scratch` is an empty directory.
     ///
     /// # Errors
-    /// [`GitError::BadPatch`] for what is no patch.
+    /// [`GitError::BadPatch`] if git cannot parse the patch or it names a forbidden path; fails if
+    /// an object or file cannot be read or written.
     pub fn patch_tree(
         &self,
         tree_id: ObjectId,
@@ -76,7 +83,7 @@ impl Repository {
         apply.args(["apply", "--cached"]);
         let applied = program::finish(patch.arguments(&mut apply), b"")?;
         if !applied.status.success() {
-            return self.patch_what_fits(
+            return self.patch_partially(
                 tree_id,
                 patch,
                 (&paths, &before),
@@ -90,10 +97,15 @@ impl Repository {
         ))
     }
 
-    /// The trees that a patch says to lead from and to, of nothing but the files that it changes:
-    /// for a merge of three. `None` where the repository has not got the blobs that it names. What
-    /// it only renames, or gives another mode, is taken from `tree_id`. `scratch` is an empty
-    /// directory.
+    /// Builds a patch's old and new tree for a three-way merge.
+    ///
+    /// They contain only the files that the patch changes. Files that it only renames, or whose
+    /// mode it changes, come from `tree_id`. The result is `None` if the repository lacks the blobs
+    /// that the patch names. `scratch` is an empty directory.
+    ///
+    /// # Errors
+    /// [`GitError::BadPatch`] if git cannot parse the patch; fails if an object cannot be read or
+    /// written.
     pub fn patch_sides(
         &self,
         tree_id: ObjectId,
@@ -108,19 +120,21 @@ impl Repository {
             ..patch
         };
         if let Some((old, new)) = self.sides_on(&now, forward, scratch)? {
-            return Ok(Some(match patch.reverse {
-                false => (old, new),
-                true => (new, old),
+            return Ok(Some(if patch.reverse {
+                (new, old)
+            } else {
+                (old, new)
             }));
         }
-        // Where it leads to may be what is known.
-        match patch.reverse {
-            true => self.sides_on(&now, patch, scratch),
-            false => Ok(None),
+        // The blobs of the patch's result may exist.
+        if patch.reverse {
+            self.sides_on(&now, patch, scratch)
+        } else {
+            Ok(None)
         }
     }
 
-    /// What the patch says to lead from, and what it makes of that.
+    /// Builds the patch's old tree, and applies the patch to it.
     fn sides_on(
         &self,
         now: &Path,
@@ -138,7 +152,7 @@ impl Repository {
         {
             return Ok(None);
         }
-        // git takes an id that is whole without looking for the blob.
+        // git accepts a full id without a lookup of the blob.
         if !self.has_all_of(scratch, &index)? {
             return Ok(None);
         }
@@ -154,7 +168,7 @@ impl Repository {
         Ok(Some((old, self.write_index_as_tree(scratch, &index)?)))
     }
 
-    /// Whether the blobs that an index names are there.
+    /// Returns whether all blobs in an index exist.
     fn has_all_of(&self, scratch: &Path, index: &Path) -> Result<bool, GitError> {
         let mut list = self.on_index(scratch, index);
         let listed = program::run(list.args(["ls-files", "--stage", "-z"]), b"")?;
@@ -172,7 +186,7 @@ impl Repository {
         Ok(true)
     }
 
-    /// All paths that the patch may be about; possibly more.
+    /// Returns all paths that the patch may change, and possibly more.
     fn patched_paths(
         &self,
         patch: PatchFile<'_>,
@@ -201,8 +215,8 @@ impl Repository {
                 .unwrap_or_default();
             paths.insert(RepoPath::parse(path).map_err(hostile)?);
         }
-        // Where renames and copies come from is not listed. In a hunk no line begins so; elsewhere
-        // it would be one path more.
+        // The sources of renames and copies are not listed. A hunk's line never begins so, and
+        // other matches only add a path.
         let text = fs::read(patch.path).map_err(GitError::io("read", patch.path))?;
         for line in text.split(|&byte| byte == b'\n') {
             let from = [
@@ -230,8 +244,10 @@ impl Repository {
         }
     }
 
-    /// What the tree has at these paths, above them where that is no directory, and one other file
-    /// beneath where it is.
+    /// Returns the tree's entries at and around these paths.
+    ///
+    /// Includes parents that are not directories, and one other file in each path that is a
+    /// directory.
     fn entries_around(
         &self,
         tree_id: ObjectId,
@@ -246,17 +262,18 @@ impl Repository {
                 if entry.kind != TreeEntryKind::Directory {
                     entries.insert(place, (entry.kind, entry.id));
                 } else if place == *path
-                    && let Some((beneath, entry)) = self.first_other_in(&place, entry.id, paths)?
+                    && let Some((other, entry)) = self.first_other_in(&place, entry.id, paths)?
                 {
-                    entries.insert(beneath, (entry.kind, entry.id));
+                    entries.insert(other, (entry.kind, entry.id));
                 }
             }
         }
         Ok(entries)
     }
 
-    /// A file in the directory that the patch is not about: what it is about may go, and leave
-    /// room.
+    /// Returns a file in the directory that the patch does not change.
+    ///
+    /// With it, the directory stays in the way after the patched files are gone.
     fn first_other_in(
         &self,
         dir: &RepoPath,
@@ -277,8 +294,8 @@ impl Repository {
         Ok(None)
     }
 
-    /// Patches what fits, file by file, in a directory that git takes for no repository.
-    fn patch_what_fits(
+    /// Applies what fits, file by file, in a directory outside any repository.
+    fn patch_partially(
         &self,
         tree_id: ObjectId,
         patch: PatchFile<'_>,
@@ -310,23 +327,23 @@ impl Repository {
         let mut files = Vec::new();
         for path in paths {
             let was: Entry = before.get(path).copied();
-            // Beyond a symlink nothing is the tree's.
+            // A path behind a symlink is not in the tree.
             let is_within = path.directories_above().all(|above| {
                 fs::symlink_metadata(dir.join(above.as_path()))
                     .is_ok_and(|metadata| metadata.is_dir())
             });
-            let is: Entry = match is_within {
-                true => self.read_raw(&dir.join(path.as_path()))?,
-                false => None,
+            let is: Entry = if is_within {
+                self.read_raw(&dir.join(path.as_path()))?
+            } else {
+                None
             };
-            let rejected = dir.join(rejects_of(path));
+            let rejected = dir.join(rej_path(path));
             let hunks = match is_within.then(|| fs::read(&rejected)).transpose() {
                 Ok(hunks) => hunks,
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(error) => return Err(io("read", &rejected)(error)),
             };
-            // Of a file that becomes a symlink, a patch of two parts, one may fit and the other
-            // not.
+            // A file that becomes a symlink has two patch parts, and only one of them may fit.
             if hunks.is_none() && was != is && !is_refused(&applied.stderr, path) {
                 edits.push(TreeChange {
                     path: path.clone(),
@@ -336,7 +353,7 @@ impl Repository {
             }
             let reason = reason_for(&errors, path);
             if hunks.is_none() && reason.is_none() {
-                // Named on the way, and not meant.
+                // The path was collected as a candidate only.
                 continue;
             }
             edits.push(TreeChange {
@@ -356,7 +373,7 @@ impl Repository {
                 reason: first_error(&String::from_utf8_lossy(&errors)),
             });
         }
-        // A directory is in the way of one of them, and stays.
+        // A directory in the way of a file stays.
         edits.retain(|edit| edit.new.is_some() || before.contains_key(&edit.path));
         Ok(Patched::Rejected {
             tree_id: self.edit_tree(tree_id, &edits)?,
@@ -364,7 +381,7 @@ impl Repository {
         })
     }
 
-    /// Writes a blob's own bytes.
+    /// Writes a blob without conversion.
     fn write_raw(&self, path: &Path, kind: TreeEntryKind, id: ObjectId) -> Result<(), GitError> {
         let io = |action: &'static str| GitError::io(action, path.to_owned());
         if let Some(parent) = path.parent() {
@@ -390,7 +407,9 @@ impl Repository {
         }
     }
 
-    /// What is there, as a blob; nothing of a directory.
+    /// Reads a file as a blob, without conversion.
+    ///
+    /// A missing file or a directory gives `None`.
     fn read_raw(&self, path: &Path) -> Result<Entry, GitError> {
         let io = |action: &'static str| GitError::io(action, path.to_owned());
         let metadata = match fs::symlink_metadata(path) {
@@ -421,7 +440,7 @@ impl Repository {
         Ok(Some((kind, id)))
     }
 
-    /// A git command on an index of its own, in an empty work tree.
+    /// Creates a git command with a separate index and empty work tree.
     fn on_index(&self, scratch: &Path, index: &Path) -> Command {
         let mut command = program::command(scratch);
         command
@@ -506,7 +525,7 @@ impl PatchFile<'_> {
     }
 }
 
-/// What leads from one state of an index to another.
+/// Returns the changes between two states of an index.
 fn differences(
     before: &BTreeMap<RepoPath, (TreeEntryKind, ObjectId)>,
     after: &BTreeMap<RepoPath, (TreeEntryKind, ObjectId)>,
@@ -528,15 +547,15 @@ fn differences(
     gone.chain(come).collect()
 }
 
-/// Where git puts the hunks that do not fit.
-fn rejects_of(path: &RepoPath) -> PathBuf {
+/// Returns the file where git writes rejected hunks.
+fn rej_path(path: &RepoPath) -> PathBuf {
     let mut name = path.as_path().as_os_str().to_owned();
     name.push(".rej");
     PathBuf::from(name)
 }
 
-/// Lines of errors, without what they begin with.
-fn complaints(errors: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Returns the error lines, without their prefix.
+fn error_lines(errors: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines(errors).filter_map(|line| line.strip_prefix(b"error: "))
 }
 
@@ -544,13 +563,13 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n')
 }
 
-/// Whether git left out a part of the patch that is about the path.
+/// Returns whether git rejected a part of the patch for the path.
 fn is_refused(errors: &[u8], path: &RepoPath) -> bool {
     let name = [path.as_bytes(), b": "].concat();
-    complaints(errors).any(|line| line.starts_with(&name))
+    error_lines(errors).any(|line| line.starts_with(&name))
 }
 
-/// What git says of the path.
+/// Returns git's message about the path.
 fn reason_for(errors: &[u8], path: &RepoPath) -> Option<String> {
     let path = path.as_bytes();
     let beginnings = [
@@ -558,7 +577,7 @@ fn reason_for(errors: &[u8], path: &RepoPath) -> Option<String> {
         [b"patch failed: ", path, b":"].concat(),
     ];
     let parts = [[b"'", path, b"'"].concat(), [b" of ", path, b" "].concat()];
-    complaints(errors)
+    error_lines(errors)
         .find(|line| {
             let holds = |part: &Vec<u8>| line.windows(part.len()).any(|window| window == part);
             beginnings
@@ -569,7 +588,7 @@ fn reason_for(errors: &[u8], path: &RepoPath) -> Option<String> {
         .map(|line| String::from_utf8_lossy(line).into_owned())
 }
 
-/// The first thing that git complains of.
+/// Returns git's first error message.
 fn first_error(errors: &str) -> String {
     let line = errors.lines().find_map(|line| {
         line.strip_prefix("error: ")
@@ -578,7 +597,7 @@ fn first_error(errors: &str) -> String {
     line.unwrap_or("git gives no reason").trim().to_owned()
 }
 
-/// A name as git writes it in a patch, quoted where it must be.
+/// Unquotes a name that git wrote in a patch.
 fn unquoted(name: &[u8]) -> Result<Vec<u8>, GitError> {
     let unquoted =
         gix::quote::ansi_c::undo(name.into()).map_err(GitError::library("read a quoted name"))?;

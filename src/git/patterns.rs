@@ -1,4 +1,4 @@
-//! Patterns as in `.gitignore`, that choose paths rather than leave them out.
+//! Patterns in the syntax of `.gitignore` that select paths.
 
 use std::path::{Path, PathBuf};
 
@@ -11,20 +11,25 @@ use gix::ignore::search::Ignore;
 use super::GitError;
 use tine_path::RepoPath;
 
-/// `$` means nothing, as in git.
+/// Options under which `$` has no meaning, as in git.
 const PARSE: Ignore = Ignore {
     support_precious: false,
 };
 
-/// Patterns in the order in which they were given; the last one that matches decides.
+/// Patterns in the given order. The last match decides.
 pub struct PatternSet {
     search: Search,
-    /// The components of those that begin at the top and name something deeper.
+    /// Components of the anchored patterns with more than one component.
     deep: Vec<Vec<Vec<u8>>>,
 }
 
 impl PatternSet {
-    /// `text` is as in a `.gitignore` at the top of a checkout: a pattern a line, with comments.
+    /// Parses patterns in the syntax of a `.gitignore` at a checkout's top.
+    ///
+    /// Each line is a pattern or a comment.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the text cannot be parsed.
     pub fn parse(text: &[u8]) -> Result<PatternSet, GitError> {
         let mut search = Search::default();
         let mut bytes = text.to_vec();
@@ -55,6 +60,7 @@ impl PatternSet {
         Ok(PatternSet { search, deep })
     }
 
+    /// Returns whether there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.search
             .patterns
@@ -62,11 +68,11 @@ impl PatternSet {
             .all(|list| list.patterns.is_empty())
     }
 
-    /// Whether they choose `path`, by itself or with a directory above it.
+    /// Returns whether the patterns select `path` or a directory above it.
     pub fn choose(&self, path: &RepoPath, is_dir: bool) -> bool {
         let mut at = path.clone();
         let mut is_dir = is_dir;
-        // A directory above decides over all that is in it.
+        // A selected directory selects all its content.
         let mut chosen = false;
         while !at.is_root() {
             chosen |= self.deciding(&at, is_dir).is_some();
@@ -78,7 +84,7 @@ impl PatternSet {
         chosen
     }
 
-    /// The pattern that chooses `path` itself, without the slashes at its ends.
+    /// Returns the pattern that selects `path` itself, without slashes at its ends.
     pub fn deciding(&self, path: &RepoPath, is_dir: bool) -> Option<Vec<u8>> {
         let found = self.search.pattern_matching_relative_path(
             path.as_bytes().as_bstr(),
@@ -88,7 +94,7 @@ impl PatternSet {
         (!found.pattern.is_negative()).then(|| found.pattern.text.to_vec())
     }
 
-    /// Whether a pattern that names a way from the top may choose something in the directory `dir`.
+    /// Returns whether an anchored pattern may select something in `dir`.
     pub fn may_choose_in(&self, dir: &RepoPath) -> bool {
         let dir: Vec<_> = dir.components().collect();
         self.deep.iter().any(|pattern| {
@@ -105,7 +111,7 @@ impl PatternSet {
     }
 }
 
-/// Whether one name matches a pattern without slashes.
+/// Returns whether one name matches a pattern without slashes.
 pub fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     gix::glob::wildmatch(
         pattern.as_bstr(),

@@ -1,4 +1,4 @@
-//! Calls of the git program, for what the git library does not do or does less faithfully.
+//! Calls of the git program, where the git library does not suffice.
 
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
@@ -7,12 +7,13 @@ use std::thread;
 
 use super::GitError;
 
-/// The oldest git that will do.
+/// Oldest supported version of git: major and minor number.
 pub const MINIMUM_VERSION: (u32, u32) = (2, 45);
 
-/// What `git rev-parse --local-env-vars` lists, but for those of the configuration: variables that
-/// bind a process to one repository. `GIT_ATTR_SOURCE` is not among them, but replaces a tree's
-/// attributes just the same.
+/// Environment variables that bind a process to one repository.
+///
+/// These are the variables of `git rev-parse --local-env-vars`, without those of the configuration.
+/// `GIT_ATTR_SOURCE` is not one of them, but it also replaces a tree's attributes.
 pub const PLACE_VARIABLES: [&str; 13] = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_ATTR_SOURCE",
@@ -29,7 +30,11 @@ pub const PLACE_VARIABLES: [&str; 13] = [
     "GIT_WORK_TREE",
 ];
 
-/// Checks that git can be run and is new enough; its version string (`2.47.3`).
+/// Checks git's version, and returns it as text (`2.47.3`).
+///
+/// # Errors
+/// [`GitError::GitMissing`] if git cannot be run, [`GitError::GitTooOld`] if it is older than
+/// [`MINIMUM_VERSION`].
 pub fn check_version() -> Result<String, GitError> {
     let output = run(command(Path::new("/")).arg("version"), b"")?;
     let output = String::from_utf8_lossy(&output);
@@ -54,13 +59,15 @@ fn parse_version(version: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// A git command that runs in `dir`, free of the caller's `GIT_*` variables that would lead it
-/// elsewhere (`GIT_DIR`, `GIT_WORK_TREE`, `GIT_INDEX_FILE`, `GIT_CONFIG_COUNT` …); identities and
-/// the places of configuration files (`GIT_CONFIG_GLOBAL` …) stay. It never asks for a password on
-/// a terminal, and its messages come untranslated.
+/// Creates a git command that runs in `dir`.
+///
+/// It is free of the caller's `GIT_*` variables that select a repository or settings (`GIT_DIR`,
+/// `GIT_WORK_TREE`, `GIT_INDEX_FILE`, `GIT_CONFIG_COUNT` …). Identities and the places of
+/// configuration files (`GIT_CONFIG_GLOBAL` …) stay. It never prompts on a terminal, and its
+/// messages are untranslated.
 pub fn command(dir: &Path) -> Command {
     let mut command = Command::new("git");
-    // What it says of a failure is looked into.
+    // Its error messages are parsed.
     command
         .current_dir(dir)
         .env("GIT_TERMINAL_PROMPT", "0")
@@ -72,7 +79,7 @@ pub fn command(dir: &Path) -> Command {
     command
 }
 
-/// Has a command speak the user's language again, where a person reads all that it says.
+/// Restores the user's language for a command whose output users read.
 pub fn speak_as_user(command: &mut Command) {
     match std::env::var_os("LANGUAGE") {
         Some(language) => command.env("LANGUAGE", language),
@@ -87,12 +94,13 @@ fn without_places(command: &mut Command) {
     }
 }
 
-/// What holds settings and no place: git itself hands these on to other repositories.
+/// Variables with settings, which git itself passes on to other repositories.
 const SETTING_VARIABLES: [&str; 2] = ["GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS"];
 
-/// As [`command`], for who talks to a remote in the process of the user: git may ask that user for
-/// a password, and what the environment says of the configuration counts (`GIT_CONFIG_COUNT` …).
-/// Messages come untranslated, as they are looked into.
+/// Creates a git command that contacts a remote for the user.
+///
+/// git may ask for a password, and configuration from the environment counts (`GIT_CONFIG_COUNT`
+/// …). Messages are untranslated, because they are parsed. See [`command`] for the rest.
 pub fn command_of_user(dir: &Path) -> Command {
     let mut command = Command::new("git");
     command.current_dir(dir).env("LANGUAGE", "en");
@@ -100,16 +108,23 @@ pub fn command_of_user(dir: &Path) -> Command {
     command
 }
 
-/// How a git command ended.
+/// The result of a finished git command.
 #[derive(Debug)]
 pub struct Finished {
+    /// Exit status.
     pub status: ExitStatus,
+    /// Whole standard output.
     pub stdout: Vec<u8>,
+    /// Whole error output.
     pub stderr: Vec<u8>,
 }
 
-/// Runs `command` to its end with `input`, and gives its standard output; a failing exit is an
-/// error with its stderr.
+/// Runs `command` with `input`, and returns its standard output.
+///
+/// Blocks until git ends.
+///
+/// # Errors
+/// [`GitError::GitFailed`] with stderr if the exit status is not 0; otherwise fails as [`finish`].
 pub fn run(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, GitError> {
     let finished = finish(command, input)?;
     if finished.status.success() {
@@ -119,8 +134,14 @@ pub fn run(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, GitError> {
     }
 }
 
-/// Runs `command` to its end with `input`, however it exits. Input and output may be of any size:
-/// all pipes are served at the same time.
+/// Runs `command` with `input` to its end.
+///
+/// The exit status may be any. Input and output may have any size, because all pipes are served at
+/// the same time.
+///
+/// # Errors
+/// [`GitError::GitMissing`] if git cannot be run, [`GitError::Io`] if its directory is missing or
+/// inaccessible.
 pub fn finish(command: &mut Command, input: &[u8]) -> Result<Finished, GitError> {
     command
         .stdin(if input.is_empty() {
@@ -136,7 +157,7 @@ pub fn finish(command: &mut Command, input: &[u8]) -> Result<Finished, GitError>
     let errors_end = &mut errors;
     let read = thread::scope(|scope| {
         if let Some(mut stdin) = stdin {
-            // A program that does not want its input closes the pipe: not a failure of its own.
+            // A program may close the pipe without reading its input. That is not an error.
             scope.spawn(move || stdin.write_all(input).ok());
         }
         if let Some(mut stderr) = stderr {
@@ -156,8 +177,12 @@ pub fn finish(command: &mut Command, input: &[u8]) -> Result<Finished, GitError>
     })
 }
 
-/// Runs `command` to its end, however it exits, with the input of this process. What it says on
-/// standard error goes to `told` as it comes, too.
+/// Runs `command` to its end with the standard input of this process.
+///
+/// The exit status may be any. Error output also goes to `told` as it comes.
+///
+/// # Errors
+/// Fails as [`finish`].
 pub fn converse(command: &mut Command, told: &mut dyn FnMut(&[u8])) -> Result<Finished, GitError> {
     command
         .stdin(Stdio::inherit())
@@ -196,7 +221,12 @@ pub fn converse(command: &mut Command, told: &mut dyn FnMut(&[u8])) -> Result<Fi
     })
 }
 
-/// Runs `command` to its end with what `input` gives, however it exits.
+/// Runs `command` to its end with `input` as its standard input.
+///
+/// The exit status may be any.
+///
+/// # Errors
+/// Fails as [`finish`].
 pub fn finish_reading(command: &mut Command, input: Stdio) -> Result<Finished, GitError> {
     let child = spawn(
         command
@@ -212,13 +242,17 @@ pub fn finish_reading(command: &mut Command, input: Stdio) -> Result<Finished, G
     })
 }
 
-/// Starts `command`; tells a missing directory from a missing git.
+/// Starts `command`.
+///
+/// # Errors
+/// [`GitError::Io`] if its directory is missing or inaccessible, and [`GitError::GitMissing`] if
+/// git cannot be run.
 pub fn spawn(command: &mut Command) -> Result<Child, GitError> {
     log::debug!("runs git {}", words(command));
     command
         .spawn()
         .map_err(|source| match command.get_current_dir() {
-            // A mount of another user's lets nobody else in.
+            // Another user's mount denies access to its directory.
             Some(dir) if is_dirs_fault(dir, source.kind()) => GitError::Io {
                 action: "enter",
                 path: dir.to_owned(),
@@ -228,7 +262,7 @@ pub fn spawn(command: &mut Command) -> Result<Child, GitError> {
         })
 }
 
-/// Whether a program could not be started because of the directory that it was to run in.
+/// Returns whether a program failed to start because of its directory.
 fn is_dirs_fault(dir: &Path, kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::NotFound => !dir.is_dir(),
@@ -237,14 +271,15 @@ fn is_dirs_fault(dir: &Path, kind: ErrorKind) -> bool {
     }
 }
 
-/// The command's arguments, as they are told.
+/// Returns the command's arguments for messages.
 fn words(command: &Command) -> String {
     let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
     arguments.join(" ")
 }
 
-/// The failing system call that git tells of in `said`, with git's words; `None` where it tells of
-/// none.
+/// Parses the failed system call out of git's error output.
+///
+/// The error contains git's message. The result is `None` if the output names no known failure.
 pub fn format_io_error(said: &str) -> Option<std::io::Error> {
     const TOLD: [i32; 8] = [
         libc::ENOSPC,
@@ -266,14 +301,14 @@ pub fn format_io_error(said: &str) -> Option<std::io::Error> {
         let (text, _) = text.split_once(" (os error")?;
         let line = lines().find(|line| line.ends_with(&format!(": {text}")))?;
         Some(match error.kind() {
-            // Known by their numbers.
+            // These are known by their numbers.
             _ if matches!(number, libc::EIO | libc::EMFILE | libc::ENFILE) => error,
             kind => std::io::Error::new(kind, line.to_owned()),
         })
     })
 }
 
-/// The error of a command that ended with a failing status.
+/// Returns the error for a command that ended with a failing status.
 pub fn failed(command: &Command, finished: &Finished) -> GitError {
     let stderr = String::from_utf8_lossy(&finished.stderr).trim().to_owned();
     GitError::GitFailed {

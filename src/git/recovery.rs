@@ -1,17 +1,17 @@
-//! Commits kept without a ref that leads to one, so that no `git log --all` shows them.
+//! Commits kept without a ref, so that `git log --all` omits them.
 //!
-//! A ref to a tree keeps the trees of the commits as directories, and their raw bytes as blobs.
-//! Writing these bytes as commits again gives the same ids.
+//! A ref to a tree keeps the commits' trees as directories, and their raw bytes as blobs. Writing
+//! these bytes as commits again gives the same ids.
 //!
 //! ```text
 //! refs/tine/+recover/<id> ─► tree
 //!   commits/<commit id>   blob: the raw bytes of the commit
-//!   entry.json            blob: what the caller says of it
+//!   entry.json            blob: the caller's description
 //!   trees/<tree id>       the trees of these commits
 //! ```
 //!
 //! `git cat-file blob refs/tine/+recover/5:commits/<id> | git hash-object -t commit -w --stdin`
-//! brings a commit back without tine.
+//! restores a commit without tine.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use gix::refs::transaction::{PreviousValue, RefEdit};
 use super::{GitError, ObjectId, Repository, TreeChange, TreeEntryKind, program};
 use tine_path::RepoPath;
 
-/// Beneath `refs/tine/`; no fork can have this name.
+/// Group of refs under `refs/tine/`, which is not a valid fork name.
 pub const RECOVER: &str = "+recover";
 
 const COMMITS: &str = "commits";
@@ -32,14 +32,20 @@ const ENTRY: &str = "entry.json";
 /// Commits that no branch, tag or remote branch reaches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnCommits {
+    /// Ids of these commits.
     pub commit_ids: BTreeSet<ObjectId>,
-    /// Commits on which these stand, and which something else reaches.
+    /// Parents of these commits that another ref reaches.
     pub stand_on: BTreeSet<ObjectId>,
 }
 
 impl Repository {
-    /// The commits of `tips` that nothing else reaches: no tag, no remote branch, not HEAD of the
-    /// main checkout, no branch but those in `without` (short names) and their aliases.
+    /// Finds the commits that only `tips` reach.
+    ///
+    /// No tag, no remote branch, not HEAD of the main checkout, and no branch except those in
+    /// `without` (short names) and their aliases reaches them.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if git cannot list the history; fails if HEAD cannot be read.
     pub fn own_commits(
         &self,
         tips: &BTreeSet<ObjectId>,
@@ -65,8 +71,12 @@ impl Repository {
         Ok(own)
     }
 
-    /// Adds to `own` the commits of `tip` that are not in the history of `since`, also where
-    /// something else reaches them: the newest `max_count`.
+    /// Adds the commits of `tip` that `since` does not reach to `own`.
+    ///
+    /// Commits that another ref reaches are included. At most the newest `max_count` are added.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if git cannot list the history.
     pub fn add_commits_since(
         &self,
         own: &mut OwnCommits,
@@ -92,8 +102,12 @@ impl Repository {
         Ok(())
     }
 
-    /// How many bytes on the disk the objects take that only `tips` reach, as
-    /// [`Repository::own_commits`] takes it.
+    /// Returns the disk usage in bytes of objects that only `tips` reach.
+    ///
+    /// See [`Repository::own_commits`].
+    ///
+    /// # Errors
+    /// Fails as [`Repository::own_commits`].
     pub fn own_bytes(&self, tips: &BTreeSet<ObjectId>, without: &[&str]) -> Result<u64, GitError> {
         let mut list = self.list_of_own(tips, without, "--objects")?;
         let said = program::run(list.arg("--disk-usage"), b"")?;
@@ -110,11 +124,11 @@ impl Repository {
         how: &str,
     ) -> Result<std::process::Command, GitError> {
         let mut list = program::command(self.common_dir());
-        // What replaces a commit is another one.
+        // A replacement would be another commit.
         list.args(["--no-replace-objects", "rev-list", "--ignore-missing", how]);
         list.args(tips.iter().map(ToString::to_string));
         list.arg("--not");
-        // An alias of a branch that does not count leads nowhere without it.
+        // An alias of an excluded branch does not count either.
         let aliases = self.aliases_to(without)?;
         list.args(aliases.iter().map(|alias| format!("--exclude={alias}")));
         list.args(without.iter().map(|branch| format!("--exclude={branch}")));
@@ -127,8 +141,13 @@ impl Repository {
         Ok(list)
     }
 
-    /// Writes the tree that keeps `commit_ids` with what `entry` says of them, and brings all of it
-    /// to the disk.
+    /// Writes and syncs the tree that keeps `commit_ids` with `entry`.
+    ///
+    /// `entry` is the caller's description.
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`] or [`GitError::CorruptObject`] if a commit cannot be read;
+    /// [`GitError::Io`] if an object cannot be written.
     pub fn write_recoverable(
         &self,
         commit_ids: &BTreeSet<ObjectId>,
@@ -173,7 +192,10 @@ impl Repository {
         Ok(tree_id)
     }
 
-    /// What was said of the tree that [`Repository::write_recoverable`] wrote.
+    /// Reads the description in a tree of [`Repository::write_recoverable`].
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`], or [`GitError::CorruptObject`] if it has no description.
     pub fn recoverable_entry(&self, tree_id: ObjectId) -> Result<Vec<u8>, GitError> {
         let found = self.read_tree(tree_id)?;
         let found = found
@@ -186,26 +208,37 @@ impl Repository {
         self.read_blob(entry.id)
     }
 
-    /// The commits that the tree keeps.
+    /// Lists the commits that the tree keeps.
+    ///
+    /// # Errors
+    /// Fails if the tree cannot be read.
     pub fn recoverable_commits(&self, tree_id: ObjectId) -> Result<BTreeSet<ObjectId>, GitError> {
         let kept = self.kept_commits(tree_id)?;
         Ok(kept.into_iter().map(|(commit_id, _)| commit_id).collect())
     }
 
-    /// The first of the kept commits' bytes that are not here.
+    /// Returns the first blob of a kept commit that is missing.
+    ///
+    /// # Errors
+    /// Fails if the tree cannot be read.
     pub fn lost_commit_of(&self, tree_id: ObjectId) -> Result<Option<ObjectId>, GitError> {
-        self.lost_beneath(tree_id, COMMITS)
+        self.first_missing_in(tree_id, COMMITS)
     }
 
-    /// The first of the kept commits' trees that is not here, where none can be fetched.
+    /// Returns the first tree of a kept commit that is missing.
+    ///
+    /// In a partial clone, the result is always `None`.
+    ///
+    /// # Errors
+    /// Fails if the tree cannot be read.
     pub fn lost_tree_of(&self, tree_id: ObjectId) -> Result<Option<ObjectId>, GitError> {
         match self.promisor_remote() {
             Some(_) => Ok(None),
-            None => self.lost_beneath(tree_id, TREES),
+            None => self.first_missing_in(tree_id, TREES),
         }
     }
 
-    fn lost_beneath(&self, tree_id: ObjectId, dir: &str) -> Result<Option<ObjectId>, GitError> {
+    fn first_missing_in(&self, tree_id: ObjectId, dir: &str) -> Result<Option<ObjectId>, GitError> {
         let top = self.read_tree(tree_id)?;
         let Some(dir) = top
             .iter()
@@ -221,8 +254,11 @@ impl Repository {
         Ok(lost.map(|entry| entry.id))
     }
 
-    /// Writes the commits again that the tree keeps, under their own ids, and brings them to the
-    /// disk.
+    /// Writes and syncs the commits that the tree keeps.
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`], or [`GitError::CorruptObject`] if the bytes give another id;
+    /// [`GitError::Io`] if an object cannot be written.
     pub fn write_commits_again(&self, tree_id: ObjectId) -> Result<(), GitError> {
         for (commit_id, blob_id) in self.kept_commits(tree_id)? {
             let written = self.write_object(Kind::Commit, &self.read_blob(blob_id)?)?;
@@ -238,7 +274,7 @@ impl Repository {
         self.sync_objects()
     }
 
-    /// Each commit with the blob that keeps it.
+    /// Lists the kept commits with their blobs.
     fn kept_commits(&self, tree_id: ObjectId) -> Result<Vec<(ObjectId, ObjectId)>, GitError> {
         let top = self.read_tree(tree_id)?;
         let Some(commits) = top
@@ -255,13 +291,22 @@ impl Repository {
         self.read_tree(commits.id)?.into_iter().map(named).collect()
     }
 
-    /// Points `refs/tine/+recover/<label>` at `tree_id`, which must be on the disk; whether the
-    /// label was free.
+    /// Creates `refs/tine/+recover/<label>` at `tree_id`, which must be on disk.
+    ///
+    /// Returns whether the label was free.
+    ///
+    /// # Errors
+    /// [`GitError::RefLocked`], or [`GitError::Io`] if the ref cannot be written.
     pub fn keep_recoverable(&self, label: &str, tree_id: ObjectId) -> Result<bool, GitError> {
         self.point_recoverable(label, tree_id, PreviousValue::MustNotExist)
     }
 
-    /// Points it at another tree, if it is still at `expected`; whether it was.
+    /// Moves the ref from `expected` to `tree_id`.
+    ///
+    /// Returns whether it was at `expected`.
+    ///
+    /// # Errors
+    /// [`GitError::RefLocked`], or [`GitError::Io`] if the ref cannot be written.
     pub fn replace_recoverable(
         &self,
         label: &str,
@@ -282,7 +327,7 @@ impl Repository {
         let is_new = expected == PreviousValue::MustNotExist;
         let edit = RefEdit::update(full_name, tree_id, expected, "");
         match self.apply_ref_edit(&self.keeping_store(), edit, &path) {
-            // The library lets a ref pass that has the wanted value already.
+            // The library accepts a ref that already has the wanted value.
             Ok(Some(_)) => Ok(!is_new),
             Ok(None) => Ok(true),
             Err(GitError::RefMoved { .. }) => Ok(false),
@@ -290,8 +335,9 @@ impl Repository {
         }
     }
 
-    /// Removes refs beneath `refs/tine/+recover/`: one step for git where it can be, else one after
-    /// another. Those that stay, and why.
+    /// Removes refs under `refs/tine/+recover/`, in one git call if possible.
+    ///
+    /// Returns the labels that remain, with the errors.
     pub fn release_recoverable(&self, labels: &[String]) -> Vec<(String, GitError)> {
         let mut input = Vec::new();
         for label in labels {
@@ -310,7 +356,7 @@ impl Repository {
             .collect()
     }
 
-    /// The bytes of a commit itself, whatever `refs/replace/` has for it.
+    /// Reads the raw bytes of a commit, ignoring `refs/replace/`.
     fn raw_commit(&self, commit_id: ObjectId) -> Result<Vec<u8>, GitError> {
         let bytes = self.read_object(commit_id, Kind::Commit)?;
         let hash = gix::objs::compute_hash(self.hash_kind(), Kind::Commit, &bytes)

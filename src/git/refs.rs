@@ -1,9 +1,9 @@
-//! Refs: branches made and removed, and the refs that keep a fork's objects from `git gc`.
+//! Refs: branches, and the refs that protect a fork's objects from `git gc`.
 //!
-//! Every change is a compare-and-swap. What a fork needs is kept by `refs/tine/<fork>/<label>` in
-//! the common namespace (`refs/worktree/*` would not protect it). A ref's new value is on disk
-//! before the ref has it, as git has it by default (`core.fsync`): a crash never leaves an empty
-//! ref behind.
+//! Every change is a compare-and-swap. `refs/tine/<fork>/<label>` keeps the objects that a fork
+//! needs. It is in the common namespace, because `refs/worktree/*` would not protect them. A ref's
+//! new value is synced before the ref changes, as with git's default `core.fsync`, so a crash never
+//! leaves an empty ref behind.
 
 mod damage;
 
@@ -34,50 +34,55 @@ use super::{GitError, LinkedWorktree, Repository, program};
 use tine_sys::file;
 use tine_sys::pause;
 
-/// How long a locked ref is waited for. git waits for 100 ms by default
-/// (`core.filesRefLockTimeout`); but another process of tine's holds the lock until the new value
-/// is on the disk, which takes a busy one longer.
+/// Maximum wait for a locked ref.
+///
+/// git waits for 100 ms by default (`core.filesRefLockTimeout`). Another tine process holds the
+/// lock until the new value is synced, which takes longer on a busy disk.
 const REF_LOCK_TIMEOUT: Duration = Duration::from_millis(2000);
 
-/// How long a git command that puts a checkout on a branch is waited for.
-const SWITCH_PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum wait for a `git switch` in progress.
+const SWITCH_TIMEOUT: Duration = Duration::from_secs(2);
 const SWITCH_INTERVAL: Duration = Duration::from_millis(10);
 
 const REF_LOCK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often a ref is deleted that could not be for want of packed refs.
+/// Number of attempts to delete a ref when `packed-refs` goes missing.
 const DELETE_ATTEMPTS: usize = 8;
 
-/// How long, and how often, the lock of the packed refs is looked at before it counts as left
-/// behind: git holds it for moments, and for longer only while it writes a large file beside it.
-const PACKED_REFS_PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum wait before the lock of the packed refs counts as stale.
+///
+/// git holds it only briefly, except while it writes a large file beside it.
+const STALE_PACKED_REFS_TIMEOUT: Duration = Duration::from_secs(2);
 const PACKED_REFS_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a locked `packed-refs` is waited for (`core.packedRefsTimeout`'s default).
+/// Maximum wait for a locked `packed-refs` (`core.packedRefsTimeout`'s default).
 const PACKED_REFS_LOCK_TIMEOUT: Duration = Duration::from_millis(1000);
 
-/// How often refs are listed anew where one goes meanwhile.
+/// Number of attempts to list refs while another process deletes some.
 const LIST_ATTEMPTS: usize = 5;
 const LIST_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Where the refs are that keep what tine needs.
+/// Prefix of the refs that keep tine's objects.
 const KEEPING: &str = "refs/tine/";
 
-/// How labels begin of what layers may hold beside the fork's base and head.
+/// Prefix of labels for a layer's objects other than base and head.
 pub const HELD: &str = "held-";
 
-/// The label of the state of a fork that was made last to be sent to a remote.
+/// Label of the fork's state that was last created for a remote.
 pub const STATE: &str = "state";
 
-/// Whether what `refs/tine/<fork>/<label>` keeps is kept for the fork's layers, and goes with it.
+/// Returns whether a label belongs to the fork's layers.
+///
+/// A ref `refs/tine/<fork>/<label>` with such a label is removed with the layers.
 pub fn is_for_layers(label: &str) -> bool {
     label == "base" || label == "head" || label.starts_with(HELD)
 }
 
 impl Repository {
-    /// The commit that the branch `name` (short: `tine/demo`) stands on, if it exists.
+    /// Returns the commit of the branch `name` (short: `tine/demo`), if it exists.
     ///
     /// # Errors
-    /// [`GitError::DamagedRef`] where its file holds none, or the commit is not there.
+    /// [`GitError::DamagedRef`] if its file does not contain a ref, or the commit is missing;
+    /// [`GitError::AliasLoop`] or [`GitError::AliasOfNothing`] for a broken alias.
     pub fn branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         let full_name = branch_ref(name)?;
         self.refuse_pipe_at(full_name.as_bstr())?;
@@ -107,8 +112,12 @@ impl Repository {
         }
     }
 
-    /// What the branch `name` (short) names, whether that is there or not; `None` for an alias,
-    /// too.
+    /// Returns the object id in the branch `name` (short).
+    ///
+    /// The object need not exist. An alias gives `None`.
+    ///
+    /// # Errors
+    /// [`GitError::DamagedRef`] or [`GitError::Library`] if the branch cannot be read.
     pub fn branch_target(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         self.target_of(&format!("refs/heads/{name}"))
     }
@@ -122,13 +131,21 @@ impl Repository {
         Ok(found.and_then(|found| found.target().try_id().map(ToOwned::to_owned)))
     }
 
-    /// Checks that `name` can be a branch's short name (`git check-ref-format --branch`).
+    /// Checks that `name` is a valid short branch name.
+    ///
+    /// It applies the rules of `git check-ref-format --branch`.
+    ///
+    /// # Errors
+    /// [`GitError::InvalidBranchName`].
     pub fn check_branch_name(&self, name: &str) -> Result<(), GitError> {
         branch_ref(name).map(drop)
     }
 
-    /// Creates the branch `name` (short) at `commit_id`; an existing one is an error, and so is one
-    /// in its way (`a` for `a/b`, or the reverse).
+    /// Creates the branch `name` (short) at `commit_id`.
+    ///
+    /// # Errors
+    /// [`GitError::BranchExists`] if the branch exists, or one that conflicts with it (`a` for
+    /// `a/b`, or the reverse); [`GitError::InvalidBranchName`]; [`GitError::RefLocked`].
     pub fn create_branch(
         &self,
         name: &str,
@@ -150,7 +167,7 @@ impl Repository {
             edit,
             &self.common_dir().join("refs/heads").join(name),
         ) {
-            // The library lets a ref pass that has the wanted value already.
+            // The library accepts a ref that already has the wanted value.
             Ok(Some(_)) | Err(GitError::RefMoved { .. }) => {
                 Err(GitError::BranchExists(name.to_owned()))
             }
@@ -159,8 +176,12 @@ impl Repository {
         }
     }
 
-    /// Moves the branch `name` (short) from `expected` to `commit_id`, which must be on the disk.
-    /// For a branch that nobody has checked out.
+    /// Moves the branch `name` (short) from `expected` to `commit_id`.
+    ///
+    /// The commit must be on disk. The branch must not be checked out.
+    ///
+    /// # Errors
+    /// [`GitError::RefMoved`] if the branch is not at `expected`, or [`GitError::RefLocked`].
     pub fn move_branch(
         &self,
         name: &str,
@@ -176,7 +197,9 @@ impl Repository {
             .map(drop)
     }
 
-    /// Fails where the branch `name` (short) is locked, and stays so for a moment.
+    /// Checks that the branch `name` (short) is not locked for long.
+    ///
+    /// Waits up to two seconds for the lock.
     ///
     /// # Errors
     /// [`GitError::RefLocked`].
@@ -185,8 +208,7 @@ impl Repository {
         self.check_unlocked_for_a_while(&self.common_dir().join("refs/heads").join(name))
     }
 
-    /// Fails where the file of the repository's is locked, and stays so for as long as a locked ref
-    /// is waited for.
+    /// Checks that a file of the repository is unlocked within [`REF_LOCK_TIMEOUT`].
     pub(super) fn check_unlocked_for_a_while(&self, path: &Path) -> Result<(), GitError> {
         let deadline = Instant::now() + REF_LOCK_TIMEOUT;
         while let Some(locked) = ref_locked(self.common_dir(), path) {
@@ -198,8 +220,12 @@ impl Repository {
         Ok(())
     }
 
-    /// Deletes the branch `name` (short) if it still stands on `expected`. Of an alias nothing but
-    /// the alias goes.
+    /// Deletes the branch `name` (short) if it is still at `expected`.
+    ///
+    /// If it is an alias, deletes only the alias.
+    ///
+    /// # Errors
+    /// [`GitError::RefMoved`] if the branch is not at `expected`, or [`GitError::RefLocked`].
     pub fn delete_branch(&self, name: &str, expected: ObjectId) -> Result<(), GitError> {
         let full_name = branch_ref(name)?;
         let target = match self.alias_of(name) {
@@ -218,8 +244,12 @@ impl Repository {
         .map(drop)
     }
 
-    /// The worktree (main or linked) that has the branch `name` (short) checked out, if any: its
-    /// directory. A branch being rebased or bisected there counts, as it does for git.
+    /// Returns the directory of the worktree that uses the branch `name` (short).
+    ///
+    /// The main worktree counts, and so does a branch that is being rebased or bisected, as in git.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the worktrees cannot be listed.
     pub fn checked_out_at(&self, name: &str) -> Result<Option<PathBuf>, GitError> {
         let full_name = format!("refs/heads/{}", self.branch_behind(name));
         let mut checkouts = self.checkouts()?.into_iter();
@@ -227,8 +257,12 @@ impl Repository {
         Ok(found.map(|checkout| checkout.dir))
     }
 
-    /// A checkout besides `worktree` that has the branch `name` (short) checked out: its directory.
-    /// One whose directory is gone does not count.
+    /// Returns the directory of another worktree on the branch `name` (short).
+    ///
+    /// A worktree whose directory is gone does not count.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the worktrees cannot be listed.
     pub fn other_checkout_of(
         &self,
         name: &str,
@@ -239,20 +273,23 @@ impl Repository {
             checkout.git_dir != worktree.git_dir()
                 && checkout.branch.as_deref() == Some(full_name.as_bytes())
         });
-        // A locked one may be a mount of this process, which is not touched.
+        // A locked one may be a mount of this process, which must not be accessed.
         let is_there =
             |checkout: &Checkout| checkout.git_dir.join("locked").exists() || checkout.dir.exists();
         Ok(others.find(is_there).map(|checkout| checkout.dir))
     }
 
-    /// Waits until no git command is putting a checkout on the branch `name` (short): it has read
-    /// the branch, and HEAD says so when index and files are there. Who moves the branch meanwhile
-    /// would find it checked out nowhere. Blocks for two seconds at most.
+    /// Waits until no git command is switching to the branch `name`.
+    ///
+    /// `name` is the short name.
+    ///
+    /// Such a command has read the branch, but updates HEAD only after index and files. A branch
+    /// moved meanwhile would seem to be checked out nowhere. Blocks for at most two seconds.
     ///
     /// # Errors
-    /// [`GitError::IndexLocked`] where git has the index locked still.
+    /// [`GitError::IndexLocked`] if git still holds the index lock then.
     pub fn await_switch_to(&self, name: &str) -> Result<(), GitError> {
-        let deadline = Instant::now() + SWITCH_PATIENCE;
+        let deadline = Instant::now() + SWITCH_TIMEOUT;
         loop {
             let locked = self.checkouts_locked_by_git()?;
             let switching = locked.into_iter().find(|(_, dir)| has_switch_to(dir, name));
@@ -265,9 +302,10 @@ impl Repository {
         }
     }
 
-    /// Whether a `git switch` or `checkout` is about to put a checkout on the branch `name`
-    /// (short). It has the index locked only between its reading the branch and its moving HEAD,
-    /// and not right up to either.
+    /// Returns whether a git command is switching a checkout to the branch.
+    ///
+    /// git locks the index only for a part of the time between reading the branch `name` (short)
+    /// and moving HEAD.
     fn is_being_checked_out(&self, name: &str) -> Result<bool, GitError> {
         let dirs = switches_to(name);
         if dirs.is_empty() {
@@ -281,14 +319,24 @@ impl Repository {
         Ok(self.checkouts()?.into_iter().any(is_about))
     }
 
-    /// Points `refs/tine/<fork>/<label>` at `id` (a commit, tree or blob), creating or moving it.
+    /// Points `refs/tine/<fork>/<label>` at `id` (a commit, tree or blob).
+    ///
+    /// Creates or moves the ref.
+    ///
+    /// # Errors
+    /// [`GitError::RefLocked`], or [`GitError::Io`] if the ref cannot be written.
     pub fn keep(&self, fork: &str, label: &str, id: ObjectId) -> Result<(), GitError> {
         let (full_name, path) = self.keeping_ref(fork, label)?;
         let edit = RefEdit::update(full_name, id, PreviousValue::Any, "");
         self.change_kept(edit, &path)
     }
 
-    /// What `refs/tine/<fork>/<label>` keeps, if it is there. A damaged ref keeps nothing.
+    /// Returns the object that `refs/tine/<fork>/<label>` keeps, if any.
+    ///
+    /// A damaged ref keeps nothing.
+    ///
+    /// # Errors
+    /// [`GitError::Library`] if the ref cannot be read.
     pub fn kept_as(&self, fork: &str, label: &str) -> Result<Option<ObjectId>, GitError> {
         let (full_name, path) = self.keeping_ref(fork, label)?;
         let found = self
@@ -301,8 +349,12 @@ impl Repository {
         }
     }
 
-    /// The refs beneath `refs/tine/<fork>/`, sorted by label: label and target. Damaged ones are
-    /// left out.
+    /// Lists the refs under `refs/tine/<fork>/` by label, with their targets.
+    ///
+    /// Damaged refs are left out.
+    ///
+    /// # Errors
+    /// Fails if the refs cannot be listed.
     pub fn kept(&self, fork: &str) -> Result<Vec<(String, ObjectId)>, GitError> {
         let labels = self.labels(fork)?.into_iter();
         Ok(labels
@@ -310,7 +362,12 @@ impl Repository {
             .collect())
     }
 
-    /// As [`Repository::kept`], with those that are damaged, which have no target.
+    /// Lists the refs under `refs/tine/<fork>/`, including damaged ones.
+    ///
+    /// A damaged ref has no target. The list is sorted by label.
+    ///
+    /// # Errors
+    /// Fails if the refs cannot be listed.
     pub fn labels(&self, fork: &str) -> Result<Vec<(String, Option<ObjectId>)>, GitError> {
         let prefix = format!("{KEEPING}{fork}/");
         let label = |name: String| {
@@ -334,8 +391,12 @@ impl Repository {
         Ok(labels)
     }
 
-    /// The names for which something is kept beneath `refs/tine/`, but for those that no fork can
-    /// have. What cannot be read is left out.
+    /// Returns the fork names that have refs under `refs/tine/`.
+    ///
+    /// Names that a fork cannot have, and refs that cannot be read, are left out.
+    ///
+    /// # Errors
+    /// [`GitError::Library`] if the ref store cannot be opened.
     pub fn keepers(&self) -> Result<BTreeSet<String>, GitError> {
         let group = |name: &str| Some(name.strip_prefix(KEEPING)?.split_once('/')?.0.to_owned());
         let (refs, _) = self.refs_below(KEEPING)?;
@@ -343,8 +404,10 @@ impl Repository {
         Ok(groups.filter(|group| !group.starts_with('+')).collect())
     }
 
-    /// The refs whose full names begin with `prefix`, with what they point to, unless that is
-    /// another ref; and the first failure, where some cannot be read.
+    /// Lists the refs whose full names begin with `prefix`.
+    ///
+    /// Returns each with its object id, which is `None` for a symbolic ref, and the first failure
+    /// if some refs cannot be read.
     #[expect(
         clippy::type_complexity,
         reason = "a pair of lists that two callers take apart at once"
@@ -378,7 +441,7 @@ impl Repository {
             }
             Ok((refs, failure))
         };
-        // A ref that goes between its listing and its reading is an error there.
+        // A ref that is deleted between listing and reading causes an error there.
         for _ in 0..LIST_ATTEMPTS {
             if let Ok((refs, None)) = list() {
                 return Ok((refs, None));
@@ -388,13 +451,22 @@ impl Repository {
         list()
     }
 
-    /// Keeps, for as long as the fork is there, what its layers may hold: a commit, or a tree.
+    /// Keeps an object of the fork's layers for the fork's lifetime.
+    ///
+    /// `id` is a commit or a tree.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::keep`].
     pub fn hold(&self, fork: &str, id: ObjectId) -> Result<(), GitError> {
         self.keep(fork, &self.next_label(fork, HELD)?, id)
     }
 
-    /// The label `<prefix><n>` with the number after the greatest in use beneath
-    /// `refs/tine/<fork>/`.
+    /// Returns the unused label `<prefix><n>` with the next number.
+    ///
+    /// The number follows the greatest one in use under `refs/tine/<fork>/`.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::labels`].
     pub fn next_label(&self, fork: &str, prefix: &str) -> Result<String, GitError> {
         let labels = self.labels(fork)?;
         let numbers = labels
@@ -409,14 +481,18 @@ impl Repository {
         ))
     }
 
-    /// Removes `refs/tine/<fork>/<label>`, if it is there.
+    /// Removes `refs/tine/<fork>/<label>`, if it exists.
+    ///
+    /// # Errors
+    /// [`GitError::RefLocked`], or [`GitError::Io`] if the ref cannot be removed.
     pub fn release(&self, fork: &str, label: &str) -> Result<(), GitError> {
         let (full_name, path) = self.keeping_ref(fork, label)?;
         self.change_kept(RefEdit::delete(full_name, PreviousValue::Any), &path)
     }
 
-    /// Changes a ref beneath `refs/tine/`, whose loose file is `path`. A damaged file, which says
-    /// nothing, is removed first.
+    /// Changes a ref under `refs/tine/`, whose loose file is `path`.
+    ///
+    /// Removes a damaged file first, because it contains no value.
     fn change_kept(&self, edit: RefEdit, path: &Path) -> Result<(), GitError> {
         let store = self.keeping_store();
         if file::check_regular(path).is_err() && !path.is_dir() {
@@ -433,8 +509,9 @@ impl Repository {
         }
     }
 
-    /// Checks that nobody has locked the refs beneath `refs/tine/<fork>/`, or the packed refs, so
-    /// that they can be removed. Waits for locks as a removal does.
+    /// Checks that the refs under `refs/tine/<fork>/` can be removed.
+    ///
+    /// Neither they nor the packed refs may be locked. Waits for locks as a removal does.
     ///
     /// # Errors
     /// [`GitError::RefLocked`].
@@ -456,14 +533,18 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes the locks beneath `refs/tine/` with which a process died. The caller knows that no
-    /// other process of tine's is at work there; git takes them only while it packs refs, and tries
-    /// again.
+    /// Removes the stale locks under `refs/tine/` of processes that died.
+    ///
+    /// The caller guarantees that no other tine process uses them. git takes such locks only while
+    /// it packs refs, and retries.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if a directory cannot be listed or a lock cannot be removed.
     pub fn release_stale_ref_locks(&self) -> Result<(), GitError> {
         for dir in list_dir(&self.common_dir().join(KEEPING))? {
             let paths = match list_dir(&dir) {
                 Ok(paths) => paths,
-                // It holds up nobody but its own fork.
+                // It affects only its own fork.
                 Err(error) => {
                     log::warn!("{error}");
                     continue;
@@ -481,16 +562,24 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes the lock of the branch `name` (short) with which a process died; the caller knows
-    /// that it is tine's own.
+    /// Removes the stale lock of the branch `name` (short).
+    ///
+    /// The caller guarantees that a tine process took the lock and died.
+    ///
+    /// # Errors
+    /// [`GitError::InvalidBranchName`], or [`GitError::Io`] if the lock cannot be removed.
     pub fn release_stale_branch_lock(&self, name: &str) -> Result<(), GitError> {
         branch_ref(name)?;
         remove_stale_lock(&lock_of(&self.common_dir().join("refs/heads").join(name)))
     }
 
-    /// Removes the lock of the packed refs with which a process died while it deleted refs. It may
-    /// be git's as well: then it goes away by itself, or the file that git writes under it is
-    /// there.
+    /// Removes the stale packed-refs lock of an interrupted deletion.
+    ///
+    /// The lock may also be git's: then it goes away by itself, or the file that git writes under
+    /// it exists. Blocks for up to two seconds.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the lock cannot be removed.
     pub fn release_stale_packed_refs_lock(&self) -> Result<(), GitError> {
         let lock = lock_of(&self.common_dir().join("packed-refs"));
         let new = self.common_dir().join("packed-refs.new");
@@ -501,7 +590,7 @@ impl Repository {
         let Some(before) = identity() else {
             return Ok(());
         };
-        let deadline = Instant::now() + PACKED_REFS_PATIENCE;
+        let deadline = Instant::now() + STALE_PACKED_REFS_TIMEOUT;
         while Instant::now() < deadline {
             if identity() != Some(before) || fs::symlink_metadata(&new).is_ok() {
                 return Ok(());
@@ -511,8 +600,13 @@ impl Repository {
         remove_stale_lock(&lock)
     }
 
-    /// Whether the commit `ancestor` is reachable from `descendant` (a commit reaches itself). No
-    /// commit is from a tree.
+    /// Returns whether `ancestor` is reachable from `descendant`.
+    ///
+    /// A commit reaches itself. A tree reaches no commit.
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`], [`GitError::CorruptObject`], or [`GitError::Library`] if the
+    /// history cannot be walked.
     pub fn is_ancestor(&self, ancestor: ObjectId, descendant: ObjectId) -> Result<bool, GitError> {
         if ancestor == descendant {
             return Ok(true);
@@ -528,8 +622,9 @@ impl Repository {
         Ok(base == Some(ancestor))
     }
 
-    /// The ref store as seen from the worktree with `git_dir`, or from the main checkout: with what
-    /// is packed now and with reflogs as the configuration wants them. Never touches a checkout.
+    /// Opens the ref store of a worktree, or of the main checkout.
+    ///
+    /// It has the current packed refs, and reflogs as configured. It never touches a checkout.
     pub(super) fn ref_store(&self, git_dir: Option<&Path>) -> Store {
         let repository = self.local();
         let config = repository.config_snapshot();
@@ -538,7 +633,7 @@ impl Repository {
             _ => match config.boolean("core.logAllRefUpdates") {
                 Some(false) => WriteReflog::Disable,
                 Some(true) => WriteReflog::Normal,
-                // A linked worktree is never bare, whatever its repository is.
+                // A linked worktree is never bare, even if its repository is.
                 None if git_dir.is_none() && repository.is_bare() => WriteReflog::Disable,
                 None => WriteReflog::Normal,
             },
@@ -559,8 +654,10 @@ impl Repository {
         }
     }
 
-    /// Applies one edit; the value that the ref had before. `path` is the loose ref's file: its new
-    /// content is synced before it is moved into place, and its directory after.
+    /// Applies one edit, and returns the ref's previous value.
+    ///
+    /// `path` is the loose ref's file. Its new content is synced before it is moved into place, and
+    /// its directory after.
     pub(super) fn apply_ref_edit(
         &self,
         store: &Store,
@@ -570,8 +667,8 @@ impl Repository {
         let is_deletion = matches!(edit.change, Change::Delete { .. });
         for _ in 1..DELETE_ATTEMPTS {
             match self.try_ref_edit(store, edit.clone(), path) {
-                // Nothing is changed yet: the library takes the packed refs for there where
-                // somebody has them locked, and looks for their file in vain.
+                // Nothing has changed yet: the library assumes that the packed refs exist while
+                // another process has them locked, and then does not find their file.
                 Err(GitError::Io { source, .. })
                     if is_deletion && source.kind() == ErrorKind::NotFound =>
                 {
@@ -591,11 +688,12 @@ impl Repository {
     ) -> Result<Option<Target>, GitError> {
         let name = edit.name.as_bstr().to_string();
         let is_kept = name.starts_with(KEEPING);
-        match is_kept {
-            false => pause::at("before-ref"),
-            true => pause::at("before-keeping"),
+        if is_kept {
+            pause::at("before-keeping");
+        } else {
+            pause::at("before-ref");
         }
-        // Those beneath `refs/tine/` are known to be tine's.
+        // Locks under `refs/tine/` are known to be tine's.
         let _locking = (!is_kept)
             .then(|| self.note_locking(&[lock_of(path), lock_of(&store.git_dir().join(&name))]));
         let new_id = match &edit.change {
@@ -627,7 +725,7 @@ impl Repository {
                     .map(|signature| signature.to_ref(&mut time)),
             )
             .map_err(|error| ref_error(store, &name, path, &error))?;
-        // Only now is the lock gone from the disk, too.
+        // The removal of the lock is on disk only after this sync.
         if let Some(dir) = path.parent() {
             sync_if_there(dir)?;
         }
@@ -646,14 +744,14 @@ impl Repository {
             }))
     }
 
-    /// The ref store for refs that nobody reads the history of.
+    /// Opens the ref store for refs without reflogs.
     pub(super) fn keeping_store(&self) -> Store {
         let mut store = self.ref_store(None);
         store.write_reflog = WriteReflog::Disable;
         store
     }
 
-    /// Name and loose file of `refs/tine/<fork>/<label>`.
+    /// Returns name and loose file of `refs/tine/<fork>/<label>`.
     pub(super) fn keeping_ref(
         &self,
         fork: &str,
@@ -666,8 +764,9 @@ impl Repository {
         Ok((full_name, path))
     }
 
-    /// An existing branch that keeps `name` from being created, because one would have to be a
-    /// directory of the other.
+    /// Returns an existing branch that conflicts with `name`, if any.
+    ///
+    /// Two names conflict if one would be a directory of the other.
     pub(super) fn conflicting_branch(&self, name: &str) -> Result<Option<String>, GitError> {
         for (slash, _) in name.match_indices('/') {
             let above = &name[..slash];
@@ -677,7 +776,7 @@ impl Repository {
         }
         let prefix = format!("refs/heads/{name}/");
         let listed = "list branches";
-        // The library lists nothing below a name that Windows would not have.
+        // The library lists nothing under a name that Windows forbids.
         if name.contains(['<', '>', '"', '|']) {
             let mut list = program::command(self.common_dir());
             list.args([
@@ -692,10 +791,10 @@ impl Repository {
         }
         let repository = self.local();
         let platform = repository.references().map_err(GitError::library(listed))?;
-        let mut beneath = platform
+        let mut names_under = platform
             .prefixed(prefix.as_str())
             .map_err(GitError::library(listed))?;
-        match beneath.next() {
+        match names_under.next() {
             Some(reference) => {
                 let reference = reference.map_err(GitError::library(listed))?;
                 Ok(Some(reference.name().shorten().to_string()))
@@ -705,14 +804,14 @@ impl Repository {
     }
 }
 
-/// The full ref name of the branch `name` (short).
+/// Returns the full ref name of the branch `name` (short).
 pub(super) fn branch_ref(name: &str) -> Result<FullName, GitError> {
     let invalid = || GitError::InvalidBranchName(name.to_owned());
-    // `git check-ref-format --branch` takes a leading dash for an option and `@` for HEAD.
+    // `git check-ref-format --branch` rejects a leading dash as an option, and `@` as HEAD.
     if name.starts_with('-') || name == "@" {
         return Err(invalid());
     }
-    // A ref is a file, and has another beside it while it is written.
+    // A ref is a file, and its lock file is beside it while it is written.
     let is_too_long = |part: &str| part.len() + ".lock".len() > tine_path::NAME_MAX;
     if name.split('/').any(is_too_long) {
         return Err(invalid());
@@ -722,13 +821,15 @@ pub(super) fn branch_ref(name: &str) -> Result<FullName, GitError> {
     FullName::try_from(full_name).map_err(|_| invalid())
 }
 
-/// A reflog message as git stores it: one line, runs of white space made one space.
+/// Formats a reflog message as git does: one line, single spaces.
 pub(super) fn reflog_message(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Maps a failed transaction on the ref `name`, whose value is in the loose file `path`: one that
-/// was not as expected is [`GitError::RefMoved`], one that git has locked [`GitError::RefLocked`].
+/// Maps the error of a failed transaction on the ref `name`.
+///
+/// Its value is in the loose file `path`. An unexpected value becomes [`GitError::RefMoved`], a
+/// lock [`GitError::RefLocked`].
 fn ref_error(store: &Store, name: &str, path: &Path, error: &gix::Error) -> GitError {
     let name = name.to_owned();
     if error.downcast_any_ref::<ReferenceOutOfDate>().is_some()
@@ -752,7 +853,9 @@ fn ref_error(store: &Store, name: &str, path: &Path, error: &gix::Error) -> GitE
     }
 }
 
-/// The paths in `dir`; none where it is missing, or not a directory.
+/// Lists the paths in `dir`.
+///
+/// The list is empty if `dir` is not a directory.
 fn list_dir(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     match fs::read_dir(dir) {
         Ok(entries) => entries
@@ -766,7 +869,7 @@ fn list_dir(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     }
 }
 
-/// Removes a lock that nobody holds any more, if it is there.
+/// Removes a stale lock, if it exists.
 pub(super) fn remove_stale_lock(lock: &Path) -> Result<(), GitError> {
     match fs::remove_file(lock) {
         Ok(()) => {
@@ -778,7 +881,9 @@ pub(super) fn remove_stale_lock(lock: &Path) -> Result<(), GitError> {
     }
 }
 
-/// The error that says that the ref in the loose file `path` is locked, if it is.
+/// Returns the error for a locked ref in the loose file `path`.
+///
+/// It is `None` if the ref is not locked.
 pub(super) fn ref_locked(common_dir: &Path, path: &Path) -> Option<GitError> {
     let lock = lock_of(path);
     fs::symlink_metadata(&lock).ok()?;
@@ -789,15 +894,16 @@ pub(super) fn ref_locked(common_dir: &Path, path: &Path) -> Option<GitError> {
     })
 }
 
-/// The file by which git locks `path`.
+/// Returns git's lock file for `path`.
 pub(super) fn lock_of(path: &Path) -> PathBuf {
     let mut lock = path.as_os_str().to_owned();
     lock.push(".lock");
     lock.into()
 }
 
-/// Wraps an error of the git library. The system's own error is kept where there is one (a full
-/// disk, no permission).
+/// Wraps an error of the git library.
+///
+/// The system's own error is kept if there is one (a full disk, no permission).
 pub(super) fn library_io_error(
     action: &'static str,
     path: PathBuf,
@@ -819,7 +925,7 @@ pub(super) fn library_io_error(
     }
 }
 
-/// Syncs a file or directory to disk; what is not there (any more) needs none.
+/// Syncs a file or directory. A missing one is not an error.
 pub(super) fn sync_if_there(path: &Path) -> Result<(), GitError> {
     match file::sync(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(GitError::io("sync", path)(error)),
@@ -827,7 +933,7 @@ pub(super) fn sync_if_there(path: &Path) -> Result<(), GitError> {
     }
 }
 
-/// Reads a small file of a git directory; `None` where there is none.
+/// Reads a small file of a git directory, if it exists.
 pub(super) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, GitError> {
     match file::read(path) {
         Ok(content) => Ok(Some(content)),

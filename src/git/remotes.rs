@@ -1,11 +1,12 @@
-//! Remotes: what is sent to them and fetched from them of forks, by the git program and in the
-//! process of the user, so that credentials, agents, proxies and prompts are those that `git push`
-//! has.
+//! Remotes: pushing and fetching of forks by the git program.
 //!
-//! On a remote a fork is one ref, `refs/tine/forks/<name>`. What was last seen of it is remembered
-//! here as `refs/tine/+remotes/<remote>/<name>`; what was last put there or taken up from here as
-//! `refs/tine/+leases/<remote>/<name>`, the lease under which it is changed: what somebody else put
-//! there since is not overwritten, whether it was seen or not.
+//! It runs in the user's process, so that credentials, agents, proxies and prompts are those of
+//! `git push`.
+//!
+//! On a remote, a fork is one ref, `refs/tine/forks/<name>`. The value last seen is stored here as
+//! `refs/tine/+remotes/<remote>/<name>`. The value last pushed or taken up from here is stored as
+//! `refs/tine/+leases/<remote>/<name>`. It is the lease for a push: a value that another clone
+//! pushed since is never overwritten, whether it was fetched or not.
 
 mod followed;
 
@@ -17,22 +18,26 @@ use gix::ObjectId;
 use super::program::{self, Finished};
 use super::{GitError, Repository};
 
-/// Where forks are on a remote.
+/// Prefix of the refs of forks on a remote.
 const FORKS: &str = "refs/tine/forks/";
 
-/// Beneath `refs/tine/`; no fork can be called so.
+/// Group of the tracking refs under `refs/tine/`.
+///
+/// It is not a valid fork name.
 const TRACKING: &str = "+remotes";
 
-/// Likewise.
+/// Group of the leases under `refs/tine/`.
+///
+/// It is not a valid fork name.
 const LEASES: &str = "+leases";
 
-/// What git calls a remote if nobody names one.
+/// Git's name of the default remote.
 const ORIGIN: &str = "origin";
 
-/// Hears what git says while it is at work, as it says it; `None` where nobody wants to.
+/// Callback for git's output as it comes, or `None` to ignore it.
 pub type ProgressSink<'a> = Option<&'a mut dyn FnMut(&[u8])>;
 
-/// What the remote's ref must be before it changes.
+/// The expected value of the remote's ref.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lease {
     Absent,
@@ -40,28 +45,31 @@ enum Lease {
     Anything,
 }
 
-/// What came of a push.
+/// The result of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pushed {
     Moved,
-    /// It was so already.
+    /// The ref already had the value.
     Unchanged,
-    /// Refused: the remote's ref is not what the lease says.
+    /// The remote refused: its ref differs from the lease.
     Stale,
 }
 
-/// The name beneath `refs/tine/` of what is remembered of a remote.
+/// Returns the group of a remote's tracking refs under `refs/tine/`.
 fn tracking(remote: &str) -> String {
     format!("{TRACKING}/{remote}")
 }
 
-/// The name beneath `refs/tine/` of the leases of a remote.
+/// Returns the group of a remote's leases under `refs/tine/`.
 fn leases(remote: &str) -> String {
     format!("{LEASES}/{remote}")
 }
 
 impl Repository {
-    /// The names of all remotes that are configured.
+    /// Lists the names of all configured remotes, sorted.
+    ///
+    /// # Errors
+    /// Fails if the configuration cannot be read.
     pub fn remotes(&self) -> Result<Vec<String>, GitError> {
         let local = self.local_with_fresh_config()?;
         let config = local.config_snapshot();
@@ -79,7 +87,10 @@ impl Repository {
         Ok(names)
     }
 
-    /// The remotes that are fetched where all are (`remote.<name>.skipFetchAll`).
+    /// Lists the remotes that `git fetch --all` fetches (`remote.<name>.skipFetchAll`).
+    ///
+    /// # Errors
+    /// Fails if the configuration cannot be read.
     pub fn remotes_to_fetch(&self) -> Result<Vec<String>, GitError> {
         let mut names = self.remotes()?;
         names.retain(|name| {
@@ -90,8 +101,13 @@ impl Repository {
         Ok(names)
     }
 
-    /// `named`, if there is such a remote; else the one to which git would push a branch: for the
-    /// first of `branches` (short names) that says something.
+    /// Chooses the remote for a push.
+    ///
+    /// It is `named`, or else the remote to which git would push the first of `branches` (short
+    /// names) that has a setting.
+    ///
+    /// # Errors
+    /// [`GitError::NoSuchRemote`] if `named` does not exist, or no default is defined.
     pub fn push_remote(&self, named: Option<&str>, branches: &[&str]) -> Result<String, GitError> {
         let of_branches = |key: &str| {
             let keys = branches
@@ -105,8 +121,12 @@ impl Repository {
         self.choose_remote(named, &keys)
     }
 
-    /// `named`, if there is such a remote; else the one from which git would fetch on `branch`
-    /// (short name).
+    /// Chooses the remote for a fetch.
+    ///
+    /// It is `named`, or else the remote from which git would fetch on `branch` (short name).
+    ///
+    /// # Errors
+    /// [`GitError::NoSuchRemote`] if `named` does not exist, or no default is defined.
     pub fn fetch_remote(
         &self,
         named: Option<&str>,
@@ -126,7 +146,7 @@ impl Repository {
                 .filter(is_there)
                 .ok_or(GitError::NoSuchRemote { name });
         }
-        // A branch may follow another one here (`.`), or a URL: that is no remote with a name.
+        // A branch may follow a local one (`.`) or a URL, which is not a named remote.
         let configured = keys
             .iter()
             .filter_map(|key| self.config_string(key))
@@ -142,17 +162,23 @@ impl Repository {
             .ok_or(GitError::NoSuchRemote { name: None })
     }
 
-    /// What was last seen of the fork `name` on a remote.
+    /// Returns the last seen value of the fork `name` on a remote.
+    ///
+    /// # Errors
+    /// [`GitError::Library`] if the ref cannot be read.
     pub fn tracked(&self, remote: &str, name: &str) -> Result<Option<ObjectId>, GitError> {
         self.kept_as(&tracking(remote), name)
     }
 
-    /// What was last seen of all forks on a remote, sorted by name.
+    /// Lists the last seen values of a remote's forks, by name.
+    ///
+    /// # Errors
+    /// Fails if the refs cannot be listed.
     pub fn all_tracked(&self, remote: &str) -> Result<Vec<(String, ObjectId)>, GitError> {
         self.kept(&tracking(remote))
     }
 
-    /// Remembers what was put there as the fork `name`, or removed (`None`).
+    /// Records a push of the fork `name`, or its deletion (`None`).
     fn note_sent(&self, remote: &str, name: &str, id: Option<ObjectId>) -> Result<(), GitError> {
         match id {
             Some(id) => {
@@ -166,18 +192,24 @@ impl Repository {
         }
     }
 
-    /// Remembers that work goes on here from what the fork `name` is on a remote: it may be
-    /// replaced from here.
+    /// Records that work here continues from a fork's value on a remote.
+    ///
+    /// A later push may then replace it.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::keep`].
     pub fn lease(&self, remote: &str, name: &str, id: ObjectId) -> Result<(), GitError> {
         self.keep(&leases(remote), name, id)
     }
 
-    /// Fetches the forks of a remote, or one of them, and remembers what they are; with `prune`
-    /// forgets those that are there no more (without, the configuration decides: `fetch.prune`).
+    /// Fetches one or all forks of a remote, and records their values.
+    ///
+    /// With `prune`, drops the values of forks that the remote no longer has; otherwise
+    /// `fetch.prune` decides. Blocks on the network.
     ///
     /// # Errors
-    /// [`GitError::NoSuchState`] where the one is not there, [`GitError::RemoteUnreachable`],
-    /// [`GitError::RemoteDenied`].
+    /// [`GitError::NoSuchState`] if the fork `name` does not exist there,
+    /// [`GitError::RemoteUnreachable`], [`GitError::RemoteDenied`].
     pub fn fetch_states(
         &self,
         remote: &str,
@@ -190,16 +222,18 @@ impl Repository {
         let finished = converse(&mut command, listener)?;
         match (finished.status.code(), name) {
             (Some(0), _) => Ok(()),
-            (_, Some(name)) => Err(why_not_fetched(remote, name, &finished)),
-            // The remote gave them, and some could not be kept.
+            (_, Some(name)) => Err(fetch_error(remote, name, &finished)),
+            // The remote sent the forks, but some refs could not be updated.
             (Some(1), None) => Err(program::failed(&command, &finished)),
-            (_, None) => Err(not_reached(remote, &finished)),
+            (_, None) => Err(connection_error(remote, &finished)),
         }
     }
 
-    /// What the fork `name` is on a remote now, if it is there. Its objects come here; what is
-    /// remembered stays.
-    fn look_at_state(&self, remote: &str, name: &str) -> Result<Option<ObjectId>, GitError> {
+    /// Returns the current value of the fork `name` on a remote.
+    ///
+    /// Fetches its objects, but does not record the value. The result is `None` if the fork does
+    /// not exist there.
+    fn query_state(&self, remote: &str, name: &str) -> Result<Option<ObjectId>, GitError> {
         let modes = [
             ("--dry-run", true),
             ("--porcelain", true),
@@ -208,12 +242,12 @@ impl Repository {
         let mut command = self.fetch_command(remote, Some(name), false, &modes);
         let finished = converse(&mut command, None)?;
         if !finished.status.success() {
-            return match why_not_fetched(remote, name, &finished) {
+            return match fetch_error(remote, name, &finished) {
                 GitError::NoSuchState { .. } => Ok(None),
                 error => Err(error),
             };
         }
-        // `<flag> <old id> <new id> <ref>`; the flag may be a space.
+        // Each line is `<flag> <old id> <new id> <ref>`; the flag may be a space.
         let ids = finished
             .stdout
             .split(|&byte| byte == b'\n')
@@ -224,12 +258,14 @@ impl Repository {
         Ok(ids)
     }
 
-    /// Lets the fork `name` on a remote be `commit_id`, or, with `None`, not be there, and
-    /// remembers it. Whether anything changed there. What is there must be what was last put there
-    /// or taken up from here, or nothing, unless `force` is on.
+    /// Pushes `commit_id` as the fork `name` to a remote.
+    ///
+    /// `None` deletes the fork there. Records the new value, and returns whether the remote
+    /// changed. Unless `force` is set, the remote's value must be the one last pushed or taken up
+    /// from here, or missing.
     ///
     /// # Errors
-    /// [`GitError::RemoteMoved`]; [`GitError::NoSuchState`] where what was to go is not there;
+    /// [`GitError::RemoteMoved`]; [`GitError::NoSuchState`] if the fork to delete does not exist;
     /// [`GitError::RemoteRefused`], [`GitError::RemoteUnreachable`], [`GitError::RemoteDenied`],
     /// [`GitError::PushHook`].
     pub fn send_state(
@@ -246,8 +282,8 @@ impl Repository {
             (false, None) => Lease::Absent,
         };
         if commit_id.is_none() && !matches!(lease, Lease::At(_)) {
-            // That nothing goes is no failure to git.
-            let found = self.look_at_state(remote, name)?;
+            // git does not report the deletion of a missing ref as an error.
+            let found = self.query_state(remote, name)?;
             if found.is_none() {
                 return Err(no_such_state(remote, name));
             }
@@ -264,11 +300,11 @@ impl Repository {
         };
         let mut pushed = send(lease)?;
         if pushed == Pushed::Stale {
-            let found = self.look_at_state(remote, name)?;
+            let found = self.query_state(remote, name)?;
             pushed = match found {
-                // Sent by a process that died before it could remember.
+                // A process pushed it and died before it could record that.
                 Some(_) if found == commit_id => Pushed::Unchanged,
-                // Deleted there since.
+                // The fork was deleted there since.
                 None if commit_id.is_none() => return Err(no_such_state(remote, name)),
                 None => send(Lease::Absent)?,
                 Some(_) => Pushed::Stale,
@@ -293,7 +329,7 @@ impl Repository {
         let mut command = self.user_command();
         let mirror = format!("remote.{remote}.mirror");
         if self.config_bool(&mirror) == Some(true) {
-            // A mirror takes all refs or none.
+            // A mirror pushes all refs or none.
             command.args(["-c", &format!("{mirror}=false")]);
         }
         command.args([
@@ -311,25 +347,25 @@ impl Repository {
         let source = commit_id.map(|id| id.to_string()).unwrap_or_default();
         command.arg(remote).arg(format!("{source}:{full_name}"));
         let finished = converse(&mut command, listener)?;
-        outcome(remote, name, &finished)
+        push_result(remote, name, &finished)
     }
 
     fn fetch_command(
         &self,
         remote: &str,
         name: Option<&str>,
-        is_heard: bool,
+        is_shown: bool,
         modes: &[(&str, bool)],
     ) -> Command {
         let name = name.unwrap_or("*");
         let mut command = self.user_command();
-        // Nothing but these refs, whatever else is configured for the remote.
+        // Fetch only these refs, whatever is configured for the remote.
         command
             .args(["fetch", "--no-tags", "--refmap=", "--no-write-fetch-head"])
             .args([
                 "--no-prune-tags",
                 "--recurse-submodules=no",
-                progress(is_heard),
+                progress(is_shown),
             ]);
         command.args(
             modes
@@ -344,11 +380,14 @@ impl Repository {
         command
     }
 
-    /// git at the top of the main checkout, from which remotes may be named by relative paths.
+    /// Creates a git command in the main checkout's root.
+    ///
+    /// Relative paths of remotes are resolved there.
     fn user_command(&self) -> Command {
-        let dir: &Path = match self.checkout_dir().is_dir() {
-            true => self.checkout_dir(),
-            false => self.common_dir(),
+        let dir: &Path = if self.checkout_dir().is_dir() {
+            self.checkout_dir()
+        } else {
+            self.common_dir()
         };
         let mut command = program::command_of_user(dir);
         command.arg("--git-dir").arg(self.common_dir());
@@ -356,10 +395,11 @@ impl Repository {
     }
 }
 
-fn progress(is_heard: bool) -> &'static str {
-    match is_heard {
-        true => "--progress",
-        false => "--no-progress",
+fn progress(is_shown: bool) -> &'static str {
+    if is_shown {
+        "--progress"
+    } else {
+        "--no-progress"
     }
 }
 
@@ -385,8 +425,8 @@ fn no_such_state(remote: &str, name: &str) -> GitError {
     }
 }
 
-/// What a push came to, of what git says with `--porcelain` (git-push(1), OUTPUT).
-fn outcome(remote: &str, name: &str, finished: &Finished) -> Result<Pushed, GitError> {
+/// Parses the result of a push from `--porcelain` output (git-push(1), OUTPUT).
+fn push_result(remote: &str, name: &str, finished: &Finished) -> Result<Pushed, GitError> {
     let text = String::from_utf8_lossy(&finished.stdout);
     let flagged = |flag: &str| text.lines().find(|line| line.starts_with(flag));
     if finished.status.success() {
@@ -399,14 +439,14 @@ fn outcome(remote: &str, name: &str, finished: &Finished) -> Result<Pushed, GitE
     let Some(rejected) = flagged("!\t") else {
         let has = |text: &str| said.iter().any(|line| line.contains(text));
         return Err(if finished.status.code() == Some(1) && !has("fatal: ") {
-            // A hook may say it on standard output, too.
+            // A hook may also write to standard output.
             let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
             GitError::PushHook {
                 name: name.to_owned(),
                 said: lines.map(str::to_owned).chain(said).collect(),
             }
         } else {
-            not_reached(remote, finished)
+            connection_error(remote, finished)
         });
     };
     let reason = rejected.split('\t').nth(2).unwrap_or_default();
@@ -429,8 +469,9 @@ fn outcome(remote: &str, name: &str, finished: &Finished) -> Result<Pushed, GitE
     })
 }
 
-/// Whether a ref was refused because it is not what it was to be: known when the push began, or
-/// found by the remote when two pushes met.
+/// Returns whether a ref was refused because its value is unexpected.
+///
+/// git knows that when the push begins, or the remote finds out when two pushes race.
 fn is_stale(reason: &str) -> bool {
     let met = reason.contains("cannot lock ref")
         && [
@@ -449,26 +490,30 @@ fn is_stale(reason: &str) -> bool {
     met || others.iter().any(|how| reason.contains(how))
 }
 
-/// Why the one fork `name` did not come.
-fn why_not_fetched(remote: &str, name: &str, finished: &Finished) -> GitError {
+/// Returns the reason why the fork `name` was not fetched.
+fn fetch_error(remote: &str, name: &str, finished: &Finished) -> GitError {
     let said = String::from_utf8_lossy(&finished.stderr);
-    match said.contains("couldn't find remote ref") {
-        true => no_such_state(remote, name),
-        false => not_reached(remote, finished),
+    if said.contains("couldn't find remote ref") {
+        no_such_state(remote, name)
+    } else {
+        connection_error(remote, finished)
     }
 }
 
-/// The remote was not reached, or does not let anybody in.
-fn not_reached(remote: &str, finished: &Finished) -> GitError {
+/// Returns the error for a remote that is unreachable or denies access.
+fn connection_error(remote: &str, finished: &Finished) -> GitError {
     let remote = remote.to_owned();
     let said = said(finished);
-    match said.iter().any(|line| is_denial(line)) {
-        true => GitError::RemoteDenied { remote, said },
-        false => GitError::RemoteUnreachable { remote, said },
+    if said.iter().any(|line| is_denial(line)) {
+        GitError::RemoteDenied { remote, said }
+    } else {
+        GitError::RemoteUnreachable { remote, said }
     }
 }
 
-/// Whether git, ssh or a server's answer says that somebody may not.
+/// Returns whether an output line reports denied access.
+///
+/// The line may come from git, ssh or a server.
 fn is_denial(line: &str) -> bool {
     let line = line.to_lowercase();
     [
@@ -487,7 +532,9 @@ fn is_denial(line: &str) -> bool {
     .any(|words| line.contains(words))
 }
 
-/// What git said, without progress and advice: each line as it was at its end.
+/// Returns git's error output without progress and advice.
+///
+/// Each line is in its last state.
 fn said(finished: &Finished) -> Vec<String> {
     String::from_utf8_lossy(&finished.stderr)
         .split('\n')

@@ -1,8 +1,8 @@
-//! Finding and opening a repository, and where its worktrees' HEADs stand.
+//! The repository: discovery, opening, configuration, and the HEADs of its worktrees.
 //!
-//! The environment of the process does not mislead: `GIT_DIR`, `GIT_WORK_TREE` and their like are
-//! not looked at, as the daemon serves one repository whatever the shell that started it had set. A
-//! repository that git itself would not trust (`safe.directory`) is refused.
+//! `GIT_DIR`, `GIT_WORK_TREE` and similar variables are ignored: the daemon serves one repository,
+//! whatever the shell that started it had set. A repository that git would not trust
+//! (`safe.directory`) is refused.
 
 use std::cell::RefCell;
 use std::os::unix::ffi::OsStrExt;
@@ -20,15 +20,17 @@ use super::objects::{Protection, TreeCache};
 use super::refs::damaged_ref;
 use super::{GitError, program};
 
-/// How many packs can be known at a time. The number is fixed when a repository is opened, and
-/// packs come while it is served: with each fetch, and with each object that a partial clone lacks.
+/// Number of packs that can be known at a time.
+///
+/// It is fixed when a repository is opened. Packs are added while it is served: with each fetch,
+/// and with each object that a partial clone lacks.
 const PACK_SLOTS: gix::odb::store::init::Slots =
     gix::odb::store::init::Slots::AsNeededByDiskState {
         multiplier: 2.0,
         minimum: 2048,
     };
 
-/// For an object database that is never read.
+/// Slots for an object database that is never read.
 pub(super) const NO_PACK_SLOTS: gix::odb::store::init::Slots =
     gix::odb::store::init::Slots::Given(0);
 
@@ -40,43 +42,52 @@ pub struct Repository {
 
 struct Inner {
     shared: RwLock<gix::ThreadSafeRepository>,
-    /// Goes up when `shared` is replaced: handles of the old one are given up.
+    /// Number of times that `shared` was replaced. Older handles are dropped.
     generation: AtomicU64,
     hash_kind: gix::hash::Kind,
-    /// Absolute and free of symlinks.
+    /// Absolute path without symlinks.
     common_dir: PathBuf,
-    /// The main worktree, or the repository directory itself where it is bare.
+    /// Main worktree, or the repository directory itself if it is bare.
     checkout_dir: PathBuf,
-    /// The remote that a partial clone's missing objects come from.
+    /// Remote that provides a partial clone's missing objects.
     promisor_remote: Option<String>,
     protection: Protection,
-    /// Held while missing objects are fetched, so that threads that miss the same ones fetch them
-    /// once.
+    /// Lock held while missing objects are fetched.
+    ///
+    /// Threads that miss the same objects thus fetch them once.
     fetching: Mutex<()>,
-    /// Shared with the repositories that this one was reopened from. Synchronises itself.
+    /// Cache shared with the repositories that this one was reopened from.
+    ///
+    /// It synchronises itself.
     trees: Arc<TreeCache>,
-    /// Whether the configuration was read just now, for whoever asks for a fresh one.
+    /// True if the configuration was read for this request.
     is_fresh: bool,
 }
 
-/// Where a worktree's HEAD stands.
+/// The position of a worktree's HEAD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Head {
-    /// On a branch (full name: `refs/heads/…`) that has a commit.
+    /// HEAD on a branch with a commit.
     Branch {
+        /// Full name: `refs/heads/…`.
         name: String,
+        /// Commit that the branch points to.
         commit_id: ObjectId,
     },
-    /// On a branch without a commit yet.
+    /// HEAD on a branch without a commit yet.
     Unborn {
+        /// Full name: `refs/heads/…`.
         name: String,
     },
+    /// HEAD on a commit, not on a branch.
     Detached {
+        /// Commit that HEAD names.
         commit_id: ObjectId,
     },
 }
 
 impl Head {
+    /// Returns the commit of HEAD, or `None` on an unborn branch.
     pub fn commit_id(&self) -> Option<ObjectId> {
         match self {
             Head::Branch { commit_id, .. } | Head::Detached { commit_id } => Some(*commit_id),
@@ -84,7 +95,7 @@ impl Head {
         }
     }
 
-    /// The branch's full name (`refs/heads/…`), if HEAD is on one.
+    /// Returns the branch's full name (`refs/heads/…`), if HEAD is on a branch.
     pub fn branch(&self) -> Option<&str> {
         match self {
             Head::Branch { name, .. } | Head::Unborn { name } => Some(name),
@@ -92,7 +103,7 @@ impl Head {
         }
     }
 
-    /// The branch's short name, if HEAD is on one.
+    /// Returns the branch's short name, if HEAD is on a branch.
     pub fn short_branch(&self) -> Option<&str> {
         let name = self.branch()?;
         Some(name.strip_prefix("refs/heads/").unwrap_or(name))
@@ -100,14 +111,23 @@ impl Head {
 }
 
 impl Repository {
-    /// Finds the repository that `dir` is in: in a checkout, a linked worktree (so also inside a
-    /// fork's mount), a bare repository or a `.git` directory. Refuses reftable repositories and
-    /// others that cannot be read faithfully.
+    /// Finds and opens the repository that contains `dir`.
+    ///
+    /// `dir` may be in a checkout, a linked worktree (also a fork's mount), a bare repository or a
+    /// `.git` directory.
+    ///
+    /// # Errors
+    /// [`GitError::NotARepository`], [`GitError::UntrustedRepository`], or
+    /// [`GitError::UnsupportedRepository`] for reftable repositories and others that cannot be read
+    /// faithfully.
     pub fn discover(dir: &Path) -> Result<Repository, GitError> {
         Repository::discover_worktree(dir).map(|(repository, _)| repository)
     }
 
-    /// As [`Repository::discover`], together with what [`Repository::git_dir_at`] returns.
+    /// Returns the results of [`Repository::discover`] and [`Repository::git_dir_at`].
+    ///
+    /// # Errors
+    /// Fails as [`Repository::discover`].
     pub fn discover_worktree(dir: &Path) -> Result<(Repository, PathBuf), GitError> {
         let (git_dir, work_dir) = upwards(dir)?;
         let is_linked = git_dir.join("commondir").exists();
@@ -116,26 +136,39 @@ impl Repository {
         Ok((repository, canonical(git_dir)?))
     }
 
-    /// The private git directory of the worktree that `dir` is in, or the git directory itself;
-    /// absolute.
+    /// Returns the absolute git directory of the worktree that contains `dir`.
+    ///
+    /// For a linked worktree, this is its private directory.
+    ///
+    /// # Errors
+    /// [`GitError::NotARepository`], or [`GitError::Io`] if a directory cannot be read.
     pub fn git_dir_at(dir: &Path) -> Result<PathBuf, GitError> {
         canonical(upwards(dir)?.0)
     }
 
     /// Opens the repository whose common directory is `common_dir`.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::discover`].
     pub fn open(common_dir: &Path) -> Result<Repository, GitError> {
         Repository::open_at(&common_dir_of(common_dir)?, None, None)
     }
 
-    /// The same repository with the configuration that it has now, for the length of one request:
-    /// it is not read again. What is mapped of the object database stays, and what was read of it.
+    /// Opens the same repository with its current configuration, for one request.
+    ///
+    /// The new value does not read the configuration again. It shares the mapped object database
+    /// and the cached trees.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::open`].
     pub fn reopened(&self) -> Result<Repository, GitError> {
         Repository::open_at(self.common_dir(), None, Some(self))
     }
 
-    /// `work_dir` is the main worktree, where it is known already: a `.git` file or symlink that
-    /// leads to a repository elsewhere cannot be found from there. `earlier` was opened from the
-    /// same directory.
+    /// Opens the repository at `common_dir`.
+    ///
+    /// `work_dir` is the main worktree, if known: it cannot be found from `common_dir` if a `.git`
+    /// file or symlink leads there from elsewhere. `earlier` was opened from the same directory.
     fn open_at(
         common_dir: &Path,
         work_dir: Option<PathBuf>,
@@ -149,7 +182,7 @@ impl Repository {
         let objects = earlier.map(Repository::object_store);
         let shared = open_shared(&common_dir, objects.as_ref())?;
         let trees = earlier
-            // What replaces an object decides over what is read.
+            // Replacement refs (`refs/replace/`) decide what is read.
             .filter(|_| objects.is_some_and(|objects| Arc::ptr_eq(&objects, &shared.objects)))
             .map_or_else(TreeCache::new, |earlier| earlier.inner.trees.clone());
         let local = shared.to_thread_local();
@@ -178,29 +211,31 @@ impl Repository {
         })
     }
 
-    /// The directory that all worktrees share (`git rev-parse --git-common-dir`), absolute.
+    /// Returns the absolute common directory (`git rev-parse --git-common-dir`).
     pub fn common_dir(&self) -> &Path {
         &self.inner.common_dir
     }
 
-    /// The main worktree; where the repository is bare, the repository directory itself.
+    /// Returns the main worktree, or the repository directory if it is bare.
     pub fn checkout_dir(&self) -> &Path {
         &self.inner.checkout_dir
     }
 
-    /// A new handle for the calling thread. [`Repository::with_local`] is cheaper where it will do.
+    /// Creates a handle for the calling thread.
+    ///
+    /// [`Repository::with_local`] is cheaper where it suffices.
     pub fn local(&self) -> gix::Repository {
         self.inner.shared.read().to_thread_local()
     }
 
-    /// Runs `work` with the calling thread's own handle, which is kept for the next time.
+    /// Runs `work` with the calling thread's handle, which is cached.
     pub fn with_local<R>(&self, work: impl FnOnce(&gix::Repository) -> R) -> R {
         thread_local! {
             static HANDLES: RefCell<Vec<(Weak<Inner>, u64, gix::Repository)>> = const { RefCell::new(Vec::new()) };
         }
         let this = Arc::downgrade(&self.inner);
         let generation = self.inner.generation.load(Ordering::Acquire);
-        // The handle is taken out while it is in use, so that `work` may come here again.
+        // The handle is taken out of the cache while in use, so that `work` may call this again.
         let kept = HANDLES.with_borrow_mut(|handles| {
             handles.retain(|(owner, since, _)| {
                 owner.strong_count() > 0 && (!owner.ptr_eq(&this) || *since == generation)
@@ -218,8 +253,9 @@ impl Repository {
         result
     }
 
-    /// Gives up all that is mapped of the object database, and opens it anew: what the disk could
-    /// not give once would be missing for good.
+    /// Drops all mappings of the object database, and reopens it.
+    ///
+    /// Otherwise an object that the disk failed to deliver once would stay missing.
     pub(super) fn forget_mappings(&self) -> Result<(), GitError> {
         let mut shared = self.inner.shared.write();
         *shared = open_shared(&self.inner.common_dir, None)?;
@@ -231,45 +267,58 @@ impl Repository {
         self.inner.shared.read().objects.clone()
     }
 
-    /// Trees that were read before, as they are stored.
+    /// Returns the cache of trees in stored form.
     pub(super) fn trees(&self) -> &TreeCache {
         &self.inner.trees
     }
 
-    /// The hash function of object ids.
+    /// Returns the hash function of object ids.
     pub fn hash_kind(&self) -> gix::hash::Kind {
         self.inner.hash_kind
     }
 
-    /// The id of the empty tree (it need not be in the object database).
+    /// Returns the id of the empty tree.
+    ///
+    /// The tree need not be in the object database.
     pub fn empty_tree_id(&self) -> ObjectId {
         ObjectId::empty_tree(self.hash_kind())
     }
 
-    /// The remote that a partial clone's missing objects are fetched from; `None` where the clone
-    /// is whole.
+    /// Returns the remote that provides a partial clone's missing objects.
+    ///
+    /// It is `None` if the clone is complete.
     pub fn promisor_remote(&self) -> Option<&str> {
         self.inner.promisor_remote.as_deref()
     }
 
-    /// Which names its trees may not have.
+    /// Returns the rules for names that its trees must not contain.
     pub(super) fn protection(&self) -> Protection {
         self.inner.protection
     }
 
-    /// Held by whoever fetches missing objects.
+    /// Returns the lock that guards fetches of missing objects.
     pub(super) fn fetching(&self) -> &Mutex<()> {
         &self.inner.fetching
     }
 
-    /// HEAD of the worktree whose private git directory is `git_dir` (the common directory for the
-    /// main checkout, `worktrees/<id>` for a linked one).
+    /// Reads HEAD of the worktree with the private git directory `git_dir`.
+    ///
+    /// `git_dir` is the common directory for the main checkout, and `worktrees/<id>` for a linked
+    /// worktree.
+    ///
+    /// # Errors
+    /// [`GitError::DamagedHead`], [`GitError::DamagedRef`] or [`GitError::Io`] if HEAD or its
+    /// branch cannot be read.
     pub fn head_of(&self, git_dir: &Path) -> Result<Head, GitError> {
         head_in(&self.refs_of(git_dir))
     }
 
-    /// The commit that HEAD names in a submodule's repository, at `git_dir`; `None` where it has
-    /// none yet, or is no repository.
+    /// Reads the commit of HEAD in the submodule repository at `git_dir`.
+    ///
+    /// Returns `None` if HEAD has no commit yet, or `git_dir` is not a repository.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::head_of`].
     pub fn head_of_submodule(&self, git_dir: &Path) -> Result<Option<ObjectId>, GitError> {
         if !git_dir.join("HEAD").is_file() {
             return Ok(None);
@@ -279,7 +328,7 @@ impl Repository {
         Ok(head_in(&refs)?.commit_id())
     }
 
-    /// The refs as the worktree with `git_dir` sees them.
+    /// Opens the refs as seen from the worktree with `git_dir`.
     fn refs_of(&self, git_dir: &Path) -> gix::refs::file::Store {
         gix::refs::file::Store::for_linked_worktree_opts(
             git_dir.to_owned(),
@@ -289,8 +338,12 @@ impl Repository {
         )
     }
 
-    /// The commit that `revision` names, as seen from the worktree with `git_dir` (so that `HEAD`
-    /// and `@{1}` are its own). Tags are peeled.
+    /// Resolves `revision` to a commit, as seen from the worktree with `git_dir`.
+    ///
+    /// `HEAD` and `@{1}` are thus the worktree's own. Tags are peeled.
+    ///
+    /// # Errors
+    /// [`GitError::UnknownRevision`] if it does not name a commit.
     pub fn resolve_commit(&self, git_dir: &Path, revision: &str) -> Result<ObjectId, GitError> {
         match self.resolve(git_dir, revision)? {
             (id, Kind::Commit) => Ok(id),
@@ -298,8 +351,12 @@ impl Repository {
         }
     }
 
-    /// The tree that `revision` names, by a commit or by itself, as seen from the worktree with
-    /// `git_dir`; and that commit.
+    /// Resolves `revision` to a tree, as seen from the worktree with `git_dir`.
+    ///
+    /// Also returns the commit, unless the revision names a tree itself.
+    ///
+    /// # Errors
+    /// [`GitError::UnknownRevision`] if it names neither a commit nor a tree.
     pub fn resolve_tree(
         &self,
         git_dir: &Path,
@@ -312,7 +369,7 @@ impl Repository {
         }
     }
 
-    /// What `revision` names, and of what kind that is. Tags are peeled.
+    /// Resolves `revision` to an object and its kind. Tags are peeled.
     fn resolve(&self, git_dir: &Path, revision: &str) -> Result<(ObjectId, Kind), GitError> {
         let unknown = || GitError::UnknownRevision(revision.to_owned());
         if revision == "HEAD" {
@@ -334,8 +391,8 @@ impl Repository {
         }
         let id = ObjectId::from_hex(finished.stdout.trim_ascii()).map_err(|_| unknown())?;
         match self.peel(id) {
-            // git takes any full id for granted. That one which a ref names is missing is another
-            // matter.
+            // git accepts any full id, whether the object exists or not. A ref to a missing object
+            // is a different error.
             Err(GitError::MissingObject { .. })
                 if revision.eq_ignore_ascii_case(&id.to_string()) =>
             {
@@ -345,8 +402,9 @@ impl Repository {
         }
     }
 
-    /// A handle with the configuration as it is on disk now: a serving process outlives many edits
-    /// of it.
+    /// Returns a handle with the configuration that is on disk now.
+    ///
+    /// A serving process outlives many edits of the configuration.
     pub(super) fn local_with_fresh_config(&self) -> Result<gix::Repository, GitError> {
         if self.inner.is_fresh {
             return Ok(self.local());
@@ -355,14 +413,15 @@ impl Repository {
         Ok(shared.to_thread_local())
     }
 
-    /// A boolean from git's configuration as the main checkout sees it now.
+    /// Reads a boolean from the current git configuration of the main checkout.
     pub fn config_bool(&self, key: &str) -> Option<bool> {
         let local = self.local_with_fresh_config().ok()?;
         local.config_snapshot().boolean(key)
     }
 
-    /// Whether the configuration that the repository was opened with has `<section>.<name>`,
-    /// whatever its value.
+    /// Returns whether `<section>.<name>` was set when the repository was opened.
+    ///
+    /// Its value does not matter.
     pub fn has_setting(&self, section: &str, name: &str) -> bool {
         let local = self.local();
         let config = local.config_snapshot();
@@ -374,7 +433,12 @@ impl Repository {
         sections.any(|section| section.contains_value_name(name))
     }
 
-    /// All values of a variable in git's configuration as the main checkout sees it now.
+    /// Reads all values of a variable from the current git configuration.
+    ///
+    /// The configuration is that of the main checkout.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::open`] if the configuration cannot be read.
     pub fn config_values(&self, key: &str) -> Result<Vec<Vec<u8>>, GitError> {
         let local = self.local_with_fresh_config()?;
         let config = local.config_snapshot();
@@ -382,8 +446,13 @@ impl Repository {
         Ok(values.into_iter().map(|value| value.to_vec()).collect())
     }
 
-    /// The last value of `<section>.<name>` in the configuration that users write: not in a file of
-    /// a checkout of the repository that the configuration includes, which a commit may bring.
+    /// Returns the last value of `<section>.<name>` that a user wrote.
+    ///
+    /// Files inside a checkout of the repository do not count, even if the configuration includes
+    /// them: a commit could change them.
+    ///
+    /// # Errors
+    /// Fails if the configuration or the list of worktrees cannot be read.
     pub fn setting_of_user(&self, section: &str, name: &str) -> Result<Option<Vec<u8>>, GitError> {
         let local = self.local_with_fresh_config()?;
         let config = local.config_snapshot();
@@ -391,10 +460,10 @@ impl Repository {
             let dir = checkout.dir;
             dir.canonicalize().unwrap_or(dir)
         });
-        // A bare repository's are not all; the one that was opened counts in any case.
+        // The list lacks some checkouts of a bare repository. The opened one always counts.
         let checkouts: Vec<PathBuf> = checkouts.chain([self.checkout_dir().to_owned()]).collect();
         let is_of_tree = |path: &Path| {
-            // Through a link, too.
+            // Resolve symlinks, so that a link into a checkout counts as well.
             let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
             checkouts.iter().any(|checkout| path.starts_with(checkout))
                 && !path.starts_with(self.common_dir())
@@ -427,14 +496,16 @@ impl Repository {
         Ok(last)
     }
 
-    /// A string from git's configuration as the main checkout sees it now.
+    /// Reads a string from the current git configuration of the main checkout.
     pub fn config_string(&self, key: &str) -> Option<String> {
         let local = self.local_with_fresh_config().ok()?;
         local.config_snapshot().string(key).map(|v| v.to_string())
     }
 }
 
-/// The common directory of the worktree with `git_dir` (gitrepository-layout(5), `commondir`).
+/// Returns the common directory of the worktree with `git_dir`.
+///
+/// See `commondir` in gitrepository-layout(5).
 fn common_dir_of(git_dir: &Path) -> Result<PathBuf, GitError> {
     match gix::discover::path::from_plain_file(&git_dir.join("commondir")) {
         None => Ok(git_dir.to_owned()),
@@ -447,7 +518,7 @@ fn common_dir_of(git_dir: &Path) -> Result<PathBuf, GitError> {
     }
 }
 
-/// Whether a section stands in the repository's own configuration.
+/// Returns whether a section is in the repository's own configuration.
 fn is_local(meta: &Metadata) -> bool {
     matches!(
         meta.source,
@@ -455,9 +526,10 @@ fn is_local(meta: &Metadata) -> bool {
     )
 }
 
-/// Opens the repository whose common directory is `common_dir`, if git would trust it, over
-/// `objects`, if they are still its own. An object database of its own costs thousands of
-/// instructions for each pack that it may come to have.
+/// Opens the repository at `common_dir`, if git would trust it.
+///
+/// Reuses `objects` if they still belong to the repository: an object database allocates a slot for
+/// each pack that it may come to have.
 fn open_shared(
     common_dir: &Path,
     objects: Option<&Arc<gix::odb::Store>>,
@@ -493,7 +565,7 @@ fn open_with_slots(
         .open(common_dir)
         .map_err(
             |error| match options.bail_if_untrusted(false).open(common_dir) {
-                // Nothing but its owner was in the way. git asks for the checkout, where there is
+                // Only the owner of the repository was wrong. git names the checkout, if there is
                 // one.
                 Ok(untrusted) => GitError::UntrustedRepository {
                     dir: untrusted
@@ -508,13 +580,14 @@ fn open_with_slots(
                 },
             },
         )?;
-    // `GIT_NAMESPACE` is for those who serve a repository to others.
+    // `GIT_NAMESPACE` is for servers of a repository.
     shared.refs.namespace = None;
     Ok(shared)
 }
 
-/// Checks format version and extensions as git does (technical/repository-version), less what the
-/// git library cannot read or write.
+/// Checks format version and extensions as git does (technical/repository-version).
+///
+/// Also refuses extensions that the git library cannot read or write.
 fn check_format(config: &gix::config::File) -> Result<(), String> {
     let version = config
         .integer_filter("core.repositoryFormatVersion", is_local)
@@ -544,7 +617,7 @@ fn check_format(config: &gix::config::File) -> Result<(), String> {
                 other if version == 1 => {
                     return Err(format!("it uses the unknown extension {other:?}"));
                 }
-                // Format 0 has no extensions: git ignores what it does not know.
+                // Format 0 has no extensions: git ignores unknown ones.
                 _ => {}
             }
         }
@@ -552,7 +625,7 @@ fn check_format(config: &gix::config::File) -> Result<(), String> {
     Ok(())
 }
 
-/// The main worktree as the configuration and the directory's name give it.
+/// Returns the main worktree, from the configuration and the directory's name.
 fn checkout_dir(
     config: &gix::config::File,
     common_dir: &Path,
@@ -580,8 +653,9 @@ fn checkout_dir(
     dir.canonicalize().unwrap_or(dir)
 }
 
-/// The first remote that promises objects, as git reads `extensions.partialClone` and
-/// `remote.*.promisor`.
+/// Returns the first promisor remote.
+///
+/// Reads `extensions.partialClone` and `remote.*.promisor` as git does.
 fn promisor_remote(config: &gix::config::File) -> Option<String> {
     if let Some(name) = config.string_filter("extensions.partialClone", is_local) {
         return Some(name.to_string());
@@ -600,13 +674,13 @@ fn read_only() -> gix::refs::store::init::Options {
     }
 }
 
-/// HEAD as a store of refs has it.
+/// Reads HEAD from a ref store.
 fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
     use gix::refs::TargetRef;
 
     let failed = || GitError::library("read HEAD");
     let path = refs.git_dir().join("HEAD");
-    // The library would wait at a pipe.
+    // The library would block on a pipe.
     tine_sys::file::check_regular(&path).map_err(GitError::io("read", &path))?;
     let head = refs
         .find_loose("HEAD")
@@ -626,7 +700,7 @@ fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
         TargetRef::Symbolic(name) => name.to_owned(),
     };
     let branch = name.as_bstr().to_string();
-    // A branch may be a symbolic ref itself; git follows five of them.
+    // A branch may be a symbolic ref; git follows five of them.
     for _ in 0..5 {
         let path = refs
             .common_dir_resolved()
@@ -661,8 +735,9 @@ fn head_in(refs: &gix::refs::file::Store) -> Result<Head, GitError> {
     })
 }
 
-/// The git directory and the worktree that `dir` is in, or above it, as far as git looks:
-/// `GIT_CEILING_DIRECTORIES` ends it.
+/// Finds the git directory and worktree that contain `dir`, searching upwards.
+///
+/// `GIT_CEILING_DIRECTORIES` ends the search, as in git.
 fn upwards(dir: &Path) -> Result<(PathBuf, Option<PathBuf>), GitError> {
     let absolute = std::path::absolute(dir).map_err(GitError::io("resolve", dir))?;
     let options = gix::discover::upwards::Options {
@@ -683,8 +758,9 @@ fn canonical(git_dir: PathBuf) -> Result<PathBuf, GitError> {
         .map_err(GitError::io("find", git_dir))
 }
 
-/// A repository above `dir` that this user may not look into: git passes over it as if there were
-/// none.
+/// Returns the error for an unreadable repository above `dir`.
+///
+/// git skips such a repository as if it did not exist.
 fn hidden(dir: &Path) -> Option<GitError> {
     dir.ancestors().find_map(|above| {
         let git_dir = above.join(".git");

@@ -1,8 +1,8 @@
-//! git's memory of how conflicts in texts were resolved (`git rerere`).
+//! git's recorded resolutions of text conflicts (`git rerere`).
 //!
-//! The memory belongs to the repository, its use to a checkout in which a merge is under way. So
-//! git is given one: a directory with an index that has just the conflict, and the file with its
-//! markers.
+//! The record belongs to the repository, but its use requires a checkout with a merge in progress.
+//! tine therefore creates one for git: a directory with an index that contains only the conflict,
+//! and the file with its markers.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,25 +14,32 @@ use super::program;
 use super::{GitError, ObjectId, Repository, TreeEntryKind};
 use tine_path::RepoPath;
 
-/// A conflict in a text, as an index has it.
+/// A text conflict, as in an index.
 #[derive(Debug, Clone)]
 pub struct TextConflict {
+    /// Path of the file.
     pub path: RepoPath,
-    /// Base, ours and theirs; a side may lack the file.
+    /// Base, ours and theirs; `None` if a side lacks the file.
     pub stages: [Option<(TreeEntryKind, ObjectId)>; 3],
-    /// The text with its markers.
+    /// Text with conflict markers.
     pub marked: Vec<u8>,
 }
 
 impl Repository {
-    /// Whether resolutions are remembered: `rerere.enabled`; where that says nothing, wherever some
-    /// were.
+    /// Returns whether resolutions are recorded.
+    ///
+    /// This is `rerere.enabled`; if unset, whether any resolution was recorded.
     pub fn remembers_resolutions(&self) -> bool {
         self.config_bool("rerere.enabled")
             .unwrap_or_else(|| self.common_dir().join("rr-cache").is_dir())
     }
 
-    /// The text that git remembers for this conflict. `scratch` is an empty directory.
+    /// Returns the text that git recorded for this conflict.
+    ///
+    /// `scratch` is an empty directory.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] or [`GitError::GitFailed`].
     pub fn remembered_resolution(
         &self,
         conflict: &TextConflict,
@@ -44,8 +51,12 @@ impl Repository {
         Ok((text != conflict.marked).then_some(text))
     }
 
-    /// Has git remember a conflict's resolution, in the place of what it remembered. `scratch` is
-    /// an empty directory.
+    /// Records a conflict's resolution, replacing an earlier one.
+    ///
+    /// `scratch` is an empty directory.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] or [`GitError::GitFailed`].
     pub fn remember_resolution(
         &self,
         conflict: &TextConflict,

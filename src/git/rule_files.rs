@@ -1,5 +1,6 @@
-//! Files of rules that stand outside a view: of ignore rules and of attributes, the user's own and
-//! the repository's.
+//! Files of ignore rules and attributes outside a view.
+//!
+//! They are the user's and the repository's own.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -9,19 +10,21 @@ use parking_lot::Mutex;
 
 use super::GitError;
 
-/// The files that could not be read for want of permission: each is told once in the life of the
-/// process.
-static TOLD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// Files without read permission that were reported.
+///
+/// Each is reported once per process.
+static REPORTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-/// Reads a file of rules; `None` where there is none. As with git, one that this user may not read
-/// has no rules, and a warning says so.
+/// Reads a file of rules, if it exists.
+///
+/// As in git, a file without read permission has no rules. A warning reports it.
 pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, GitError> {
     match tine_sys::file::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) => match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory => Ok(None),
             ErrorKind::PermissionDenied => {
-                if TOLD.lock().insert(path.to_owned()) {
+                if REPORTED.lock().insert(path.to_owned()) {
                     log::warn!("the rules in {} do not count: {error}", path.display());
                 }
                 Ok(None)

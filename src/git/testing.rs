@@ -1,4 +1,4 @@
-//! Repositories for tests, made with the git program and free of the user's configuration.
+//! Repositories for tests, made by git without the user's configuration.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,13 @@ use std::process::Command;
 
 use super::{ObjectId, Repository, program};
 
-/// A repository in a temporary directory, with room for others beside it
-/// (`dir().join("../other")`).
+/// A repository in a temporary directory.
+///
+/// There is room for others beside it (`dir().join("../other")`).
 pub struct TestRepository {
     _place: tempfile::TempDir,
     dir: PathBuf,
-    /// Every commit is a second younger than the one before.
+    /// Time of the last commit; each commit is a second later.
     clock_secs: Cell<u64>,
 }
 
@@ -22,11 +23,12 @@ impl Default for TestRepository {
 }
 
 impl TestRepository {
+    /// Creates a repository with the branch `main` and no commit.
     pub fn new() -> TestRepository {
         TestRepository::with_options(&[])
     }
 
-    /// `options` are for `git init`.
+    /// Creates a repository with `options` for `git init`.
     pub fn with_options(options: &[&str]) -> TestRepository {
         let place = tempfile::tempdir().expect("a temporary directory");
         let dir = place
@@ -44,10 +46,12 @@ impl TestRepository {
         repository
     }
 
+    /// Returns the root of the checkout.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
+    /// Opens the repository.
     pub fn open(&self) -> Repository {
         Repository::discover(&self.dir).expect("a good repository")
     }
@@ -68,11 +72,12 @@ impl TestRepository {
         command
     }
 
-    /// Runs git in the checkout; its output without the last line's end.
+    /// Runs git in the checkout, and returns its output without trailing newlines.
     pub fn git(&self, arguments: &[&str]) -> String {
         self.git_with_input(arguments, b"")
     }
 
+    /// Runs git with `input`, and returns its output without trailing newlines.
     pub fn git_with_input(&self, arguments: &[&str], input: &[u8]) -> String {
         let output = self.git_bytes(arguments, input);
         String::from_utf8_lossy(&output)
@@ -80,11 +85,12 @@ impl TestRepository {
             .to_owned()
     }
 
+    /// Runs git with `input`, and returns its raw output.
     pub fn git_bytes(&self, arguments: &[&str], input: &[u8]) -> Vec<u8> {
         program::run(self.command().args(arguments), input).expect("git succeeds")
     }
 
-    /// Runs git, which may fail; its output.
+    /// Runs git, which may fail, and returns its status and output.
     pub fn try_git(&self, arguments: &[&str], input: &[u8]) -> program::Finished {
         program::finish(self.command().args(arguments), input).expect("git runs")
     }
@@ -97,7 +103,7 @@ impl TestRepository {
         std::fs::write(path, content).expect("a file");
     }
 
-    /// Commits all that is in the checkout (perhaps nothing new).
+    /// Commits all changes in the checkout, possibly none.
     pub fn commit(&self, message: &str) -> ObjectId {
         self.clock_secs.set(self.clock_secs.get() + 1);
         self.git(&["add", "-A"]);
@@ -105,12 +111,13 @@ impl TestRepository {
         self.id_of("HEAD")
     }
 
+    /// Resolves a revision to an object id.
     pub fn id_of(&self, revision: &str) -> ObjectId {
         let hex = self.git(&["rev-parse", revision]);
         hex.parse().expect("an object id")
     }
 
-    /// Writes any bytes as an object, however broken.
+    /// Writes any bytes as an object, even an invalid one.
     pub fn write_object(&self, kind: &str, raw: &[u8]) -> ObjectId {
         let hex = self.git_with_input(
             &["hash-object", "-w", "--literally", "-t", kind, "--stdin"],

@@ -1,6 +1,7 @@
-//! What tine leaves in a repository outside of its store, for who takes it away again: refs beneath
-//! `refs/tine/`, its settings, and the extension that
-//! [`set_monitor`](super::LinkedWorktree::set_monitor) switched on.
+//! Traces of tine in a repository outside its store, for their removal.
+//!
+//! They are refs under `refs/tine/`, settings, and the extension that
+//! [`set_monitor`](super::LinkedWorktree::set_monitor) enables.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,20 +10,23 @@ use super::monitor::{CONFIG_NAME, EXTENSION, EXTENSION_MARK};
 use super::worktree::registered_git_dirs;
 use super::{GitError, ObjectId, Repository, program};
 
-/// The namespace of tine's refs.
+/// Namespace of tine's refs.
 const NAMESPACE: &str = "refs/tine";
 
-/// A ref beneath `refs/tine/`.
+/// A ref under `refs/tine/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnRef {
+    /// Full name.
     pub name: String,
+    /// Object that the ref points to.
     pub object_id: ObjectId,
 }
 
 impl OwnRef {
-    /// Whether it may keep work that nothing else has: what `tine recover` lists, a handoff, a seat
-    /// of a round, or what was damaged. The others are what forks stand on, and copies of what
-    /// remotes have.
+    /// Returns whether it may keep the only copy of some work.
+    ///
+    /// That is an entry of `tine recover`, a handoff, a seat of a round, a damaged record, or a
+    /// discarded snapshot. The other refs keep what forks need, or copies of remote refs.
     pub fn may_be_work(&self) -> bool {
         let Some((owner, label)) = self
             .name
@@ -39,7 +43,7 @@ impl OwnRef {
 }
 
 impl OwnRef {
-    /// Whether it keeps what `tine recover` lists.
+    /// Returns whether it keeps an entry of `tine recover`.
     pub fn is_recoverable(&self) -> bool {
         let rest = self.name.strip_prefix(NAMESPACE);
         rest.is_some_and(|rest| rest.starts_with("/+recover/"))
@@ -47,7 +51,10 @@ impl OwnRef {
 }
 
 impl Repository {
-    /// Every ref beneath `refs/tine/`.
+    /// Lists all refs under `refs/tine/`.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if git cannot list the refs.
     pub fn own_refs(&self) -> Result<Vec<OwnRef>, GitError> {
         let listed = program::run(
             program::command(self.common_dir()).args([
@@ -70,7 +77,10 @@ impl Repository {
             .collect())
     }
 
-    /// Removes refs, as long as each is what it was: all, or none.
+    /// Removes refs if none of them has changed, all or none.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if one of them changed or is locked.
     pub fn remove_own_refs(&self, refs: &[OwnRef]) -> Result<(), GitError> {
         let mut input = Vec::new();
         for own in refs {
@@ -94,8 +104,12 @@ impl Repository {
         Ok(())
     }
 
-    /// The keys of tine's settings that somebody made in the repository's own configuration, as
-    /// often as each is set.
+    /// Lists the keys of tine's settings in the repository's configuration.
+    ///
+    /// A key that is set several times is listed as often.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if the configuration cannot be read.
     pub fn own_settings(&self) -> Result<Vec<String>, GitError> {
         let mut keys = self.own_keys()?;
         keys.retain(|key| !is_mark(key));
@@ -111,20 +125,25 @@ impl Repository {
                 .lines()
                 .map(str::to_owned)
                 .collect()),
-            // None is set.
+            // Status 1: no key is set.
             Some(1) => Ok(Vec::new()),
             _ => Err(program::failed(&command, &found)),
         }
     }
 
-    /// Removes tine's settings, and the extension if tine switched it on and nobody uses it.
+    /// Removes tine's settings, and the extension if tine enabled it.
+    ///
+    /// The extension stays if a worktree uses it.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if the configuration cannot be changed.
     pub fn remove_own_settings(&self) -> Result<(), GitError> {
         let keys = self.own_keys()?;
         if keys.iter().any(|key| is_mark(key)) && !self.has_own_configs()? {
             let mut unset = self.own_config();
             unset.args(["--unset-all", EXTENSION]);
             let finished = program::finish(&mut unset, b"")?;
-            // 5: somebody removed it before.
+            // Status 5: another program removed it before.
             if !matches!(finished.status.code(), Some(0 | 5)) {
                 return Err(program::failed(&unset, &finished));
             }
@@ -135,7 +154,7 @@ impl Repository {
         Ok(())
     }
 
-    /// git on the repository's own configuration, whatever else is configured.
+    /// Creates a `git config` command for the repository's own configuration file.
     pub(super) fn own_config(&self) -> std::process::Command {
         let mut command = program::command(self.common_dir());
         command
@@ -145,7 +164,7 @@ impl Repository {
         command
     }
 
-    /// Whether any worktree has a configuration of its own.
+    /// Returns whether any worktree has its own configuration.
     fn has_own_configs(&self) -> Result<bool, GitError> {
         let worktrees = registered_git_dirs(self.common_dir())?;
         let main: PathBuf = self.common_dir().to_owned();
@@ -155,18 +174,18 @@ impl Repository {
     }
 }
 
-/// git writes the names of settings in lower case.
+/// Compares without case, because git prints keys in lower case.
 fn is_mark(key: &str) -> bool {
     key.eq_ignore_ascii_case(EXTENSION_MARK)
 }
 
-/// Removes directories in which there is nothing but such directories.
+/// Removes a directory tree without files.
 fn remove_empty(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_empty(&entry.path());
         }
     }
-    // One in which there is something stays.
+    // A directory with a file stays.
     let _ = fs::remove_dir(dir);
 }

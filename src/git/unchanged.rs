@@ -1,4 +1,4 @@
-//! The files of the main checkout that are as its index has them, and since when.
+//! Files of the main checkout that match its index, with their times.
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
@@ -11,14 +11,14 @@ use std::time::{Duration, SystemTime};
 use gix::bstr::ByteSlice;
 use gix::index::entry::{Flags, Stage};
 
-use super::checkout::shared;
+use super::checkout::on_two_threads;
 use super::checksum::Checksum;
 use super::index::kind_of;
 use super::{BaseEntry, GitError, InoHasher, ObjectId, Repository, TreeEntryKind};
 use tine_attr::{Ino, Timestamp};
 use tine_path::RepoPath;
 
-/// A tracked file of the main checkout, whose content is that of a blob.
+/// A tracked file of the main checkout whose content is a blob's.
 pub(super) struct UnchangedFile {
     pub path: RepoPath,
     kind: TreeEntryKind,
@@ -42,9 +42,11 @@ impl Times {
         }
     }
 
-    /// Whether what has them has an older mtime than what is written: it was moved here, or copied
-    /// or unpacked with its times, and what was built before is of what was here then.
-    fn came_with_it(&self) -> bool {
+    /// Returns whether the mtime is older than the file's arrival here.
+    ///
+    /// The file was then moved, copied or unpacked with its times. Earlier builds used whatever was
+    /// here before.
+    fn is_older_than_arrival(&self) -> bool {
         nanos(self.changed) - nanos(self.modified) > SETTLED_NANOS
     }
 }
@@ -53,38 +55,44 @@ fn nanos(time: Timestamp) -> i128 {
     i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos)
 }
 
-/// Whoever writes a file is done with its mode and its name soon after, and nothing is built of
-/// other bytes in between.
+/// Maximum nanoseconds between writing a file and its last metadata change.
+///
+/// A program sets mode and name soon after writing, and no build reads other bytes in between.
 const SETTLED_NANOS: i128 = 10_000_000;
 
-/// Of so many files and more, most of which came with their times, all were copied, with what was
-/// built of them.
+/// Minimum number of files from which a copied checkout is recognised.
+///
+/// If most of them arrived with old times, all were copied, together with their build results.
 pub(super) const MIN_COPIED: usize = 16;
-/// The same where nearly all came with their times.
+/// Minimum number if nearly all files arrived with old times.
 const MIN_ALL_COPIED: usize = 4;
 
-/// Whoever copies a checkout takes no longer from one of its files to the next.
+/// Maximum time in nanoseconds between two files of a checkout's copy.
 const MAX_PAUSE_NANOS: i128 = 2_000_000_000;
 
-/// Files whose entries are racy, or that were touched since git looked at them, are compared by
-/// content up to this many bytes in all, so that a fresh clone, whose last second of files is racy,
-/// counts as unchanged.
+/// Maximum total bytes of files that are compared by content.
+///
+/// These are files with racy entries, and files touched since git checked them. A fresh clone, in
+/// which the files of the last second are racy, thus counts as unchanged.
 const MAX_READ_BYTES: u64 = 64 << 20;
 
-/// A file that changed less than this ago may change again without another time.
+/// Minimum age of a change, so that another change gets another time.
 pub(super) const TICK: Duration = Duration::from_millis(20);
 
-/// The tracked files of the main checkout that have the content of their index entries, by the
-/// number that a base gives to their path.
+/// The unchanged tracked files of the main checkout.
+///
+/// The keys are the inode numbers of their paths in a base.
 pub(super) struct Unchanged {
     files: HashMap<Ino, UnchangedFile>,
-    /// When most files were copied here with their times, as what was built of them was.
+    /// Time span in which most files were copied here with their times.
     copied: Option<RangeInclusive<Timestamp>>,
 }
 
 impl Unchanged {
+    /// Finds the unchanged files of `checkout`.
+    ///
     /// # Errors
-    /// [`GitError::Library`] where the index cannot be read.
+    /// [`GitError::Library`] if the index cannot be read.
     pub(crate) fn of(
         repository: &Repository,
         checkout: &Path,
@@ -99,22 +107,24 @@ impl Unchanged {
         })
     }
 
-    /// The file of the checkout that is the same as this one of a base.
+    /// Returns the checkout's file that is equal to a base entry.
     pub(crate) fn same(&self, entry: &BaseEntry) -> Option<&UnchangedFile> {
         let file = self.files.get(&entry.ino)?;
         ((file.id, file.kind) == (entry.id, entry.kind)).then_some(file)
     }
 
-    /// When it came here with an older mtime, if it did so other than with the whole checkout.
-    pub(crate) fn came(&self, times: Times) -> Option<Timestamp> {
+    /// Returns the arrival time of a file with an older mtime.
+    ///
+    /// It is `None` for files that arrived with a copy of the whole checkout.
+    pub(crate) fn arrived(&self, times: Times) -> Option<Timestamp> {
         let is_copied = |copied: &RangeInclusive<Timestamp>| copied.contains(&times.changed);
-        let came = times.came_with_it() && !self.copied.as_ref().is_some_and(is_copied);
-        came.then_some(times.changed)
+        let arrived = times.is_older_than_arrival() && !self.copied.as_ref().is_some_and(is_copied);
+        arrived.then_some(times.changed)
     }
 
-    /// When it got to be what it is.
+    /// Returns the time since which the file is unchanged.
     pub(crate) fn since(&self, times: Times) -> Timestamp {
-        self.came(times).unwrap_or(times.modified)
+        self.arrived(times).unwrap_or(times.modified)
     }
 }
 
@@ -127,11 +137,11 @@ impl Repository {
             gix::index::decode::Options::default(),
         )
         .map_err(GitError::library("read the main checkout's index"))?;
-        let look = |entries: &[gix::index::Entry]| self.look_at(checkout, &index, entries);
-        Ok(shared(index.entries(), look))
+        let look = |entries: &[gix::index::Entry]| self.compare(checkout, &index, entries);
+        Ok(on_two_threads(index.entries(), look))
     }
 
-    fn look_at(
+    fn compare(
         &self,
         checkout: &Path,
         index: &gix::index::File,
@@ -147,10 +157,10 @@ impl Repository {
             place.push(checkout);
             place.push(bytes.to_path().ok()?);
             let found = fs::symlink_metadata(&place).ok()?;
-            if !is_alike(&found, entry, kind) {
+            if !may_match(&found, entry, kind) {
                 return None;
             }
-            if !is_as_looked_at(&found, entry) || i64::from(entry.stat.mtime.secs) >= index_secs {
+            if !matches_stat(&found, entry) || i64::from(entry.stat.mtime.secs) >= index_secs {
                 read_bytes += found.len();
                 if read_bytes > MAX_READ_BYTES || !self.holds_blob(&place, &found, kind, entry.id) {
                     return None;
@@ -166,8 +176,9 @@ impl Repository {
         unchanged.collect()
     }
 
-    /// Whether the file has the very bytes of the blob, and had no other since `found` was looked
-    /// at.
+    /// Returns whether the file has exactly the bytes of the blob.
+    ///
+    /// It must not have changed after `found` was read.
     fn holds_blob(
         &self,
         place: &Path,
@@ -201,21 +212,27 @@ impl Repository {
     }
 }
 
-/// When the checkout was copied or unpacked: the longest run of files that came with their times
-/// one soon after another, if most did.
+/// Returns the time span in which the checkout was copied or unpacked.
+///
+/// It is the longest run of files that arrived with old times in quick succession, if it contains
+/// most files.
 fn copied(files: &[UnchangedFile]) -> Option<RangeInclusive<Timestamp>> {
-    let came = files.iter().filter(|file| file.times.came_with_it());
-    let mut came: Vec<Timestamp> = came.map(|file| file.times.changed).collect();
-    came.sort_unstable();
+    let arrived = files
+        .iter()
+        .filter(|file| file.times.is_older_than_arrival());
+    let mut arrived: Vec<Timestamp> = arrived.map(|file| file.times.changed).collect();
+    arrived.sort_unstable();
     let is_soon = |one: &Timestamp, next: &Timestamp| nanos(*next) - nanos(*one) <= MAX_PAUSE_NANOS;
-    let run = came.chunk_by(is_soon).max_by_key(|run| run.len())?;
+    let run = arrived.chunk_by(is_soon).max_by_key(|run| run.len())?;
     let is_most = run.len() >= MIN_COPIED && run.len() > files.len() / 2;
     let is_nearly_all = run.len() >= MIN_ALL_COPIED && run.len() * 10 >= files.len() * 9;
     let times = *run.first()?..=*run.last()?;
     (is_most || is_nearly_all).then_some(times)
 }
 
-/// The kind of an entry that stands for one file whose `lstat` says something.
+/// Returns the kind of an entry with a meaningful `lstat`.
+///
+/// It is `None` for conflicts, intents to add, skipped entries and submodules.
 fn file_kind(entry: &gix::index::Entry) -> Option<TreeEntryKind> {
     let left_alone = Flags::INTENT_TO_ADD | Flags::SKIP_WORKTREE | Flags::ASSUME_VALID;
     if entry.stage() != Stage::Unconflicted || entry.flags.intersects(left_alone) {
@@ -224,8 +241,8 @@ fn file_kind(entry: &gix::index::Entry) -> Option<TreeEntryKind> {
     kind_of(entry.mode).filter(|kind| *kind != TreeEntryKind::Submodule)
 }
 
-/// Whether the file may have the content of the entry.
-fn is_alike(found: &Metadata, entry: &gix::index::Entry, kind: TreeEntryKind) -> bool {
+/// Returns whether the file may have the content of the entry.
+fn may_match(found: &Metadata, entry: &gix::index::Entry, kind: TreeEntryKind) -> bool {
     let is_kind = match kind {
         TreeEntryKind::Symlink => found.file_type().is_symlink(),
         TreeEntryKind::Executable => found.file_type().is_file() && found.mode() & 0o100 != 0,
@@ -234,9 +251,10 @@ fn is_alike(found: &Metadata, entry: &gix::index::Entry, kind: TreeEntryKind) ->
     is_kind && entry.stat.size == found.len() as u32
 }
 
-/// Whether the file is the one that git looked at. An index that has no nanoseconds, or no inode
-/// numbers, says less.
-fn is_as_looked_at(found: &Metadata, entry: &gix::index::Entry) -> bool {
+/// Returns whether the file is the one that git checked.
+///
+/// An index may lack nanoseconds or inode numbers, which are then not compared.
+fn matches_stat(found: &Metadata, entry: &gix::index::Entry) -> bool {
     let stat = &entry.stat;
     let is_time = |known: gix::index::entry::stat::Time, secs: i64, nanos: i64| {
         known.secs == secs as u32 && (known.nsecs == 0 || i64::from(known.nsecs) == nanos)

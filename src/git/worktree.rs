@@ -1,10 +1,9 @@
-//! Linked worktrees: a fork is one in git's own eyes.
+//! Linked worktrees: each fork is one for git.
 //!
-//! `worktrees/<id>/` in the common directory holds HEAD, index, logs, `gitdir` (the path of the
-//! checkout's `.git` file) and `locked`, which keeps `git worktree prune` and `remove` away. The
-//! registration is written here file by file, as git lays it out (`gitrepository-layout(5)`): the
-//! git library's own would write into the checkout, which is a mount that only comes to be
-//! afterwards.
+//! `worktrees/<id>/` in the common directory contains HEAD, index, logs, `gitdir` (the path of the
+//! checkout's `.git` file) and `locked`, which blocks `git worktree prune` and `remove`. The
+//! registration is written here file by file, in git's layout (`gitrepository-layout(5)`). The git
+//! library's own function would write into the checkout, which is a mount that does not exist yet.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -20,34 +19,39 @@ use super::{GitError, Head, ObjectId, Repository};
 use tine_path::EntryName;
 use tine_sys::file;
 
-/// What `commondir` of a worktree holds.
+/// Content of a worktree's `commondir`.
 const COMMON_DIR: &[u8] = b"../..\n";
 
-/// How long git commands in a worktree that is removed may go on writing there.
-const REMOVAL_PATIENCE: Duration = Duration::from_millis(500);
+/// Maximum wait for git commands that still write in a removed worktree.
+const REMOVAL_TIMEOUT: Duration = Duration::from_millis(500);
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A registered linked worktree.
 #[derive(Debug, Clone)]
 pub struct LinkedWorktree {
     id: String,
-    /// `<common-dir>/worktrees/<id>`, absolute.
+    /// Absolute path of `<common-dir>/worktrees/<id>`.
     git_dir: PathBuf,
 }
 
-/// What an object is that git keeps for one worktree alone.
+/// Kind of an object that git keeps for one worktree alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnObject {
-    /// A stash that git made when an operation began, and applies when that ends.
+    /// Stash that git made for an operation, and applies at its end.
     Autostash,
+    /// Target of a ref, or commit that is being merged.
     Ref,
 }
 
 impl LinkedWorktree {
-    /// Registers a worktree whose checkout is to be at `checkout_dir`, with HEAD on `head`, locked
-    /// with `lock_reason`. Nothing is written at `checkout_dir`, no file is checked out and the
-    /// index is left to the caller. The id is made from `name` and differs from it where that is
-    /// taken.
+    /// Registers a worktree with its checkout at `checkout_dir`.
+    ///
+    /// HEAD is on `head`, and the worktree is locked with `lock_reason`. Nothing is written at
+    /// `checkout_dir`, and the caller writes the index. The id is derived from `name`, with a
+    /// number if that is taken.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if a file of the registration cannot be written.
     pub fn register(
         repository: &Repository,
         name: &str,
@@ -59,8 +63,13 @@ impl LinkedWorktree {
         LinkedWorktree::register_again(repository, name, checkout_dir, head, left_at, lock_reason)
     }
 
-    /// As [`LinkedWorktree::register`], of a worktree that was lost: the reflog of HEAD begins with
-    /// `left_at`, where the worktree left its branch, which may be elsewhere by now.
+    /// Registers a worktree again that was lost.
+    ///
+    /// The reflog of HEAD begins at `left_at`, where the worktree left its branch, which may have
+    /// moved since. Otherwise it acts as [`LinkedWorktree::register`].
+    ///
+    /// # Errors
+    /// Fails as [`LinkedWorktree::register`].
     pub fn register_again(
         repository: &Repository,
         name: &str,
@@ -75,15 +84,18 @@ impl LinkedWorktree {
         match worktree.write_registration(repository, checkout_dir, head, left_at, lock_reason) {
             Ok(()) => Ok(worktree),
             Err(error) => {
-                // The first error is the one to tell; a rest that cannot be removed is locked and
-                // never listed.
+                // Report the first error. A leftover that cannot be removed is locked and never
+                // listed.
                 let _ = worktree.remove();
                 Err(error)
             }
         }
     }
 
-    /// The worktree registered as `id`; an error if it is gone.
+    /// Opens the worktree registered as `id`.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if it does not exist or is not complete.
     pub fn open(repository: &Repository, id: &str) -> Result<LinkedWorktree, GitError> {
         EntryName::new(id).map_err(GitError::library("open the worktree"))?;
         let git_dir = repository.common_dir().join("worktrees").join(id);
@@ -99,8 +111,12 @@ impl LinkedWorktree {
         })
     }
 
-    /// Writes `commondir` and `gitdir` of the worktree in `git_dir` anew where they are missing or
-    /// empty: both are known. HEAD and index are not.
+    /// Rewrites a missing or empty `commondir` and `gitdir` in `git_dir`.
+    ///
+    /// Their contents are known, unlike those of HEAD and index.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if a file cannot be read or written.
     pub fn mend(git_dir: &Path, checkout_dir: &Path) -> Result<(), GitError> {
         for (name, content) in [
             ("commondir", COMMON_DIR.to_vec()),
@@ -109,7 +125,7 @@ impl LinkedWorktree {
             let path = git_dir.join(name);
             let is_lost = match file::read(&path) {
                 Ok(found) => found.trim_ascii().is_empty(),
-                // A pipe, a socket or a device keeps nothing that could be lost.
+                // A pipe, a socket or a device has no content to lose.
                 Err(error) if error.kind() == ErrorKind::IsADirectory => {
                     return Err(GitError::io("read", path)(error));
                 }
@@ -133,16 +149,23 @@ impl LinkedWorktree {
     }
 
     /// Replaces HEAD of the worktree in `git_dir`.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the file cannot be written.
     pub fn replace_head(git_dir: &Path, head: &Head) -> Result<(), GitError> {
         replace_file(&git_dir.join("HEAD"), head_content(head).as_bytes())
     }
 
-    /// The `.git` files of all registered worktrees and of the submodules in them, whether they are
-    /// there or not, each with the git directory that it leads to, relative to `common_dir`.
+    /// Lists the `.git` files of all registered worktrees and their submodules.
+    ///
+    /// The files need not exist. Each comes with its git directory, relative to `common_dir`.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the worktrees cannot be listed.
     pub fn dot_gits(common_dir: &Path) -> Result<Vec<(PathBuf, PathBuf)>, GitError> {
         let mut dot_gits = Vec::new();
         for git_dir in registered_git_dirs(common_dir)? {
-            // One that is half made or half removed says nothing.
+            // A half created or half removed worktree has no readable `gitdir`.
             if let Ok(checkout_dir) = registered_checkout_dir(&git_dir) {
                 dot_gits.push((checkout_dir, git_dir.clone()));
                 collect_submodules(&git_dir.join("modules"), &mut dot_gits);
@@ -155,51 +178,60 @@ impl LinkedWorktree {
         Ok(leading.collect())
     }
 
-    /// Whether a worktree that was registered for `name` can have got this id.
+    /// Returns whether a worktree registered for `name` could have this id.
     pub fn may_be_of(name: &str, id: &str) -> bool {
         id.starts_with(&id_stem(name))
     }
 
-    /// The id: the name of its directory beneath `worktrees/`.
+    /// Returns the id: its directory's name in `worktrees/`.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Its private git directory, absolute.
+    /// Returns the absolute private git directory.
     pub fn git_dir(&self) -> &Path {
         &self.git_dir
     }
 
+    /// Returns the path of the index file.
     pub fn index_path(&self) -> PathBuf {
         self.git_dir.join("index")
     }
 
-    /// Where git believes the checkout to be.
+    /// Returns the directory where git expects the checkout.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if `gitdir` cannot be read.
     pub fn checkout_dir(&self) -> Result<PathBuf, GitError> {
         registered_checkout_dir(&self.git_dir)
     }
 
-    /// What the `.git` file at the checkout's root holds.
+    /// Returns the content of the `.git` file at the checkout's root.
     pub fn dot_git(&self) -> Vec<u8> {
         [b"gitdir: ", self.git_dir.as_os_str().as_bytes(), b"\n"].concat()
     }
 
-    /// Tells git that the checkout is now at `checkout_dir`.
+    /// Registers `checkout_dir` as the checkout's new place.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if `gitdir` cannot be written.
     pub fn relocate(&self, checkout_dir: &Path) -> Result<(), GitError> {
         replace_file(&self.git_dir.join("gitdir"), &gitdir_content(checkout_dir))
     }
 
-    /// Whether submodules were cloned for it: their repositories stand in the private directory and
-    /// go with it.
+    /// Returns whether submodules were cloned for the worktree.
+    ///
+    /// Their repositories are in the private directory, and are removed with it.
     pub fn has_submodules(&self) -> bool {
         fs::read_dir(self.git_dir.join("modules")).is_ok_and(|mut entries| entries.next().is_some())
     }
 
-    /// The operation that is under way in it (`merge`, `rebase`, `cherry-pick`, `revert`, `bisect`,
-    /// `am`), if any.
+    /// Returns the git operation in progress, if any.
+    ///
+    /// It is `merge`, `rebase`, `cherry-pick`, `revert`, `bisect` or `am`.
     pub fn operation_in_progress(&self) -> Option<&'static str> {
         let has = |name: &str| self.git_dir.join(name).exists();
-        // In git's own order of precedence (`wt_status_get_state`): a rebase picks, and may merge.
+        // This is git's order of precedence (`wt_status_get_state`): a rebase picks, and may merge.
         if has("rebase-apply/applying") {
             Some("am")
         } else if has("rebase-apply") || has("rebase-merge") {
@@ -216,9 +248,10 @@ impl LinkedWorktree {
         }
     }
 
-    /// Objects that git keeps for this worktree alone, and that go with it: its own refs
-    /// (`refs/worktree/*`), stashes of an operation under way, and what a merge there joins. What
-    /// cannot be read is left out.
+    /// Lists the objects that git keeps for this worktree alone.
+    ///
+    /// They are its own refs (`refs/worktree/*`), stashes of an operation in progress, and the
+    /// commits being merged. Files that cannot be read are left out.
     pub fn own_objects(&self) -> Vec<(OwnObject, ObjectId)> {
         let mut found = Vec::new();
         for (name, kind) in [
@@ -250,9 +283,14 @@ impl LinkedWorktree {
         found
     }
 
-    /// Removes the registration with its HEAD, index and logs. `gitdir` goes first: where the rest
-    /// is interrupted, the worktree is listed no more and [`remove_unfinished`] finds it. After
-    /// that it is gone from the disk, too.
+    /// Removes the registration with its HEAD, index and logs, and syncs that.
+    ///
+    /// `gitdir` goes first: after an interruption, the worktree is not listed, and
+    /// [`remove_unfinished`] finds it. Blocks for up to half a second while git commands still
+    /// write there.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if a file cannot be removed.
     pub fn remove(self) -> Result<(), GitError> {
         let gitdir = self.git_dir.join("gitdir");
         match fs::remove_file(&gitdir) {
@@ -261,10 +299,10 @@ impl LinkedWorktree {
             }
             _ => {}
         }
-        let deadline = Instant::now() + REMOVAL_PATIENCE;
+        let deadline = Instant::now() + REMOVAL_TIMEOUT;
         loop {
             match fs::remove_dir_all(&self.git_dir) {
-                // A git command that began before writes there still.
+                // A git command that began earlier still writes there.
                 Err(error)
                     if error.kind() == ErrorKind::DirectoryNotEmpty
                         && Instant::now() < deadline =>
@@ -277,8 +315,7 @@ impl LinkedWorktree {
                 _ => break,
             }
         }
-        // As git does: the directory goes with the last worktree. It is not empty while there are
-        // others.
+        // Like git, remove the directory after the last worktree. With others it is not empty.
         let Some(worktrees_dir) = self.git_dir.parent() else {
             return Ok(());
         };
@@ -288,8 +325,10 @@ impl LinkedWorktree {
         }
     }
 
-    /// Writes everything but the index. `locked` comes first, so that no prune takes the directory
-    /// for a leftover, and `gitdir` last: without it the worktree is not listed.
+    /// Writes everything but the index.
+    ///
+    /// `locked` comes first, so that no prune removes the directory. `gitdir` comes last, because
+    /// without it the worktree is not listed.
     fn write_registration(
         &self,
         repository: &Repository,
@@ -321,9 +360,10 @@ impl LinkedWorktree {
             .map_err(GitError::io("write", &path))
     }
 
-    /// With `extensions.worktreeConfig`, gives the worktree the main checkout's own configuration,
-    /// as `git worktree add` does: without what says where that checkout is, and without its
-    /// sparseness (a fork shows every path).
+    /// Copies the main checkout's `config.worktree`, as `git worktree add` does.
+    ///
+    /// It does so only with `extensions.worktreeConfig`. Settings of the checkout's place and of
+    /// sparse checkouts are left out, because a fork shows every path.
     fn copy_worktree_config(&self, repository: &Repository) -> Result<(), GitError> {
         if repository.config_bool("extensions.worktreeConfig") != Some(true) {
             return Ok(());
@@ -347,7 +387,10 @@ impl LinkedWorktree {
         self.write_file("config.worktree", &config.to_bstring())
     }
 
-    /// Whether git leaves files of HEAD out of this worktree (`git sparse-checkout set`).
+    /// Returns whether this is a sparse checkout (`git sparse-checkout set`).
+    ///
+    /// # Errors
+    /// [`GitError::Io`] or [`GitError::Library`] if its configuration cannot be read.
     pub fn is_sparse(&self) -> Result<bool, GitError> {
         let Some(content) = read_if_there(&self.git_dir.join("config.worktree"))? else {
             return Ok(false);
@@ -362,7 +405,7 @@ impl LinkedWorktree {
         ))
     }
 
-    /// What the sequencer is in the middle of: between two picks no `*_HEAD` file says so.
+    /// Returns the sequencer's operation, which has no `*_HEAD` file between two picks.
     fn sequencer_operation(&self) -> Option<&'static str> {
         let todo = file::read(&self.git_dir.join("sequencer/todo")).ok()?;
         let command = todo.split(|byte| byte.is_ascii_whitespace()).next()?;
@@ -374,7 +417,7 @@ impl LinkedWorktree {
     }
 }
 
-/// What `HEAD` holds.
+/// Returns the content of `HEAD`.
 fn head_content(head: &Head) -> String {
     match head {
         Head::Branch { name, .. } | Head::Unborn { name } => format!("ref: {name}\n"),
@@ -394,7 +437,7 @@ fn replace_file(path: &Path, content: &[u8]) -> Result<(), GitError> {
     fs::rename(&new_path, path).map_err(GitError::io("replace", path))
 }
 
-/// Creates a directory of its own for a worktree called `name`, and with it takes the id.
+/// Creates the directory of a worktree called `name`, which claims the id.
 fn claim_id(worktrees_dir: &Path, name: &str) -> Result<LinkedWorktree, GitError> {
     let stem = id_stem(name);
     for counter in 0u32.. {
@@ -407,7 +450,7 @@ fn claim_id(worktrees_dir: &Path, name: &str) -> Result<LinkedWorktree, GitError
         match fs::create_dir(&git_dir) {
             Ok(()) => return Ok(LinkedWorktree { id, git_dir }),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            // A `git worktree prune` beside us removes the directory while it is empty.
+            // A concurrent `git worktree prune` removes the directory while it is empty.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 fs::create_dir_all(worktrees_dir).map_err(GitError::io("create", worktrees_dir))?;
             }
@@ -417,8 +460,12 @@ fn claim_id(worktrees_dir: &Path, name: &str) -> Result<LinkedWorktree, GitError
     unreachable!("a directory holds fewer than 2³² entries")
 }
 
-/// Removes registrations for `name` that a process that died had begun to write or to remove: they
-/// have no `gitdir`. Those whose ids are `taken` stay.
+/// Removes incomplete registrations for `name` that a dead process left.
+///
+/// They have no `gitdir`. Those whose ids are in `taken` stay.
+///
+/// # Errors
+/// [`GitError::Io`] if the worktrees cannot be listed, or one cannot be removed.
 pub fn remove_unfinished(
     repository: &Repository,
     name: &str,
@@ -442,7 +489,9 @@ pub fn remove_unfinished(
     Ok(())
 }
 
-/// `name` as a ref component and file name: git names refs of a worktree `worktrees/<id>/…`.
+/// Converts `name` to a ref component and file name.
+///
+/// git names the refs of a worktree `worktrees/<id>/…`.
 fn id_stem(name: &str) -> String {
     let mut stem: String = name
         .chars()
@@ -458,21 +507,22 @@ fn id_stem(name: &str) -> String {
     stem
 }
 
-/// What `gitdir` holds for a checkout at `checkout_dir`.
+/// Returns the content of `gitdir` for a checkout at `checkout_dir`.
 fn gitdir_content(checkout_dir: &Path) -> Vec<u8> {
     let mut content = checkout_dir.join(".git").into_os_string().into_vec();
     content.push(b'\n');
     content
 }
 
-/// The checkouts of the submodules whose repositories are beneath `modules_dir`, at places that are
-/// their names, each with its git directory. What cannot be read is left out.
+/// Collects the submodule checkouts whose repositories are under `modules_dir`.
+///
+/// Each comes with its git directory. Directories that cannot be read are left out.
 fn collect_submodules(modules_dir: &Path, found: &mut Vec<(PathBuf, PathBuf)>) {
     let entries = fs::read_dir(modules_dir).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         let dir = entry.path();
         if !dir.join("HEAD").exists() {
-            // A name may have slashes.
+            // A submodule's name may have slashes.
             collect_submodules(&dir, found);
             continue;
         }
@@ -489,7 +539,7 @@ fn collect_submodules(modules_dir: &Path, found: &mut Vec<(PathBuf, PathBuf)>) {
     }
 }
 
-/// The private git directories of all registered linked worktrees.
+/// Lists the private git directories of all registered linked worktrees.
 pub(super) fn registered_git_dirs(common_dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     let worktrees_dir = common_dir.join("worktrees");
     let entries = match fs::read_dir(&worktrees_dir) {
@@ -505,17 +555,17 @@ pub(super) fn registered_git_dirs(common_dir: &Path) -> Result<Vec<PathBuf>, Git
     Ok(git_dirs)
 }
 
-/// Where the linked worktree with the private directory `git_dir` has its checkout.
+/// Returns the checkout directory of the worktree with `git_dir`.
 pub(super) fn registered_checkout_dir(git_dir: &Path) -> Result<PathBuf, GitError> {
     let path = git_dir.join("gitdir");
     let content = file::read(&path).map_err(GitError::io("read", &path))?;
-    // Relative to the private directory where `worktree.useRelativePaths` was on.
+    // With `worktree.useRelativePaths` it is relative to the private directory.
     let dot_git = git_dir.join(OsStr::from_bytes(content.trim_ascii_end()));
     let checkout_dir = match dot_git.file_name() {
         Some(name) if name == ".git" => dot_git.parent().unwrap_or(&dot_git).to_owned(),
         _ => dot_git,
     };
-    // Made clean of `..` where the place exists; a mount that is gone is told as it is registered.
+    // Resolve `..` if the directory exists. A missing mount is returned as registered.
     Ok(
         if checkout_dir.components().any(|c| c.as_os_str() == "..") {
             checkout_dir.canonicalize().unwrap_or(checkout_dir)
@@ -525,25 +575,31 @@ pub(super) fn registered_checkout_dir(git_dir: &Path) -> Result<PathBuf, GitErro
     )
 }
 
-/// A worktree, main or linked, and the branches that no other may check out meanwhile.
+/// A worktree, main or linked, with the branches that it uses.
+///
+/// No other worktree may check these out meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkout {
+    /// Private git directory; the common directory for the main worktree.
     pub git_dir: PathBuf,
+    /// Directory of the checkout.
     pub dir: PathBuf,
-    /// The branch that HEAD is on (full name, in bytes), behind an alias, too; `None` where it is
-    /// detached.
+    /// Branch of HEAD (full name, in bytes), with aliases resolved.
+    ///
+    /// It is `None` if HEAD is detached.
     pub branch: Option<Vec<u8>>,
-    /// As HEAD has it: the branch, or an alias.
+    /// Branch or alias in HEAD, unresolved.
     pub named: Option<Vec<u8>>,
-    /// Those that it comes back to, or moves, when the rebase or bisection there ends.
+    /// Branches that a rebase or bisection will return to, or move.
     pub pending: Vec<Vec<u8>>,
-    /// Why HEAD cannot be read, where it cannot: which branch is checked out is not known then.
+    /// Cause if HEAD cannot be read; the branch is then unknown.
     pub damage: Option<String>,
 }
 
 impl Checkout {
-    /// Reads what stands in the private directory `git_dir`. What cannot be read there is this
-    /// checkout's damage alone.
+    /// Reads the checkout with the private directory `git_dir`.
+    ///
+    /// A read error is recorded as this checkout's damage.
     fn read(git_dir: &Path, dir: PathBuf) -> Checkout {
         let mut checkout = Checkout {
             git_dir: git_dir.to_owned(),
@@ -581,13 +637,14 @@ impl Checkout {
         }
         if let Some(content) = read("BISECT_START")? {
             let start = content.trim_ascii_end();
-            // A branch is there by its short name.
-            pending.push(match start.starts_with(b"refs/heads/") {
-                true => start.to_vec(),
-                false => [b"refs/heads/", start].concat(),
+            // The file contains a branch's short name.
+            pending.push(if start.starts_with(b"refs/heads/") {
+                start.to_vec()
+            } else {
+                [b"refs/heads/", start].concat()
             });
         }
-        // Three lines for each ref that `rebase --update-refs` will move: its name, and the ids
+        // Each ref that `rebase --update-refs` will move has three lines: its name, and the ids
         // before and after.
         let update_refs = read("rebase-merge/update-refs")?.unwrap_or_default();
         let moved = update_refs.split(|&b| b == b'\n').step_by(3);
@@ -596,18 +653,22 @@ impl Checkout {
         Ok(())
     }
 
-    /// Whether the branch `full_name` is checked out there, or in use by what is under way.
+    /// Returns whether the branch `full_name` is checked out or pending there.
     pub fn uses(&self, full_name: &[u8]) -> bool {
         self.branch.as_deref() == Some(full_name) || self.is_pending(full_name)
     }
 
+    /// Returns whether a rebase or bisection there uses the branch.
     pub fn is_pending(&self, full_name: &[u8]) -> bool {
         self.pending.iter().any(|pending| pending == full_name)
     }
 }
 
 impl Repository {
-    /// All worktrees, the main one first unless the repository is bare.
+    /// Lists all worktrees, the main one first unless the repository is bare.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the linked worktrees cannot be listed.
     pub fn checkouts(&self) -> Result<Vec<Checkout>, GitError> {
         let mut checkouts = Vec::new();
         if !self.local().is_bare() {
@@ -617,7 +678,7 @@ impl Repository {
             ));
         }
         for git_dir in registered_git_dirs(self.common_dir())? {
-            // A registration without a readable `gitdir` is broken: git does not count it either.
+            // git ignores a registration without a readable `gitdir` as well.
             if let Ok(dir) = registered_checkout_dir(&git_dir) {
                 checkouts.push(Checkout::read(&git_dir, dir));
             }
@@ -629,8 +690,9 @@ impl Repository {
         Ok(checkouts)
     }
 
-    /// The checkouts whose index git has locked: the lock, and the checkout's directory. Costs one
-    /// look at each.
+    /// Lists the checkouts whose index git has locked, as lock and directory.
+    ///
+    /// It costs one lookup for each checkout.
     pub(super) fn checkouts_locked_by_git(&self) -> Result<Vec<(PathBuf, PathBuf)>, GitError> {
         let mut locked = Vec::new();
         if let Some(lock) = locked_by_git(self.common_dir()) {

@@ -1,9 +1,8 @@
-//! Caches that all bases of a store share: directories, small blobs in memory, large ones in spool
-//! files.
+//! Caches that all bases of a store share.
 //!
-//! Several threads that ask for one thing make one of them read it while the others wait for it;
-//! who asks for another thing is never held up, as no lock is held while something is read or
-//! decoded.
+//! They hold directories, small blobs in memory, and large blobs in spool files. If several threads
+//! request the same item, one of them reads it and the others wait. Requests for other items never
+//! wait, because no lock is held during reading and decoding.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hash;
@@ -23,39 +22,42 @@ use crate::checksum::Checksum;
 use crate::{GitError, ObjectId, Repository, nonblocking, program};
 use tine_path::RepoPath;
 
-/// Contents above this many bytes are spooled to a file instead of being held in memory; fewer
-/// where the cache is small.
+/// Maximum size in bytes of a content in memory.
+///
+/// Larger ones are spooled to a file. The limit is lower if the cache is small.
 pub const SPOOL_THRESHOLD: u64 = 4 << 20;
 
-/// Stored blobs above this many bytes are decoded by the git program, which streams them, instead
-/// of in memory.
+/// Maximum size in bytes of a stored blob decoded in memory.
+///
+/// The git program streams larger ones.
 pub(super) const STREAM_THRESHOLD: u64 = 32 << 20;
 
-/// Blobs of more than this many bytes are not read in haste.
-const QUICK_BLOB: u64 = 1 << 20;
+/// Maximum size in bytes of a blob that a nonblocking thread reads.
+const MAX_NONBLOCKING_BYTES: u64 = 1 << 20;
 
-/// Spool files kept open for those who ask again.
+/// Maximum number of open spool files.
 const MAX_SPOOLED: u64 = 64;
 
-/// Bytes that decoded directories may take.
+/// Maximum bytes of decoded directories.
 const MAX_DIR_BYTES: u64 = 128 << 20;
 
-/// Directories with more than some ten thousand entries that are kept beside the others.
+/// Maximum number of cached directories with more than about ten thousand entries.
 const MAX_LARGE_DIRS: usize = 4;
 
-/// What a cached item costs beside its bytes, in bytes.
+/// Memory in bytes of a cached item in addition to its content.
 const OVERHEAD: u64 = 128;
 
-/// Bytes of a blob as a checkout would hold them.
+/// The bytes of a blob in a checkout.
 #[derive(Debug, Clone)]
 pub enum BlobContent {
+    /// Content in memory.
     Memory(Arc<[u8]>),
-    /// Spooled; the second field is the length in bytes.
+    /// Spool file, and length in bytes.
     Spooled(Arc<File>, u64),
 }
 
 impl BlobContent {
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         match self {
             BlobContent::Memory(bytes) => bytes.len() as u64,
@@ -63,11 +65,17 @@ impl BlobContent {
         }
     }
 
+    /// Returns whether the content has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Reads at `offset` until `buffer` is full or the content ends; the number of bytes read.
+    /// Reads at `offset` until `buffer` is full or the content ends.
+    ///
+    /// Returns the number of bytes read.
+    ///
+    /// # Errors
+    /// Fails if the spool file cannot be read.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         match self {
             BlobContent::Memory(bytes) => {
@@ -94,7 +102,10 @@ impl BlobContent {
         }
     }
 
-    /// All bytes at once.
+    /// Returns all bytes.
+    ///
+    /// # Errors
+    /// Fails if the spool file cannot be read, or the content is too large for memory.
     pub fn to_vec(&self) -> io::Result<Vec<u8>> {
         match self {
             BlobContent::Memory(bytes) => Ok(bytes.to_vec()),
@@ -108,21 +119,24 @@ impl BlobContent {
     }
 }
 
-/// Under what a directory is cached. Its tree alone will not do: inode numbers come from the path.
+/// The cache key of a directory.
+///
+/// The path is part of it, because inode numbers depend on the path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct DirKey {
     path: RepoPath,
     tree_id: ObjectId,
-    /// Of the conversions: they decide over the sizes.
+    /// Fingerprint of the conversions, which determine the sizes.
     fingerprint: u64,
 }
 
-/// Under what a content is cached.
+/// The cache key of a content.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum ContentKey {
     Stored(ObjectId),
-    /// As a checkout of `tree_id` converts the blob at `path` by the conversions of this
-    /// fingerprint.
+    /// Content of the blob at `path`, converted by a checkout of `tree_id`.
+    ///
+    /// The fingerprint identifies the conversions.
     Converted {
         blob_id: ObjectId,
         tree_id: ObjectId,
@@ -149,29 +163,32 @@ impl Weighter<ContentKey, BlobContent> for ByBytes {
     }
 }
 
-/// Caches that all bases of a store share: decoded directories, blobs, spooled large blobs.
-/// Internally synchronised.
+/// The caches that all bases of a store share.
+///
+/// It is internally synchronised.
 pub struct BaseCache {
     spool_dir: PathBuf,
-    /// Names the next spool file.
+    /// Number of the next spool file.
     next_spool: AtomicU64,
     dirs: Cache<DirKey, Arc<BaseDir>, ByBytes>,
-    /// Directories that may be too large for `dirs`, by number: decoded anew for each piece of a
-    /// listing, the time would grow with the square of their size.
+    /// Directories that may be too large for `dirs`, limited by number.
+    ///
+    /// If they were decoded again for each part of a listing, its time would be quadratic in their
+    /// size.
     large_dirs: Cache<DirKey, Arc<BaseDir>>,
-    /// What counts as large.
+    /// Minimum weight in bytes of a large directory.
     large_dir_bytes: u64,
-    /// Contents above this many bytes go to a file.
+    /// Maximum size in bytes of a content in memory.
     spool_threshold: u64,
     /// Contents up to `spool_threshold`.
     small: Cache<ContentKey, BlobContent, ByBytes>,
-    /// Contents above it, by number.
+    /// Contents above `spool_threshold`, limited by number.
     large: Cache<ContentKey, BlobContent>,
     blob_uses: Uses,
     dir_uses: Uses,
 }
 
-/// How often something was in a cache, and how often it was not. Relaxed: for information only.
+/// Counters of cache hits and misses. Relaxed, as they are only informative.
 #[derive(Default)]
 struct Uses {
     hits: AtomicU64,
@@ -179,7 +196,7 @@ struct Uses {
 }
 
 impl Uses {
-    /// Counts what a look found.
+    /// Counts the result of a lookup.
     fn count<T>(&self, found: Option<T>) -> Option<T> {
         let counter = match found {
             Some(_) => &self.hits,
@@ -197,15 +214,22 @@ impl Uses {
     }
 }
 
-/// How often something that was needed was in a cache, and how often it had to be read and decoded.
+/// The number of cache hits and misses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheUses {
+    /// Number of lookups that found an item.
     pub hits: u64,
+    /// Number of lookups after which an item was read and decoded.
     pub misses: u64,
 }
 
 impl BaseCache {
-    /// `spool_dir` holds the large blobs' files; what is in it from an earlier process is removed.
+    /// Creates the caches, with spool files in `spool_dir`.
+    ///
+    /// Files of an earlier process there are removed. `max_blob_bytes` limits the blobs in memory.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the directory cannot be created or listed.
     pub fn new(spool_dir: &Path, max_blob_bytes: usize) -> Result<Arc<BaseCache>, GitError> {
         fs::create_dir_all(spool_dir).map_err(GitError::io("create", spool_dir))?;
         let entries = fs::read_dir(spool_dir).map_err(GitError::io("list", spool_dir))?;
@@ -227,7 +251,7 @@ impl BaseCache {
             large_dir_bytes: dirs.shard_capacity() / 2,
             dirs,
             large_dirs: Cache::new(MAX_LARGE_DIRS),
-            // A content that its shard could not keep would be decoded again for each of its reads.
+            // A content that its shard could not hold would be decoded again for each read.
             spool_threshold: SPOOL_THRESHOLD.min(small.shard_capacity() / 2),
             small,
             large: Cache::new(MAX_SPOOLED as usize),
@@ -236,12 +260,12 @@ impl BaseCache {
         }))
     }
 
-    /// How often blobs and directories of bases were at hand.
+    /// Returns the counters for blobs and for directories.
     pub fn uses(&self) -> (CacheUses, CacheUses) {
         (self.blob_uses.read(), self.dir_uses.read())
     }
 
-    /// What the caches hold at this moment.
+    /// Returns the current fill levels of the caches.
     pub fn figures(&self) -> CacheFigures {
         CacheFigures {
             blobs: Filling::of(&self.small),
@@ -276,7 +300,7 @@ impl BaseCache {
         Ok(dir)
     }
 
-    /// The stored content of a blob.
+    /// Returns the stored content of a blob.
     pub(super) fn stored(
         &self,
         repository: &Repository,
@@ -288,7 +312,7 @@ impl BaseCache {
             return Ok(content);
         }
         let size = repository.blob_size(blob_id)?;
-        if size > QUICK_BLOB {
+        if size > MAX_NONBLOCKING_BYTES {
             nonblocking::check()?;
         }
         let read = || {
@@ -310,7 +334,7 @@ impl BaseCache {
         })
     }
 
-    /// The content that `convert` makes of a blob for one path.
+    /// Returns the result of `convert` for a blob at one path.
     pub(super) fn converted(
         &self,
         blob_id: ObjectId,
@@ -335,8 +359,7 @@ impl BaseCache {
             sink.finish()
         })?;
         if let BlobContent::Spooled(..) = content {
-            // How large it becomes is known only now; it belongs where the number of files is
-            // bounded.
+            // The converted size is known only now. This cache limits the number of files.
             self.large.insert(key.clone(), content.clone());
             self.small.remove(&key);
         }
@@ -352,7 +375,7 @@ impl BaseCache {
         }
     }
 
-    /// A new file without a name, so that nothing stays behind however the process ends.
+    /// Creates an unnamed file, which vanishes when the process ends.
     fn spool_file(&self) -> Result<File, GitError> {
         loop {
             let number = self.next_spool.fetch_add(1, Ordering::Relaxed);
@@ -377,23 +400,25 @@ impl BaseCache {
     }
 }
 
-/// How full the caches of [`BaseCache`] are.
+/// The fill levels of the caches of [`BaseCache`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheFigures {
     /// Bytes of blobs in memory.
     pub blobs: Filling,
     /// Bytes of decoded directories.
     pub directories: Filling,
-    /// Those that are too large to be among them, counted one by one.
+    /// Number of directories that are too large for `directories`.
     pub large_directories: Filling,
-    /// Large blobs in files of the store, counted one by one.
+    /// Number of large blobs in spool files.
     pub spooled: Filling,
 }
 
-/// How full a cache is; it never holds more than `limit`.
+/// The fill level of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filling {
+    /// Current amount.
     pub used: u64,
+    /// Maximum amount, which is never exceeded.
     pub limit: u64,
 }
 
@@ -406,7 +431,9 @@ impl Filling {
     }
 }
 
-/// Takes a content of unknown length: in memory at first, in a spool file once it is large.
+/// A writer for a content of unknown length.
+///
+/// It starts in memory, and moves to a spool file once it is large.
 pub(super) struct Sink<'a> {
     cache: &'a BaseCache,
     memory: Vec<u8>,
@@ -441,7 +468,7 @@ impl Sink<'_> {
     }
 }
 
-/// Has the git program write a blob of `size` bytes, and checks that it hashes to its id.
+/// Streams a blob of `size` bytes from git, and verifies its hash.
 fn stream_blob(
     repository: &Repository,
     blob_id: ObjectId,
@@ -466,7 +493,7 @@ fn stream_blob(
             sink.append(bytes)
         }),
     };
-    // Where copying broke off, the program's output has no reader any more, so it ends by itself.
+    // If copying failed, the closed pipe ends git.
     let status = child.wait().map_err(GitError::GitMissing)?;
     copied?;
     let corrupt = |reason: String| GitError::CorruptObject {
@@ -476,7 +503,7 @@ fn stream_blob(
     if !status.success() {
         return Err(corrupt(format!("git cat-file: {status}")));
     }
-    // The hash says nothing of that: a header that lies is hashed as it is.
+    // The hash does not prove the length: it covers a wrong header as it is.
     if len != size {
         return Err(corrupt(format!(
             "it has {len} bytes and claims to have {size}"

@@ -7,23 +7,28 @@ use siphasher::sip::SipHasher13;
 use tine_attr::Ino;
 use tine_path::{EntryName, RepoPath};
 
-/// Gives base nodes their inode numbers: a keyed hash of the base path, the same in every fork of a
-/// store and after every remount. The key is the store's own, so that no repository can be made to
-/// collide on purpose.
+/// Hasher that gives base nodes their inode numbers.
+///
+/// A number is a keyed hash of the base path. It is the same in every fork of a store and after
+/// every remount. Each store has its own key, so that a repository cannot be crafted to make
+/// numbers collide.
 #[derive(Clone)]
 pub struct InoHasher {
     keyed: SipHasher13,
 }
 
 impl InoHasher {
+    /// Creates a hasher with the store's key.
     pub fn new(key: [u8; 16]) -> InoHasher {
         InoHasher {
             keyed: SipHasher13::new_with_key(&key),
         }
     }
 
-    /// The number of the node at `path`: [`Ino::ROOT`] for the root, else a hash with the top bit
-    /// clear, above those that are reserved.
+    /// Returns the number of the node at `path`.
+    ///
+    /// It is [`Ino::ROOT`] for the root, and otherwise a hash with the top bit clear, above the
+    /// reserved numbers.
     pub fn ino(&self, path: &RepoPath) -> Ino {
         if path.is_root() {
             return Ino::ROOT;
@@ -33,8 +38,10 @@ impl InoHasher {
         to_ino(hasher.finish())
     }
 
-    /// The number of one version of a file at `path` outside the base. No base path has it: none
-    /// holds a NUL byte.
+    /// Returns the number of one version of a file outside the base.
+    ///
+    /// The hash includes a NUL byte, which no base path contains, so it differs from every base
+    /// node's hash input.
     pub fn version_ino(&self, path: &RepoPath, version: &[u64]) -> Ino {
         let mut hasher = self.keyed;
         hasher.write(path.as_bytes());
@@ -45,7 +52,9 @@ impl InoHasher {
         to_ino(hasher.finish())
     }
 
-    /// Numbers for what is in the directory at `path`, with its part of the hash done once.
+    /// Returns a hasher for the entries of the directory at `path`.
+    ///
+    /// The directory's part of the hash is computed once.
     pub(super) fn in_dir(&self, path: &RepoPath) -> DirInos {
         let mut hasher = self.keyed;
         if !path.is_root() {
@@ -56,7 +65,7 @@ impl InoHasher {
     }
 }
 
-/// Numbers the entries of one directory.
+/// Hasher for the entries of one directory.
 pub(super) struct DirInos {
     prefix: SipHasher13,
 }
@@ -69,8 +78,10 @@ impl DirInos {
     }
 }
 
-/// Takes away what is reserved: the top bit (nodes made in forks), 0 (never used), the root's and
-/// the attic's.
+/// Maps a hash to a number that is not reserved.
+///
+/// Reserved are the top bit (nodes made in forks), 0 (never used), and the numbers of the root and
+/// the trash.
 fn to_ino(hash: u64) -> Ino {
     Ino((hash & !Ino::NEW_BIT).max(Ino::TRASH.0 + 1))
 }

@@ -1,13 +1,13 @@
-//! A base: the immutable tree that forks stand on, read from the object database through caches
-//! that all forks share.
+//! A base: the immutable tree under a fork's layers.
 //!
-//! What is read here is what a checkout would hold: sizes and contents are those after end-of-line
-//! conversion and filters. Directories are decoded once and kept ([`BaseDir`]); small blobs stay in
-//! a byte-bounded cache, large ones are spooled to a file once for all forks ([`blobs`]).
+//! It is read from the object database through caches that all forks share. Sizes and contents are
+//! those of a checkout, after end-of-line conversion and filters. Each directory is decoded once
+//! and kept ([`BaseDir`]). Small blobs stay in a byte-bounded cache; large blobs are spooled to a
+//! file once for all forks ([`blobs`]).
 //!
 //! ```text
 //! Base ─► BaseCache ─► Repository          stored trees and blobs
-//!   └───► convert: attributes, smudge, clean   what a checkout makes of them, only where attributes say so
+//!   └───► convert: attributes, smudge, clean   conversions, only where attributes ask
 //! ```
 
 use std::sync::Arc;
@@ -29,28 +29,36 @@ pub use ino::InoHasher;
 /// One entry of a base directory.
 #[derive(Debug)]
 pub struct BaseEntry {
+    /// Name in the directory.
     pub name: EntryName,
+    /// Mode of the entry.
     pub kind: TreeEntryKind,
+    /// Id of the blob, the tree, or the submodule's commit.
     pub id: ObjectId,
+    /// Inode number, a hash of the base path.
     pub ino: Ino,
 }
 
-/// A decoded base directory: its entries sorted by name (plain byte order, unlike git's own order).
+/// A decoded base directory.
 #[derive(Debug)]
 pub struct BaseDir {
+    /// Path of the directory in the base.
     pub path: RepoPath,
+    /// Id of the tree that was decoded.
     pub tree_id: ObjectId,
+    /// Entries in byte order of their names, which differs from git's order.
     pub entries: Box<[BaseEntry]>,
-    /// The entries' sizes as stored, [`UNKNOWN`] until somebody asked; each written once, to the
-    /// same value by all.
+    /// Sizes of the entries in a checkout, initially [`UNKNOWN`].
+    ///
+    /// Threads may write an element more than once, always with the same value.
     sizes: Box<[AtomicU64]>,
 }
 
-/// The size of a blob whose header was not read yet. No object is that large.
+/// Size of a blob whose header was not read yet. No object is that large.
 const UNKNOWN: u64 = u64::MAX;
 
 impl BaseDir {
-    /// The index of the entry called `name`.
+    /// Returns the index of the entry called `name`.
     pub fn find(&self, name: &[u8]) -> Option<usize> {
         self.entries
             .binary_search_by(|e| e.name.as_bytes().cmp(name))
@@ -85,7 +93,7 @@ impl BaseDir {
     }
 }
 
-/// A base tree together with the conversions that a checkout of it would do.
+/// A base tree with the conversions that a checkout of it applies.
 pub struct Base {
     repository: Repository,
     tree_id: ObjectId,
@@ -95,7 +103,10 @@ pub struct Base {
 }
 
 impl Base {
-    /// Opens the tree `tree_id` with the settings that are configured now.
+    /// Opens the tree `tree_id` with the current conversion settings.
+    ///
+    /// # Errors
+    /// Fails as [`Base::open_with`], and if the configuration cannot be read.
     pub fn open(
         repository: &Repository,
         tree_id: ObjectId,
@@ -106,9 +117,14 @@ impl Base {
         Base::open_with(repository, tree_id, cache, hasher, settings)
     }
 
-    /// Opens the tree `tree_id`. Reads no directory yet. Which paths a checkout would convert is
-    /// decided from `settings`, the attributes outside the tree as they are now, and the tree's own
-    /// `.gitattributes` files.
+    /// Opens the tree `tree_id` without reading a directory.
+    ///
+    /// `settings`, the current attributes outside the tree, and the tree's own `.gitattributes`
+    /// files decide which paths are converted.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] or [`GitError::Library`] if an attributes file outside the tree cannot be
+    /// read.
     pub fn open_with(
         repository: &Repository,
         tree_id: ObjectId,
@@ -125,43 +141,59 @@ impl Base {
         })
     }
 
+    /// Returns the repository that holds the tree.
     pub fn repository(&self) -> &Repository {
         &self.repository
     }
 
+    /// Returns the id of the root tree.
     pub fn tree_id(&self) -> ObjectId {
         self.tree_id
     }
 
+    /// Returns the hasher that gives the nodes their inode numbers.
     pub fn hasher(&self) -> &InoHasher {
         &self.hasher
     }
 
-    /// What it is converted by, in so far as a fork keeps that.
+    /// Returns the conversion settings that a fork keeps.
     pub fn settings(&self) -> &ConversionSettings {
         self.conversions.settings()
     }
 
-    /// A number that changes with whatever decides over conversions outside the tree.
+    /// Returns a number that changes with the conversion settings outside the tree.
     pub fn fingerprint(&self) -> u64 {
         self.conversions.fingerprint()
     }
 
-    /// The root directory.
+    /// Reads the root directory.
+    ///
+    /// # Errors
+    /// Fails as [`Base::dir`].
     pub fn root(&self) -> Result<Arc<BaseDir>, GitError> {
         self.dir(&RepoPath::root(), self.tree_id())
     }
 
-    /// The directory at `path`, whose tree is known to be `tree_id` (a submodule's directory is not
-    /// asked for: it is empty).
+    /// Reads the directory at `path`, whose tree id is `tree_id`.
+    ///
+    /// The caller never asks for a submodule's directory, which is always empty.
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`], [`GitError::CorruptObject`] or [`GitError::HostileTree`] if the
+    /// tree cannot be read.
     pub fn dir(&self, path: &RepoPath, tree_id: ObjectId) -> Result<Arc<BaseDir>, GitError> {
         self.cache.dir(path, tree_id, self.fingerprint(), || {
             BaseDir::read(&self.repository, path, tree_id, &self.hasher)
         })
     }
 
-    /// Finds `path` from the root: the directory that holds it and the entry's index there. `None`
-    /// where nothing is.
+    /// Finds `path` from the root.
+    ///
+    /// Returns the directory that contains it and the entry's index there, or `None` if the path
+    /// does not exist.
+    ///
+    /// # Errors
+    /// Fails as [`Base::dir`] for each directory on the way.
     pub fn find(&self, path: &RepoPath) -> Result<Option<(Arc<BaseDir>, usize)>, GitError> {
         let mut dir = self.root()?;
         let mut components = path.components().peekable();
@@ -181,9 +213,15 @@ impl Base {
         Ok(None)
     }
 
-    /// Size in bytes of `dir.entries[index]` as a checkout would hold it: from the object's header,
-    /// remembered; where a conversion applies, from the converted content. Symlinks: the target's
-    /// length. Directories: 0.
+    /// Returns the size in bytes of `dir.entries[index]` in a checkout.
+    ///
+    /// It comes from the object's header, or from the converted content where a conversion applies,
+    /// and is cached. A symlink's size is the length of its target; a directory's is 0.
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`] or [`GitError::CorruptObject`] if the blob cannot be read,
+    /// [`GitError::GitFailed`] if a filter fails, [`GitError::TakesLong`] if the blob has to be
+    /// fetched on a nonblocking thread.
     pub fn size(&self, dir: &BaseDir, index: usize) -> Result<u64, GitError> {
         let entry = &dir.entries[index];
         match entry.kind {
@@ -209,8 +247,10 @@ impl Base {
         Ok(size)
     }
 
-    /// The size in the blob's header. What a partial clone lacks of the whole directory is fetched
-    /// at once, as whoever asks for one size there mostly asks for all.
+    /// Returns the size in the blob's header.
+    ///
+    /// In a partial clone, fetches all missing blobs of the directory at once, because a caller
+    /// that asks for one size usually asks for all of them.
     fn stored_size(&self, dir: &BaseDir, blob_id: ObjectId) -> Result<u64, GitError> {
         if self.repository.promisor_remote().is_some() && !self.repository.has_object(blob_id) {
             let blobs: Vec<ObjectId> = dir
@@ -231,8 +271,12 @@ impl Base {
         self.repository.blob_size(blob_id)
     }
 
-    /// Size in bytes of the blob at base path `path`, as [`Base::size`], for nodes whose directory
-    /// is not at hand.
+    /// Returns the size in bytes of the blob at base path `path`.
+    ///
+    /// It is for nodes whose directory is not at hand; see [`Base::size`].
+    ///
+    /// # Errors
+    /// Fails as [`Base::find`] and [`Base::size`].
     pub fn size_at(&self, path: &RepoPath, blob_id: ObjectId) -> Result<u64, GitError> {
         if let Some((dir, index)) = self.find(path)?
             && dir.entries[index].id == blob_id
@@ -246,9 +290,15 @@ impl Base {
         }
     }
 
-    /// The content of the blob at base path `path` as a checkout would hold it. In a partial clone
-    /// a missing blob is fetched through git first. For a symlink's target use
+    /// Returns the checkout's content of the blob at base path `path`.
+    ///
+    /// In a partial clone, git fetches a missing blob first. For a symlink's target use
     /// [`Base::raw_content`].
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`] or [`GitError::CorruptObject`] if the blob cannot be read,
+    /// [`GitError::GitFailed`] if a filter fails, [`GitError::TakesLong`] if it would be slow on a
+    /// nonblocking thread.
     pub fn content(&self, path: &RepoPath, blob_id: ObjectId) -> Result<BlobContent, GitError> {
         if self.conversions.of_path(self, path)?.to_worktree && !self.is_symlink(path, blob_id)? {
             self.converted(path, blob_id)
@@ -257,7 +307,9 @@ impl Base {
         }
     }
 
-    /// Whether the base has `blob_id` at `path` as a symlink's target, which no checkout converts.
+    /// Returns whether `blob_id` at `path` is a symlink's target.
+    ///
+    /// Symlink targets are never converted.
     fn is_symlink(&self, path: &RepoPath, blob_id: ObjectId) -> Result<bool, GitError> {
         Ok(self.find(path)?.is_some_and(|(dir, index)| {
             let entry = &dir.entries[index];
@@ -265,7 +317,10 @@ impl Base {
         }))
     }
 
-    /// The content of a blob as it is stored, unconverted, through the same cache.
+    /// Returns a blob's stored content, unconverted, through the same cache.
+    ///
+    /// # Errors
+    /// [`GitError::MissingObject`] or [`GitError::CorruptObject`] if the blob cannot be read.
     pub fn raw_content(&self, blob_id: ObjectId) -> Result<BlobContent, GitError> {
         self.cache.stored(&self.repository, blob_id)
     }
@@ -277,15 +332,24 @@ impl Base {
         })
     }
 
-    /// Whether the file at `path` is converted (end of line, `ident`, `filter`, encoding) on its
-    /// way out of the repository or into it, so that its bytes may differ from the blob's.
+    /// Returns whether the file at `path` is converted in either direction.
+    ///
+    /// A conversion (end of line, `ident`, `filter`, encoding) may make its bytes differ from the
+    /// blob's.
+    ///
+    /// # Errors
+    /// Fails if the attributes of `path` cannot be read.
     pub fn is_converted(&self, path: &RepoPath) -> Result<bool, GitError> {
         let conversion = self.conversions.of_path(self, path)?;
         Ok(conversion.to_worktree || conversion.to_git)
     }
 
-    /// Turns file content back into what git would store for `path` (the "clean" direction), as
-    /// `git add` does.
+    /// Converts file content to the form that `git add` stores for `path`.
+    ///
+    /// This is the "clean" direction.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if a filter fails; otherwise fails as [`Base::is_converted`].
     pub fn clean(&self, path: &RepoPath, content: Vec<u8>) -> Result<Vec<u8>, GitError> {
         if self.conversions.of_path(self, path)?.to_git {
             self.conversions.clean(self, path, content)

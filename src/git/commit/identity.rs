@@ -1,4 +1,4 @@
-//! Who commits: identities as git finds them.
+//! Author and committer identities, resolved as git does.
 
 use gix::actor::{Signature, SignatureRef};
 use gix::date::Time;
@@ -6,18 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::{GitError, Repository, program};
 
-/// Who made a commit.
+/// The author or committer of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
+    /// Full name.
     pub name: String,
+    /// E-mail address, which may be empty.
     pub email: String,
-    /// When; `None` means when it is used, in the time zone of whoever does.
+    /// Time of the commit; `None` means the time of use.
+    ///
+    /// The zone is then the local one.
     #[serde(default)]
     pub time: Option<CommitTime>,
 }
 
 impl Identity {
-    /// tine itself, for commits that nobody else signs.
+    /// Returns tine's own identity, for commits without a user.
     pub fn tine() -> Identity {
         Identity {
             name: "tine".to_owned(),
@@ -27,18 +31,19 @@ impl Identity {
     }
 }
 
-/// A moment, and the time zone it was told in.
+/// A time with its time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitTime {
     /// Seconds since 1970.
     pub secs: i64,
-    /// Seconds that the zone is ahead of UTC.
+    /// Offset of the zone from UTC in seconds, positive to the east.
     pub offset_secs: i32,
 }
 
 impl Identity {
-    /// Parses `Name <email>`, as git's `--author` takes it. The name may not be empty, the email
-    /// may.
+    /// Parses `Name <email>`, the format of git's `--author`.
+    ///
+    /// The email may be empty, but not the name.
     pub fn parse(text: &str) -> Option<Identity> {
         let (name, rest) = text.split_once('<')?;
         let (email, _) = rest.split_once('>')?;
@@ -50,7 +55,7 @@ impl Identity {
         })
     }
 
-    /// Parses `Name <email> seconds zone`, as `git var GIT_AUTHOR_IDENT` prints it.
+    /// Parses `Name <email> seconds zone`, the output of `git var GIT_AUTHOR_IDENT`.
     pub fn parse_signature(text: &[u8]) -> Option<Identity> {
         let signature = SignatureRef::from_bytes(text.trim_ascii_end()).ok()?;
         let time = signature.time().ok()?;
@@ -83,16 +88,19 @@ impl Identity {
     }
 }
 
-/// Which of a commit's two people.
+/// The role of a person in a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
+    /// Person who wrote the change.
     Author,
+    /// Person who created the commit.
     Committer,
 }
 
 impl Role {
-    /// The environment's variable for `what`, or what `git var` calls it: `NAME`, `EMAIL`, `DATE`,
-    /// `IDENT`.
+    /// Returns the name of an environment or `git var` variable.
+    ///
+    /// `what` is `NAME`, `EMAIL`, `DATE` or `IDENT`.
     pub fn variable(self, what: &str) -> String {
         match self {
             Role::Author => format!("GIT_AUTHOR_{what}"),
@@ -100,7 +108,7 @@ impl Role {
         }
     }
 
-    /// The setting for `what`: `name`, `email`.
+    /// Returns the configuration key for `what`: `name` or `email`.
     pub fn key(self, what: &str) -> String {
         match self {
             Role::Author => format!("author.{what}"),
@@ -110,7 +118,7 @@ impl Role {
 }
 
 impl Repository {
-    /// The signature of `role`: `given`, or else as the configuration and environment say.
+    /// Returns the signature of `role`, from `given` or the configuration.
     pub(super) fn signature(
         &self,
         fresh: &gix::Repository,
@@ -139,13 +147,14 @@ impl Repository {
                 });
             }
         }
-        // git knows further sources (the user's full name, the host's), and the reason where there
+        // git knows more sources (the user's full name, the host's name), and the reason if there
         // is none.
         self.signature_from_git(role)
     }
 
-    /// The committer for reflogs: never an error, because git does not refuse to log for want of an
-    /// identity.
+    /// Returns the committer for reflogs.
+    ///
+    /// It never fails, because git writes reflogs without an identity, too.
     pub(crate) fn reflog_signature(&self) -> Signature {
         let local = self.local();
         self.signature(&local, Role::Committer, None)
@@ -172,7 +181,7 @@ impl Repository {
     }
 }
 
-/// The line of git's complaint that says what is wrong.
+/// Returns the line of git's error output that gives the reason.
 fn reason(stderr: &str) -> String {
     let line = stderr
         .lines()
@@ -182,9 +191,10 @@ fn reason(stderr: &str) -> String {
     line.trim().to_owned()
 }
 
-/// Removes what git removes from names and addresses (`strbuf_addstr_without_crud`): control
-/// characters, spaces and punctuation at both ends, and within them the characters that end a
-/// field.
+/// Strips a name or address as git does (`strbuf_addstr_without_crud`).
+///
+/// Removes control characters, spaces and punctuation at both ends, and characters inside that
+/// would end a field.
 pub(crate) fn strip_crud(text: &str) -> String {
     let is_crud =
         |c: char| c <= ' ' || matches!(c, '.' | ',' | ':' | ';' | '<' | '>' | '"' | '\\' | '\'');

@@ -3,9 +3,9 @@
 /// The message of a commit to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Cleaned up as `git commit -m` does ([`clean_message`]).
+    /// Text that is cleaned up as by `git commit -m` ([`clean_message`]).
     Cleaned(String),
-    /// As it stands.
+    /// Bytes that are written unchanged.
     Verbatim(Vec<u8>),
 }
 
@@ -30,9 +30,10 @@ impl From<&str> for Message {
     }
 }
 
-/// Cleans a message up as `git commit -m` does (`--cleanup=whitespace`): no white space at the ends
-/// of lines, no empty lines at either end, at most one between paragraphs, one newline at the end.
-/// Empty if nothing remains.
+/// Cleans a message up as `git commit -m` does (`--cleanup=whitespace`).
+///
+/// Removes white space at the ends of lines and empty lines at either end, and reduces empty lines
+/// between paragraphs to one. The message ends in one newline, or is empty if nothing remains.
 pub fn clean_message(message: &[u8]) -> Vec<u8> {
     let mut cleaned = Vec::with_capacity(message.len() + 1);
     let mut is_paragraph_due = false;

@@ -1,8 +1,7 @@
-//! Writing: blobs, trees edited along the changed paths, commits, and HEAD moved by
-//! compare-and-swap.
+//! Writes to the repository: blobs, trees, commits and HEAD.
 //!
-//! The git library never syncs: objects written here are synced before the ref that names them
-//! moves.
+//! Trees are edited along the changed paths only. HEAD moves by compare-and-swap. The git library
+//! never syncs, so objects written here are synced before a ref names them.
 
 mod identity;
 mod message;
@@ -29,33 +28,40 @@ use super::refs::{lock_of, read_if_there, reflog_message};
 use super::{GitError, LinkedWorktree, Repository, TreeEntryKind, program};
 use tine_path::RepoPath;
 
-/// One path of a tree edit: set to an entry, or removed (a whole directory too).
+/// One path of a tree edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeChange {
+    /// Path relative to the root tree.
     pub path: RepoPath,
+    /// New entry; `None` removes the path, also a whole directory.
     pub new: Option<(TreeEntryKind, ObjectId)>,
 }
 
 /// A commit to be written.
 #[derive(Debug, Clone)]
 pub struct CommitSpec {
+    /// Root tree of the commit.
     pub tree_id: ObjectId,
+    /// Parents, in the commit's order.
     pub parent_ids: Vec<ObjectId>,
-    /// May be empty.
+    /// Message, which may be empty.
     pub message: Message,
-    /// Default: as the configuration and environment say.
+    /// Author; the default comes from configuration and environment.
     pub author: Option<Identity>,
-    /// Default: as the configuration and environment say.
+    /// Committer; the default comes from configuration and environment.
     pub committer: Option<Identity>,
 }
 
 impl Repository {
-    /// The tree `tree_id` with `changes` applied: only the trees along the changed paths are read
-    /// and written. Directories that become empty vanish. Removals come first, whatever their
-    /// order, so that a file may take the place of a directory and the reverse.
+    /// Writes the tree `tree_id` with `changes` applied, and returns its id.
+    ///
+    /// It reads and writes only the trees along the changed paths. Empty directories vanish.
+    /// Removals are applied first, whatever their order, so that a file can replace a directory and
+    /// the reverse.
     ///
     /// # Errors
-    /// [`GitError::HostilePath`] for a path that no checkout may have (`.git` in any disguise).
+    /// [`GitError::HostilePath`] for a path that a checkout must refuse (a variant of `.git`);
+    /// fails if a tree cannot be read or written.
     pub fn edit_tree(
         &self,
         tree_id: ObjectId,
@@ -66,13 +72,13 @@ impl Repository {
         let mut buffer = Vec::new();
         let root = match trees.find_tree(&tree_id, &mut buffer) {
             Ok(root) => root.into(),
-            // The reader's own error, which says what is wrong with the tree.
+            // This error says what is wrong with the tree.
             Err(_) => return self.read_object(tree_id, Kind::Tree).map(|_| tree_id),
         };
         let mut editor = gix::objs::tree::Editor::new(root, &trees, self.hash_kind());
 
-        // A directory's removal before those beneath it: the editor would keep a tree that it has
-        // already opened.
+        // Remove a directory before its entries: the editor would keep a tree that it has already
+        // opened.
         let mut removed: Vec<&RepoPath> = Vec::new();
         let mut set: Vec<(&RepoPath, EntryKind, ObjectId)> = Vec::new();
         for change in changes {
@@ -103,12 +109,14 @@ impl Repository {
         })
     }
 
-    /// Writes a commit object (signed where `commit.gpgSign` asks for it, through git) and syncs it
-    /// with every object this process wrote since the last call. No ref moves.
+    /// Writes a commit object, without moving a ref.
+    ///
+    /// git signs it if `commit.gpgSign` is set. Syncs it together with every object that this
+    /// process wrote since the last sync.
     ///
     /// # Errors
-    /// [`GitError::NoIdentity`] with git's reason where author or committer are neither given nor
-    /// configured.
+    /// [`GitError::NoIdentity`] with git's reason if author or committer are neither given nor
+    /// configured; [`GitError::Library`] for a NUL byte in the message.
     pub fn write_commit(&self, spec: &CommitSpec) -> Result<ObjectId, GitError> {
         let message = spec.message.bytes();
         if message.contains(&0) {
@@ -142,8 +150,10 @@ impl Repository {
         Ok(commit_id)
     }
 
-    /// Refuses while another git command holds the worktree's index, and where one keeps its HEAD,
-    /// or the branch that is on, locked for a while.
+    /// Checks that no git command holds the locks that a commit needs.
+    ///
+    /// These are the locks of the worktree's index, of HEAD and of its branch. Waits up to two
+    /// seconds for the ref locks.
     ///
     /// # Errors
     /// [`GitError::IndexLocked`], [`GitError::RefLocked`].
@@ -152,18 +162,19 @@ impl Repository {
         if fs::symlink_metadata(&lock).is_ok() {
             return Err(GitError::IndexLocked { lock });
         }
-        // `git gc` has each ref locked for a moment.
+        // `git gc` locks each ref briefly.
         self.check_unlocked_for_a_while(&worktree.git_dir().join("HEAD"))?;
         self.check_unlocked_for_a_while(&self.head_ref_path(worktree)?)
     }
 
-    /// Moves the HEAD of `worktree` (through the branch it is on) from `expected` to `commit_id`,
-    /// with reflogs for HEAD and branch as git writes them. `expected` is `None` for an unborn
-    /// branch. When it returns, the move is on disk.
+    /// Moves the HEAD of `worktree` from `expected` to `commit_id`.
+    ///
+    /// If HEAD is on a branch, the branch moves. HEAD and branch get reflog lines as git writes
+    /// them. `expected` is `None` for an unborn branch. On return, the move is on disk.
     ///
     /// # Errors
-    /// [`GitError::RefMoved`] where HEAD or its branch is not at `expected`,
-    /// [`GitError::RefLocked`] where git holds the lock of either; nothing has changed then.
+    /// [`GitError::RefMoved`] if HEAD or its branch is not at `expected`, or
+    /// [`GitError::RefLocked`] if git holds a lock. In both cases nothing has changed.
     pub fn advance_head(
         &self,
         worktree: &LinkedWorktree,
@@ -182,7 +193,7 @@ impl Repository {
         self.apply_ref_edit(&store, edit, &ref_path).map(drop)
     }
 
-    /// The loose file of the ref that moves with the worktree's HEAD: its branch's, or HEAD itself.
+    /// Returns the loose file that moves with HEAD: its branch's, or HEAD.
     pub(super) fn head_ref_path(&self, worktree: &LinkedWorktree) -> Result<PathBuf, GitError> {
         let head_path = worktree.git_dir().join("HEAD");
         let head = read_if_there(&head_path)?.unwrap_or_default();
@@ -203,7 +214,7 @@ impl Repository {
         Ok(self.common_dir().join(path))
     }
 
-    /// Starts the HEAD log of a new worktree, as `git worktree add` does.
+    /// Creates the HEAD reflog of a new worktree, as `git worktree add`.
     pub(super) fn log_first_head(
         &self,
         git_dir: &Path,
@@ -226,7 +237,9 @@ impl Repository {
             .map_err(GitError::io("write", log.join("HEAD")))
     }
 
-    /// Lets git write and sign the commit: keys, formats and programs are its own affair.
+    /// Writes and signs the commit with git.
+    ///
+    /// Keys, formats and signing programs are configured there.
     fn write_signed_commit(
         &self,
         spec: &CommitSpec,
@@ -257,8 +270,7 @@ impl Repository {
     }
 }
 
-/// Reads trees for the editor with all that reading entails here: hashes checked, missing objects
-/// fetched.
+/// Tree reader for the editor that verifies hashes and fetches missing objects.
 struct TreeReader<'a> {
     repository: &'a Repository,
 }
@@ -300,7 +312,7 @@ fn components(path: &RepoPath) -> impl Iterator<Item = &BStr> {
         .map(ByteSlice::as_bstr)
 }
 
-/// Refuses what `git add` refuses: names that some checkout takes for `.git`, and the root.
+/// Refuses paths that `git add` refuses: variants of `.git`, and the root.
 pub(super) fn check_path(path: &RepoPath, kind: TreeEntryKind) -> Result<(), GitError> {
     let options = gix::validate::path::component::Options {
         protect_windows: false,

@@ -14,23 +14,33 @@ use crate::refs::{library_io_error, sync_if_there};
 use crate::{GitError, Repository, TreeEntryKind};
 use tine_sys::parallel::disk_work;
 
-/// Blobs up to this many bytes are hashed in memory, and written only if they are new.
+/// Maximum size in bytes of a blob that is hashed in memory.
+///
+/// Such a blob is written only if it is new.
 pub(super) const MAX_BYTES_IN_MEMORY: u64 = 4 << 20;
 
-/// How often an object is written where its directory goes away.
+/// Number of attempts to write an object whose directory vanishes.
 const WRITE_ATTEMPTS: usize = 8;
 
-/// Objects that this process wrote or found where it wanted to write, and has not synced, by object
-/// directory.
+/// Unsynced objects by object directory.
+///
+/// This process wrote them, or found them where it wanted to write.
 static UNSYNCED: Mutex<BTreeMap<PathBuf, HashSet<ObjectId>>> = Mutex::new(BTreeMap::new());
 
-/// Held while syncing: whoever finds nothing left to sync must know that it is on disk, not on its
-/// way there. Taken before [`UNSYNCED`].
+/// Lock held while syncing.
+///
+/// A caller that finds nothing left to sync thus knows that it is on disk, not still being synced.
+/// Taken before [`UNSYNCED`].
 static SYNCING: Mutex<()> = Mutex::new(());
 
 impl Repository {
-    /// Writes a blob from a reader of exactly `len` bytes; where the object exists already nothing
-    /// is written.
+    /// Writes a blob from a reader of exactly `len` bytes.
+    ///
+    /// Nothing is written if the object exists.
+    ///
+    /// # Errors
+    /// [`GitError::UnreadableContent`] if the reader fails or ends early, [`GitError::Io`] if the
+    /// object cannot be written.
     pub fn write_blob(&self, content: &mut dyn Read, len: u64) -> Result<ObjectId, GitError> {
         if len > MAX_BYTES_IN_MEMORY {
             return self.write_large_blob(content, len);
@@ -39,7 +49,10 @@ impl Repository {
         self.write_object(Kind::Blob, &bytes)
     }
 
-    /// The id that `content` would have as a blob; nothing is written.
+    /// Computes the id of `content` as a blob, without writing it.
+    ///
+    /// # Errors
+    /// [`GitError::UnreadableContent`] if the reader fails or ends before `len` bytes.
     pub fn hash_blob(&self, content: &mut dyn Read, len: u64) -> Result<ObjectId, GitError> {
         let failed = "hash the content";
         let mut hasher = gix::hash::hasher(self.hash_kind());
@@ -56,7 +69,7 @@ impl Repository {
         hasher.try_finalize().map_err(GitError::library(failed))
     }
 
-    /// Writes an object unless it exists, whole.
+    /// Writes an object unless an undamaged one exists.
     pub(crate) fn write_object(&self, kind: Kind, bytes: &[u8]) -> Result<ObjectId, GitError> {
         let id = gix::objs::compute_hash(self.hash_kind(), kind, bytes)
             .map_err(GitError::library("hash an object"))?;
@@ -71,7 +84,7 @@ impl Repository {
         Ok(id)
     }
 
-    /// Writes an object, whatever there is.
+    /// Writes an object, even if it exists.
     pub(super) fn write_loose(
         &self,
         kind: Kind,
@@ -93,16 +106,19 @@ impl Repository {
             .map_err(|error| library_io_error("write an object", self.objects_dir(), &error))
     }
 
-    /// Whether the object is really in the object database (the empty tree need not be, to be
-    /// readable).
+    /// Returns whether the object is in the object database.
+    ///
+    /// The empty tree is readable even if it is not there.
     fn is_written(&self, id: ObjectId) -> bool {
-        // A new object is looked for in vain: a look at the disk for packs that came meanwhile
-        // would be made for each. One that is missed is written once more.
+        // Most objects here are new, and each refresh would look on disk for new packs. An object
+        // that this misses is only written again.
         self.with_local(|local| local.objects.exists_without_refresh(&id))
     }
 
-    /// Whether the object's loose file holds something other than `bytes`. One that was not synced
-    /// before the power failed may be empty; writing the object again replaces it.
+    /// Returns whether the object's loose file differs from `bytes`.
+    ///
+    /// A file that was not synced before a power cut may be empty. Writing the object again
+    /// replaces it.
     fn is_loose_and_broken(&self, id: ObjectId, bytes: &[u8]) -> bool {
         let loose = gix::odb::loose::Store::at(self.objects_dir(), self.hash_kind());
         let mut found = Vec::new();
@@ -117,9 +133,10 @@ impl Repository {
         is_broken
     }
 
-    /// Remembers that `id` must be synced before a ref may name it. Objects that were there already
-    /// count: another thread, or git, may have written them a moment ago without syncing, and
-    /// syncing again costs next to nothing.
+    /// Records that `id` must be synced before a ref names it.
+    ///
+    /// Existing objects count too: another thread, or git, may have just written them without
+    /// syncing, and syncing again is cheap.
     pub(crate) fn note_unsynced(&self, id: ObjectId) {
         UNSYNCED
             .lock()
@@ -128,7 +145,7 @@ impl Repository {
             .insert(id);
     }
 
-    /// What the next sync will take care of.
+    /// Returns the objects that the next sync will cover.
     #[cfg(test)]
     pub(crate) fn unsynced(&self) -> HashSet<ObjectId> {
         UNSYNCED
@@ -138,7 +155,10 @@ impl Repository {
             .unwrap_or_default()
     }
 
-    /// Syncs objects that somebody else may have written a moment ago.
+    /// Syncs objects that another process may have just written.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if a file cannot be synced.
     pub fn sync_blobs(&self, ids: impl Iterator<Item = ObjectId>) -> Result<(), GitError> {
         for id in ids {
             self.note_unsynced(id);
@@ -146,15 +166,21 @@ impl Repository {
         self.sync_objects()
     }
 
-    /// Syncs the tree with all beneath it that the tree `known` has not, where git may have written
-    /// that a moment ago.
+    /// Syncs the tree `tree_id` with all objects that `known` lacks.
+    ///
+    /// git may have just written them.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if a file cannot be synced; fails if a tree cannot be read.
     pub fn sync_tree(&self, tree_id: ObjectId, known: ObjectId) -> Result<(), GitError> {
         self.note_tree(tree_id, [known])?;
         self.sync_objects()
     }
 
-    /// Remembers the tree, with all beneath it that none of the `known` trees has at the same
-    /// place, as [`Repository::note_unsynced`] does.
+    /// Records the tree and its new objects as unsynced.
+    ///
+    /// New are the objects that none of the `known` trees has at the same path. See
+    /// [`Repository::note_unsynced`].
     pub(crate) fn note_tree<const N: usize>(
         &self,
         tree_id: ObjectId,
@@ -166,8 +192,10 @@ impl Repository {
         })
     }
 
-    /// Gives `visit` the tree, and all beneath it that none of the `known` trees has at the same
-    /// place; each tree before it is read.
+    /// Calls `visit` for the tree and its new objects.
+    ///
+    /// New are the objects that none of the `known` trees has at the same path. Each tree is
+    /// visited before it is read.
     pub(super) fn visit_new(
         &self,
         tree_id: ObjectId,
@@ -206,15 +234,16 @@ impl Repository {
         Ok(())
     }
 
-    /// Removes what a merge by git left that went wrong: loose trees in `tree_id` with an entry at
-    /// which nothing is, and those above them. Nobody can read them, and `git fsck` would report
-    /// them ever after.
+    /// Removes the invalid trees that a failed merge by git left.
+    ///
+    /// These are loose trees in `tree_id` with an entry of a null id, and their parents. They are
+    /// unreadable, and `git fsck` would report them forever.
     pub(crate) fn remove_faulty_trees(&self, tree_id: Option<ObjectId>) -> Result<(), GitError> {
         let objects_dir = self.objects_dir();
         let loose = gix::odb::loose::Store::at(&objects_dir, self.hash_kind());
         let mut seen: HashSet<ObjectId> = HashSet::new();
         let mut faulty: HashSet<ObjectId> = HashSet::new();
-        // Each with those above it.
+        // Trees to read, each with its parents.
         let mut open: Vec<Vec<ObjectId>> = tree_id.map(|id| vec![id]).into_iter().collect();
         let mut buffer = Vec::new();
         while let Some(trees) = open.pop() {
@@ -246,8 +275,9 @@ impl Repository {
         Ok(())
     }
 
-    /// Syncs what was written to this repository since the last time, and the directories that name
-    /// it.
+    /// Syncs the objects written to this repository since the last sync.
+    ///
+    /// Also syncs their directories.
     pub(crate) fn sync_objects(&self) -> Result<(), GitError> {
         let objects_dir = self.objects_dir();
         let _syncing = SYNCING.lock();
@@ -263,8 +293,9 @@ impl Repository {
         synced
     }
 
-    /// Streams a blob that is too large for memory: into a directory beside the objects, because
-    /// its id is known only at the end.
+    /// Streams a blob that is too large for memory.
+    ///
+    /// It goes to a directory beside the objects first, because its id is known only at the end.
     fn write_large_blob(&self, content: &mut dyn Read, len: u64) -> Result<ObjectId, GitError> {
         let staging = StagingDir::create(&self.objects_dir())?;
         let store = gix::odb::loose::Store::at(&staging.path, self.hash_kind());
@@ -272,7 +303,7 @@ impl Repository {
             .write_stream(Kind::Blob, len, &mut ExactReader { content, left: len })
             .map_err(|error| library_io_error("write an object", self.objects_dir(), &error))?;
         let to = loose_path(&self.objects_dir(), &id);
-        // A loose file that is there may be damaged, and this one is known to be whole.
+        // An existing loose file may be damaged, while this one is complete.
         if !self.is_written(id) || to.exists() {
             let put = || {
                 fs::create_dir_all(to.parent().unwrap_or(&to))?;
@@ -297,8 +328,9 @@ impl Repository {
     }
 }
 
-/// Syncs the loose files of `ids` and the directories that name them. An object that is not loose
-/// is in a pack, and git syncs its packs.
+/// Syncs the loose files of `ids` and their directories.
+///
+/// An object without a loose file is in a pack, and git syncs its packs.
 fn sync_all(objects_dir: &Path, ids: &[ObjectId]) -> Result<(), GitError> {
     let mut paths: BTreeSet<PathBuf> = BTreeSet::from([objects_dir.to_owned()]);
     for id in ids {
@@ -330,8 +362,9 @@ fn read_exactly(content: &mut dyn Read, len: u64) -> Result<Vec<u8>, GitError> {
     Ok(bytes)
 }
 
-/// Reads a content of known length; one that ends early is an error, so that no object contradicts
-/// its header.
+/// Reader of a content of known length.
+///
+/// An early end is an error, so that an object never contradicts its header.
 struct ExactReader<'a> {
     content: &'a mut dyn Read,
     left: u64,
@@ -355,8 +388,9 @@ impl Read for ExactReader<'_> {
     }
 }
 
-/// A directory that goes when it is dropped. Its name begins with `tmp_obj`, so that `git gc`
-/// clears it away after a crash.
+/// A directory that is removed when it is dropped.
+///
+/// Its name begins with `tmp_obj`, so that `git gc` removes it after a crash.
 struct StagingDir {
     path: PathBuf,
 }
@@ -366,7 +400,7 @@ impl StagingDir {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let path = objects_dir.join(format!("tmp_objdir-tine-{}-{number}", std::process::id()));
-        // A process of the same number may have left one behind.
+        // An earlier process with the same id may have left one behind.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).map_err(GitError::io("create", &path))?;
         Ok(StagingDir { path })

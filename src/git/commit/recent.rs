@@ -1,10 +1,9 @@
-//! Objects that were written a moment ago, and are to outlive a `git gc --prune=now` that ran
-//! meanwhile.
+//! Recently written objects that must survive a concurrent `git gc --prune=now`.
 //!
-//! git removes what no ref reached when it began. An object is written before the ref that names it
-//! moves, so that a gc between the two, or one that goes on over both, takes it away. The bytes are
-//! held in memory until then: once the ref is in place, and the gc that began before that has
-//! ended, what is missing is written again. A gc that begins later finds the ref.
+//! git removes objects that no ref reached when the gc began. An object is written before the ref
+//! that names it moves. A gc between the two, or one that spans both, removes the object. The bytes
+//! are therefore held in memory: once the ref is in place and the earlier gc has ended, missing
+//! objects are written again. A gc that begins later finds the ref.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs;
@@ -22,43 +21,47 @@ use crate::refs::read_if_there;
 use crate::{GitError, Repository};
 use tine_sys::process;
 
-/// Bytes that are held of one repository's objects; the oldest go first.
+/// Maximum bytes held of one repository's objects. The oldest are evicted first.
 const MAX_RECENT_BYTES: usize = 32 << 20;
 
-/// What an object costs beside its bytes.
+/// Memory of an object in addition to its bytes.
 const OVERHEAD: usize = 128;
 
-/// How long objects are held at least while there is room: no command takes longer from writing one
-/// to naming it.
-const RECENT: Duration = Duration::from_secs(600);
+/// Minimum time that an object is held while there is room.
+///
+/// Every command takes less time between writing an object and naming it.
+const MIN_HOLD_TIME: Duration = Duration::from_secs(600);
 
-/// How long commands that have moved refs wait for the end of a gc that began before, together.
-const GC_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
+/// Maximum total wait of commands for the end of an earlier gc.
+const GC_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5000 });
 
 const GC_INTERVAL: Duration = Duration::from_millis(10);
 
-/// By object directory. Held for moments.
+/// Recent objects by object directory. The lock is held only briefly.
 static WRITTEN: Mutex<BTreeMap<PathBuf, Recent>> = Mutex::new(BTreeMap::new());
 
 #[derive(Default)]
 struct Recent {
     objects: HashMap<ObjectId, Object>,
-    /// When each was put here, oldest first. One that was put here again is here twice.
+    /// Ids with the time they were put here, oldest first.
+    ///
+    /// An object that was put here again occurs twice.
     order: VecDeque<(ObjectId, Instant)>,
     bytes: usize,
-    /// The gc that was seen last, and since when.
+    /// Last gc seen, and when it was first seen.
     collector: Option<(Collector, Instant)>,
-    /// What refs name, to be looked at when that gc has ended.
+    /// Objects named by refs that must be checked after that gc.
     pending: HashSet<ObjectId>,
 }
 
 struct Object {
     kind: Kind,
-    /// `None` for blobs that are too large.
+    /// Content; `None` for blobs that are too large.
     bytes: Option<Arc<[u8]>>,
     put: Instant,
-    /// Whether a ref reached it, with all that it needs, while no gc was at work. Later it is gone
-    /// with that, if at all.
+    /// True if a ref reached the complete object while no gc ran.
+    ///
+    /// If it goes missing later, the ref went first.
     was_named: bool,
 }
 
@@ -82,13 +85,13 @@ impl Recent {
             self.bytes -= before.cost();
         }
         self.order.push_back((id, put));
-        self.forget_old();
+        self.evict_old();
     }
 
-    fn forget_old(&mut self) {
+    fn evict_old(&mut self) {
         while let Some((id, put)) = self.order.front().copied()
             && (self.bytes > MAX_RECENT_BYTES
-                || (put.elapsed() > RECENT && self.pending.is_empty()))
+                || (put.elapsed() > MIN_HOLD_TIME && self.pending.is_empty()))
         {
             self.order.pop_front();
             if self
@@ -103,7 +106,7 @@ impl Recent {
     }
 }
 
-/// A `git gc` that runs: which process, and since when.
+/// A running `git gc`: its pid file's content and time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Collector {
     content: Vec<u8>,
@@ -111,7 +114,9 @@ struct Collector {
 }
 
 impl Repository {
-    /// Holds an object that a ref will name; `None` where it is too large for that.
+    /// Holds an object that a ref will name.
+    ///
+    /// `bytes` is `None` if it is too large for memory.
     pub(super) fn hold_recent(&self, id: ObjectId, kind: Kind, bytes: Option<&[u8]>) {
         self.with_recent(|recent| recent.put(id, kind, bytes.map(Arc::from)));
     }
@@ -120,7 +125,7 @@ impl Repository {
         work(WRITTEN.lock().entry(self.objects_dir()).or_default())
     }
 
-    /// Holds those of the objects that somebody else wrote, git for one, as far as they are here.
+    /// Holds existing objects that other programs wrote, such as git.
     pub(super) fn hold_foreign(&self, ids: &[ObjectId]) {
         for id in ids {
             if self.recent(*id).is_some() {
@@ -154,7 +159,9 @@ impl Repository {
         })
     }
 
-    /// Whether a `git gc` is at work, which may have looked at the refs already.
+    /// Returns whether a `git gc` is running.
+    ///
+    /// It may have read the refs already.
     pub fn is_being_collected(&self) -> bool {
         self.collector().is_some()
     }
@@ -164,14 +171,16 @@ impl Repository {
         let content = read_if_there(&path).ok().flatten()?;
         let pid = content.split(|&byte| byte == b' ').next()?;
         let pid = std::str::from_utf8(pid).ok()?.trim().parse().ok()?;
-        // One that was killed leaves the file behind.
+        // A killed gc leaves the file behind.
         process::is_running(pid).then(|| Collector {
             since: fs::metadata(&path).and_then(|meta| meta.modified()).ok(),
             content,
         })
     }
 
-    /// Waits for the end of the `git gc` that runs now, if any; which one goes on even so.
+    /// Waits for the end of the running `git gc`, if any.
+    ///
+    /// Returns the gc if it still runs after the maximum wait.
     fn await_collector(&self) -> Option<Collector> {
         let collector = self.collector()?;
         let since = self.with_recent(|recent| match &recent.collector {
@@ -183,7 +192,7 @@ impl Repository {
                     .1
             }
         });
-        let deadline = since + GC_PATIENCE;
+        let deadline = since + GC_TIMEOUT;
         while self.collector().as_ref() == Some(&collector) {
             if Instant::now() >= deadline {
                 return Some(collector);
@@ -193,8 +202,7 @@ impl Repository {
         None
     }
 
-    /// A ref names `id` now. Writes again what a gc removed of the objects that were written for
-    /// it.
+    /// Rewrites objects of `id` that a gc removed, after a ref update.
     pub(crate) fn confirm_named(&self, id: ObjectId) {
         if self.recent(id).is_none() {
             return;
@@ -206,19 +214,21 @@ impl Repository {
         self.confirm([id]);
     }
 
-    /// Writes again what a gc removed that has ended since, where a command did not wait for that;
-    /// and gives up objects that no command can be about to name any more.
+    /// Rewrites objects that a gc removed while no command waited for it.
+    ///
+    /// Also drops objects that no command can name any more.
     pub fn confirm_pending(&self) {
         let collector = self.collector();
         let pending = self.with_recent(|recent| {
-            recent.forget_old();
+            recent.evict_old();
             let is_over = recent
                 .collector
                 .as_ref()
                 .is_some_and(|(seen, _)| collector.as_ref() != Some(seen));
-            match is_over {
-                true => std::mem::take(&mut recent.pending),
-                false => HashSet::new(),
+            if is_over {
+                std::mem::take(&mut recent.pending)
+            } else {
+                HashSet::new()
             }
         });
         if !pending.is_empty() {
@@ -229,7 +239,7 @@ impl Repository {
     fn confirm(&self, ids: impl IntoIterator<Item = ObjectId>) {
         let mut found = OnDisk::new(self);
         for id in ids {
-            if let Err(error) = self.confirm_beneath(id, &mut found) {
+            if let Err(error) = self.confirm_reachable(id, &mut found) {
                 log::warn!("what {id} needs could not be looked at: {error}");
             }
         }
@@ -258,9 +268,9 @@ impl Repository {
         }
     }
 
-    fn confirm_beneath(&self, id: ObjectId, found: &mut OnDisk<'_>) -> Result<(), GitError> {
+    fn confirm_reachable(&self, id: ObjectId, found: &mut OnDisk<'_>) -> Result<(), GitError> {
         let mut open = vec![id];
-        // Merges lead to the same commits on many ways.
+        // Merges lead to the same commits in several ways.
         let mut seen = HashSet::new();
         while let Some(id) = open.pop() {
             if !seen.insert(id) {
@@ -304,7 +314,12 @@ impl Repository {
         Ok(())
     }
 
-    /// Those of `ids` that are not in the object database, whatever is mapped of it.
+    /// Returns those of `ids` that are not in the object database.
+    ///
+    /// It ignores cached mappings and reads the disk.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the object database cannot be opened.
     pub fn missing_objects(
         &self,
         ids: impl IntoIterator<Item = ObjectId>,
@@ -317,15 +332,16 @@ impl Repository {
             }
         }
         if !missing.is_empty() {
-            // Packs that are gone must not be taken for where they are.
+            // Lookups must not use the packs that are gone.
             self.forget_mappings()?;
         }
         Ok(missing)
     }
 
-    /// Writes an object again that a gc removed between its writing and its reading; whether it was
-    /// held.
-    pub(crate) fn write_recent_again(&self, id: ObjectId) -> Result<bool, GitError> {
+    /// Rewrites a held object that a gc removed before it was read.
+    ///
+    /// Returns whether the object was held.
+    pub(crate) fn rewrite_recent(&self, id: ObjectId) -> Result<bool, GitError> {
         match self.recent(id) {
             Some((kind, Some(bytes))) => {
                 self.write_loose(kind, &bytes, id)?;
@@ -336,22 +352,22 @@ impl Repository {
         }
     }
 
-    /// Whether the object is in the object database now, whatever is mapped of it.
+    /// Returns whether the object is on disk, ignoring cached mappings.
     pub(crate) fn is_on_disk(&self, id: ObjectId) -> bool {
         OnDisk::new(self).has(id).unwrap_or(false)
     }
 }
 
-/// Looks at the object database as it is now.
+/// View of the object database as it is on disk.
 struct OnDisk<'r> {
     repository: &'r Repository,
     objects_dir: PathBuf,
-    /// Opened where an object is not loose.
+    /// Handle for packed objects, opened on first use.
     fresh: Option<gix::odb::Handle>,
     checked: HashSet<ObjectId>,
     missing: Vec<ObjectId>,
     rewritten: HashSet<ObjectId>,
-    /// Commits of which all is there.
+    /// Commits whose objects all exist.
     named: Vec<ObjectId>,
 }
 
@@ -382,7 +398,7 @@ impl OnDisk<'_> {
         Ok(fresh.exists(&id))
     }
 
-    /// Writes the object again where it is missing; whether it is there now.
+    /// Rewrites a missing object, and returns whether it exists now.
     fn check(&mut self, id: ObjectId) -> Result<bool, GitError> {
         if !self.checked.insert(id) {
             return Ok(!self.missing.contains(&id));

@@ -1,5 +1,6 @@
-//! What git does not track stays: git itself takes ignored files for expendable where a merge
-//! brings others to their places.
+//! Protection of untracked files in a fast-forward.
+//!
+//! git itself overwrites ignored files where a merge adds files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,15 +11,17 @@ use crate::{GitError, ObjectId, TreeEntryKind};
 use tine_path::{EntryName, RepoPath};
 
 impl CheckoutMove<'_> {
-    /// Refuses where the move brings a file to a place at which, above which or below which is
-    /// something that git does not track: an ignored file, another repository, a pipe.
+    /// Checks that the move does not replace untracked files.
+    ///
+    /// The move must not add a file at, above or below an ignored file, another repository or a
+    /// pipe.
     ///
     /// # Errors
     /// [`GitError::UntrackedInTheWay`].
     pub(super) fn refuse_over_untracked(&self) -> Result<(), GitError> {
         let mut in_the_way = BTreeSet::new();
         let new_tree = self.repository.commit_info(self.to)?.tree_id;
-        // Added, or another kind than before.
+        // Paths that are added or change their kind.
         for path in self.differing(&["--diff-filter=AT"])? {
             self.find_at(&path, new_tree, &mut in_the_way)?;
         }
@@ -27,16 +30,18 @@ impl CheckoutMove<'_> {
         }
         let tracked = paths(self.place.git().args(["ls-files", "-z"]))?;
         in_the_way.retain(|path| tracked.binary_search(path).is_err());
-        match in_the_way.is_empty() {
-            true => Ok(()),
-            false => Err(GitError::UntrackedInTheWay {
-                dir: self.place.dir.clone(),
-                paths: in_the_way.into_iter().collect(),
-            }),
+        if in_the_way.is_empty() {
+            return Ok(());
         }
+        Err(GitError::UntrackedInTheWay {
+            dir: self.place.dir.clone(),
+            paths: in_the_way.into_iter().collect(),
+        })
     }
 
-    /// Adds to `found` what is at, above or below `path` and would have to go, tracked or not.
+    /// Adds the existing files that `path` would replace to `found`.
+    ///
+    /// They are at, above or below `path`, tracked or not.
     fn find_at(
         &self,
         path: &RepoPath,
@@ -59,7 +64,7 @@ impl CheckoutMove<'_> {
                 continue;
             };
             if meta.is_dir() && is_submodule {
-                // git makes no more than the directory.
+                // git only creates the directory.
                 continue;
             }
             if !meta.is_dir() || self.is_repository(&path) {

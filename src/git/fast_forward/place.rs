@@ -1,4 +1,4 @@
-//! An ordinary checkout: its files, its index, and the second name over which git works on that.
+//! An ordinary checkout with its index and the scratch copy of that.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};
@@ -16,7 +16,7 @@ use crate::{GitError, Repository};
 use tine_path::RepoPath;
 use tine_sys::file;
 
-/// A disk with less room than this counts as full where git could not write a file.
+/// Free bytes below which a failed write counts as a full disk.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
 
 /// A checkout, and where its index is.
@@ -38,7 +38,7 @@ impl Place {
         self.dir.join(OsStr::from_bytes(path.as_bytes()))
     }
 
-    /// Removes the directories above a file that was removed, as far as nothing is in them.
+    /// Removes the empty directories above a removed file.
     pub(super) fn remove_empty_above(&self, path: &RepoPath) {
         for dir in path.directories_above() {
             if fs::remove_dir(self.file(&dir)).is_err() {
@@ -51,25 +51,29 @@ impl Place {
         self.git_dir.join("index")
     }
 
-    /// The name over which git works on the index while that is locked.
+    /// Returns the second name of the index, on which git works.
+    ///
+    /// The index itself is locked meanwhile.
     pub(super) fn scratch_index(&self) -> PathBuf {
         self.git_dir.join("index.tine-new")
     }
 
-    /// git in the checkout, on the scratch index.
+    /// Creates a git command in the checkout, on the scratch index.
     pub(super) fn git(&self) -> Command {
         let mut command = program::command(&self.dir);
         command.env("GIT_INDEX_FILE", self.scratch_index());
         command
     }
 
-    /// Gives the index its second name. git replaces an index, and never writes into one.
+    /// Creates the scratch index as a hard link.
+    ///
+    /// git replaces an index and never writes into one, so this is safe.
     pub(super) fn take_scratch_index(&self) -> Result<(), GitError> {
         let (index, scratch) = (self.index(), self.scratch_index());
         self.remove_scratch_index()?;
         match fs::hard_link(&index, &scratch) {
             Ok(()) => Ok(()),
-            // git takes a missing one for an empty one.
+            // git treats a missing index as empty.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             Err(error)
                 if matches!(
@@ -104,7 +108,7 @@ impl Place {
         Ok(())
     }
 
-    /// Where files are kept while a filter writes new ones in their places.
+    /// Returns the directory for copies of files that a filter rewrites.
     pub(super) fn kept(&self) -> PathBuf {
         self.git_dir.join("tine-kept")
     }
@@ -113,7 +117,7 @@ impl Place {
         self.kept().join(OsStr::from_bytes(path.as_bytes()))
     }
 
-    /// Copies a file to where it is kept, if it is one.
+    /// Copies a regular file to its kept place.
     pub(super) fn keep(&self, path: &RepoPath) -> Result<(), GitError> {
         let (place, kept) = (self.file(path), self.kept_file(path));
         if !fs::symlink_metadata(&place).is_ok_and(|found| found.is_file()) {
@@ -122,8 +126,8 @@ impl Place {
         copy_to(&place, &kept).map_err(GitError::io("keep", &place))
     }
 
-    /// Puts a file back as it was kept; whether it was.
-    pub(super) fn put_back_kept(&self, path: &RepoPath) -> Result<bool, GitError> {
+    /// Restores a kept file, and returns whether there was one.
+    pub(super) fn restore_kept(&self, path: &RepoPath) -> Result<bool, GitError> {
         let (place, kept) = (self.file(path), self.kept_file(path));
         if !fs::symlink_metadata(&kept).is_ok_and(|found| found.is_file()) {
             return Ok(false);
@@ -148,7 +152,7 @@ impl Place {
         }
     }
 
-    /// Waits for a git that goes on writing files after its daemon was killed.
+    /// Waits for a git that writes files after its daemon was killed.
     pub(super) fn wait_for_orphan(&self) -> Result<(), GitError> {
         let mark = self.git_dir.join("index.tine");
         let Ok(held) = File::open(&mark) else {
@@ -164,8 +168,12 @@ impl Place {
         Ok(())
     }
 
-    /// Why git did not move the checkout: what is in the way, or what failed.
-    pub(super) fn refusal(&self, command: &Command, finished: &Finished) -> Result<(), GitError> {
+    /// Returns the error of a failed move: files in the way, or a failure.
+    pub(super) fn move_error(
+        &self,
+        command: &Command,
+        finished: &Finished,
+    ) -> Result<(), GitError> {
         let said = String::from_utf8_lossy(&finished.stderr);
         match finished.status.code() {
             Some(0) => Ok(()),
@@ -181,8 +189,10 @@ impl Place {
         }
     }
 
-    /// The failing system call that git tells of. Of a file that it could not write to its end it
-    /// does not say why: then the disk is looked at, which that file still fills.
+    /// Returns the failed system call of git's error output, if any.
+    ///
+    /// For an incomplete file git does not print the cause. In that case the disk counts as the
+    /// cause if it is full, as the file still occupies it.
     fn io_error(&self, said: &str) -> Option<io::Error> {
         let told = program::format_io_error(said);
         if told.is_some() || !could_not_write(said) {
@@ -195,7 +205,7 @@ impl Place {
     }
 }
 
-/// Whether git says that it could not write a file, or make one.
+/// Returns whether git failed to write or create a file.
 fn could_not_write(said: &str) -> bool {
     const FAILURES: [&str; 4] = [
         "unable to write ",
@@ -220,7 +230,7 @@ fn copy_with_time(from: &Path, to: &Path) -> std::io::Result<()> {
         .set_times(FileTimes::new().set_modified(modified))
 }
 
-/// As [`copy_with_time`], in directories that are made.
+/// Copies a file with its mtime, and creates the directories.
 fn copy_to(from: &Path, to: &Path) -> std::io::Result<()> {
     if let Some(dir) = to.parent() {
         fs::create_dir_all(dir)?;

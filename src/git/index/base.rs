@@ -12,27 +12,32 @@ use crate::{Base, BaseDir, GitError, ObjectId, TreeEntryKind};
 use tine_attr::Timestamp;
 use tine_path::RepoPath;
 
-/// What `stat(2)` says of every base node, where it does not depend on the node.
+/// The `stat(2)` fields that are the same for every base node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BaseStat {
+    /// Owner of every node.
     pub uid: u32,
+    /// Group of every node.
     pub gid: u32,
     /// Access, modification and change time.
     pub time: Timestamp,
 }
 
-/// Below this many files a second thread costs more than it saves.
+/// Minimum number of files that justifies a second thread.
 const MIN_FILES_TO_SHARE: usize = 4096;
 
-/// Past this many files it is found out how many there are in all, before all memory is taken.
+/// Number of files at which all are counted, before memory runs out.
 const MIN_FILES_TO_COUNT: usize = 100_000;
 
-/// Writes to `to` the index of a fresh checkout of `base`. Every path is checked to be one that a
-/// checkout may have.
+/// Writes the index of a fresh checkout of `base` to `to`.
 ///
-/// `token` names the state of a fork's files in which they are as this index says, so that git
-/// looks at those only that changed since. Sizes come from the objects' headers. In a partial
-/// clone, what is missing is fetched first, in one go.
+/// Every path must be one that a checkout may have. `token` names the state of a fork's files that
+/// matches this index, so that git checks only later changes. Sizes come from the objects' headers.
+/// In a partial clone, missing objects are fetched first, in one request.
+///
+/// # Errors
+/// [`GitError::HostileTree`] or [`GitError::TooManyFiles`] for trees that a checkout must refuse,
+/// [`GitError::Io`] if the file cannot be written, and errors of reading the base.
 pub fn write_base_index(
     base: &Base,
     stat: &BaseStat,
@@ -69,7 +74,7 @@ fn encode_base_index(base: &Base, stat: &BaseStat, token: &str) -> Result<Vec<u8
     for (file, size) in files.iter().zip(sizes) {
         let entry = file.get();
         let entry_stat = match entry.kind {
-            // git compares nothing of a submodule but that it is a directory.
+            // git only checks that a submodule is a directory.
             TreeEntryKind::Submodule => EntryStat::default(),
             _ => EntryStat {
                 ctime: time,
@@ -93,10 +98,10 @@ fn encode_base_index(base: &Base, stat: &BaseStat, token: &str) -> Result<Vec<u8
     encoder.finish(&tree, Some(token), None)
 }
 
-/// An entry of the index to be: an entry of a base directory that is no directory.
+/// A future index entry: an entry of a base directory, but not a directory.
 struct FileEntry {
     dir: Arc<BaseDir>,
-    /// Valid in `dir.entries`.
+    /// Valid index into `dir.entries`.
     index: usize,
 }
 
@@ -106,7 +111,7 @@ impl FileEntry {
     }
 }
 
-/// Collects the files beneath `path` in the index's order.
+/// Collects the files under `path` in the index's order.
 fn collect(
     base: &Base,
     path: &RepoPath,
@@ -149,8 +154,9 @@ fn collect(
     })
 }
 
-/// The entries of `dir` in the order of the paths beneath them: a directory stands where its name
-/// with a slash would.
+/// Sorts the entries of `dir` by the paths under them.
+///
+/// A directory sorts as its name with a slash.
 fn in_git_order(dir: &BaseDir) -> Vec<usize> {
     let mut order: Vec<usize> = (0..dir.entries.len()).collect();
     order.sort_by(|&a, &b| {
@@ -165,7 +171,7 @@ fn in_git_order(dir: &BaseDir) -> Vec<usize> {
     order
 }
 
-/// Sizes in bytes of `files`, as a checkout would hold them.
+/// Returns the sizes in bytes of `files` in a checkout.
 fn sizes(base: &Base, files: &[FileEntry]) -> Result<Vec<u64>, GitError> {
     let sizes_of = |files: &[FileEntry]| -> Result<Vec<u64>, GitError> {
         files

@@ -1,11 +1,12 @@
-//! git's lock of a worktree's index, `index.lock`: whoever creates that name has it, and the new
-//! index is written there.
+//! git's lock of a worktree's index, `index.lock`.
 //!
-//! What a process that was killed leaves of it would keep everybody from the index for good. So
-//! ours is made as `index.tine` and then linked to the lock's name: as long as both names lead to
-//! one file, the lock is tine's own. The new index takes the old one's place by that first name, so
-//! that the lock goes on: it is then another name of the index itself. The old index waits as
-//! `index.tine-old` until the lock is given back.
+//! The process that creates that name has the lock, and writes the new index there.
+//!
+//! A lock left by a killed process would block the index forever. tine therefore creates its lock
+//! as `index.tine` and links it to the lock's name. While both names lead to one file, the lock is
+//! tine's. The new index replaces the old one by the first name, so that the lock persists: it is
+//! then another name of the index itself. The old index is kept as `index.tine-old` until the lock
+//! is released.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -19,14 +20,15 @@ use crate::refs::{lock_of, remove_stale_lock};
 use crate::{GitError, LinkedWorktree, Repository};
 use tine_sys::pause;
 
-/// How long an index that git has locked is waited for: an editor's `git status` is over by then, a
-/// rebase is not.
+/// Maximum wait for an index that git has locked.
+///
+/// An editor's `git status` ends within that time, but a rebase does not.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long to wait between two tries.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Time between two attempts.
+const INTERVAL: Duration = Duration::from_millis(10);
 
-/// The lock, held. Dropping it gives it back and leaves the index as it is.
+/// The held lock. Dropping it releases it and leaves the index unchanged.
 #[derive(Debug)]
 pub(crate) struct IndexLock {
     file: File,
@@ -36,23 +38,27 @@ pub(crate) struct IndexLock {
     old_path: PathBuf,
 }
 
-/// An index that was brought to another tree and is still locked, until this is dropped.
+/// An updated index that stays locked until this is dropped.
 #[derive(Debug)]
 pub struct UpdatedIndex {
     lock: IndexLock,
-    /// Whether the old index waits to be put back.
+    /// True if the old index was kept and can be restored.
     has_old: bool,
 }
 
-/// An index that is written and durable, but not in its place yet. Dropping it leaves the index as
-/// it is.
+/// A new index that is synced but not in place yet.
+///
+/// Dropping it leaves the index unchanged.
 #[derive(Debug)]
 pub struct PreparedIndex {
     lock: IndexLock,
 }
 
 impl PreparedIndex {
-    /// Puts it in the index's place, with the permissions that the index has.
+    /// Replaces the index, and keeps its permissions.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the index cannot be replaced.
     pub fn put_in_place(self) -> Result<UpdatedIndex, GitError> {
         pause::at("before-index");
         self.lock
@@ -66,55 +72,58 @@ impl PreparedIndex {
 }
 
 impl UpdatedIndex {
-    /// Releases the lock once no git process in the worktree can put the old index back; blocks for
-    /// two seconds at most.
+    /// Releases the lock when no git process can restore the old index.
+    ///
+    /// Waits for such processes in the worktree; blocks for at most two seconds.
     pub fn finish(self, worktree: &LinkedWorktree) {
-        // One whose checkout is not known has no processes in it.
+        // If the checkout is unknown, no processes run in it.
         if let Ok(checkout_dir) = worktree.checkout_dir() {
-            self.lock.hold_off_readers(&checkout_dir);
+            self.lock.wait_for_readers_in(&checkout_dir);
         }
     }
 
-    /// Puts the old index back. Where it could not be kept (a file system without hard links, or no
-    /// index before), the new one stays.
+    /// Restores the old index.
+    ///
+    /// If it was not kept (a file system without hard links, or no index before), the new one
+    /// stays.
     pub fn undo(self) {
-        if let Err(error) = self.put_back() {
+        if let Err(error) = self.restore_old() {
             let path = &self.lock.index_path;
             log::warn!("{} could not be put back: {error}", path.display());
         }
     }
 
-    /// Does that, and holds the lock.
-    pub(super) fn put_back(&self) -> io::Result<()> {
+    /// Restores the old index, and keeps the lock.
+    pub(super) fn restore_old(&self) -> io::Result<()> {
         if !self.has_old {
             return Ok(());
         }
-        // The index is the lock's other name no more then.
+        // After this, the index is no longer the lock's other name.
         fs::hard_link(&self.lock.lock_path, &self.lock.mark_path)?;
         fs::rename(&self.lock.old_path, &self.lock.index_path)
     }
 }
 
 impl IndexLock {
-    /// Takes the lock, waiting a moment for whoever has it.
+    /// Takes the lock, waiting briefly for its holder.
     ///
     /// # Errors
-    /// [`GitError::IndexLocked`] where it is still held then.
+    /// [`GitError::IndexLocked`] if it is still held then.
     pub(super) fn acquire(worktree: &LinkedWorktree) -> Result<IndexLock, GitError> {
         IndexLock::acquire_at(worktree.git_dir(), TIMEOUT)
     }
 
-    /// As [`IndexLock::acquire`], of any worktree, and waiting no longer than `patience`.
-    pub(crate) fn acquire_at(git_dir: &Path, patience: Duration) -> Result<IndexLock, GitError> {
+    /// Takes the lock of any worktree, waiting at most `timeout`.
+    pub(crate) fn acquire_at(git_dir: &Path, timeout: Duration) -> Result<IndexLock, GitError> {
         let index_path = git_dir.join("index");
         let (lock_path, mark_path) = (lock_path(git_dir), mark_path(git_dir));
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let taken = loop {
             match take(&mark_path, &lock_path) {
                 Err(error)
                     if error.kind() == ErrorKind::AlreadyExists && Instant::now() < deadline =>
                 {
-                    thread::sleep(PAUSE);
+                    thread::sleep(INTERVAL);
                 }
                 taken => break taken,
             }
@@ -134,22 +143,24 @@ impl IndexLock {
         })
     }
 
-    /// The open file that both of the lock's names lead to.
+    /// Returns the open file that both names of the lock lead to.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Waits for git processes in the checkout that may have read the index before it was replaced;
-    /// blocks for two seconds at most.
-    pub(crate) fn hold_off_readers(&self, checkout_dir: &Path) {
-        // Without hard links the lock is gone already.
+    /// Waits for git processes that may have read the old index.
+    ///
+    /// Covers the processes in the checkout; blocks for at most two seconds.
+    pub(crate) fn wait_for_readers_in(&self, checkout_dir: &Path) {
+        // Without hard links, the lock is already released.
         if self.lock_path.exists() {
             readers::wait_for_readers(checkout_dir);
         }
     }
 
-    /// Writes what is to take the index's place. It is on the disk before it gets there: git cannot
-    /// read an index that a power failure left empty.
+    /// Writes and syncs the new index.
+    ///
+    /// git cannot read an index that a power cut left empty, so the sync precedes the rename.
     pub(super) fn write(mut self, content: &[u8]) -> Result<PreparedIndex, GitError> {
         self.file
             .write_all(content)
@@ -158,7 +169,7 @@ impl IndexLock {
         Ok(PreparedIndex { lock: self })
     }
 
-    /// Whether the old index was kept.
+    /// Replaces the index, and returns whether the old one was kept.
     fn put_in_place(&self) -> io::Result<bool> {
         let exists = match fs::metadata(&self.index_path) {
             Ok(old) => {
@@ -186,7 +197,8 @@ impl IndexLock {
 
 impl Drop for IndexLock {
     fn drop(&mut self) {
-        // Without hard links the lock's name is free after a commit, and may be another's by now.
+        // Without hard links, the lock's name is free after a commit, and another process may have
+        // it.
         for path in [&self.lock_path, &self.mark_path] {
             let is_ours = match (self.file.metadata(), fs::symlink_metadata(path)) {
                 (Ok(ours), Ok(found)) => (ours.dev(), ours.ino()) == (found.dev(), found.ino()),
@@ -202,9 +214,13 @@ impl Drop for IndexLock {
     }
 }
 
-/// Gives back the index's lock where a process of tine's died with it, and those of HEAD and its
-/// branch, which are taken under that one only. A lock of git's is left alone. The caller knows
-/// that no process of tine's is at work there.
+/// Releases the index lock of a dead tine process.
+///
+/// Also releases its locks of HEAD and the branch, which are taken only under the index lock.
+/// Leaves git's locks alone. The caller guarantees that no tine process works there.
+///
+/// # Errors
+/// [`GitError::Io`] if a lock cannot be removed, or [`GitError::DamagedHead`].
 pub fn release_stale_lock(
     repository: &Repository,
     worktree: &LinkedWorktree,
@@ -219,11 +235,13 @@ pub fn release_stale_lock(
         }
     }
     staged::remove_left(worktree)?;
-    // Last: as long as it is there, the others are known to be ours.
+    // This comes last: while it exists, the other locks are known to be tine's.
     release_stale_at(git_dir).map(drop)
 }
 
-/// Gives back the lock of an index where a process of tine's died with it; whether it had it.
+/// Releases the index lock of a dead tine process.
+///
+/// Returns whether there was one.
 pub(crate) fn release_stale_at(git_dir: &Path) -> Result<bool, GitError> {
     let is_ours = is_ours(git_dir);
     if is_ours {
@@ -234,7 +252,9 @@ pub(crate) fn release_stale_at(git_dir: &Path) -> Result<bool, GitError> {
     Ok(is_ours)
 }
 
-/// Whether the lock of the index is tine's: another name of the mark, or of the index itself.
+/// Returns whether the index lock is tine's.
+///
+/// It is then another name of the mark, or of the index itself.
 fn is_ours(git_dir: &Path) -> bool {
     let identity =
         |path: PathBuf| fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
@@ -246,7 +266,7 @@ fn is_ours(git_dir: &Path) -> bool {
     lock.is_ok_and(|lock| marks.into_iter().flatten().any(|mark| mark == lock))
 }
 
-/// The lock of the index in `git_dir`, where git has it.
+/// Returns the lock of the index in `git_dir`, if git holds it.
 pub(crate) fn locked_by_git(git_dir: &Path) -> Option<PathBuf> {
     let lock = lock_path(git_dir);
     (lock.exists() && !is_ours(git_dir)).then_some(lock)
@@ -268,8 +288,9 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).open(path)
 }
 
-/// Takes the lock with a marked file; without the mark where there are no hard links. A mark that
-/// is there already belongs to another thread of this process.
+/// Takes the lock with a marked file, or unmarked without hard links.
+///
+/// An existing mark belongs to another thread of this process.
 fn take(mark_path: &Path, lock_path: &Path) -> io::Result<File> {
     let file = create(mark_path)?;
     let taken = match fs::hard_link(mark_path, lock_path) {
@@ -284,7 +305,7 @@ fn take(mark_path: &Path, lock_path: &Path) -> io::Result<File> {
         }
         Err(error) => Err(error),
     };
-    // One that stays is removed when the store is opened.
+    // A leftover mark is removed when the store is opened.
     if let Err(error) = fs::remove_file(mark_path) {
         log::warn!("{} could not be removed: {error}", mark_path.display());
     }

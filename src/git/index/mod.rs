@@ -1,8 +1,8 @@
 //! The index of a fork's worktree.
 //!
-//! Because inode numbers, times and owners of base nodes are the same in every fork, one index
-//! serves all forks of a base: it is built once, cached, and copied into each new worktree, and the
-//! first `git status` reads no file. Written in git's version 4 with a TREE extension; read through
+//! Inode numbers, times and owners of base nodes are the same in every fork, so one index serves
+//! all forks of a base. It is built once, cached, and copied into each new worktree, and the first
+//! `git status` reads no file. It is written in git's version 4 with a TREE extension, and read by
 //! the git library.
 
 mod base;
@@ -41,15 +41,18 @@ use gix::index::entry::Flags;
 use super::{GitError, LinkedWorktree, ObjectId, Repository};
 use tine_path::RepoPath;
 
-/// git refuses trees that are deeper (`core.maxTreeDepth`'s default).
+/// Maximum depth of a tree that git accepts (`core.maxTreeDepth`'s default).
 const MAX_TREE_DEPTH: usize = 2048;
 
-/// Bytes of stack for walking trees of that depth, which the library's reader of the TREE extension
-/// and its kin here do by recursion. Only what is used is ever allocated.
+/// Bytes of stack for walking trees of that depth.
+///
+/// The library's reader of the TREE extension and its counterparts here recurse. Only used stack is
+/// allocated.
 const DEEP_STACK_LEN: usize = 64 << 20;
 
-/// Runs `work` on a stack that is deep enough for every tree that git takes. `path` is the index it
-/// is for.
+/// Runs `work` on a stack that is deep enough for every tree.
+///
+/// `path` is its index, for errors.
 fn on_deep_stack<T: Send>(
     path: &Path,
     work: impl FnOnce() -> Result<T, GitError> + Send,
@@ -60,7 +63,7 @@ fn on_deep_stack<T: Send>(
             .stack_size(DEEP_STACK_LEN)
             .spawn_scoped(scope, work)
             .map_err(GitError::io("start a thread for", path))?;
-        // A panic goes on where it would have without the thread.
+        // Propagate a panic as if there were no thread.
         worker.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
@@ -76,18 +79,23 @@ fn check_depth(depth: usize, tree_id: ObjectId) -> Result<(), GitError> {
     })
 }
 
-/// What an index says of a path.
+/// The state of a path in an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracking {
+    /// Path without an entry.
     Untracked,
-    /// A path in conflict counts, and one that is only intended to be added.
+    /// Path with an entry, including conflicts and intents to add.
     Tracked,
-    /// Tracked, and not wanted in the checkout (`git sparse-checkout`): missing there it is no
-    /// deletion.
+    /// Tracked path that the checkout leaves out (`git sparse-checkout`).
+    ///
+    /// Its absence from the checkout is not a deletion.
     Skipped,
 }
 
-/// What the worktree's index says of `paths`; a missing index holds none.
+/// Looks up `paths` in the worktree's index. A missing index is empty.
+///
+/// # Errors
+/// [`GitError::Io`] or [`GitError::Library`] if the index cannot be read.
 pub fn tracked_paths(
     repository: &Repository,
     worktree: &LinkedWorktree,
@@ -105,7 +113,10 @@ pub fn tracked_paths(
     })
 }
 
-/// What the worktree's index has at and beneath `paths`, sorted.
+/// Lists the entries of the worktree's index at and under `paths`, sorted.
+///
+/// # Errors
+/// [`GitError::Io`] or [`GitError::Library`] if the index cannot be read.
 pub fn tracked_beneath(
     repository: &Repository,
     worktree: &LinkedWorktree,
@@ -118,10 +129,10 @@ pub fn tracked_beneath(
         let index = read_index(repository, worktree)?;
         let mut found = BTreeSet::new();
         for path in paths {
-            // What sorts between a path and what is beneath it is passed over: `a-b` is between `a`
-            // and `a/b`.
-            let beneath = [path.as_bytes(), b"/"].concat();
-            for start in [path.as_bytes(), &beneath] {
+            // Skip what sorts between a path and the paths under it: `a-b` is between `a` and
+            // `a/b`.
+            let prefix = [path.as_bytes(), b"/"].concat();
+            for start in [path.as_bytes(), &prefix] {
                 let first = index
                     .entries()
                     .partition_point(|entry| entry.path(&index) < start.as_bstr());
@@ -135,8 +146,12 @@ pub fn tracked_beneath(
     })
 }
 
-/// The paths that are intended to be added (`git add -N`), sorted: no tree that is made of the
-/// index has them.
+/// Lists the intents to add (`git add -N`), sorted.
+///
+/// A tree that is written from the index does not contain them.
+///
+/// # Errors
+/// [`GitError::Io`] or [`GitError::Library`] if the index cannot be read.
 pub fn intents_to_add(
     repository: &Repository,
     worktree: &LinkedWorktree,
@@ -156,13 +171,13 @@ fn tracking(index: &gix::index::File, path: &[u8]) -> Tracking {
     match find_entry(index, path) {
         Some(entry) if entry.flags.contains(Flags::SKIP_WORKTREE) => Tracking::Skipped,
         Some(_) => Tracking::Tracked,
-        None if is_beneath_skipped_directory(index, path) => Tracking::Skipped,
+        None if is_in_skipped_directory(index, path) => Tracking::Skipped,
         None => Tracking::Untracked,
     }
 }
 
-/// Whether one entry of a sparse index stands for a directory above `path`.
-fn is_beneath_skipped_directory(index: &gix::index::File, path: &[u8]) -> bool {
+/// Returns whether a sparse index skips a directory above `path`.
+fn is_in_skipped_directory(index: &gix::index::File, path: &[u8]) -> bool {
     let slashes = path.iter().enumerate().filter(|&(_, &byte)| byte == b'/');
     index.is_sparse()
         && slashes
@@ -176,14 +191,15 @@ fn find_entry<'a>(index: &'a gix::index::File, path: &[u8]) -> Option<&'a gix::i
     entries.get(at.ok()?)
 }
 
-/// Reads the worktree's index; a missing one is empty. Its hash is not checked, as git does not
-/// check it either.
+/// Reads the worktree's index. A missing one is empty.
+///
+/// Like git, it does not verify the hash.
 fn read_index(
     repository: &Repository,
     worktree: &LinkedWorktree,
 ) -> Result<gix::index::File, GitError> {
     let path = worktree.index_path();
-    // The library would wait at a pipe.
+    // The library would block on a pipe.
     tine_sys::file::check_regular(&path).map_err(GitError::io("read", &path))?;
     gix::index::File::at_or_default(
         path,

@@ -1,10 +1,10 @@
-//! git processes that may put an old index back.
+//! git processes that may restore an old index.
 //!
 //! `git commit`, `git merge` and some others read the index before they lock it, and write what
-//! they read. One that read before tine replaced the index, and locks after tine has released the
-//! lock, brings the old index back: the files that tine brought are then untracked, and the next
-//! commit removes them from the branch. So the lock is held until those processes have ended: they
-//! find the index locked and stop, as they do when two git commands meet.
+//! they read. Suppose that one reads before tine replaces the index, and locks after tine has
+//! released the lock. It restores the old index: the files that tine added are then untracked, and
+//! the next commit removes them from the branch. tine therefore holds the lock until those
+//! processes have ended. They find the index locked and stop, as when two git commands meet.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 
 use tine_sys::process::{ProcessId, is_waiting_for_child};
 
-/// How long to hold the lock at most. Between reading and locking git only compares the files with
-/// the index.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum time to hold the lock.
+///
+/// Between reading and locking, git only compares the files with the index.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Subcommands that run for long, and never write an index.
-const LEAVE_THE_INDEX: [&[u8]; 18] = [
+/// Subcommands that run for long and never write an index.
+const NEVER_WRITE_INDEX: [&[u8]; 18] = [
     b"blame",
     b"cat-file",
     b"daemon",
@@ -41,11 +42,12 @@ const LEAVE_THE_INDEX: [&[u8]; 18] = [
     b"upload-pack",
 ];
 
-/// Waits until the git processes in `checkout_dir` that began before now have ended, at most for
-/// two seconds. Those that wait for a child (an editor, a pager, a hook) have written their index
-/// already. The caller holds the lock of the index.
+/// Waits for the git processes in `checkout_dir` that are running now.
+///
+/// Those that wait for a child (an editor, a pager, a hook) have written their index already. The
+/// caller holds the lock of the index. Blocks for at most two seconds.
 pub(super) fn wait_for_readers(checkout_dir: &Path) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut readers = readers(checkout_dir);
     loop {
         readers.retain(|reader| reader.is_running() && !is_waiting_for_child(reader.pid()));
@@ -61,17 +63,21 @@ pub(super) fn wait_for_readers(checkout_dir: &Path) {
     }
 }
 
-/// Whether a git process in `checkout_dir`, whose index git has locked, may be putting HEAD on
-/// `branch` (short name): its arguments name that, or what was checked out before, or it ends on
-/// the branch where it began.
+/// Returns whether a git process may be switching a checkout to `branch`.
+///
+/// git has locked the index of `checkout_dir`. The arguments of such a process name the branch
+/// (short name) or an earlier checkout, or it is a command that ends on the branch where it began
+/// (`rebase`, `bisect`, `pull`).
 pub(crate) fn has_switch_to(checkout_dir: &Path, branch: &str) -> bool {
     let ends_there: [&[u8]; 3] = [b"rebase", b"bisect", b"pull"];
     let is_switch = |line: &[u8]| names(line, branch) || has_word(line, &ends_there);
     !processes(checkout_dir, is_switch).is_empty()
 }
 
-/// The directories where a `git switch` or `checkout` that names `branch` (short name) or what was
-/// checked out before runs. Costs one look at each process of the machine.
+/// Returns the directories of git processes that switch to `branch`.
+///
+/// These are `git switch` or `checkout` with the branch (short name) or an earlier checkout as an
+/// argument. It looks at each process of the machine once.
 pub(crate) fn switches_to(branch: &str) -> Vec<PathBuf> {
     let verbs: [&[u8]; 2] = [b"switch", b"checkout"];
     let is_switch = |proc_dir: &Path| {
@@ -87,7 +93,9 @@ pub(crate) fn switches_to(branch: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether a command line names `branch` (short name), or a branch by when it was checked out.
+/// Returns whether a command line names `branch` or an earlier checkout.
+///
+/// `branch` is a short name.
 fn names(command_line: &[u8], branch: &str) -> bool {
     let full_name = format!("refs/heads/{branch}");
     let is_earlier = |word: &[u8]| word.starts_with(b"@{-");
@@ -105,13 +113,14 @@ fn words(command_line: &[u8]) -> impl Iterator<Item = &[u8]> {
     command_line.split(|byte| *byte == 0)
 }
 
-/// The processes of git in `checkout_dir` that may write its index.
+/// Lists the git processes in `checkout_dir` that may write its index.
 fn readers(checkout_dir: &Path) -> Vec<ProcessId> {
     processes(checkout_dir, may_write_index)
 }
 
-/// The processes of git with their current directory in `checkout_dir` and such a command line.
-/// Only links in `/proc` are read: nothing in a mount is touched.
+/// Lists the git processes in `checkout_dir` with a matching command line.
+///
+/// It reads only links in `/proc`, and nothing in a mount.
 fn processes(checkout_dir: &Path, has_line: impl Fn(&[u8]) -> bool) -> Vec<ProcessId> {
     let is_in_there = |proc_dir: &Path| {
         fs::read_link(proc_dir.join("cwd")).is_ok_and(|cwd| is_within(&cwd, checkout_dir))
@@ -119,25 +128,28 @@ fn processes(checkout_dir: &Path, has_line: impl Fn(&[u8]) -> bool) -> Vec<Proce
     ProcessId::all_where(|proc_dir| is_git(proc_dir, &has_line) && is_in_there(proc_dir))
 }
 
-/// Whether the process beneath `/proc` is git with such a command line.
+/// Returns whether a process is a git with a matching command line.
+///
+/// `proc_dir` is its directory in `/proc`.
 fn is_git(proc_dir: &Path, has_line: impl Fn(&[u8]) -> bool) -> bool {
     fs::read(proc_dir.join("comm")).is_ok_and(|name| name == b"git\n")
         && fs::read(proc_dir.join("cmdline")).is_ok_and(|line| has_line(&line))
 }
 
-/// Whether `dir`, the resolved current directory of a process, is in the checkout.
+/// Returns whether a process's resolved current directory is in the checkout.
 pub(crate) fn is_within(dir: &Path, checkout_dir: &Path) -> bool {
     dir.starts_with(checkout_dir)
         || resolved(checkout_dir).is_some_and(|root| dir.starts_with(root))
 }
 
-/// The directory with symbolic links above it resolved. The directory itself may be a mount, and is
-/// not looked at.
+/// Resolves the symlinks above a directory.
+///
+/// The directory itself may be a mount, and is not accessed.
 fn resolved(dir: &Path) -> Option<PathBuf> {
     let parent = dir.parent()?.canonicalize().ok()?;
     Some(parent.join(dir.file_name()?))
 }
 
 fn may_write_index(command_line: &[u8]) -> bool {
-    !has_word(command_line, &LEAVE_THE_INDEX)
+    !has_word(command_line, &NEVER_WRITE_INDEX)
 }

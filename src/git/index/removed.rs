@@ -1,4 +1,4 @@
-//! What a worktree's index has let go of though a tree has it.
+//! Paths of a tree that a worktree's index lacks.
 
 use std::ops::Range;
 
@@ -9,18 +9,27 @@ use super::{check_depth, on_deep_stack, read_index};
 use crate::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntry, TreeEntryKind};
 use tine_path::RepoPath;
 
-/// A path that the index lacks, and what the tree has there.
+/// A path that the index lacks, with the tree's entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemovedPath {
+    /// Path in the tree.
     pub path: RepoPath,
+    /// Mode in the tree.
     pub kind: TreeEntryKind,
+    /// Object id in the tree.
     pub id: ObjectId,
 }
 
-/// The files, symlinks and gitlinks of the tree `tree_id` that the worktree's index has no entry
-/// for, conflicts and intentions to add included: what `git rm --cached` took out of it.
-/// Directories that the index knows to be the tree's own are not read. A sparse index, which leaves
-/// out whole directories, has let go of nothing.
+/// Lists the paths that `git rm --cached` took out of the index.
+///
+/// These are the files, symlinks and gitlinks of the tree `tree_id` without an entry in the
+/// worktree's index. Conflicts and intents to add count as entries. A directory is not read if the
+/// index knows its tree id. A sparse index, which leaves out whole directories, gives an empty
+/// list.
+///
+/// # Errors
+/// [`GitError::Io`] or [`GitError::Library`] if the index cannot be read; fails if a tree cannot be
+/// read.
 pub fn removed_paths(
     repository: &Repository,
     worktree: &LinkedWorktree,
@@ -52,7 +61,9 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// `range` are the entries beneath `dir`, `cached` is what the index says of its tree.
+    /// Searches the directory `dir`.
+    ///
+    /// `range` are the entries under it, and `cached` is the TREE node for it.
     fn directory(
         &mut self,
         dir: &RepoPath,
@@ -67,10 +78,10 @@ impl Search<'_> {
         for TreeEntry { name, kind, id } in self.repository.read_tree(tree_id)? {
             let path = dir.join(&name);
             if kind == TreeEntryKind::Directory {
-                let beneath = self.beneath(&path, range.clone());
+                let entries_under = self.entries_under(&path, range.clone());
                 let child = |tree: &&Tree| tree.name[..] == *name.as_bytes();
                 let below = cached.and_then(|tree| tree.children.iter().find(child));
-                self.directory(&path, id, beneath, below)?;
+                self.directory(&path, id, entries_under, below)?;
             } else if !self.has(&path, range.clone()) {
                 self.removed.push(RemovedPath { path, kind, id });
             }
@@ -78,8 +89,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Where the entries beneath the directory `dir` are in `range`.
-    fn beneath(&self, dir: &RepoPath, range: Range<usize>) -> Range<usize> {
+    /// Returns the part of `range` with the entries under `dir`.
+    fn entries_under(&self, dir: &RepoPath, range: Range<usize>) -> Range<usize> {
         let prefix = [dir.as_bytes(), b"/"].concat();
         let entries = &self.index.entries()[range.clone()];
         let start = entries.partition_point(|entry| entry.path(self.index) < prefix);

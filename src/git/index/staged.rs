@@ -1,4 +1,4 @@
-//! A worktree's index as a tree: what a commit of git's would be made of.
+//! A worktree's index as a tree, as `git commit` would write it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,17 +10,23 @@ use crate::refs::lock_of;
 use crate::{GitError, LinkedWorktree, ObjectId, Repository, program};
 use tine_path::RepoPath;
 
-/// What there is to be committed.
+/// The tree of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexTree {
+    /// Tree of an index without conflicts.
     Whole(ObjectId),
-    /// Paths in conflict, sorted: it is no tree before they are resolved.
+    /// Paths in conflict, sorted, which must be resolved first.
     Unmerged(Vec<RepoPath>),
 }
 
 impl Repository {
-    /// Writes the worktree's index as a tree. What is only intended to be added is no part of it.
-    /// One caller at a time: it holds the fork's turn.
+    /// Writes the worktree's index as a tree, without intents to add.
+    ///
+    /// The caller holds the fork's lock, so that there is only one caller at a time.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] if the index cannot be read, [`GitError::GitFailed`] if git cannot write
+    /// the tree.
     pub fn index_tree(&self, worktree: &LinkedWorktree) -> Result<IndexTree, GitError> {
         let index = ReadIndex::of(worktree)?;
         let mut write = index.command(self, &["write-tree"]);
@@ -32,20 +38,26 @@ impl Repository {
             &mut index.command(self, &["ls-files", "--unmerged", "-z"]),
             b"",
         )?;
-        // `<mode> <id> <stage>`, a tab, and the path; once for each stage.
+        // Each line is `<mode> <id> <stage>`, a tab, and the path, once for each stage.
         let paths = listed.split(|byte| *byte == 0).filter_map(|line| {
             let tab = line.iter().position(|byte| *byte == b'\t')?;
             RepoPath::parse(line.get(tab.saturating_add(1)..)?).ok()
         });
         let mut paths: Vec<RepoPath> = paths.collect();
         paths.dedup();
-        match paths.is_empty() {
-            true => Err(program::failed(&write, &finished)),
-            false => Ok(IndexTree::Unmerged(paths)),
+        if paths.is_empty() {
+            Err(program::failed(&write, &finished))
+        } else {
+            Ok(IndexTree::Unmerged(paths))
         }
     }
 
-    /// As [`Repository::index_tree`], without the paths in conflict, and these.
+    /// Writes the index as a tree without the paths in conflict.
+    ///
+    /// Also returns these paths, sorted.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::index_tree`].
     pub fn merged_index_tree(
         &self,
         worktree: &LinkedWorktree,
@@ -59,7 +71,7 @@ impl Repository {
             .iter()
             .flat_map(|path| [path.as_bytes(), b"\0"].concat())
             .collect();
-        // git writes another file and gives it the name: the index itself stays as it is.
+        // git writes a new file and renames it, so the index itself does not change.
         let remove = ["update-index", "--force-remove", "-z", "--stdin"];
         program::run(&mut index.command(self, &remove), &names)?;
         let output = program::run(&mut index.command(self, &["write-tree"]), b"")?;
@@ -71,16 +83,17 @@ fn written(output: &[u8]) -> Result<ObjectId, GitError> {
     ObjectId::from_hex(output.trim_ascii()).map_err(GitError::library("write the index as a tree"))
 }
 
-/// Another name of the index, for a git command that only reads and would lock it nevertheless:
-/// killed together with the daemon, it would leave its lock for good. Dropping it removes the name
-/// and all that git made beside it.
+/// A second name of the index for git commands that only read.
+///
+/// They would lock the index even so, and if they were killed together with the daemon, the lock
+/// would stay forever. Dropping this removes the name, and all files that git created beside it.
 struct ReadIndex<'a> {
     worktree: &'a LinkedWorktree,
     path: PathBuf,
 }
 
 impl ReadIndex<'_> {
-    /// A worktree without an index has none under the other name, either.
+    /// Creates the second name, unless the worktree has no index.
     fn of(worktree: &LinkedWorktree) -> Result<ReadIndex<'_>, GitError> {
         remove_left(worktree)?;
         let read = ReadIndex {
@@ -110,7 +123,7 @@ impl ReadIndex<'_> {
     fn command(&self, repository: &Repository, args: &[&str]) -> Command {
         let mut command = program::command(repository.common_dir());
         command.env("GIT_INDEX_FILE", &self.path);
-        // Who asks for a tree of the index does not care for what differs from it.
+        // The caller needs the tree, not the files that differ from it.
         command.args(["-c", "core.fsmonitor=false", "--git-dir"]);
         command.arg(self.worktree.git_dir()).args(args);
         command
@@ -125,7 +138,7 @@ impl Drop for ReadIndex<'_> {
     }
 }
 
-/// Removes what a process of tine's that died left of reading the index.
+/// Removes a dead tine process's second name of the index.
 pub(super) fn remove_left(worktree: &LinkedWorktree) -> Result<(), GitError> {
     let path = read_path(worktree);
     remove_if_there(&lock_of(&path))?;

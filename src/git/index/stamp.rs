@@ -1,8 +1,8 @@
-//! A base's cached index with the times of one fork.
+//! A base's cached index, adapted to the times of one fork.
 //!
-//! The cached index is the same for all forks of a base but for the times of its entries. Those
-//! fields have a fixed size, so the entries are walked once, patched in place, and the hash at the
-//! end is made again: linear in the index, with no object read.
+//! The cached index differs between the forks of a base only in the times of its entries. These
+//! fields have a fixed size. One pass over the entries patches them in place, and then the hash at
+//! the end is recomputed. This is linear in the size of the index, and reads no objects.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -14,28 +14,29 @@ use crate::checksum::Checksum;
 use crate::{GitError, TreeEntryKind};
 use tine_attr::Timestamp;
 
-/// Bytes before the first entry, and of an entry before its object id.
+/// Bytes before the first entry.
 const HEADER_LEN: usize = 12;
+/// Bytes of an entry before its object id.
 const STAT_LEN: usize = 40;
 
-/// The times that a fork's files have.
+/// The times of a fork's files.
 pub struct Stamp<'a> {
     /// Change time of every file.
     pub changed: Timestamp,
-    /// Modification time of the file at a path.
+    /// Function from a path to the file's modification time.
     pub modified: &'a dyn Fn(&[u8]) -> Timestamp,
-    /// The latest of all times.
+    /// Latest of all times.
     pub latest: Timestamp,
 }
 
-/// Writes to `to` the index at `cached`, which [`write_base_index`](super::write_base_index) wrote,
-/// with the times of `stamp`.
+/// Writes the cached index to `to`, with the times of `stamp`.
 ///
-/// The new file is dated into the second after the latest of its entries: git reads the content of
-/// a file that is not older than the index (`is_racy_timestamp` in its read-cache.c).
+/// [`write_base_index`](super::write_base_index) wrote `cached`. The new file's mtime is in a
+/// later second than its latest entry, because git reads the content of files that are not older
+/// than the index (`is_racy_timestamp` in its read-cache.c).
 ///
 /// # Errors
-/// [`GitError::Io`] where a file cannot be read or written, or `cached` is not such an index.
+/// [`GitError::Io`] if a file cannot be read or written, or `cached` is not such an index.
 pub fn write_stamped_index(
     cached: &Path,
     hash_kind: gix::hash::Kind,
@@ -68,7 +69,9 @@ fn second_after(time: Timestamp) -> SystemTime {
     after.map_or_else(SystemTime::now, |after| after.max(SystemTime::now()))
 }
 
-/// Patches all entries of a version 4 index; `None` where it is cut off or of another version.
+/// Patches all entries of a version 4 index.
+///
+/// Returns `None` if it is truncated or of another version.
 fn stamp_entries(index: &mut [u8], hash_kind: gix::hash::Kind, stamp: &Stamp<'_>) -> Option<()> {
     let (version, count) = (word(index, 4)?, word(index, 8)?);
     if version != 4 {
@@ -85,7 +88,7 @@ fn stamp_entries(index: &mut [u8], hash_kind: gix::hash::Kind, stamp: &Stamp<'_>
         let name_len = index.get(name_at..)?.iter().position(|byte| *byte == 0)?;
         path.truncate(path.len().checked_sub(stripped)?);
         path.extend_from_slice(index.get(name_at..name_at + name_len)?);
-        // Of a submodule git compares no times.
+        // git compares no times of a submodule.
         if word(index, at + 24)? != TreeEntryKind::Submodule.mode() {
             let modified = index_time((stamp.modified)(&path));
             let times = [changed.0, changed.1, modified.0, modified.1].map(u32::to_be_bytes);
@@ -105,7 +108,7 @@ fn word(index: &[u8], at: usize) -> Option<u32> {
         .map(|bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Reads what [`push_varint`](super::writer::push_varint) writes, and moves `at` behind it.
+/// Reads the output of [`push_varint`](super::writer::push_varint), and advances `at`.
 fn read_varint(bytes: &[u8], at: &mut usize) -> Option<usize> {
     let mut value = 0usize;
     loop {

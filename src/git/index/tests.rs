@@ -567,7 +567,7 @@ fn a_lock_that_a_killed_process_left_is_given_back_and_one_of_gits_is_not() {
         None,
     )
     .unwrap();
-    updated.put_back().unwrap();
+    updated.restore_old().unwrap();
     std::mem::forget(updated);
     assert!(lock_path.exists());
     release_stale_lock(&fork.repository, &fork.worktree).unwrap();

@@ -1,33 +1,34 @@
-//! What an index of git's knows of a state of the files: which entries are as the files were
-//! (FSMN), and which untracked files each directory had (UNTR). The git library reads the second,
-//! but not the first, and writes neither.
+//! The FSMN and UNTR extensions of an index that git wrote.
 //!
-//! Format: `gitformat-index(5)`, and `write_untracked_extension` in git's `dir.c`.
+//! FSMN has the entries whose files had not changed at a token, and UNTR the untracked files of
+//! each directory. The git library reads only UNTR, and writes neither. The format is described in
+//! `gitformat-index(5)`, and in `write_untracked_extension` in git's `dir.c`.
 
 use super::writer::{EXTENDED, encode_bitmap, push_varint};
 
-/// An entry's bytes before its object id.
+/// Bytes of an entry before its object id.
 const STAT_AND_MODE: usize = 40;
-/// What is remembered of a directory's or a file's `stat(2)`.
+/// Bytes of the stored `stat(2)` of a directory or file.
 const STAT: usize = 36;
 
-/// What an index knows of its files as of a token.
+/// The knowledge of an index about its files at a token.
 #[derive(Debug)]
 pub(super) struct KnownFiles {
-    /// Names the state.
+    /// Token that names the state.
     pub token: String,
-    /// For each entry, whether git has to look at the file whatever it is told of changes; 64 to a
-    /// word.
+    /// Dirty bits of the entries, 64 to a word.
+    ///
+    /// git checks the file of a dirty entry even if no change is reported.
     dirty: Vec<u64>,
     untracked: Untracked,
 }
 
-/// The UNTR extension.
+/// The content of an UNTR extension.
 #[derive(Debug)]
 struct Untracked {
-    /// All that stands before the number of directories, as it is.
+    /// Raw bytes before the number of directories.
     header: Vec<u8>,
-    /// Each before those in it; the root is the first.
+    /// Directories, parents first, beginning with the root.
     dirs: Vec<Directory>,
 }
 
@@ -35,17 +36,18 @@ struct Untracked {
 struct Directory {
     name: Vec<u8>,
     untracked: Vec<Vec<u8>>,
-    /// Their places among the directories.
+    /// Indices into the list of directories.
     children: Vec<usize>,
-    /// There where the list of untracked files is valid.
+    /// Raw `stat(2)`, if the list of untracked files is valid.
     stat: Option<Vec<u8>>,
     is_check_only: bool,
     exclude_id: Option<Vec<u8>>,
 }
 
 impl KnownFiles {
-    /// What the index in `bytes` knows; `None` where it has not both extensions, or is not
-    /// understood.
+    /// Reads the extensions of the index in `bytes`.
+    ///
+    /// Returns `None` if it lacks one of them, or has an unknown format.
     pub(super) fn read(bytes: &[u8], hash_len: usize) -> Option<KnownFiles> {
         let content = bytes.get(..bytes.len().checked_sub(hash_len)?)?;
         let mut rest = Reader(content);
@@ -64,7 +66,7 @@ impl KnownFiles {
             match signature {
                 b"FSMN" => monitor = Some(read_monitor(extension, count)?),
                 b"UNTR" => untracked = Some(Untracked::read(extension, hash_len)?),
-                // What must be understood: a part of the index is elsewhere.
+                // A required extension: a part of the index is elsewhere.
                 [b'a'..=b'z', ..] => return None,
                 _ => {}
             }
@@ -77,15 +79,18 @@ impl KnownFiles {
         })
     }
 
-    /// Whether git has to look at the file of this entry of the index that was read.
+    /// Returns whether git must check the file of this entry.
+    ///
+    /// `entry` counts in the index that was read.
     pub(super) fn is_dirty(&self, entry: usize) -> bool {
         self.dirty
             .get(entry / 64)
             .is_none_or(|word| word >> (entry % 64) & 1 == 1)
     }
 
-    /// Has git list the directory of `path` again, and those above: the path came into the index,
-    /// or left it.
+    /// Makes git list the directories above `path` again.
+    ///
+    /// The path was added to the index or removed from it.
     pub(super) fn invalidate(&mut self, path: &[u8]) {
         let mut at = 0;
         let mut components = path.split(|byte| *byte == b'/').peekable();
@@ -111,7 +116,7 @@ impl KnownFiles {
         }
     }
 
-    /// The UNTR extension.
+    /// Encodes the UNTR extension.
     pub(super) fn encode_untracked(&self) -> Vec<u8> {
         let Untracked { header, dirs } = &self.untracked;
         let mut encoded = header.clone();
@@ -160,7 +165,7 @@ impl Untracked {
         let mut rest = Reader(extension);
         let ident_len = rest.varint()?;
         rest.take(ident_len)?;
-        // Of .git/info/exclude and core.excludesFile: stats, flags, ids.
+        // Stats, flags and ids of .git/info/exclude and core.excludesFile.
         rest.take(2 * STAT + 4 + 2 * hash_len)?;
         rest.until_nul()?;
         let header = extension.get(..extension.len() - rest.0.len())?.to_vec();
@@ -169,7 +174,7 @@ impl Untracked {
             return None;
         }
         let mut dirs: Vec<Directory> = Vec::with_capacity(count);
-        // Directories whose children are still to come, and how many.
+        // Directories with children left to read, and their number.
         let mut open: Vec<(usize, usize)> = Vec::new();
         while dirs.len() < count {
             let (untracked_count, child_count) = (rest.varint()?, rest.varint()?);
@@ -227,7 +232,7 @@ impl Untracked {
     }
 }
 
-/// The token and the bitmap of an FSMN extension.
+/// Reads the token and the bitmap of an FSMN extension.
 fn read_monitor(extension: &[u8], count: u32) -> Option<(String, Vec<u64>)> {
     let mut rest = Reader(extension);
     if rest.u32()? != 2 {
@@ -252,13 +257,13 @@ fn skip_entry(rest: &mut Reader<'_>, version: u32, hash_len: usize) -> Option<()
         return Some(());
     }
     rest.until_nul()?;
-    // Padded with one to eight NULs to a multiple of eight, of which one was read.
+    // One to eight NULs pad the entry to a multiple of eight. One of them was read.
     let len = before - rest.0.len();
     rest.take(len.next_multiple_of(8) - len)?;
     Some(())
 }
 
-/// Bytes that are still to be read.
+/// The bytes that are left to read.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -287,7 +292,7 @@ impl<'a> Reader<'a> {
         Some(taken)
     }
 
-    /// As `decode_varint` in git's `varint.c`.
+    /// Reads an integer, as `decode_varint` in git's `varint.c`.
     fn varint(&mut self) -> Option<usize> {
         let mut byte = *self.take(1)?.first()?;
         let mut value = usize::from(byte & 0x7f);
@@ -298,7 +303,7 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
-    /// An EWAH bitmap of at most `max_bits` bits, as words: see [`encode_bitmap`].
+    /// Reads an EWAH bitmap of at most `max_bits` bits: see [`encode_bitmap`].
     fn bitmap(&mut self, max_bits: u32) -> Option<Vec<u64>> {
         let (bits, word_count) = (self.u32()?, self.u32()?);
         if bits > max_bits {
@@ -326,7 +331,7 @@ impl<'a> Reader<'a> {
                 return None;
             }
         }
-        // The place of the last marker.
+        // Skip the place of the last marker.
         self.u32()?;
         Some(words)
     }

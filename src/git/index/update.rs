@@ -1,4 +1,4 @@
-//! Bringing a worktree's index to a tree after a commit.
+//! Update of a worktree's index to a tree after a commit.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Bound, Range};
@@ -9,58 +9,65 @@ use gix::index::extension::Tree;
 use super::lock::{IndexLock, PreparedIndex};
 use super::untracked::KnownFiles;
 use super::writer::{CachedTree, Encoder, EntryFlags, EntryStat, index_time};
-use super::{check_depth, find_entry, is_beneath_skipped_directory, on_deep_stack, read_index};
+use super::{check_depth, find_entry, is_in_skipped_directory, on_deep_stack, read_index};
 use crate::{GitError, LinkedWorktree, ObjectId, Repository, TreeEntryKind};
 use tine_attr::{Attr, Timestamp};
 use tine_path::RepoPath;
 
-/// One path whose index entry changes: to an entry with its stat, or removed.
+/// One path whose index entry changes.
 #[derive(Debug, Clone)]
 pub struct IndexChange {
+    /// Path in the index.
     pub path: RepoPath,
-    /// `None` removes the path.
+    /// New entry with its attributes; `None` removes the path.
     pub new: Option<(TreeEntryKind, ObjectId, Attr)>,
 }
 
-/// A state of a fork's files of which it can be told what changed since.
+/// A state of a fork's files since which changes are tracked.
 #[derive(Clone, Copy)]
 pub struct KnownState<'a> {
-    /// Names it, in the index and in git's question.
+    /// Token of the state, in the index and in git's query.
     pub token: &'a str,
-    /// The change time of every file that is still as it was then, and of no other.
+    /// Change time that exactly the unchanged files have.
     pub changed: Timestamp,
-    /// Whether it can also be told what changed since the state that this token names. The old
-    /// index goes on knowing then what it knew of that state.
+    /// Returns whether changes since the state of a token are tracked.
+    ///
+    /// If so for the old index's token, its knowledge is kept.
     pub is_known: &'a (dyn Fn(&str) -> bool + Sync),
 }
 
-/// What an index is to become.
+/// The new content of an index.
 #[derive(Debug, Clone)]
 pub struct IndexTarget {
+    /// Tree that the index will match.
     pub tree_id: ObjectId,
+    /// Changed paths with their attributes.
     pub changes: Vec<IndexChange>,
-    /// Paths that are intended to be added; what the tree has, or cannot have beside its own paths,
-    /// is passed over.
+    /// Intents to add.
+    ///
+    /// Paths that the tree has, or that conflict with its paths, are ignored.
     pub intents: Vec<RepoPath>,
 }
 
-/// Prepares the worktree's index for a tree, as `git add -A && git commit` would leave it: entries
-/// of its changes are set with their stat, entries that differ from the tree otherwise are set
-/// without one (git reads those files again), all others keep theirs, with their flags. Conflicts
-/// are resolved, and of intentions to add those of the target stay. Takes git's own `index.lock`,
-/// which is held as long as the answer, and what comes of that.
+/// Prepares the worktree's index for a tree, as after a commit.
 ///
-/// With `known_state` git looks afterwards at those files only that changed since then. What git
-/// knew of untracked files is kept for directories in which no path came into the index or left it,
-/// if it can be told what changed since git knew it; else it is dropped, and git lists the
+/// The result is that of `git add -A && git commit`. Entries in the target's changes get their
+/// stat. Other entries that differ from the tree get none, so git reads those files again. All
+/// others keep their stat and flags. Conflicts are resolved, and only the target's intents to add
+/// remain. Takes git's `index.lock`, which the result holds.
+///
+/// With `known_state`, git later checks only the files that changed since then. git's list of
+/// untracked files is kept for directories in which no path was added to the index or removed from
+/// it, if changes since git's own token are tracked. Otherwise it is dropped, and git lists the
 /// directories once.
 ///
-/// Directories that the old index knows to be the tree's own are not read, so that it costs
-/// O(changes) tree reads. The target is asked for when the old index has been read, so that the
-/// tree may be written meanwhile.
+/// It does not read directories whose tree id the old index knows, so it costs O(changes) tree
+/// reads. `target` is called after the old index has been read, so that the tree can be written
+/// meanwhile.
 ///
 /// # Errors
-/// [`GitError::IndexLocked`] where git holds the lock.
+/// [`GitError::IndexLocked`] if git holds the lock; errors of `target`, and of reading or writing
+/// the index.
 pub fn prepare_index(
     repository: &Repository,
     worktree: &LinkedWorktree,
@@ -108,20 +115,21 @@ pub(super) fn update_index(
     .put_in_place()
 }
 
-/// The old index being turned into the new one, path by path.
+/// An update of an index in progress, path by path.
 struct Update<'a> {
     repository: &'a Repository,
     old: &'a gix::index::File,
-    /// Seconds since 1970. Files changed at this time or later may have changed after the old index
-    /// saw them.
+    /// Mtime of the old index in seconds since 1970.
+    ///
+    /// The old index may lack changes of files at this time or later.
     old_index_secs: i64,
     changes: BTreeMap<&'a [u8], &'a IndexChange>,
-    /// Paths that are intended to be added and not written yet, sorted.
+    /// Intents to add that are not written yet, sorted.
     intents: VecDeque<RepoPath>,
     known_state: Option<&'a KnownState<'a>>,
-    /// What the old index knows, where that is to be kept.
+    /// Knowledge of the old index, if it is kept.
     known_files: Option<KnownFiles>,
-    /// For each old entry, whether its path is in the new index.
+    /// True for each old entry whose path is in the new index.
     is_kept: Vec<bool>,
     encoder: Encoder,
 }
@@ -151,7 +159,7 @@ impl<'a> Update<'a> {
     }
 
     fn run(mut self, tree_id: ObjectId) -> Result<Vec<u8>, GitError> {
-        // Entries of a sparse index stand for directories, which the cached trees then count as one
+        // Entries of a sparse index may be directories, and the cached trees count each as one
         // entry.
         let cached = self.old.tree().filter(|_| !self.old.is_sparse());
         let all = 0..self.old.entries().len();
@@ -174,8 +182,10 @@ impl<'a> Update<'a> {
             .finish(&tree, Some(&known.token), Some(&untracked))
     }
 
-    /// Writes the entries beneath a directory. `prefix` is its path with a slash, `range` the old
-    /// entries beneath it, `cached` what the old index says of its tree.
+    /// Writes the entries under a directory.
+    ///
+    /// `prefix` is its path with a slash, `range` the old entries under it, and `cached` its TREE
+    /// node in the old index.
     fn directory(
         &mut self,
         prefix: &[u8],
@@ -185,7 +195,7 @@ impl<'a> Update<'a> {
         cached: Option<&Tree>,
     ) -> Result<CachedTree, GitError> {
         self.push_intents(|path| path < prefix);
-        // What is left sorts behind the prefix.
+        // The remaining ones sort after the prefix.
         let is_beneath = |path: &[u8]| path.starts_with(prefix);
         let has_intents = self
             .intents
@@ -225,7 +235,7 @@ impl<'a> Update<'a> {
         })
     }
 
-    /// Writes the entries of intentions to add, as long as the next one `is_next`.
+    /// Writes the intents to add while the next one `is_next`.
     fn push_intents(&mut self, is_next: impl Fn(&[u8]) -> bool) {
         while self
             .intents
@@ -250,8 +260,9 @@ impl<'a> Update<'a> {
         }
     }
 
-    /// Where the old index knows the directory to be `tree_id` and nothing beneath it changes,
-    /// writes its entries again without reading the tree.
+    /// Copies the entries of an unchanged directory without reading its tree.
+    ///
+    /// The old index must have the id `tree_id` for it, and no change may be under it.
     fn keep_directory(
         &mut self,
         prefix: &[u8],
@@ -264,10 +275,10 @@ impl<'a> Update<'a> {
                 .is_some_and(|count| count as usize == range.len())
         };
         let tree = cached.filter(|tree| tree.id == tree_id).filter(is_whole)?;
-        // A conflict or the like beneath a tree that claims to be whole: the claim is not believed.
+        // Distrust a tree that is marked as whole but contains a conflict or the like.
         let entries = &self.old.entries()[range.clone()];
         let fits = |entry: &gix::index::Entry| is_plain(entry) && kind_of(entry.mode).is_some();
-        if self.changes_beneath(prefix) || !entries.iter().all(fits) {
+        if self.has_changes_under(prefix) || !entries.iter().all(fits) {
             return None;
         }
         let kept = cached_tree(tree)?;
@@ -288,13 +299,15 @@ impl<'a> Update<'a> {
         Some(kept)
     }
 
-    fn changes_beneath(&self, prefix: &[u8]) -> bool {
+    fn has_changes_under(&self, prefix: &[u8]) -> bool {
         let from_prefix = (Bound::Included(prefix), Bound::Unbounded);
         let first = self.changes.range::<[u8], _>(from_prefix).next();
         first.is_some_and(|(path, _)| path.starts_with(prefix))
     }
 
-    /// Writes the entry of one file. The old entries for its path, if any, begin at `at`.
+    /// Writes the entry of one file.
+    ///
+    /// The old entries for its path, if any, begin at `at`.
     fn file(&mut self, path: &[u8], kind: TreeEntryKind, id: ObjectId, at: usize, end: usize) {
         let changed = self.changes.get(path).map(|change| &change.new);
         let is_there = self.old.entries()[at..end]
@@ -330,7 +343,7 @@ impl<'a> Update<'a> {
         self.push(path, kind, id, &stat, flags, is_same.then_some(at));
     }
 
-    /// `kept` is the place of the old entry, where that stays as it is.
+    /// Writes an entry. `kept` is the index of the old entry if unchanged.
     fn push(
         &mut self,
         path: &[u8],
@@ -354,20 +367,22 @@ impl<'a> Update<'a> {
         }
     }
 
-    /// The flags of an entry that the old index has not: one that a directory of a sparse index
-    /// stood for goes on being left out of the checkout.
+    /// Returns the flags of an entry that the old index lacks.
+    ///
+    /// A path in a skipped directory of a sparse index stays skipped.
     fn flags_of_new(&self, path: &[u8]) -> EntryFlags {
         EntryFlags {
-            is_skip_worktree: is_beneath_skipped_directory(self.old, path),
+            is_skip_worktree: is_in_skipped_directory(self.old, path),
             ..EntryFlags::default()
         }
     }
 
-    /// The stat of an entry that stays. One that may be stale, because the file could have changed
-    /// within the second in which the old index was written, gets size 0, so that git compares the
-    /// content: with a younger index it could not tell any more (`ce_smudge_racily_clean_entry` in
-    /// git's read-cache.c). A change within that second has that change time, so an earlier one
-    /// tells of none.
+    /// Returns the stat of an entry that is kept.
+    ///
+    /// If the file could have changed in the second in which the old index was written, the entry
+    /// may be stale. It then gets size 0, so that git compares the content: a younger index would
+    /// hide the race (`ce_smudge_racily_clean_entry` in git's read-cache.c). A change within that
+    /// second has a ctime in it, so an earlier ctime excludes such a change.
     fn kept_stat(&self, entry: &gix::index::Entry) -> EntryStat {
         let stat = &entry.stat;
         let latest_secs = i64::from(stat.mtime.secs.min(stat.ctime.secs));
@@ -383,20 +398,20 @@ impl<'a> Update<'a> {
         }
     }
 
-    /// The first old entry in `range` whose path is `path` or sorts behind it.
+    /// Returns the first old entry in `range` at or after `path`.
     fn first_at_or_after(&self, path: &[u8], range: Range<usize>) -> usize {
         let entries = &self.old.entries()[range.clone()];
         range.start + entries.partition_point(|entry| entry.path(self.old) < path)
     }
 
-    /// Where the old entries that begin with `prefix` end; `range` begins with them.
+    /// Returns the end of the old entries with `prefix`, which begin `range`.
     fn end_of_prefix(&self, prefix: &[u8], range: Range<usize>) -> usize {
         let entries = &self.old.entries()[range.clone()];
         range.start + entries.partition_point(|entry| entry.path(self.old).starts_with(prefix))
     }
 }
 
-/// Those of `intents` that an index may have beside the files of the tree, sorted.
+/// Returns those of `intents` that do not conflict with the tree, sorted.
 fn intents_beside(
     repository: &Repository,
     tree_id: ObjectId,
@@ -422,7 +437,7 @@ fn intents_beside(
     Ok(beside)
 }
 
-/// Whether an entry is the only one of its path and stands for a content.
+/// Returns whether an entry has content and no other stages.
 fn is_plain(entry: &gix::index::Entry) -> bool {
     entry.stage() == Stage::Unconflicted && !entry.flags.contains(Flags::INTENT_TO_ADD)
 }
@@ -445,7 +460,7 @@ pub(crate) fn kind_of(mode: Mode) -> Option<TreeEntryKind> {
     })
 }
 
-/// A cached tree as the old index has it; `None` where a part of it is not valid.
+/// Converts a node of the old index, if it is valid.
 fn cached_tree(tree: &Tree) -> Option<CachedTree> {
     Some(CachedTree {
         name: tree.name.to_vec(),

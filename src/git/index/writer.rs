@@ -1,8 +1,9 @@
-//! Encoding an index: version 4 (paths compressed by their common prefix) with a TREE extension
-//! and, where somebody can tell what changed, an FSMN extension and perhaps an UNTR extension.
+//! Encoder of an index in version 4, with extensions.
 //!
-//! The git library reads every index but writes neither version 4 nor extensions that fit. Format:
-//! `gitformat-index(5)`.
+//! Version 4 compresses paths by their common prefix. The TREE extension is always written, the
+//! FSMN extension if changes can be tracked, and the UNTR extension if the old index had one. The
+//! git library reads every index, but writes neither version 4 nor these extensions. The format is
+//! described in `gitformat-index(5)`.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -15,30 +16,40 @@ use crate::checksum::Checksum;
 use crate::{GitError, TreeEntryKind};
 use tine_attr::{Attr, Timestamp};
 
-/// Set in an entry's flags where a second pair of flag bytes follows.
+/// Flag bit that announces a second pair of flag bytes.
 pub(super) const EXTENDED: u16 = 0x4000;
-/// In the second pair.
+/// Bit of the second pair of flag bytes.
 const SKIP_WORKTREE: u16 = 0x4000;
+/// Bit of the second pair of flag bytes.
 const INTENT_TO_ADD: u16 = 0x2000;
-/// The bits of an entry's flags that hold the path's length, or that it is longer.
+/// Flag bits for the path's length, up to this maximum.
 const PATH_LEN_MASK: u16 = 0x0fff;
 
-/// What the index remembers of a file's `stat(2)`. All zero: git compares the file's content.
+/// The `stat(2)` fields of an index entry.
+///
+/// If all are zero, git compares the file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct EntryStat {
-    /// Seconds and nanoseconds, as for `mtime`.
+    /// Change time in seconds and nanoseconds.
     pub ctime: (u32, u32),
+    /// Modification time in seconds and nanoseconds.
     pub mtime: (u32, u32),
+    /// Device number, which git does not compare by default.
     pub dev: u32,
+    /// Low half of the inode number.
     pub ino: u32,
+    /// Owner.
     pub uid: u32,
+    /// Group.
     pub gid: u32,
+    /// Size from [`index_size`].
     pub size: u32,
 }
 
 impl EntryStat {
-    /// What git would remember of a node with `attr`. The device is left out: git does not compare
-    /// it unless built to.
+    /// Returns the fields that git would store for a node with `attr`.
+    ///
+    /// The device is left out: git compares it only with a build option.
     pub(super) fn of(attr: &Attr) -> EntryStat {
         EntryStat {
             ctime: index_time(attr.ctime),
@@ -52,13 +63,15 @@ impl EntryStat {
     }
 }
 
-/// Seconds wrap at 2³², as in git.
+/// Converts a time. Seconds wrap at 2³², as in git.
 pub(super) fn index_time(time: Timestamp) -> (u32, u32) {
     (time.secs as u32, time.nanos)
 }
 
-/// Sizes wrap at 4 GiB, but a file that is not empty never gets size 0, which would mean "look at
-/// the content" (`munge_st_size` in git's `statinfo.c`).
+/// Converts a size, which wraps at 4 GiB.
+///
+/// A nonempty file never gets size 0, which would make git read its content (`munge_st_size` in
+/// git's `statinfo.c`).
 pub(super) fn index_size(size: u64) -> u32 {
     match size as u32 {
         0 if size > 0 => 0x8000_0000,
@@ -66,45 +79,51 @@ pub(super) fn index_size(size: u64) -> u32 {
     }
 }
 
-/// Flags of an entry that git keeps on disk, beyond stage and length.
+/// The flags of an entry on disk, without stage and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct EntryFlags {
+    /// True if git assumes that the file is unchanged.
     pub is_assumed_valid: bool,
+    /// True if the checkout leaves the file out.
     pub is_skip_worktree: bool,
-    /// The entry stands for no content: its path is to be added (`git add -N`).
+    /// True if the entry has no content yet (`git add -N`).
     pub is_intent_to_add: bool,
 }
 
-/// A node of the TREE extension: a directory of the index and the tree object that it is.
+/// A node of the TREE extension: a directory with its tree object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CachedTree {
-    /// The last component; empty for the root.
+    /// Last component of the path; empty for the root.
     pub name: Vec<u8>,
+    /// Id of the tree object.
     pub id: ObjectId,
-    /// Entries beneath it, at any depth. `None` where some of them are no part of a tree: git then
-    /// makes the tree anew.
+    /// Number of entries under it, at any depth.
+    ///
+    /// It is `None` if some of them do not belong in a tree. git then writes the tree again.
     pub entry_count: Option<u32>,
+    /// Subdirectories.
     pub children: Vec<CachedTree>,
 }
 
-/// Encodes entries one by one, in the order of their paths.
+/// Encoder for entries in the order of their paths.
 pub(super) struct Encoder {
     hash_kind: gix::hash::Kind,
     encoded: Vec<u8>,
     count: u32,
     previous_path: Vec<u8>,
-    /// For each entry, whether git has to look at the file whatever it is told of changes; 64 to a
-    /// word.
+    /// Dirty bits of the entries, 64 to a word.
+    ///
+    /// git checks the file of a dirty entry even if no change is reported.
     dirty: Vec<u64>,
 }
 
 impl Encoder {
-    /// `expected_count` entries will come, more or less.
+    /// Creates an encoder for about `expected_count` entries.
     pub(super) fn new(hash_kind: gix::hash::Kind, expected_count: usize) -> Encoder {
         let mut encoded =
             Vec::with_capacity(expected_count.saturating_mul(80 + hash_kind.len_in_bytes()));
         encoded.extend_from_slice(b"DIRC\0\0\0\x04");
-        // The number of entries, known at the end.
+        // Placeholder for the number of entries.
         encoded.extend_from_slice(&[0; 4]);
         Encoder {
             hash_kind,
@@ -115,12 +134,12 @@ impl Encoder {
         }
     }
 
-    /// How many entries there are so far.
+    /// Returns the number of entries so far.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Appends the entry at `path`, which must sort behind the one before.
+    /// Appends the entry at `path`, which must sort after the previous one.
     pub(super) fn push(
         &mut self,
         path: &[u8],
@@ -172,7 +191,7 @@ impl Encoder {
         self.count += 1;
     }
 
-    /// Has git look at the file of the entry that was pushed last, whatever it is told of changes.
+    /// Marks the last entry as dirty, so that git checks its file.
     pub(super) fn mark_dirty(&mut self) {
         let Some(last) = self.count.checked_sub(1) else {
             return;
@@ -184,10 +203,11 @@ impl Encoder {
         self.dirty[word] |= 1 << (last % 64);
     }
 
-    /// The whole index, with its TREE extension and the hash at its end; with `token` also an FSMN
-    /// extension, which says that the files of all entries that are not dirty are as their entries,
-    /// as far as they did not change since then; with `untracked` an UNTR extension, which must be
-    /// of the same state.
+    /// Completes the index with its extensions and the hash at its end.
+    ///
+    /// It always has a TREE extension. With `token` it has an FSMN extension: the files of all
+    /// entries that are not dirty match their entries, unless they changed after the token. With
+    /// `untracked` it has an UNTR extension, which must be of the same state.
     pub(super) fn finish(
         mut self,
         tree: &CachedTree,
@@ -228,9 +248,11 @@ impl Encoder {
     }
 }
 
-/// A bitmap of `bit_count` bits in EWAH form (`gitformat-bitmap(5)`, appendix A): how many bits and
-/// words, then markers, each with a number of words of zeroes and of words that follow as they are,
-/// then the place of the last marker. Bits that `words` has not are 0.
+/// Encodes a bitmap of `bit_count` bits in EWAH form.
+///
+/// It consists of the numbers of bits and words, then markers, each with a number of zero words and
+/// of the literal words that follow it, then the place of the last marker (`gitformat-bitmap(5)`,
+/// appendix A). Bits past the end of `words` are 0.
 pub(super) fn encode_bitmap(bit_count: u32, words: &[u64]) -> Vec<u8> {
     const ZEROES_SHIFT: u32 = 1;
     const LITERALS_SHIFT: u32 = 33;
@@ -262,8 +284,10 @@ fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// git's variable-width integers: seven bits a byte, the highest first, each continuation standing
-/// for one more than its bits (`encode_varint` in `varint.c`).
+/// Appends an integer in git's variable-width encoding.
+///
+/// Each byte has seven bits, the highest first, and each continuation adds one (`encode_varint` in
+/// `varint.c`).
 pub(super) fn push_varint(to: &mut Vec<u8>, mut value: usize) {
     let mut bytes = [0; 10];
     let mut start = bytes.len() - 1;
@@ -287,7 +311,7 @@ fn encode_tree(tree: &CachedTree, to: &mut Vec<u8>) {
         }
         None => to.extend_from_slice(format!("\0-1 {}\n", tree.children.len()).as_bytes()),
     }
-    // git keeps children by length first (`subtree_name_cmp`), and reads them fastest in that
+    // git sorts children by length first (`subtree_name_cmp`), and reads them fastest in that
     // order.
     let mut children: Vec<&CachedTree> = tree.children.iter().collect();
     children.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
@@ -296,7 +320,7 @@ fn encode_tree(tree: &CachedTree, to: &mut Vec<u8>) {
     }
 }
 
-/// Writes a file as a whole: under another name beside it, then renamed.
+/// Writes a file under another name, and renames it into place.
 pub(super) fn replace_file(to: &Path, content: &[u8]) -> Result<(), GitError> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);

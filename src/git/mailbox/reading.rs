@@ -1,4 +1,4 @@
-//! What is in a mailbox, as `git am` takes it apart.
+//! Parsing of a mailbox, as `git am` does it.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -8,53 +8,58 @@ use std::process::Stdio;
 use crate::commit::clean_message;
 use crate::{GitError, Identity, ObjectId, Repository, Role, program};
 
-/// The line that begins a mail is shorter.
+/// Maximum length of a mail's first line.
 const MAX_BEGINNING_BYTES: u64 = 256;
 
 /// A commit as a mail has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
-    /// What the line that begins the mail says it was made of, in hex.
+    /// Id of the commit in the mail's first line, in hex.
     pub commit: Option<String>,
+    /// Subject, cut or kept as requested.
     pub subject: String,
-    /// With the subject, in UTF-8 where the mail says how it is written.
+    /// Message with the subject, in UTF-8 if the mail declares its encoding.
     pub message: Vec<u8>,
+    /// Name of the author, lossily decoded.
     pub author_name: String,
+    /// E-mail address of the author, lossily decoded.
     pub author_email: String,
-    /// As the mail has it; empty where it has none.
+    /// Date as written in the mail; empty if missing.
     pub date: String,
-    /// Empty for a commit that changes nothing.
+    /// Patch; empty for a commit without changes.
     pub patch: Vec<u8>,
 }
 
-/// What is taken from the beginnings of subjects.
+/// The treatment of prefixes in subjects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subjects {
-    /// `[PATCH]` and all else in brackets, `Re:` and spaces: `git am`.
+    /// Strip `[PATCH]` and other brackets, `Re:` and spaces, as `git am`.
     Cut,
-    /// Nothing: `git am --keep`.
+    /// Keep all, as `git am --keep`.
     Kept,
 }
 
-/// Takes the mailbox at `path` apart: a file for each mail, in their order, in the empty directory
-/// `dir`.
+/// Splits the mailbox at `path` into files in the empty directory `dir`.
+///
+/// Returns a file for each mail, in order.
 ///
 /// # Errors
-/// [`GitError::NotAMailbox`]
+/// [`GitError::NotAMailbox`] if git cannot split it.
 pub fn split_mailbox(path: &Path, dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     let mut git = program::command(dir);
     git.args(["mailsplit", "-o."]).arg(path);
     let split = program::finish(&mut git, b"")?;
-    match split.status.success() {
-        true => files_in(dir),
-        false => Err(refused(complaint(&split.stderr))),
+    if split.status.success() {
+        files_in(dir)
+    } else {
+        Err(refused(error_text(&split.stderr)))
     }
 }
 
-/// Reads one of the mails that [`split_mailbox`] made.
+/// Reads one of the mails from [`split_mailbox`].
 ///
 /// # Errors
-/// [`GitError::NotAMailbox`] where it does not say who wrote it.
+/// [`GitError::NotAMailbox`] if it has no author; [`GitError::Io`] if a file cannot be read.
 pub fn read_mail(file: &Path, subjects: Subjects) -> Result<Mail, GitError> {
     let dir = file.parent().unwrap_or(file);
     let (body, patch) = (dir.join("message"), dir.join("patch"));
@@ -88,11 +93,14 @@ pub fn read_mail(file: &Path, subjects: Subjects) -> Result<Mail, GitError> {
     })
 }
 
-/// Reads the mails of the mailbox at `path`, each of them with a patch that git understands or with
-/// none. `scratch` is an empty directory.
+/// Reads the mails of the mailbox at `path`, and checks their patches.
+///
+/// The returned mails have empty patches. Each patch must be one that git understands, or missing.
+/// `scratch` is an empty directory.
 ///
 /// # Errors
-/// [`GitError::NotAMailbox`] where it is no mailbox, or has no patch at all.
+/// [`GitError::NotAMailbox`] if it is not a mailbox, contains an invalid patch, or contains no
+/// patch.
 pub fn read_mails(path: &Path, scratch: &Path) -> Result<Vec<Mail>, GitError> {
     let (mut mails, mut patches) = (Vec::new(), 0);
     for file in split_mailbox(path, scratch)? {
@@ -116,7 +124,10 @@ pub fn read_mails(path: &Path, scratch: &Path) -> Result<Vec<Mail>, GitError> {
 }
 
 impl Repository {
-    /// Who wrote a mail, and when: as git understands the date.
+    /// Returns the author and date of a mail, parsed by git.
+    ///
+    /// # Errors
+    /// [`GitError::NotAMailbox`] if git rejects the name or the date.
     pub fn author_of(&self, mail: &Mail) -> Result<Identity, GitError> {
         let mut var = program::command(self.common_dir());
         var.env(Role::Author.variable("NAME"), &mail.author_name)
@@ -131,13 +142,13 @@ impl Repository {
                 mail.author_name,
                 mail.author_email,
                 mail.date,
-                complaint(&told.stderr)
+                error_text(&told.stderr)
             ))),
         }
     }
 }
 
-/// As `git format-patch` begins a mail: `From <commit> Mon Sep 17 00:00:00 2001`.
+/// Parses git's first line of a mail: `From <commit> Mon Sep 17 00:00:00 2001`.
 fn commit_of(file: &Path) -> Result<Option<String>, GitError> {
     let io = |action| GitError::io(action, file.to_owned());
     let mut line = Vec::new();
@@ -156,29 +167,29 @@ fn refused(reason: String) -> GitError {
     GitError::NotAMailbox { reason }
 }
 
-fn complaint(stderr: &[u8]) -> String {
+fn error_text(stderr: &[u8]) -> String {
     String::from_utf8_lossy(stderr).trim().to_owned()
 }
 
-/// The files that `git mailsplit` made, in their order.
+/// Lists the files that `git mailsplit` made, in order.
 fn files_in(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     let entries = fs::read_dir(dir).map_err(GitError::io("list", dir))?;
     let mut files: Vec<(u64, PathBuf)> = entries
         .flatten()
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
         .collect();
-    // `0010000` comes after `9999`.
+    // Sort by number: `0010000` comes after `9999`.
     files.sort();
     Ok(files.into_iter().map(|(_, path)| path).collect())
 }
 
-/// What git has against the patch, if anything.
+/// Checks a patch with git, and returns git's message on failure.
 fn check_patch(patch: &[u8], dir: &Path) -> Result<(), String> {
     let mut git = program::command(dir);
     git.args(["apply", "--numstat", "-z"]);
     match program::finish(&mut git, patch) {
         Ok(told) if told.status.success() => Ok(()),
-        Ok(told) => Err(complaint(&told.stderr)),
+        Ok(told) => Err(error_text(&told.stderr)),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -22,11 +22,11 @@ fn a_message_that_looks_like_a_mail_begins_none() {
         merges: 0,
     };
     let mut mails = Mails::of(&commits);
-    mails.look_at(format!("From {id} Mon Sep 17 00:00:00 2001\n").as_bytes());
-    mails.look_at(b"body\n");
-    assert!(mails.fragile.is_empty());
-    mails.look_at(format!("From {} Mon Sep 17 00:00:00 2001\n", "a".repeat(40)).as_bytes());
-    assert_eq!((mails.begun, mails.fragile.len()), (1, 1));
+    mails.classify(format!("From {id} Mon Sep 17 00:00:00 2001\n").as_bytes());
+    mails.classify(b"body\n");
+    assert!(mails.needs_encoding.is_empty());
+    mails.classify(format!("From {} Mon Sep 17 00:00:00 2001\n", "a".repeat(40)).as_bytes());
+    assert_eq!((mails.begun, mails.needs_encoding.len()), (1, 1));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Refs that are damaged: told apart, listed, and never waited for.
+//! Detection and listing of damaged refs, without blocking on them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,13 +16,14 @@ use tine_sys::file::{self, NotAFile};
 /// A branch that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedBranch {
-    /// Short.
+    /// Short name, without `refs/heads/`.
     pub name: String,
+    /// Cause, as the end of a sentence.
     pub reason: String,
 }
 
 impl DamagedBranch {
-    /// What reading it fails with.
+    /// Returns the error that reading the branch gives.
     pub fn into_error(self) -> GitError {
         GitError::DamagedRef {
             name: format!("refs/heads/{}", self.name),
@@ -32,7 +33,9 @@ impl DamagedBranch {
 }
 
 impl Repository {
-    /// The library would wait for ever at a named pipe in the place of a ref.
+    /// Refuses a named pipe in the place of a ref.
+    ///
+    /// The library would block on it forever.
     pub(crate) fn refuse_pipe_at(&self, full_name: &BStr) -> Result<(), GitError> {
         let path = self.common_dir().join(OsStr::from_bytes(full_name));
         match file::check_regular(&path) {
@@ -41,8 +44,12 @@ impl Repository {
         }
     }
 
-    /// As [`Repository::branch`], for who only looks at it: a damaged one is as one that is not
-    /// there. `tine check` tells of it.
+    /// Reads a branch as [`Repository::branch`], with `None` for a damaged one.
+    ///
+    /// It is for callers that only display the branch. `tine check` reports the damage.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::branch`], except for [`GitError::DamagedRef`].
     pub fn readable_branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         match self.branch(name) {
             Err(GitError::DamagedRef { .. }) => Ok(None),
@@ -50,8 +57,9 @@ impl Repository {
         }
     }
 
-    /// The error that says that the ref `name` (full) names what the repository has not, where that
-    /// is so.
+    /// Returns the error for a ref whose object is missing.
+    ///
+    /// `name` is the full name. The result is `None` if the object exists.
     pub(super) fn lost_by_ref(&self, name: &str) -> Option<GitError> {
         let id = self.target_of(name).ok()??;
         (!self.has_object(id)).then(|| GitError::DamagedRef {
@@ -60,7 +68,10 @@ impl Repository {
         })
     }
 
-    /// The branches that are damaged, sorted.
+    /// Lists the damaged branches, sorted by name.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] or [`GitError::Library`] if the branches cannot be listed.
     pub fn damaged_branches(&self) -> Result<Vec<DamagedBranch>, GitError> {
         let prefix = "refs/heads/";
         let mut names = self.broken_below(prefix)?;
@@ -82,8 +93,9 @@ impl Repository {
         Ok(damaged.collect())
     }
 
-    /// The refs beneath `refs/tine/` that are damaged: group and label. What cannot be read is left
-    /// out.
+    /// Lists the damaged refs under `refs/tine/` as group and label.
+    ///
+    /// Directories that cannot be read are left out.
     pub fn broken_kept(&self) -> Vec<(String, String)> {
         let groups = fs::read_dir(self.common_dir().join(KEEPING))
             .into_iter()
@@ -99,8 +111,9 @@ impl Repository {
         names.flatten().filter_map(split).collect()
     }
 
-    /// Refuses where a named pipe is in the place of a ref, or of the packed ones: git, and the
-    /// library, would wait there for ever.
+    /// Refuses named pipes in the place of refs or packed refs.
+    ///
+    /// git and the library would block on them forever.
     ///
     /// # Errors
     /// [`GitError::DamagedRef`].
@@ -136,7 +149,7 @@ impl Repository {
         }
     }
 
-    /// The full names of loose refs below `prefix`, a directory's, whose files do not hold a ref.
+    /// Lists damaged loose refs below the directory `prefix` by full name.
     pub(super) fn broken_below(&self, prefix: &str) -> Result<Vec<String>, GitError> {
         let mut dirs = vec![self.common_dir().join(prefix)];
         let mut broken = Vec::new();
@@ -157,7 +170,9 @@ impl Repository {
     }
 }
 
-/// The error that says that the file of the ref `name` (full) holds none, where that is so.
+/// Returns the error for a ref file that contains no ref.
+///
+/// `name` is the full name. The result is `None` for other files.
 pub(crate) fn damaged_ref(common_dir: &Path, name: &BStr) -> Option<GitError> {
     let path = common_dir.join(name.to_path().ok()?);
     let reason = match file::read(&path) {
@@ -171,7 +186,9 @@ pub(crate) fn damaged_ref(common_dir: &Path, name: &BStr) -> Option<GitError> {
     })
 }
 
-/// Whether the file of a loose ref can be read and holds none, as a power cut leaves it.
+/// Returns whether a loose ref's file is readable but contains no ref.
+///
+/// A power cut can leave such a file.
 pub(super) fn is_broken(path: &Path) -> bool {
     file::read(path).is_ok_and(|content| holds_no_ref(&content))
 }

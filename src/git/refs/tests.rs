@@ -371,15 +371,19 @@ fn a_ref_is_deleted_while_git_locks_packed_refs_that_are_not_there() {
     let _ = fs::remove_file(&packed);
     let lock = packed.with_extension("lock");
     for kept in [false, true] {
-        match kept {
-            true => repository.keep("demo", "label", id).unwrap(),
-            false => repository.create_branch("tine/demo", id, "made").unwrap(),
+        if kept {
+            repository.keep("demo", "label", id).unwrap();
+        } else {
+            repository.create_branch("tine/demo", id, "made").unwrap();
         }
         fs::write(&lock, "").unwrap();
         std::thread::scope(|scope| {
-            let deleted = scope.spawn(|| match kept {
-                true => repository.release("demo", "label"),
-                false => repository.delete_branch("tine/demo", id),
+            let deleted = scope.spawn(|| {
+                if kept {
+                    repository.release("demo", "label")
+                } else {
+                    repository.delete_branch("tine/demo", id)
+                }
             });
             std::thread::sleep(std::time::Duration::from_millis(60));
             fs::remove_file(&lock).unwrap();

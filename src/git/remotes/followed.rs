@@ -1,32 +1,38 @@
-//! What a branch follows on a remote, and fetching that.
+//! Upstream branches on remotes, and fetching them.
 
-use super::{ProgressSink, converse, not_reached, progress};
+use super::{ProgressSink, connection_error, converse, progress};
 use crate::{GitError, Repository, program};
 
-/// A branch that follows one of a remote, or that one itself as it was last seen. All are full
-/// names.
+/// A branch with its upstream, or a remote branch itself. All are full names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Followed {
+    /// Branch; for a remote branch the same as `upstream`.
     pub branch: String,
-    /// What it was on the remote when that was fetched last.
+    /// Remote-tracking ref with the last fetched value.
     pub upstream: String,
-    /// As it is configured.
+    /// Configured name of the remote.
     pub remote: String,
 }
 
-/// How often a fetch is made that another one beside it got in the way of.
+/// Number of attempts to fetch while another fetch interferes.
 const FETCH_ATTEMPTS: usize = 3;
 
 const HEADS: &str = "refs/heads/";
 const REMOTES: &str = "refs/remotes/";
 
 impl Repository {
-    /// What the branch called `name` (`main`, `origin/main`, a full name) follows; `None` where it
-    /// follows no branch of a remote, or is not there.
+    /// Returns the upstream of the branch `name`.
+    ///
+    /// `name` is `main`, `origin/main` or a full name. The result is `None` if it does not follow a
+    /// remote's branch, or does not exist.
+    ///
+    /// # Errors
+    /// [`GitError::GitFailed`] if the refs cannot be listed.
     pub fn followed_by(&self, name: &str) -> Result<Option<Followed>, GitError> {
-        let candidates = match name.starts_with("refs/") {
-            true => vec![name.to_owned()],
-            false => vec![format!("{HEADS}{name}"), format!("{REMOTES}{name}")],
+        let candidates = if name.starts_with("refs/") {
+            vec![name.to_owned()]
+        } else {
+            vec![format!("{HEADS}{name}"), format!("{REMOTES}{name}")]
         };
         let mut command = program::command(self.common_dir());
         command
@@ -43,7 +49,7 @@ impl Repository {
             let mut fields = line.split('\0').map(str::to_owned);
             Some((fields.next()?, fields.next()?, fields.next()?))
         };
-        // A pattern also matches what is beneath a branch of that name.
+        // A pattern also matches the names under such a branch.
         let mut found = printed
             .lines()
             .filter_map(fields)
@@ -57,7 +63,7 @@ impl Repository {
                 rest.strip_prefix(remote.as_str())
                     .is_some_and(|rest| rest.starts_with('/'))
             };
-            // A remote's name may have slashes itself.
+            // A remote's name may contain slashes.
             let remote = remotes.into_iter().filter(is_of).max_by_key(String::len);
             return Ok(remote.map(|remote| Followed {
                 upstream: branch.clone(),
@@ -73,8 +79,10 @@ impl Repository {
         }))
     }
 
-    /// Fetches from the remote, as the user has set it up, and gives the full name of the newer
-    /// one: of what is followed, or of the branch where that is ahead.
+    /// Fetches from the remote as configured, and returns the newer branch.
+    ///
+    /// This is the full name of the upstream, or of the branch itself if that is ahead. Blocks on
+    /// the network.
     ///
     /// # Errors
     /// [`GitError::RemoteUnreachable`], [`GitError::RemoteDenied`].
@@ -101,10 +109,10 @@ impl Repository {
             };
             match finished.status.code() {
                 Some(0) => break,
-                // Another fetch was faster: its value is not the one that this one began from.
+                // A concurrent fetch was faster, so the old value was not the expected one.
                 Some(1) if attempts > 0 => {}
                 Some(1) => return Err(program::failed(&command, &finished)),
-                _ => return Err(not_reached(&followed.remote, &finished)),
+                _ => return Err(connection_error(&followed.remote, &finished)),
             }
         }
         let upstream = self.resolve_commit(self.common_dir(), &followed.upstream)?;
@@ -112,9 +120,10 @@ impl Repository {
             upstream,
             self.resolve_commit(self.common_dir(), &followed.branch)?,
         )?;
-        Ok(match is_ahead {
-            true => followed.branch.clone(),
-            false => followed.upstream.clone(),
+        Ok(if is_ahead {
+            followed.branch.clone()
+        } else {
+            followed.upstream.clone()
         })
     }
 }

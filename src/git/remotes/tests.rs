@@ -12,7 +12,7 @@ fn finished(code: i32, stdout: &str, stderr: &str) -> Finished {
 }
 
 fn outcome_of(code: i32, stdout: &str, stderr: &str) -> Result<Pushed, GitError> {
-    outcome("origin", "demo", &finished(code, stdout, stderr))
+    push_result("origin", "demo", &finished(code, stdout, stderr))
 }
 
 #[test]

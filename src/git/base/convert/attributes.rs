@@ -1,8 +1,8 @@
 //! Attributes of files, with the `.gitattributes` files of the base tree.
 //!
-//! As gitattributes(5) has it, in falling precedence: `info/attributes`, the `.gitattributes` from
-//! the file's directory up to the root, `core.attributesFile` or its default, the system's. A
-//! directory's own rules are put together when it is first asked for; nothing is walked beforehand.
+//! By falling precedence, as in gitattributes(5): `info/attributes`, the `.gitattributes` files
+//! from the file's directory up to the root, `core.attributesFile` or its default, the system's
+//! file. A directory's rules are collected on first use.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -20,7 +20,7 @@ use crate::base::Base;
 use crate::{GitError, Repository, TreeEntryKind, rule_files};
 use tine_path::RepoPath;
 
-/// The attributes that matter to a checkout, in the order of the fields below.
+/// Attributes that affect a checkout.
 const NAMES: [&str; 6] = [
     "text",
     "crlf",
@@ -30,10 +30,12 @@ const NAMES: [&str; 6] = [
     "working-tree-encoding",
 ];
 
-/// git ignores larger files (attr.h, `ATTR_MAX_FILE_SIZE`).
+/// Maximum size in bytes of an attributes file.
+///
+/// It is that of git (attr.h, `ATTR_MAX_FILE_SIZE`).
 const MAX_FILE_BYTES: u64 = 100 << 20;
 
-/// How `text` (or, for old repositories, `crlf`) classes a file.
+/// The class of a file by `text`, or by the older `crlf`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextKind {
     Always,
@@ -42,31 +44,31 @@ pub(super) enum TextKind {
     Auto,
 }
 
-/// What the attributes say of one file.
+/// The attributes of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct FileAttributes {
     pub text: Option<TextKind>,
-    /// `eol=crlf` or `eol=lf`.
+    /// True for `eol=crlf`, false for `eol=lf`.
     pub eol_is_crlf: Option<bool>,
     pub ident: bool,
-    /// The name of a filter driver, configured or not.
+    /// Name of a filter driver, configured or not.
     pub filter: Option<BString>,
-    /// An encoding other than UTF-8.
+    /// True for an encoding other than UTF-8.
     pub has_encoding: bool,
 }
 
-/// The `.gitattributes` that rule in one directory; `None` where there are none.
+/// The `.gitattributes` rules for one directory, if any.
 type DirSearch = Option<Arc<Search>>;
 
 /// All rules that apply in one directory.
 pub(super) struct Rules {
     dir: DirSearch,
-    /// Whether there are rules outside the tree.
+    /// True if there are rules outside the tree.
     has_globals: bool,
 }
 
 impl Rules {
-    /// Whether no file in the directory can have an attribute.
+    /// Returns whether no file in the directory can have an attribute.
     pub(super) fn is_empty(&self) -> bool {
         self.dir.is_none() && !self.has_globals
     }
@@ -75,30 +77,30 @@ impl Rules {
 pub(super) struct Attributes {
     case: Case,
     globals: Search,
-    /// `info/attributes`, above all others.
+    /// Rules of `info/attributes`, which precede all others.
     info: Search,
-    /// What it holds; empty where it is missing.
+    /// Content of that file; empty if it is missing.
     info_rules: Vec<u8>,
     has_globals: bool,
-    /// Of the rules outside the tree.
+    /// Hash of the rules outside the tree.
     fingerprint: u64,
     state: Mutex<State>,
 }
 
-/// Guarded together: every list's numbering of attributes stands in the one collection.
+/// State under one lock, because all lists share the attribute numbers.
 struct State {
     names: MetadataCollection,
     dirs: HashMap<RepoPath, DirSearch>,
 }
 
 impl Attributes {
-    /// `local` has the configuration that is to rule.
+    /// Reads the rules outside the tree. `local` has the applicable configuration.
     pub(super) fn new(
         repository: &Repository,
         local: &gix::Repository,
     ) -> Result<Attributes, GitError> {
         let mut names = MetadataCollection::default();
-        // Numbers the attributes of interest once and for all, whether or not a file names them.
+        // This numbers the relevant attributes, whether or not a file names them.
         Search::default()
             .add_patterns_buffer(
                 format!("* {}", NAMES.join(" ")).as_bytes(),
@@ -124,7 +126,7 @@ impl Attributes {
                     .add_patterns_buffer(&bytes, path.clone(), None, &mut names, true)
                     .map_err(GitError::io("read", path))?;
             }
-            // Where one file ends and the next begins.
+            // Separate the files in the hash.
             hasher.write(&[0]);
         }
         let mut info = Search::default();
@@ -151,12 +153,12 @@ impl Attributes {
         })
     }
 
-    /// A number that changes with the rules outside the tree.
+    /// Returns a number that changes with the rules outside the tree.
     pub(super) fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// The attributes of the file at `path` in the directory `parent`.
+    /// Returns the attributes of the file at `path` in the directory `parent`.
     pub(super) fn of_file(
         &self,
         base: &Base,
@@ -170,7 +172,7 @@ impl Attributes {
         Ok(self.matching(&rules, path))
     }
 
-    /// The rules that apply in the directory at `path`, which need not be in the base.
+    /// Returns the rules in the directory at `path`, existing or not.
     pub(super) fn of_dir(&self, base: &Base, path: &RepoPath) -> Result<Rules, GitError> {
         Ok(Rules {
             dir: self.dir_search(base, path)?,
@@ -178,8 +180,10 @@ impl Attributes {
         })
     }
 
-    /// From the first directory above of which the rules are known on down: a tree may be too deep
-    /// for a stack.
+    /// Returns the `.gitattributes` rules of a directory.
+    ///
+    /// It iterates down from the nearest cached parent, because a tree may be too deep for
+    /// recursion.
     fn dir_search(&self, base: &Base, path: &RepoPath) -> Result<DirSearch, GitError> {
         let known = |path: &RepoPath| self.state.lock().dirs.get(path).cloned();
         let (mut search, mut unknown) = (None, Vec::new());
@@ -198,7 +202,7 @@ impl Attributes {
         Ok(search)
     }
 
-    /// The rules of the directory at `path`, given those of the one above.
+    /// Returns the rules of the directory at `path`, given its parent's.
     fn search_below(
         &self,
         base: &Base,
@@ -234,8 +238,10 @@ impl Attributes {
         Ok(state.dirs.entry(path.clone()).or_insert(search).clone())
     }
 
-    /// Where a macro is defined twice the definition read last holds, and `info/attributes` stands
-    /// above the tree.
+    /// Restores the precedence of macros in `info/attributes`.
+    ///
+    /// The definition of a macro that is read last wins, and `info/attributes` has precedence over
+    /// the tree.
     fn prefer_macros_of_info(&self, names: &mut MetadataCollection) -> Result<(), GitError> {
         Search::default()
             .add_patterns_buffer(
@@ -248,7 +254,7 @@ impl Attributes {
             .map_err(GitError::library("read info/attributes"))
     }
 
-    /// The attributes of the file at `path` by `rules`.
+    /// Returns the attributes of the file at `path` by `rules`.
     pub(super) fn matching(&self, rules: &Rules, path: &RepoPath) -> FileAttributes {
         let mut outcome = Outcome::default();
         outcome.initialize_with_selection(&self.state.lock().names, NAMES);
@@ -270,7 +276,7 @@ impl Attributes {
         found
     }
 
-    /// Fills `outcome` with the attributes of `path`, for the git library's filters.
+    /// Fills `outcome` with the attributes of `path`, for the library's filters.
     pub(super) fn fill(&self, rules: &Rules, path: &RepoPath, outcome: &mut Outcome) {
         outcome.initialize(&self.state.lock().names);
         self.match_all(rules, path, outcome);
@@ -288,12 +294,14 @@ impl Attributes {
     }
 }
 
-/// What a directory itself has to say.
+/// The attributes file of a directory.
 enum Own {
-    /// It is not in the base, so it rules nothing, and there may be any number of its kind.
+    /// Directory that is not in the base.
+    ///
+    /// It is not cached, because there may be any number of such paths.
     NoDirectory,
     NoFile,
-    /// The content of its `.gitattributes`.
+    /// Content of its `.gitattributes`.
     Rules(Vec<u8>),
 }
 
@@ -347,7 +355,9 @@ fn eol_is_crlf(state: StateRef<'_>) -> Option<bool> {
     }
 }
 
-/// Whether the encoding may be another than UTF-8. An unknown one is left to git to complain about.
+/// Returns whether the encoding may differ from UTF-8.
+///
+/// git reports unknown encodings.
 fn has_encoding(state: StateRef<'_>) -> bool {
     match state {
         StateRef::Unspecified => false,

@@ -1,9 +1,9 @@
-//! What a checkout makes of stored files: end of line, `ident`, `filter` drivers,
-//! `working-tree-encoding`.
+//! Conversions of stored files in a checkout.
 //!
-//! Which paths are converted is decided here, from attributes and configuration ([`attributes`]).
-//! The bytes of a checkout come from git itself ([`smudge`]), so that they are exactly git's; the
-//! way back is the git library's.
+//! They are end of line, `ident`, `filter` drivers and `working-tree-encoding`. Attributes and
+//! configuration decide here which paths are converted ([`attributes`]). The converted bytes come
+//! from git itself ([`smudge`]), so they are exactly git's. The git library converts in the other
+//! direction.
 
 mod attributes;
 mod settings;
@@ -26,12 +26,12 @@ pub use settings::ConversionSettings;
 use smudge::Smudge;
 use tine_path::{EntryName, RepoPath};
 
-/// Which ways a file is converted.
+/// The directions in which a file is converted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Conversion {
-    /// A checkout may write other bytes than the blob's.
+    /// True if a checkout may write other bytes than the blob's.
     pub to_worktree: bool,
-    /// `git add` may store other bytes than the file's.
+    /// True if `git add` may store other bytes than the file's.
     pub to_git: bool,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct Conversions {
     options: plumbing::pipeline::Options,
     attributes: Attributes,
     smudge: Smudge,
-    /// Of all that decides over conversions, the tree aside.
+    /// Fingerprint of all that affects conversions, except the tree.
     fingerprint: u64,
-    /// Made when first needed; runs the filters' programs.
+    /// Pipeline that runs the filter programs, created on first use.
     clean: OnceLock<Mutex<Pipeline>>,
 }
 
@@ -55,7 +55,7 @@ impl Conversions {
         let local = repository.local_with_fresh_config()?;
         let mut options = gix::filter::Pipeline::options(&local)
             .map_err(GitError::library("read the configuration of filters"))?;
-        // Unset, git only warns of conversions that cannot be undone.
+        // If it is unset, git only warns of irreversible conversions.
         if local.config_snapshot().string("core.safecrlf").is_none() {
             options.crlf_roundtrip_check = CrlfRoundTripCheck::Skip;
         }
@@ -78,7 +78,7 @@ impl Conversions {
         self.fingerprint
     }
 
-    /// The conversion of the file at `path`.
+    /// Returns the conversion of the file at `path`.
     pub(super) fn of_path(&self, base: &Base, path: &RepoPath) -> Result<Conversion, GitError> {
         let Some((parent, _)) = path.split_last() else {
             return Ok(Conversion::default());
@@ -87,7 +87,7 @@ impl Conversions {
         Ok(self.decide(&attributes))
     }
 
-    /// The conversion of the file `name` in `dir`.
+    /// Returns the conversion of the file `name` in `dir`.
     pub(super) fn of_entry(
         &self,
         base: &Base,
@@ -102,7 +102,7 @@ impl Conversions {
         Ok(self.decide(&attributes))
     }
 
-    /// What git's `convert_attrs` and its users (convert.c) make of attributes and configuration.
+    /// Decides as git's `convert_attrs` and its callers (convert.c).
     fn decide(&self, attributes: &FileAttributes) -> Conversion {
         let config = self.options.eol_config;
         let native_is_crlf = match config.auto_crlf {
@@ -128,14 +128,14 @@ impl Conversions {
         }
     }
 
-    /// The configured driver that `filter` names.
+    /// Returns the configured driver that `filter` names.
     fn driver(&self, attributes: &FileAttributes) -> Option<&plumbing::Driver> {
         let name = attributes.filter.as_ref()?;
         let mut drivers = self.options.drivers.iter();
         drivers.find(|driver| driver.name.as_slice() == name.as_slice())
     }
 
-    /// Writes what a checkout would have for the blob at `path`.
+    /// Writes a checkout's content of the blob at `path` to `sink`.
     pub(super) fn smudge(
         &self,
         path: &RepoPath,
@@ -145,13 +145,13 @@ impl Conversions {
         self.smudge.convert(path, blob_id, sink)
     }
 
-    /// Kills the process that converts, and waits for its end.
+    /// Kills the converting process, and waits for its end.
     #[cfg(test)]
     pub(super) fn kill_converter(&self) {
         self.smudge.kill();
     }
 
-    /// What `git add` would store for `content` at `path`.
+    /// Returns what `git add` would store for `content` at `path`.
     pub(super) fn clean(
         &self,
         base: &Base,
@@ -173,7 +173,7 @@ impl Conversions {
             return Err(filter_failed(path, reason));
         }
         let repository = base.repository();
-        // With automatic detection git leaves files alone whose stored version has CRLFs already.
+        // With automatic detection, git does not convert files whose stored version has CRLFs.
         let stored = match base.find(path)? {
             Some((dir, index)) => match dir.entries[index].kind {
                 TreeEntryKind::File | TreeEntryKind::Executable => Some(dir.entries[index].id),
@@ -211,7 +211,7 @@ impl Conversions {
         let cleaned = convert(&mut self.pipeline(repository)?.lock());
         match (cleaned, driver) {
             (Err(error), Some(driver)) if !driver.required => {
-                // git goes on without such a filter.
+                // git continues without a filter that is not required.
                 log::warn!("{error}");
                 let mut options = self.options.clone();
                 options.drivers.clear();
@@ -229,7 +229,7 @@ impl Conversions {
         Ok(self.clean.get_or_init(|| Mutex::new(pipeline)))
     }
 
-    /// Drivers run in the main worktree, as [`Smudge`]'s do.
+    /// Creates a pipeline whose drivers run in the main worktree, as [`Smudge`]'s.
     fn new_pipeline(
         &self,
         repository: &Repository,
@@ -244,7 +244,7 @@ impl Conversions {
     }
 }
 
-/// A required filter, or the git program with it, did not convert the file.
+/// Returns the error of a failed required filter or its process.
 fn filter_failed(path: &RepoPath, reason: String) -> GitError {
     GitError::GitFailed {
         command: format!("filters for {path}"),

@@ -1,10 +1,9 @@
-//! The configuration that decides what a checkout makes of stored files, as a value that can be
-//! kept.
+//! The conversion settings of a checkout, as a storable value.
 //!
-//! A checkout on disk is converted once and stays as it was written. A fork's base files are
-//! converted whenever they are read, so the fork keeps the settings of the time when it was made.
-//! Attributes outside the tree (`info/attributes`, `core.attributesFile`) are no part of this: the
-//! git program reads them where they are.
+//! A checkout on disk is converted once, and then stays as written. A fork's base files are
+//! converted whenever they are read, so a fork keeps the settings of its creation. Attributes
+//! outside the tree (`info/attributes`, `core.attributesFile`) are not included: the git program
+//! reads them in place.
 
 use std::ffi::OsString;
 use std::hash::Hasher;
@@ -23,9 +22,9 @@ use tine_path::text::PathText;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConversionSettings {
     autocrlf: AutoCrlf,
-    /// `None` is the system's own.
+    /// Line end; `None` for the platform's default.
     eol: Option<Eol>,
-    /// Sorted by name.
+    /// Drivers, sorted by name.
     filters: Vec<Filter>,
 }
 
@@ -46,7 +45,7 @@ enum Eol {
     Crlf,
 }
 
-/// `filter.<name>.*`. None of it need be UTF-8.
+/// A driver, `filter.<name>.*`. Its texts need not be UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Filter {
     name: PathText,
@@ -57,7 +56,10 @@ struct Filter {
 }
 
 impl ConversionSettings {
-    /// The settings as they are now.
+    /// Reads the current settings.
+    ///
+    /// # Errors
+    /// [`GitError::Library`] if the configuration cannot be read.
     pub fn current(repository: &Repository) -> Result<ConversionSettings, GitError> {
         let local = repository.local_with_fresh_config()?;
         let options = gix::filter::Pipeline::options(&local)
@@ -91,15 +93,14 @@ impl ConversionSettings {
         })
     }
 
-    /// A number that two settings have in common only if they are the same; it stays the same for
-    /// good.
+    /// Returns a hash of the settings, which is stable across versions.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = SipHasher13::new();
         hasher.write(&serde_json::to_vec(self).expect("strings and flags can be written"));
         hasher.finish()
     }
 
-    /// Puts these settings in place of those in `options`.
+    /// Replaces the settings in `options` by these.
     pub(super) fn apply(&self, options: &mut pipeline::Options) {
         options.eol_config = eol::Configuration {
             auto_crlf: match self.autocrlf {
@@ -123,7 +124,7 @@ impl ConversionSettings {
         options.drivers = drivers.collect();
     }
 
-    /// Has git smudge by these settings, whatever is configured `now`.
+    /// Adds these settings to a git command, overriding those of `now`.
     pub(super) fn configure(&self, command: &mut Command, now: &ConversionSettings) {
         let mut set = |key: &[u8], value: &[u8]| {
             let setting = [key, b"=", value].concat();
@@ -160,14 +161,14 @@ impl ConversionSettings {
         for filter in self.filters.iter().chain(&switched_off) {
             let name = filter.name.to_bytes();
             if name.contains(&b'=') {
-                // Cannot be said this way.
+                // Such a name cannot be set on the command line.
                 continue;
             }
             let key = |field: &str| [b"filter.", name.as_slice(), b".", field.as_bytes()].concat();
             let bytes =
                 |text: &Option<PathText>| text.as_ref().map(PathText::to_bytes).unwrap_or_default();
             set(&key("smudge"), &bytes(&filter.smudge));
-            // An empty process is one for git: it keeps the other commands from being run.
+            // For git, an empty process is a process: it keeps the other commands from running.
             if let Some(process) = &filter.process {
                 set(&key("process"), &process.to_bytes());
             } else if filter.smudge.is_none() {

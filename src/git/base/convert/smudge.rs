@@ -1,9 +1,9 @@
 //! Blobs as a checkout writes them, from git itself.
 //!
-//! One `git cat-file --batch --filters` runs for a base while it is needed; it keeps the filters'
-//! own processes alive, too. The header that it prints tells the stored size, not the converted
-//! one, so each question is followed by one for an object that cannot exist: the answer to that,
-//! unlike anything a file could hold, marks the end.
+//! One `git cat-file --batch --filters` runs for a base while it is needed, and keeps the filters'
+//! own processes alive. Its header gives the stored size, not the converted one. Each request is
+//! therefore followed by a second one for an object that cannot exist. The answer to that cannot
+//! occur in a file, so it marks the end.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -20,18 +20,18 @@ use crate::base::blobs::{STREAM_THRESHOLD, Sink};
 use crate::{GitError, ObjectId, Repository, program};
 use tine_path::RepoPath;
 
-/// Bytes of a filter's complaints that are kept for the error.
-const MAX_COMPLAINT: usize = 4096;
+/// Maximum bytes of a filter's error output that are kept.
+const MAX_ERROR_OUTPUT_BYTES: usize = 4096;
 
-/// How long to wait for a failed filter's complaint.
-const MAX_COMPLAINT_WAIT: Duration = Duration::from_secs(2);
+/// Maximum wait for the error output of a failed filter.
+const ERROR_OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Converts blobs for the paths of one tree.
+/// Converter of blobs for the paths of one tree.
 pub(super) struct Smudge {
     repository: Repository,
     tree_id: ObjectId,
     settings: ConversionSettings,
-    /// The running process; whoever converts holds it.
+    /// Running process, locked during a conversion.
     process: Mutex<Option<Process>>,
 }
 
@@ -53,16 +53,16 @@ impl Smudge {
         &self.settings
     }
 
-    /// Writes to `sink` what a checkout would have for the blob at `path`. A required filter that
-    /// fails is an error.
+    /// Writes a checkout's content of the blob at `path` to `sink`.
+    ///
+    /// A failing required filter is an error.
     pub(super) fn convert(
         &self,
         path: &RepoPath,
         blob_id: ObjectId,
         sink: &mut Sink<'_>,
     ) -> Result<(), GitError> {
-        // A missing object is fetched, and a damaged one found out, here: git would not hash what
-        // it converts.
+        // Fetch a missing object and detect a damaged one here: git does not hash what it converts.
         if self.repository.blob_size(blob_id)? <= STREAM_THRESHOLD {
             self.repository.read_blob(blob_id)?;
         }
@@ -70,8 +70,8 @@ impl Smudge {
             return self.convert_alone(path, blob_id, sink);
         }
         let mut running = self.process.lock();
-        // Taken out meanwhile: whatever goes wrong, a process in an unknown state is not used
-        // again.
+        // The process is taken out during the conversion, so that after an error a process in an
+        // unknown state is not used again.
         let mut process = match running.take().and_then(Process::if_alive) {
             Some(process) => process,
             None => Process::start(self.command()?.args(["--filters", "--batch"]))?,
@@ -81,8 +81,8 @@ impl Smudge {
                 *running = Some(process);
                 Ok(())
             }
-            Err(Broken::Sink(error)) => Err(error),
-            Err(Broken::Process(reason)) => Err(filter_failed(path, process.end(reason))),
+            Err(ConvertError::Sink(error)) => Err(error),
+            Err(ConvertError::Process(reason)) => Err(filter_failed(path, process.end(reason))),
         }
     }
 
@@ -94,7 +94,7 @@ impl Smudge {
         }
     }
 
-    /// The same with a process of its own, for paths that cannot stand on a line of input.
+    /// Converts in a separate process, for paths with special characters.
     fn convert_alone(
         &self,
         path: &RepoPath,
@@ -109,14 +109,16 @@ impl Smudge {
             .arg(blob_id.to_string());
         let finished = program::finish(&mut command, b"")?;
         if !finished.status.success() {
-            let complaint = String::from_utf8_lossy(&finished.stderr);
-            return Err(filter_failed(path, complaint.trim().to_owned()));
+            let error_output = String::from_utf8_lossy(&finished.stderr);
+            return Err(filter_failed(path, error_output.trim().to_owned()));
         }
         sink.append(&finished.stdout)
     }
 
-    /// `git cat-file` with the tree's attributes. It runs in the main worktree, as drivers may name
-    /// programs there by a relative path, and never in a fork's mount.
+    /// Creates a `git cat-file` command with the tree's attributes.
+    ///
+    /// It runs in the main worktree, because drivers may name programs there by relative paths, and
+    /// never in a fork's mount.
     fn command(&self) -> Result<Command, GitError> {
         let mut command = program::command(self.repository.checkout_dir());
         command.env("GIT_DIR", self.repository.common_dir());
@@ -131,14 +133,15 @@ impl Smudge {
     }
 }
 
-/// Whether `cat-file --batch` would take the path as it is: it divides input at line ends and drops
-/// leading blanks.
+/// Returns whether `cat-file --batch` reads the path unchanged.
+///
+/// It splits input at line ends and drops leading blanks.
 fn fits_on_a_line(path: &[u8]) -> bool {
     !path.iter().any(|&b| b < b' ') && path.first() != Some(&b' ')
 }
 
-/// Why a conversion broke off.
-enum Broken {
+/// The cause of a failed conversion.
+enum ConvertError {
     Process(String),
     Sink(GitError),
 }
@@ -147,10 +150,10 @@ struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    /// The last of what it wrote to its standard error.
-    complaint: Arc<Mutex<Vec<u8>>>,
-    /// Disconnected once its standard error has ended.
-    complained: Receiver<()>,
+    /// Last part of the process's error output.
+    error_output: Arc<Mutex<Vec<u8>>>,
+    /// Channel that disconnects at the end of the error output.
+    errors_ended: Receiver<()>,
 }
 
 impl Process {
@@ -162,25 +165,25 @@ impl Process {
         let mut child = program::spawn(command)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let stdout = stdout.expect("it was piped just above");
-        let complaint = Arc::new(Mutex::new(Vec::new()));
-        let (complaining, complained) = mpsc::channel();
+        let error_output = Arc::new(Mutex::new(Vec::new()));
+        let (end_of_errors, errors_ended) = mpsc::channel();
         if let Some(mut stderr) = child.stderr.take() {
-            let complaint = complaint.clone();
+            let error_output = error_output.clone();
             thread::spawn(move || {
-                collect(&mut stderr, &complaint);
-                drop(complaining);
+                collect(&mut stderr, &error_output);
+                drop(end_of_errors);
             });
         }
         Ok(Process {
             child,
             stdin,
             stdout: BufReader::with_capacity(1 << 16, stdout),
-            complaint,
-            complained,
+            error_output,
+            errors_ended,
         })
     }
 
-    /// The process, unless somebody ended it while it was idle.
+    /// Returns the process, unless it ended while it was idle.
     fn if_alive(mut self) -> Option<Process> {
         matches!(self.child.try_wait(), Ok(None)).then_some(self)
     }
@@ -190,9 +193,9 @@ impl Process {
         path: &RepoPath,
         blob_id: ObjectId,
         sink: &mut Sink<'_>,
-    ) -> Result<(), Broken> {
-        let broken = |error: std::io::Error| Broken::Process(error.to_string());
-        self.complaint.lock().clear();
+    ) -> Result<(), ConvertError> {
+        let broken = |error: std::io::Error| ConvertError::Process(error.to_string());
+        self.error_output.lock().clear();
         let mark = mark();
         let mut question = format!("{blob_id} ").into_bytes();
         question.extend_from_slice(path.as_bytes());
@@ -209,7 +212,7 @@ impl Process {
             return Err(self.ended());
         }
         if !header.starts_with(format!("{blob_id} blob ").as_bytes()) {
-            return Err(Broken::Process(
+            return Err(ConvertError::Process(
                 String::from_utf8_lossy(&header).trim().to_owned(),
             ));
         }
@@ -228,36 +231,37 @@ impl Process {
             self.stdout.consume(read);
             if held.ends_with(&end) {
                 held.truncate(held.len() - end.len());
-                return sink.append(&held).map_err(Broken::Sink);
+                return sink.append(&held).map_err(ConvertError::Sink);
             }
-            // The mark may be cut in two by the buffer's end.
+            // The buffer's end may split the mark.
             let sure = held.len().saturating_sub(end.len());
-            sink.append(&held[..sure]).map_err(Broken::Sink)?;
+            sink.append(&held[..sure]).map_err(ConvertError::Sink)?;
             held.drain(..sure);
         }
     }
 
-    /// It closed its output, so it is about to exit; killed now, it would not say why.
-    fn ended(&mut self) -> Broken {
+    /// Waits for the exit status of a process that closed its output.
+    ///
+    /// Killing it now would lose the cause.
+    fn ended(&mut self) -> ConvertError {
         self.stdin = None;
         match self.child.wait() {
-            Ok(status) => Broken::Process(format!("git cat-file: {status}")),
-            Err(error) => Broken::Process(error.to_string()),
+            Ok(status) => ConvertError::Process(format!("git cat-file: {status}")),
+            Err(error) => ConvertError::Process(error.to_string()),
         }
     }
 
-    /// Waits for the end of a process that broke; what it complained of, or `reason`.
+    /// Ends a failed process, and returns its error output or `reason`.
     fn end(&mut self, reason: String) -> String {
         self.stop();
-        // A driver's own child may hold the pipe open for longer than the message is worth waiting
-        // for.
-        self.complained.recv_timeout(MAX_COMPLAINT_WAIT).ok();
-        let complaint = self.complaint.lock();
-        let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
-        if complaint.is_empty() {
+        // A driver's child may hold the pipe open for a long time.
+        self.errors_ended.recv_timeout(ERROR_OUTPUT_TIMEOUT).ok();
+        let error_output = self.error_output.lock();
+        let error_output = String::from_utf8_lossy(&error_output).trim().to_owned();
+        if error_output.is_empty() {
             reason
         } else {
-            complaint
+            error_output
         }
     }
 
@@ -274,8 +278,8 @@ impl Drop for Process {
     }
 }
 
-/// Reads a filter's complaints to their end, logs them and keeps the last of them.
-fn collect(stderr: &mut impl Read, complaint: &Mutex<Vec<u8>>) {
+/// Logs a filter's error output, and keeps the last part.
+fn collect(stderr: &mut impl Read, error_output: &Mutex<Vec<u8>>) {
     let mut buffer = [0; 1024];
     while let Ok(read @ 1..) = stderr.read(&mut buffer) {
         let bytes = &buffer[..read];
@@ -283,14 +287,14 @@ fn collect(stderr: &mut impl Read, complaint: &Mutex<Vec<u8>>) {
             "git cat-file: {}",
             String::from_utf8_lossy(bytes).trim_end()
         );
-        let mut kept = complaint.lock();
+        let mut kept = error_output.lock();
         kept.extend_from_slice(bytes);
-        let excess = kept.len().saturating_sub(MAX_COMPLAINT);
+        let excess = kept.len().saturating_sub(MAX_ERROR_OUTPUT_BYTES);
         kept.drain(..excess);
     }
 }
 
-/// A name that no object has and no file can foresee.
+/// Returns a random name that no object or file contains.
 fn mark() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("end-{:016x}{:016x}", random(), random())
