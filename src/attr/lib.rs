@@ -7,46 +7,61 @@ use serde::{Deserialize, Serialize};
 
 /// An inode number, as the kernel and programs see it.
 ///
-/// Base nodes have the top bit clear, nodes made in a fork have it set; 0 is never used, 1 is the
-/// root and 2 the attic.
+/// Base nodes have the top bit clear. Nodes made in a fork have it set. 0 is never used, 1 is the
+/// root directory and 2 the trash directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ino(pub u64);
 
 impl Ino {
+    /// Number of the root directory.
     pub const ROOT: Ino = Ino(1);
-    /// The directory that keeps what operations took away; no name leads to it.
+    /// Number of the trash directory.
+    ///
+    /// Operations move removed files there. No name in the view leads to it.
     pub const TRASH: Ino = Ino(2);
-    /// Set in the number of every node that was made in a fork.
+    /// Bit set in the number of every node made in a fork.
     pub const NEW_BIT: u64 = 1 << 63;
 
-    /// Whether the number was given by a fork's counter, not by a base path.
+    /// Returns true if a fork's counter assigned the number.
+    ///
+    /// The number of a base node is a keyed hash of its path.
     pub fn is_new(self) -> bool {
         self.0 & Ino::NEW_BIT != 0
     }
 }
 
-/// The hasher of tables that are keyed by inode number. An inode number is a keyed hash of a path
-/// or a counter, so an attacker cannot choose numbers that collide.
+/// Hasher for tables keyed by inode number.
+///
+/// An inode number is a keyed hash of a path or a counter, so an attacker cannot choose numbers
+/// that collide.
 pub type InoHash = foldhash::fast::RandomState;
 
-/// A table by inode number.
+/// Table keyed by inode number.
 pub type InoMap<V> = HashMap<Ino, V, InoHash>;
 
-/// What kind of node it is (`S_IFMT`).
+/// File type of a node (`S_IFMT`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FileKind {
+    /// Regular file (`S_IFREG`).
     Regular,
+    /// Directory (`S_IFDIR`).
     Directory,
+    /// Symbolic link (`S_IFLNK`).
     Symlink,
+    /// Named pipe (`S_IFIFO`).
     Fifo,
+    /// Unix domain socket (`S_IFSOCK`).
     Socket,
+    /// Character device (`S_IFCHR`).
     CharDevice,
+    /// Block device (`S_IFBLK`).
     BlockDevice,
 }
 
 impl FileKind {
-    /// The kind that `mode`'s `S_IFMT` bits name; no bits at all mean a regular file, as in
-    /// mknod(2).
+    /// Returns the file type in the `S_IFMT` bits of `mode`.
+    ///
+    /// No bits at all mean a regular file, as in mknod(2). `None` if the bits name no known type.
     pub fn from_mode(mode: u32) -> Option<FileKind> {
         Some(match mode & libc::S_IFMT {
             0 | libc::S_IFREG => FileKind::Regular,
@@ -61,22 +76,22 @@ impl FileKind {
     }
 }
 
-/// What `chattr` sets, as far as it means something here: bits of `FS_IOC_SETFLAGS` (`linux/fs.h`).
+/// Inode flags that `chattr` sets: the supported bits of `FS_IOC_SETFLAGS` (`linux/fs.h`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InodeFlags(u32);
 
 impl InodeFlags {
-    /// Every change is on the disk before it is acknowledged (`S`).
+    /// Every change reaches the disk before it is acknowledged (`S`).
     pub const SYNC: InodeFlags = InodeFlags(0x0000_0008);
-    /// Nothing about the node changes (`i`).
+    /// The node does not change (`i`).
     pub const IMMUTABLE: InodeFlags = InodeFlags(0x0000_0010);
-    /// Nothing is taken from it, but something may be added at its end (`a`).
+    /// Data is only added at the end, never changed or removed (`a`).
     pub const APPEND: InodeFlags = InodeFlags(0x0000_0020);
-    /// Backups leave it out (`d`).
+    /// Backups leave the file out (`d`).
     pub const NODUMP: InodeFlags = InodeFlags(0x0000_0040);
-    /// Reading does not change its access time (`A`).
+    /// Reads do not change the access time (`A`).
     pub const NOATIME: InodeFlags = InodeFlags(0x0000_0080);
-    /// As `SYNC`, for names in a directory (`D`).
+    /// `SYNC` for the names in a directory (`D`).
     pub const DIRSYNC: InodeFlags = InodeFlags(0x0001_0000);
 
     const ALL: [InodeFlags; 6] = [
@@ -88,54 +103,61 @@ impl InodeFlags {
         InodeFlags::DIRSYNC,
     ];
 
-    /// `None` where there are bits without a meaning here.
+    /// Returns the flags in `bits`.
+    ///
+    /// `None` if an unsupported bit is set.
     pub fn from_bits(bits: u32) -> Option<InodeFlags> {
         let known = InodeFlags::ALL.iter().fold(0, |known, flag| known | flag.0);
         (bits & !known == 0).then_some(InodeFlags(bits))
     }
 
+    /// Returns the bits of `FS_IOC_GETFLAGS`.
     pub const fn bits(self) -> u32 {
         self.0
     }
 
+    /// Returns the flags that are set in `self` or `other`.
     #[must_use]
     pub const fn union(self, other: InodeFlags) -> InodeFlags {
         InodeFlags(self.0 | other.0)
     }
 
+    /// Returns the flags of `self` that are not set in `other`.
     #[must_use]
     pub const fn without(self, other: InodeFlags) -> InodeFlags {
         InodeFlags(self.0 & !other.0)
     }
 
+    /// Returns the flags that are set in both `self` and `other`.
     #[must_use]
     pub const fn intersection(self, other: InodeFlags) -> InodeFlags {
         InodeFlags(self.0 & other.0)
     }
 
-    /// Whether any of `other` is set.
+    /// Returns true if any flag of `other` is set.
     pub const fn intersects(self, other: InodeFlags) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-/// A point in time: seconds since 1970 (before it: negative) and nanoseconds below 10⁹ counted
-/// forwards.
+/// Point in time, relative to 1970-01-01 00:00 UTC.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
 pub struct Timestamp {
+    /// Seconds since 1970; negative before.
     pub secs: i64,
+    /// Nanoseconds after `secs`, below 10⁹.
     pub nanos: u32,
 }
 
 impl Timestamp {
-    /// The current time of the system clock.
+    /// Returns the current time of the system clock.
     pub fn now() -> Timestamp {
         SystemTime::now().into()
     }
 
-    /// The nanosecond after this one.
+    /// Returns the time one nanosecond later.
     #[must_use]
     pub fn next(self) -> Timestamp {
         match self.nanos {
@@ -155,7 +177,7 @@ impl Timestamp {
         }
     }
 
-    /// A whole second.
+    /// Creates the time of a whole second.
     pub const fn from_secs(secs: i64) -> Timestamp {
         Timestamp { secs, nanos: 0 }
     }
@@ -197,24 +219,32 @@ impl From<Timestamp> for SystemTime {
     }
 }
 
-/// Everything `stat(2)` answers for one node.
+/// Attributes of one node, as `stat(2)` returns them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr {
+    /// Inode number (`st_ino`).
     pub ino: Ino,
+    /// File type: the `S_IFMT` bits of `st_mode`.
     pub kind: FileKind,
     /// Permission bits with set-user-id, set-group-id and sticky: the low 12 bits of `st_mode`.
     pub perm: u16,
+    /// Number of hard links (`st_nlink`).
     pub nlink: u32,
+    /// User id of the owner.
     pub uid: u32,
+    /// Group id of the owner.
     pub gid: u32,
     /// Device number of a device node, in the kernel's encoding; 0 otherwise.
     pub rdev: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Allocated, in units of 512 bytes.
+    /// Allocated space, in units of 512 bytes.
     pub blocks: u64,
+    /// Time of the last access.
     pub atime: Timestamp,
+    /// Time of the last change of the contents.
     pub mtime: Timestamp,
+    /// Time of the last change of the attributes or contents.
     pub ctime: Timestamp,
 }
 

@@ -1,9 +1,9 @@
-//! What changed in a layer since a moment of its life.
+//! Changes of a layer since a position in its log.
 //!
-//! The log tells: what happened to a layer since [`Layer::position`](super::Layer::position) was
-//! asked for is what was appended since. Nothing is kept for that, and nothing can be missing that
-//! the layer has. Another process knows the moment as long as the log begins with the same bytes:
-//! the same state follows from them.
+//! The log has the changes: they are the records appended since the caller asked for
+//! [`Layer::position`](super::Layer::position). So the layer keeps no other state for this, and no
+//! change can be missing. Another process can use the position as long as the log begins with the
+//! same bytes, because the same bytes give the same state.
 
 use std::collections::HashSet;
 
@@ -12,19 +12,24 @@ use super::{Dentry, LayerIndex, Node, Op};
 use tine_attr::{FileKind, Ino};
 use tine_path::EntryName;
 
-/// Nodes and names that changed, or may have.
+/// Nodes and names that changed, or may have changed.
 #[derive(Debug, Clone, Default)]
 pub struct Touched {
-    /// Directories are among them only where more of them changed than what they hold and when.
+    /// Changed nodes.
+    ///
+    /// A directory is included only if more changed than its names and times.
     pub nodes: HashSet<Ino>,
+    /// Changed names, each with its directory.
     pub names: HashSet<(Ino, EntryName)>,
 }
 
-/// Changes of a layer that are still to be read, for which the layer need not be held.
+/// Records of a layer that can be read without holding the layer.
 pub struct ChangesSince(pub(super) LogTail);
 
 impl ChangesSince {
-    /// `None` where there are too many, or they cannot be told.
+    /// Reads the changes.
+    ///
+    /// `None` if there are too many of them, or if the records cannot be read.
     pub fn read(&self) -> Option<Touched> {
         if self.0.len > READ_MAX {
             return None;
@@ -39,18 +44,20 @@ impl ChangesSince {
 
 #[cfg(any(test, feature = "testing"))]
 impl ChangesSince {
-    /// How many steps it were.
+    /// Returns the number of records.
     pub fn steps(&self) -> usize {
         self.0.read().expect("whole records").len()
     }
 }
 
 impl Touched {
-    /// All that a layer speaks of. `is_as_beneath` says of a directory's node that the base has it
-    /// like that.
-    pub fn add_layer(&mut self, index: &LayerIndex, is_as_beneath: impl Fn(&Node) -> bool) {
+    /// Adds all nodes and names of a layer.
+    ///
+    /// It skips a directory if `is_as_in_base` returns true, which means that the base has the same
+    /// node.
+    pub fn add_layer(&mut self, index: &LayerIndex, is_as_in_base: impl Fn(&Node) -> bool) {
         for (ino, node) in index.nodes() {
-            if node.kind != FileKind::Directory || !is_as_beneath(node) {
+            if node.kind != FileKind::Directory || !is_as_in_base(node) {
                 self.nodes.insert(ino);
             }
         }
@@ -72,8 +79,8 @@ impl Touched {
             .collect();
         for op in step {
             match op {
-                // Its times and links change with its names, and no step changes anything else of
-                // it besides.
+                // The times and links of a directory change with its names. No record changes
+                // anything else of it together with names.
                 Op::PutNode(ino, node)
                     if node.kind == FileKind::Directory && parents.contains(&ino) => {}
                 Op::PutNode(ino, _) | Op::Written { ino, .. } => {
@@ -82,7 +89,7 @@ impl Touched {
                 Op::PutDentry { parent, name, .. } | Op::DropDentry { parent, name } => {
                     self.names.insert((parent, name));
                 }
-                // It has lost its names before.
+                // An earlier record removed the names of the node.
                 Op::DropNode(_) | Op::ReserveInos { .. } => {}
             }
         }

@@ -1,7 +1,7 @@
-//! Looking whether a layer is whole, without opening it: nothing is locked, cut off or freed.
+//! Check of a layer without opening it: it locks, truncates and frees nothing.
 //!
-//! Only the log bears checksums. Of contents it is seen that each is where the log says, as long as
-//! its node, and that the disk gives every byte of it.
+//! Only the log has checksums. For contents, the check verifies that each is where the log says, is
+//! as long as its node, and can be read.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,47 +17,58 @@ use super::{Content, ContentLocation, ContentRef, LayerError, LayerId, LayerInde
 use tine_attr::Ino;
 use tine_git::ObjectId;
 
-/// Bytes that are read at once.
+/// Number of bytes to read at once.
 const CHUNK: usize = 1 << 20;
 
-/// What was found in a layer whose log can be read.
+/// Result of a check of a layer whose log can be read.
 pub struct CheckedLayer {
+    /// Id of the layer.
     pub id: LayerId,
+    /// State of the layer according to its log.
     pub index: LayerIndex,
-    /// The layers whose contents are here.
+    /// Layers whose contents are here.
     pub holds: BTreeSet<LayerId>,
-    /// Contents that it names and has, and their bytes.
+    /// Number of contents that the layer names and has.
     pub contents: u64,
+    /// Sum of the sizes of these contents, in bytes.
     pub content_bytes: u64,
+    /// Contents that do not match their nodes.
     pub broken: Vec<BrokenContent>,
 }
 
-/// A content that is not what its node says.
+/// Content that does not match its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenContent {
+    /// Node of the content.
     pub ino: Ino,
+    /// File that should have the content.
     pub path: PathBuf,
+    /// Kind of fault.
     pub fault: ContentFault,
 }
 
-/// What is wrong with a content.
+/// Fault of a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentFault {
+    /// The content's file does not exist.
     Missing,
-    /// The node has `size` bytes, and only `there` of them are in its place.
+    /// The place has fewer bytes than the node.
     Short {
+        /// Size of the node in bytes.
         size: u64,
+        /// Number of bytes that are in the place.
         there: u64,
     },
-    /// Its place is no place, or is another's too.
+    /// The place is invalid, or another content has it, too.
     Misplaced(String),
-    /// The disk does not give it.
+    /// The content cannot be read from the disk.
     Unreadable(String),
 }
 
 impl CheckedLayer {
-    /// The blobs and other objects of git's that the layer's nodes need, with the number of the
-    /// node.
+    /// Returns the git objects that the layer's nodes need.
+    ///
+    /// Each comes with the number of its node.
     pub fn objects(&self) -> impl Iterator<Item = (Ino, ObjectId)> + '_ {
         self.index
             .nodes()
@@ -68,28 +79,31 @@ impl CheckedLayer {
             })
     }
 
-    /// Contents that layers beneath must have.
+    /// Returns the layers below that must have contents for this one.
     pub fn of_others(&self) -> BTreeSet<LayerId> {
         let named = named_contents(&self.index).map(|(content, _)| content.layer);
         named.filter(|layer| !self.holds.contains(layer)).collect()
     }
 }
 
-/// How closely contents are looked at.
+/// Thoroughness of the check of contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// Whether they are there, and long enough.
+    /// Only existence and length.
     Places,
-    /// Every byte is read.
+    /// Also every byte.
     Bytes,
 }
 
-/// Looks at the layer in `dir`: reads all of its log, and looks for the contents that it names.
+/// Checks the layer in `dir`.
+///
+/// It reads all of the log and looks for the contents that it names.
 ///
 /// # Errors
-/// As of [`Layer::open`](super::Layer::open), where its log cannot be read.
+/// [`LayerError::Corrupt`], [`LayerError::NewerFormat`] or [`LayerError::Io`] if the log cannot be
+/// read.
 pub fn check(dir: &Path, depth: Depth) -> Result<CheckedLayer, LayerError> {
-    let replay = Log::look(dir)?;
+    let replay = Log::read_unlocked(dir)?;
     let (id, is_merged) = (replay.id, replay.is_merged());
     let mut layer = CheckedLayer {
         id,
@@ -99,16 +113,18 @@ pub fn check(dir: &Path, depth: Depth) -> Result<CheckedLayer, LayerError> {
         content_bytes: 0,
         broken: Vec::new(),
     };
-    let named: BTreeSet<LayerId> = match is_merged {
-        true => named_contents(&layer.index)
+    let named: BTreeSet<LayerId> = if is_merged {
+        named_contents(&layer.index)
             .map(|(content, _)| content.layer)
-            .collect(),
-        false => BTreeSet::from([id]),
+            .collect()
+    } else {
+        BTreeSet::from([id])
     };
     for part in named {
-        let part_dir = match is_merged {
-            true => part_dir(dir, part),
-            false => dir.to_owned(),
+        let part_dir = if is_merged {
+            part_dir(dir, part)
+        } else {
+            dir.to_owned()
         };
         if !is_merged || part_dir.exists() {
             let (found, broken) = check_contents(&part_dir, part, &layer.index, is_merged, depth)?;
@@ -121,8 +137,9 @@ pub fn check(dir: &Path, depth: Depth) -> Result<CheckedLayer, LayerError> {
     Ok(layer)
 }
 
-/// Looks at the contents of the layer `id`, which are in `dir`: how many there are, and their
-/// bytes; and what is wrong.
+/// Checks the contents of the layer `id`, which are in `dir`.
+///
+/// Returns their number, their size in bytes, and the broken ones.
 fn check_contents(
     dir: &Path,
     id: LayerId,
@@ -145,19 +162,20 @@ fn check_contents(
     let own = index
         .nodes()
         .filter_map(|(ino, node)| Some((ino, node, node.content.own()?)))
-        // What no name leads to goes when the layer is opened.
+        // Opening the layer drops nodes without names.
         .filter(|(_, node, content)| content.layer == id && node.nlink > 0);
     for (ino, node, content) in own {
-        // Of what was merged two nodes may have the same content.
+        // In a merged layer, two nodes may have the same content.
         let is_new = match content.place {
             ContentLocation::Slot { offset, capacity } => slots.insert((offset, capacity)),
             ContentLocation::File(number) => files.insert(number),
         };
-        let fault = match is_new || is_merged {
-            true => fault_of(&reader, content, node.size, data_len, &mut buffer),
-            false => Some(ContentFault::Misplaced(
+        let fault = if is_new || is_merged {
+            fault_of(&reader, content, node.size, data_len, &mut buffer)
+        } else {
+            Some(ContentFault::Misplaced(
                 "two nodes have the same content".to_owned(),
-            )),
+            ))
         };
         found = (found.0 + 1, found.1 + node.size);
         broken.extend(fault.map(|fault| BrokenContent {
@@ -189,7 +207,7 @@ fn fault_of(
         Err(error) => Some(ContentFault::Unreadable(error.to_string())),
         Ok(ContentLocation::Slot { offset, .. }) => short(data_len.saturating_sub(offset))
             .or_else(|| unreadable(reader.data(), offset, size, buffer)),
-        // Not through the reader: it would keep every one of them open.
+        // Do not use the reader, which would keep every file open.
         Ok(ContentLocation::File(_)) => match tine_sys::file::open(&reader.path(content.place)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Some(ContentFault::Missing),
             Err(error) => Some(ContentFault::Unreadable(error.to_string())),
@@ -201,8 +219,9 @@ fn fault_of(
     }
 }
 
-/// Reads `len` bytes from `start`, whatever they are, unless there is no buffer; holes are left
-/// out.
+/// Returns a fault if a byte of the range cannot be read.
+///
+/// Holes are skipped. It reads nothing if `buffer` is empty.
 fn unreadable(file: &File, start: u64, len: u64, buffer: &mut [u8]) -> Option<ContentFault> {
     if buffer.is_empty() {
         return None;
@@ -219,7 +238,7 @@ fn unreadable(file: &File, start: u64, len: u64, buffer: &mut [u8]) -> Option<Co
             .unwrap_or(usize::MAX)
             .min(buffer.len());
         match file.read_at(&mut buffer[..count], at) {
-            // Somebody has made it shorter meanwhile.
+            // Another process truncated the file meanwhile.
             Ok(0) => return None,
             Ok(count) => at += count as u64,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

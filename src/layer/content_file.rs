@@ -1,8 +1,8 @@
-//! A content's file, to be read, written or brought to the disk while its layer is free for others.
+//! File of one content, for I/O that does not hold the layer.
 //!
-//! Only contents past [`SLOT_MAX`](super::contents::SLOT_MAX) have one: that is where time goes. A
-//! file's number is never given twice, so that what is written to one whose node has gone meanwhile
-//! harms nobody.
+//! Only contents larger than [`SLOT_MAX`](super::contents::SLOT_MAX) have a file. Those are the
+//! ones that take time. A file's number is never reused, so a late write to the file of a removed
+//! node does no harm.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,9 @@ use super::log::sync_dir;
 use super::ranges::{clear_beyond, zero_range};
 use super::{ContentLocation, ContentRef, LayerError};
 
-/// The file of one content. The caller keeps writers and readers of the same content apart.
+/// Open file of one content.
+///
+/// The caller must serialize writers and readers of the same content.
 pub struct ContentFile {
     content: ContentRef,
     number: u64,
@@ -26,7 +28,9 @@ pub struct ContentFile {
 }
 
 impl ContentFile {
-    /// `None` for a content that has no file of its own.
+    /// Opens the file of a content.
+    ///
+    /// `None` for a content in a slot.
     pub(super) fn open(
         reader: &ContentReader,
         content: ContentRef,
@@ -43,6 +47,7 @@ impl ContentFile {
         }))
     }
 
+    /// Returns the location of the content.
     pub fn content(&self) -> ContentRef {
         self.content
     }
@@ -55,7 +60,10 @@ impl ContentFile {
         &self.file
     }
 
-    /// As [`Layer::read_content`](super::Layer::read_content).
+    /// Reads the content, like [`Layer::read_content`](super::Layer::read_content).
+    ///
+    /// # Errors
+    /// [`LayerError::Corrupt`] if the file is too short, [`LayerError::Io`] otherwise.
     pub fn read(&self, len: u64, offset: u64, buffer: &mut [u8]) -> Result<usize, LayerError> {
         let left = usize::try_from(len.saturating_sub(offset)).unwrap_or(usize::MAX);
         let count = left.min(buffer.len());
@@ -65,15 +73,23 @@ impl ContentFile {
         Ok(count)
     }
 
-    /// Writes to a content that holds `len` bytes; the gap between is zeroes. Between
-    /// [`Layer::begin_writing`](super::Layer::begin_writing) and
+    /// Writes to a content of `len` bytes, and zeroes a gap.
+    ///
+    /// Call it only between [`Layer::begin_writing`](super::Layer::begin_writing) and
     /// [`Layer::end_writing`](super::Layer::end_writing).
+    ///
+    /// # Errors
+    /// [`LayerError::Io`] if the file cannot be written.
     pub fn write(&self, len: u64, offset: u64, data: &[u8]) -> Result<(), LayerError> {
         write_at(&self.file, len, offset, data).map_err(|error| self.failed("write", error))
     }
 
-    /// As [`Layer::zero_content`](super::Layer::zero_content), when [`ContentFile::write`] may be
-    /// called.
+    /// Zeroes a range, like [`Layer::zero_content`](super::Layer::zero_content).
+    ///
+    /// The conditions of [`ContentFile::write`] apply.
+    ///
+    /// # Errors
+    /// [`LayerError::Io`] if the file cannot be written.
     pub fn zero(&self, len: u64, offset: u64, count: u64) -> Result<(), LayerError> {
         let end = offset.saturating_add(count).min(len);
         if offset >= end {
@@ -88,7 +104,9 @@ impl ContentFile {
     }
 }
 
-/// Writes to the file of a content of `len` bytes, whatever the file holds behind those.
+/// Writes to the file of a content of `len` bytes.
+///
+/// The file may have other bytes after those.
 pub(super) fn write_at(file: &File, len: u64, offset: u64, data: &[u8]) -> io::Result<()> {
     fault::step()?;
     if offset > len {
@@ -97,7 +115,7 @@ pub(super) fn write_at(file: &File, len: u64, offset: u64, data: &[u8]) -> io::R
     file.write_all_at(data, offset)
 }
 
-/// One content to be brought to the disk, with its name in the directory.
+/// Sync of one content, including its name in the directory.
 pub struct ContentFlush {
     file: Arc<File>,
     path: PathBuf,
@@ -119,8 +137,12 @@ impl ContentFlush {
         Ok(ContentFlush { file, path, dir })
     }
 
-    /// Where this fails, [`Layer::note_failed_sync`](super::Layer::note_failed_sync) is to be
-    /// called.
+    /// Syncs the content; blocks on the disk.
+    ///
+    /// If this fails, call [`Layer::note_failed_sync`](super::Layer::note_failed_sync).
+    ///
+    /// # Errors
+    /// [`LayerError::Io`] if the file or its directory cannot be synced.
     pub fn run(&self) -> Result<(), LayerError> {
         self.file
             .sync_data()

@@ -1,5 +1,6 @@
-//! Writing contents: places are given out, written, moved, and freed once nothing on the disk names
-//! them.
+//! Writer of a layer's contents: allocates, writes, moves and frees them.
+//!
+//! A content is freed once no record on disk names it.
 
 mod lost;
 mod sync;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use super::content_file::{ContentFile, write_at};
 use super::contents::{ContentReader, named_places};
 use super::fault;
-use super::ranges::{clear_beyond, clone_or_copy, cut, zero_range};
+use super::ranges::{clear_beyond, clone_or_copy, truncate, zero_range};
 use super::slots::SlotMap;
 use super::{ContentLocation, ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex};
 
@@ -22,30 +23,35 @@ pub(super) use lost::lost_contents;
 use sync::punch;
 pub(super) use sync::{ContentSync, punch_all_but};
 
-/// A layer's contents, writable.
+/// Writable contents of a layer.
 pub(super) struct ContentStore {
     id: LayerId,
     reader: Arc<ContentReader>,
     slots: SlotMap,
     next_file: u64,
-    /// Bytes on the disk of each content file that is in use, as last seen.
+    /// Disk space of each content file in use, in bytes.
+    ///
+    /// It is as of the last measurement.
     file_bytes: HashMap<u64, u64>,
-    /// Bytes on the disk of all contents in use: the slots' capacities and
-    /// [`ContentStore::file_bytes`].
+    /// Disk space of all contents in use, in bytes.
+    ///
+    /// It is the sum of the slots' capacities and [`ContentStore::file_bytes`].
     live_bytes: u64,
     is_data_dirty: bool,
     dirty_files: HashSet<u64>,
-    /// Content files that are written while the layer is free for others.
+    /// Content files with a write that does not hold the layer.
     being_written: HashSet<u64>,
-    /// Names in `files` changed.
+    /// True if names in `files` changed since the last sync.
     is_dir_dirty: bool,
-    /// A process before this one wrote what it did not sync.
+    /// True if any content may need a sync.
+    ///
+    /// An earlier process may have left unsynced writes.
     is_all_dirty: bool,
-    /// Dropped by records that may not be on the disk yet.
+    /// Places dropped by records that may not be on disk yet.
     freed: Vec<ContentLocation>,
-    /// About how many bytes of the disk these have.
+    /// Approximate disk space of `freed`, in bytes.
     freed_bytes: u64,
-    /// [`ContentSync`]s that have begun and not ended.
+    /// Number of [`ContentSync`]s that have begun and not ended.
     syncs_under_way: u32,
 }
 
@@ -73,8 +79,9 @@ impl ContentStore {
         }
     }
 
-    /// Opens the contents that `index` names and frees all others, if it may: the log must be on
-    /// the disk.
+    /// Opens the contents that `index` names.
+    ///
+    /// If `may_free` is true, it frees all others. The log must be on disk for that.
     pub(crate) fn open(
         dir: &Path,
         id: LayerId,
@@ -127,7 +134,9 @@ impl ContentStore {
         Ok(store)
     }
 
-    /// Counts the content files in use and removes the others, if it may.
+    /// Measures the content files in use.
+    ///
+    /// If `may_free` is true, it removes the others.
     fn scan_files(&mut self, may_free: bool) -> Result<(), LayerError> {
         let files = self.reader.files().clone();
         let dir = files.dir();
@@ -164,7 +173,7 @@ impl ContentStore {
         &self.reader
     }
 
-    /// Bytes on the disk that contents in use occupy.
+    /// Returns the disk space of the contents in use, in bytes.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
@@ -178,17 +187,17 @@ impl ContentStore {
             || self.syncs_under_way > 0
     }
 
-    /// Whether a sync would make room.
+    /// Returns true if a sync would free space.
     pub(crate) fn has_freed(&self) -> bool {
         !self.freed.is_empty()
     }
 
-    /// About how many bytes a sync would give back.
+    /// Returns the approximate number of bytes that a sync would free.
     pub(crate) fn freed_bytes(&self) -> u64 {
         self.freed_bytes
     }
 
-    /// A place for a content of `len` bytes.
+    /// Allocates a place for a content of `len` bytes.
     pub(crate) fn allocate(&mut self, len: u64) -> Result<ContentRef, LayerError> {
         let place = match SlotMap::capacity_for(len) {
             Some(capacity) => {
@@ -223,21 +232,21 @@ impl ContentStore {
         Ok(number)
     }
 
-    /// Takes in a file that has just been made with the next number.
+    /// Adds a file that was just created with the next number.
     fn add_file(&mut self, number: u64) {
         self.next_file += 1;
         self.is_dir_dirty = true;
         self.file_bytes.insert(number, 0);
     }
 
-    /// Gives back a place that no record ever named.
+    /// Frees a place that no record ever named.
     pub(crate) fn abandon(&mut self, content: ContentRef) {
         if content.layer != self.id {
             return;
         }
         self.uncount(content.place);
         match content.place {
-            ContentLocation::Slot { offset, capacity } => self.slots.give_back(offset, capacity),
+            ContentLocation::Slot { offset, capacity } => self.slots.release(offset, capacity),
             ContentLocation::File(number) => {
                 if let Err(error) = fault::step().and_then(|()| self.reader.files().remove(number))
                 {
@@ -251,7 +260,7 @@ impl ContentStore {
         }
     }
 
-    /// Remembers that the record which was just written dropped this content.
+    /// Marks a content as dropped by the record just written.
     pub(crate) fn drop_content(&mut self, content: ContentRef) {
         if content.layer == self.id {
             let bytes = self.uncount(content.place);
@@ -260,7 +269,7 @@ impl ContentStore {
         }
     }
 
-    /// What the place occupied.
+    /// Removes a place from the statistics, and returns its disk space.
     fn uncount(&mut self, place: ContentLocation) -> u64 {
         let bytes = match place {
             ContentLocation::Slot { capacity, .. } => u64::from(capacity),
@@ -270,7 +279,7 @@ impl ContentStore {
         bytes
     }
 
-    /// As [`Layer::write_content`](super::Layer::write_content).
+    /// Implements [`Layer::write_content`](super::Layer::write_content).
     pub(crate) fn write(
         &mut self,
         content: ContentRef,
@@ -296,8 +305,9 @@ impl ContentStore {
         }
     }
 
-    /// Copies a content that outgrew its slot to a place for `new_len` bytes and lets `finish`
-    /// write to it there.
+    /// Moves a content that outgrew its slot.
+    ///
+    /// The new place has space for `new_len` bytes. `finish` then writes to it.
     fn move_to(
         &mut self,
         content: ContentRef,
@@ -329,7 +339,7 @@ impl ContentStore {
         }
     }
 
-    /// Writes where there is room; what lies between `len` and `offset` becomes zeroes.
+    /// Writes within the place, and zeroes between `len` and `offset`.
     fn write_in_place(
         &mut self,
         place: ContentLocation,
@@ -348,7 +358,7 @@ impl ContentStore {
                 let file = self.reader.data();
                 let written = fault::step().and_then(|()| match offset.checked_sub(len) {
                     Some(gap @ 1..) => {
-                        // One write for both: a slot is small.
+                        // A slot is small, so one write covers both.
                         let mut padded = vec![0; gap as usize + data.len()];
                         padded[gap as usize..].copy_from_slice(data);
                         file.write_all_at(&padded, start + len)
@@ -367,7 +377,7 @@ impl ContentStore {
         }
     }
 
-    /// As [`Layer::begin_writing`](super::Layer::begin_writing).
+    /// Implements [`Layer::begin_writing`](super::Layer::begin_writing).
     pub(crate) fn begin_writing(
         &mut self,
         content: ContentRef,
@@ -382,7 +392,7 @@ impl ContentStore {
         Ok(file)
     }
 
-    /// As [`Layer::end_writing`](super::Layer::end_writing).
+    /// Implements [`Layer::end_writing`](super::Layer::end_writing).
     pub(crate) fn end_writing(&mut self, file: &ContentFile) {
         self.being_written.remove(&file.number());
         self.dirty_files.insert(file.number());
@@ -397,7 +407,7 @@ impl ContentStore {
         !self.being_written.is_empty()
     }
 
-    /// Sees what a file occupies now.
+    /// Measures the disk space of a file.
     fn count_file(&mut self, number: u64, file: &File) {
         if let (Some(bytes), Ok(meta)) = (self.file_bytes.get_mut(&number), file.metadata()) {
             let now = meta.blocks().saturating_mul(512);
@@ -406,7 +416,7 @@ impl ContentStore {
         }
     }
 
-    /// As [`Layer::resize_content`](super::Layer::resize_content).
+    /// Implements [`Layer::resize_content`](super::Layer::resize_content).
     pub(crate) fn resize(
         &mut self,
         content: ContentRef,
@@ -416,7 +426,7 @@ impl ContentStore {
         let place = self.reader.check(content, len)?;
         self.end_of(place, new_len, 0)?;
         if new_len <= len {
-            // What is cut off goes once the record with the new length is on the disk.
+            // The rest is truncated once the record with the new length is on disk.
             return Ok(content);
         }
         match place {
@@ -445,18 +455,20 @@ impl ContentStore {
             ContentLocation::File(number) => {
                 let file = self.reader.whole_file(number, len)?;
                 self.dirty_files.insert(number);
-                let resized =
-                    fault::step().and_then(|()| match clear_beyond(&file, len)? < new_len {
-                        true => file.set_len(new_len),
-                        false => Ok(()),
-                    });
+                let resized = fault::step().and_then(|()| {
+                    if clear_beyond(&file, len)? < new_len {
+                        file.set_len(new_len)
+                    } else {
+                        Ok(())
+                    }
+                });
                 self.count_file(number, &file);
                 resized.map_err(|error| LayerError::io("resize", self.reader.path(place))(error))
             }
         }
     }
 
-    /// As [`Layer::zero_content`](super::Layer::zero_content).
+    /// Implements [`Layer::zero_content`](super::Layer::zero_content).
     pub(crate) fn zero(
         &mut self,
         content: ContentRef,
@@ -486,7 +498,7 @@ impl ContentStore {
         }
     }
 
-    /// As [`Layer::reserve_content`](super::Layer::reserve_content).
+    /// Implements [`Layer::reserve_content`](super::Layer::reserve_content).
     pub(crate) fn reserve(
         &mut self,
         content: ContentRef,
@@ -534,7 +546,7 @@ impl ContentStore {
         reserved.map_err(|error| LayerError::io("reserve space in", self.reader.path(place))(error))
     }
 
-    /// As [`Layer::copy_up`](super::Layer::copy_up).
+    /// Implements [`Layer::copy_up`](super::Layer::copy_up).
     pub(crate) fn copy_up(
         &mut self,
         from: &FrozenLayer,
@@ -549,7 +561,7 @@ impl ContentStore {
                 .whole_file(from_number, len)
                 .and_then(|from| self.copy_file(&from, number, len)),
             _ => {
-                // One of the two is a slot, so it is short.
+                // One of the two is a slot, so the content is small.
                 let mut bytes = vec![0; len as usize];
                 source
                     .read(content, len, 0, &mut bytes)
@@ -559,7 +571,9 @@ impl ContentStore {
         self.or_abandon(new, result)
     }
 
-    /// A content of this store with the same bytes as another one that has a file of its own.
+    /// Copies a content that has a file.
+    ///
+    /// A content in a slot is returned unchanged.
     pub(crate) fn duplicate(
         &mut self,
         content: ContentRef,
@@ -588,8 +602,9 @@ impl ContentStore {
         })
     }
 
-    /// Gives a file of another layer's contents a second name here: whoever has it open and whoever
-    /// reads this content have the same file.
+    /// Links a content file of another layer into this one.
+    ///
+    /// Programs that have it open and readers of this content then use the same file.
     pub(crate) fn adopt_file(&mut self, from: &Path) -> Result<ContentRef, LayerError> {
         let number = self.next_file;
         let place = ContentLocation::File(number);
@@ -607,12 +622,14 @@ impl ContentStore {
         })
     }
 
-    /// Cuts off what a content file has past `len`, the length its node has on the disk.
+    /// Truncates a content file to `len`.
+    ///
+    /// The node on disk must have this length.
     pub(crate) fn trim(&mut self, number: u64, len: u64) {
         let Ok(file) = self.reader.file(number) else {
             return;
         };
-        if let Err(error) = fault::step().and_then(|()| cut(&file, len)) {
+        if let Err(error) = fault::step().and_then(|()| truncate(&file, len)) {
             log::warn!(
                 "truncate {}: {error}",
                 self.reader.path(ContentLocation::File(number)).display()
@@ -621,7 +638,7 @@ impl ContentStore {
         self.count_file(number, &file);
     }
 
-    /// Whether a content file has bytes past `len`.
+    /// Returns true if a content file has bytes past `len`.
     pub(crate) fn has_more_than(&self, content: ContentRef, len: u64) -> Result<bool, LayerError> {
         match self.reader.check(content, len)? {
             ContentLocation::Slot { .. } => Ok(false),
@@ -629,7 +646,7 @@ impl ContentStore {
         }
     }
 
-    /// As [`Layer::backing_file`](super::Layer::backing_file).
+    /// Implements [`Layer::backing_file`](super::Layer::backing_file).
     pub(crate) fn backing_file(
         &mut self,
         content: ContentRef,
@@ -656,7 +673,9 @@ impl ContentStore {
         Ok(meta.len())
     }
 
-    /// The end of a range, if files can be that long.
+    /// Returns the end of a range.
+    ///
+    /// It fails if no file can be that long.
     fn end_of(&self, place: ContentLocation, offset: u64, count: u64) -> Result<u64, LayerError> {
         offset
             .checked_add(count)

@@ -1,12 +1,14 @@
-//! File contents of a layer: slots in one data file, and files of their own past [`SLOT_MAX`].
+//! File contents of a layer: slots in one data file, larger ones in files.
 //!
-//! A slot has a capacity of 4, 8, 16, 32 or 64 KiB. Freed slots are punched out and used again by
-//! capacity, freed files are unlinked, both only after the log record that dropped them has been
+//! A content of more than [`SLOT_MAX`] bytes has a file.
+//!
+//! A slot has a capacity of 4, 8, 16, 32 or 64 KiB. Freed slots are punched out and reused by
+//! capacity, freed files are unlinked. Both happen only after the log record that dropped them is
 //! synced.
 //!
-//! How long a content is stands in its node alone. Bytes past that length are left over from
-//! something else: they are cleared when a content grows over them without writing them. A place
-//! that ends before its content does has lost some of it: reading that fails.
+//! Only the node has the length of a content. Bytes past that length are remains of something else.
+//! They are cleared when a content grows over them without writing them. If a slot or file ends
+//! before its content, some of the content is lost, and reading that fails.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,31 +22,38 @@ use super::descriptors::Descriptors;
 use super::store::SeekWhence;
 use super::{LayerError, LayerId, LayerIndex};
 
-/// Contents past this many bytes are files of their own.
+/// Maximum size of a content in a slot, in bytes.
 pub const SLOT_MAX: u64 = 64 * 1024;
 
-/// Where in which layer a content is.
+/// Location of a content: the layer and the place in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ContentRef {
+    /// Layer that has the content.
     pub layer: LayerId,
+    /// Place in that layer's directory.
     pub place: ContentLocation,
 }
 
-/// A place in a layer's directory.
+/// Place of a content in a layer's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ContentLocation {
-    /// In `data`; offset and capacity in bytes, multiples of 4 KiB.
-    Slot { offset: u64, capacity: u32 },
-    /// `files/<number>`.
+    /// Slot in `data`; offset and capacity are multiples of 4 KiB.
+    Slot {
+        /// Position in `data`, in bytes.
+        offset: u64,
+        /// Size of the slot, in bytes.
+        capacity: u32,
+    },
+    /// The file `files/<number>`.
     File(u64),
 }
 
-/// Names in a layer's directory.
+/// Name of the data file in a layer's directory.
 pub(super) const DATA_NAME: &str = "data";
-/// The directory of large contents.
+/// Name of the directory for large contents in a layer's directory.
 pub const FILES_NAME: &str = "files";
 
-/// Reads a layer's contents.
+/// Reader of a layer's contents.
 pub(super) struct ContentReader {
     id: LayerId,
     data: Arc<File>,
@@ -53,7 +62,7 @@ pub(super) struct ContentReader {
 }
 
 impl ContentReader {
-    /// Makes an empty data file and the directory of files in `dir`.
+    /// Creates an empty data file and the directory for files in `dir`.
     pub(crate) fn create(dir: &Path, id: LayerId) -> Result<ContentReader, LayerError> {
         let files = dir.join(FILES_NAME);
         super::store::make_dir(&files)?;
@@ -105,7 +114,7 @@ impl ContentReader {
 
     pub(crate) fn file(&self, number: u64) -> Result<Arc<File>, LayerError> {
         self.files.open(number).map_err(|error| match error.kind() {
-            // To a program it must not look as if there was no such file.
+            // A program must not see this as a file that does not exist.
             io::ErrorKind::NotFound => LayerError::Corrupt {
                 path: self.files.path(number),
                 offset: 0,
@@ -115,21 +124,23 @@ impl ContentReader {
         })
     }
 
-    /// The file of a content of `len` bytes, to be changed or copied. It is refused where it has
-    /// lost some of them: in a file that is made longer they would look like zeroes.
+    /// Opens the file of a content, to change or copy it.
+    ///
+    /// It fails if the file has fewer than `len` bytes. The lost bytes would look like zeroes in a
+    /// file that is then extended.
     pub(crate) fn whole_file(&self, number: u64, len: u64) -> Result<Arc<File>, LayerError> {
         let file = self.file(number)?;
         let meta = file.metadata();
         let there = meta
             .map_err(|error| LayerError::io("stat", self.files.path(number))(error))?
             .len();
-        match there < len {
-            true => Err(cut_short(self.files.path(number), there)),
-            false => Ok(file),
+        if there < len {
+            return Err(cut_short(self.files.path(number), there));
         }
+        Ok(file)
     }
 
-    /// The place, if it can be one of this layer's that holds `len` bytes.
+    /// Checks that the place is valid here for `len` bytes.
     pub(crate) fn check(
         &self,
         content: ContentRef,
@@ -164,7 +175,7 @@ impl ContentReader {
         }
     }
 
-    /// As [`Layer::read_content`](super::Layer::read_content).
+    /// Implements [`Layer::read_content`](super::Layer::read_content).
     pub(crate) fn read(
         &self,
         content: ContentRef,
@@ -186,7 +197,7 @@ impl ContentReader {
         Ok(count)
     }
 
-    /// As [`Layer::seek_content`](super::Layer::seek_content).
+    /// Implements [`Layer::seek_content`](super::Layer::seek_content).
     pub(crate) fn seek(
         &self,
         content: ContentRef,
@@ -208,8 +219,9 @@ impl ContentReader {
         .map_err(|error: io::Error| LayerError::io("seek in", self.path(place))(error))
     }
 
-    /// Bytes that a content of `len` bytes occupies on the disk: none where its file is missing,
-    /// which can be removed still.
+    /// Returns the bytes on disk of a content of `len` bytes.
+    ///
+    /// It is 0 if the file is missing, so that the content can still be removed.
     pub(crate) fn allocated(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
         match self.check(content, len)? {
             ContentLocation::Slot { .. } => {
@@ -226,8 +238,10 @@ impl ContentReader {
     }
 }
 
-/// As [`ContentReader::seek`] before the end of a content with a file of its own. What the file has
-/// lost is no hole: whoever copies the content must try to read it.
+/// Seeks in the file of a content, before the end.
+///
+/// Lost bytes at the end count as data, not as a hole. So a program that copies the content tries
+/// to read them, and gets an error.
 fn seek_in_file(file: &File, len: u64, offset: u64, whence: SeekWhence) -> io::Result<Option<u64>> {
     let found = match whence {
         SeekWhence::Data => tine_sys::file::seek_data(file, offset)?,
@@ -244,14 +258,14 @@ fn seek_in_file(file: &File, len: u64, offset: u64, whence: SeekWhence) -> io::R
     })
 }
 
-/// What an index names of any layer's contents, with the sizes of their nodes.
+/// Returns all contents in an index, with their nodes' sizes.
 pub(super) fn named_contents(index: &LayerIndex) -> impl Iterator<Item = (ContentRef, u64)> + '_ {
     index
         .nodes()
         .filter_map(|(_, node)| Some((node.content.own()?, node.size)))
 }
 
-/// Those of one layer.
+/// Returns the contents of one layer in an index.
 pub(super) fn named_places(
     index: &LayerIndex,
     id: LayerId,
@@ -259,7 +273,7 @@ pub(super) fn named_places(
     named_contents(index).filter(move |(content, _)| content.layer == id)
 }
 
-/// A content that could not be read at `offset`.
+/// Converts an error of reading a content at `offset`.
 pub(super) fn failed_read(path: PathBuf, offset: u64, error: io::Error) -> LayerError {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => cut_short(path, offset),
@@ -267,7 +281,7 @@ pub(super) fn failed_read(path: PathBuf, offset: u64, error: io::Error) -> Layer
     }
 }
 
-/// A file that ends before a content in it does.
+/// Returns the error for a file that ends too early.
 fn cut_short(path: PathBuf, offset: u64) -> LayerError {
     LayerError::Corrupt {
         path,

@@ -1,8 +1,8 @@
-//! Open descriptors of content files.
+//! Open file descriptors of content files.
 //!
-//! One bounded pool serves all layers of the process, least recently used first out, so that
-//! neither many files nor many layers use up the process's descriptors. A file that somebody reads
-//! just now stays open through its `Arc`.
+//! One bounded pool serves all layers of the process, so that neither many files nor many layers
+//! use up its descriptors. It evicts the least recently used file. A file that is being read stays
+//! open through its `Arc`.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Descriptors that the pool keeps open at most.
+/// Maximum number of descriptors in the pool.
 const POOL_MAX: usize = 256;
 
 static POOL: Mutex<Pool> = Mutex::new(Pool {
@@ -25,7 +25,9 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
 static NEXT_OWNER: AtomicU64 = AtomicU64::new(0);
 
 struct Pool {
-    /// Owner and file number, to the file and when it was last used.
+    /// Open files and the times of their last use.
+    ///
+    /// The key is the owner and the file number.
     files: BTreeMap<(u64, u64), (Arc<File>, u64)>,
     clock: u64,
 }
@@ -38,7 +40,9 @@ impl Pool {
         Some(file.clone())
     }
 
-    /// Keeps `file`, and answers what had to go for it: to be closed without the lock.
+    /// Adds `file`, and returns an evicted file.
+    ///
+    /// The caller must drop the evicted file without the lock.
     fn insert(&mut self, key: (u64, u64), file: Arc<File>) -> Option<Arc<File>> {
         self.clock += 1;
         self.files.insert(key, (file, self.clock));
@@ -54,7 +58,7 @@ impl Pool {
     }
 }
 
-/// One layer's content files.
+/// Content files of one layer.
 pub(super) struct Descriptors {
     owner: u64,
     dir: PathBuf,
@@ -62,7 +66,7 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// `dir` is the layer's `files` directory.
+    /// Creates the descriptors of the layer's `files` directory `dir`.
     pub(crate) fn new(dir: PathBuf, writable: bool) -> Descriptors {
         Descriptors {
             owner: NEXT_OWNER.fetch_add(1, Ordering::Relaxed),
@@ -79,7 +83,7 @@ impl Descriptors {
         self.dir.join(number.to_string())
     }
 
-    /// The open file `number`.
+    /// Opens the file `number`, or takes it from the pool.
     pub(crate) fn open(&self, number: u64) -> io::Result<Arc<File>> {
         if let Some(file) = POOL.lock().get((self.owner, number)) {
             return Ok(file);
@@ -88,7 +92,7 @@ impl Descriptors {
         self.keep(number, options.read(true).write(self.writable))
     }
 
-    /// Makes the file `number`, which must not be there yet.
+    /// Creates the file `number`, which must not exist.
     pub(crate) fn create(&self, number: u64) -> io::Result<Arc<File>> {
         let mut options = OpenOptions::new();
         self.keep(

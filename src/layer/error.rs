@@ -1,48 +1,82 @@
-//! What can go wrong with a layer's store.
+//! Errors of a layer's store.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// A failure of a layer's store.
+/// Failure of a layer's store.
 #[derive(Debug, Error)]
 pub enum LayerError {
+    /// The operating system refused an operation.
     #[error("{action} {path}: {source}")]
     Io {
+        /// Verb of the operation, such as `open`.
         action: &'static str,
+        /// File or directory of the operation.
         path: PathBuf,
+        /// Error of the operating system.
         source: std::io::Error,
     },
+    /// A file of the layer has wrong bytes or lacks some.
     #[error("{path} is damaged at byte {offset}: {reason}")]
     Corrupt {
+        /// Damaged file.
         path: PathBuf,
+        /// Position of the damage, in bytes.
         offset: u64,
+        /// Short description of the damage.
         reason: String,
     },
+    /// A newer version of the program wrote the layer.
     #[error("{path} has format {found}, this tine knows up to {known}")]
     NewerFormat {
+        /// Log of the layer.
         path: PathBuf,
+        /// Format version of the log.
         found: u32,
+        /// Newest format version that this program reads.
         known: u32,
     },
+    /// Another process or [`Layer`](crate::Layer) has the layer open.
     #[error("{path} is in use by another process")]
-    Locked { path: PathBuf },
+    Locked {
+        /// Log of the layer.
+        path: PathBuf,
+    },
+    /// The layer should be frozen, but its log has no seal.
     #[error("{path} has no seal yet")]
-    Unsealed { path: PathBuf },
+    Unsealed {
+        /// Log of the layer.
+        path: PathBuf,
+    },
+    /// The layer is frozen and takes no changes.
     #[error("{path} is frozen")]
-    Frozen { path: PathBuf },
+    Frozen {
+        /// Log of the layer.
+        path: PathBuf,
+    },
+    /// An earlier write or sync failed, so the layer only allows reading.
     #[error(
         "{path} failed to be written before and takes no more changes until it is opened again"
     )]
-    Poisoned { path: PathBuf },
+    Poisoned {
+        /// Log of the layer.
+        path: PathBuf,
+    },
+    /// A panic interrupted a change, so the layer only allows reading.
     #[error(
         "a fault of tine interrupted a change in {path}: nothing more is written there until it is opened again"
     )]
-    Interrupted { path: PathBuf },
+    Interrupted {
+        /// Log of the layer.
+        path: PathBuf,
+    },
 }
 
 impl LayerError {
-    /// Wraps an I/O error: `LayerError::io("append to", path)` for `map_err`.
+    /// Returns a closure for `map_err` that adds the action and the path.
+    ///
+    /// Example: `LayerError::io("append to", path)`.
     pub fn io(
         action: &'static str,
         path: impl Into<PathBuf>,

@@ -1,24 +1,30 @@
-//! The seam at which tests make the disk fail. Outside of tests nothing ever fails here.
+//! Hook for tests that make the disk fail.
+//!
+//! Outside of tests, nothing fails here.
 
 #[cfg(not(test))]
 use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// Stands before everything that is done to the disk; tests name the step that fails by its order.
+/// Runs before each disk operation.
+///
+/// A test selects the operation that fails by its number.
 #[cfg(not(test))]
 pub(super) fn step() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a test is about to make a step fail.
+/// Returns true if a test has selected an operation to fail.
 #[cfg(not(test))]
 pub(super) fn is_armed() -> bool {
     false
 }
 
-/// Panics at the point of this name where the file that `TINE_PANIC_FILE` names holds that name:
-/// once, for the file goes. In a release nothing looks for it.
+/// Panics at the point `name` if a test asks for it.
+///
+/// The file at `TINE_PANIC_FILE` must contain the name. It is removed, so the panic happens once. A
+/// release build does not look for it.
 pub(super) fn panic_point(name: &str) {
     if !cfg!(debug_assertions) {
         return;
@@ -41,12 +47,12 @@ mod armed {
     use std::cell::Cell;
     use std::io;
 
-    /// How steps fail from the chosen one on.
+    /// Failure of steps from the chosen one on.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Fault {
         /// This one step fails as on a full disk.
         DiskFull,
-        /// This step and every later one fail, as if the process were gone.
+        /// This step and all later ones fail, as after a crash.
         Crash,
     }
 
@@ -55,7 +61,7 @@ mod armed {
         static TAKEN: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Lets the step after `after` others fail on this thread.
+    /// Makes the step after `after` others fail on this thread.
     pub(crate) fn arm(after: u64, fault: Fault) {
         TAKEN.set(0);
         PLAN.set(Some((after, fault)));
@@ -69,7 +75,7 @@ mod armed {
         PLAN.get().is_some()
     }
 
-    /// Steps since [`arm`].
+    /// Returns the number of steps since [`arm`].
     pub(crate) fn steps_taken() -> u64 {
         TAKEN.get()
     }

@@ -16,39 +16,49 @@ use super::store::SeekWhence;
 use super::{ContentLocation, ContentRef, Layer, LayerError, LayerId, LayerIndex};
 use tine_attr::Ino;
 
-/// A layer that takes no more changes, shared by every fork and snapshot that stands on it.
+/// Layer that takes no more changes.
 ///
-/// It may not be sealed yet: not all of it need be on the disk. What stands above it must not be on
-/// the disk before, so whoever syncs a layer seals those beneath it first.
+/// All forks and snapshots over it share it. It may not be sealed yet; then not all of it is on
+/// disk. A layer above must not be on disk before it, so a sync seals the layers below first.
 pub struct FrozenLayer {
     id: LayerId,
     dir: PathBuf,
-    /// Immutable.
+    /// Index of the layer; immutable.
     index: Arc<LayerIndex>,
-    /// Its contents, or those of the layers that it was merged of.
+    /// Contents by layer: its own, or those of the merged layers.
     parts: BTreeMap<LayerId, Arc<ContentReader>>,
-    /// The layer as it was written, until it is sealed.
+    /// The open layer, until it is sealed.
     unsealed: Mutex<Option<Layer>>,
-    /// Merged indexes whose newest layer this is, for stacks that have them in common.
+    /// Merged indexes that begin with this layer, cached for stacks.
     runs: Mutex<Vec<Run>>,
 }
 
-/// Every number that one of these layers may have given to a new node is below this one.
+/// Returns the end of the numbers that the layers have assigned.
+///
+/// Every number that one of them may have assigned to a new node is below it.
 pub fn inos_below<'a>(layers: impl IntoIterator<Item = &'a Arc<FrozenLayer>>) -> Ino {
     let below = layers.into_iter().map(|layer| layer.index().inos_below());
     below.max().unwrap_or(Ino(0))
 }
 
 impl FrozenLayer {
-    /// Opens a sealed layer. Errors: [`LayerError::Corrupt`], [`LayerError::Unsealed`].
+    /// Opens a sealed layer.
+    ///
+    /// # Errors
+    /// [`LayerError::Unsealed`] if the seal is missing, [`LayerError::Corrupt`],
+    /// [`LayerError::NewerFormat`], or [`LayerError::Io`].
     pub fn open(dir: &Path) -> Result<Arc<FrozenLayer>, LayerError> {
         let replay = Log::read_sealed(dir)?;
         let is_merged = replay.is_merged();
         FrozenLayer::of_index(dir, replay.id, Arc::new(replay.index), is_merged)
     }
 
-    /// Opens a layer that is to be frozen, and seals it where the process that froze it had no time
-    /// for that.
+    /// Opens a frozen layer, and seals it if that is still missing.
+    ///
+    /// The process that froze it may have ended before.
+    ///
+    /// # Errors
+    /// The errors of [`FrozenLayer::open`] and [`Layer::open`].
     pub fn open_or_seal(dir: &Path) -> Result<Arc<FrozenLayer>, LayerError> {
         match FrozenLayer::open(dir) {
             Err(LayerError::Unsealed { .. }) => {}
@@ -61,7 +71,7 @@ impl FrozenLayer {
         Ok(frozen)
     }
 
-    /// Opens the contents that belong to an index.
+    /// Opens the contents of an index.
     pub(super) fn of_index(
         dir: &Path,
         id: LayerId,
@@ -70,7 +80,7 @@ impl FrozenLayer {
     ) -> Result<Arc<FrozenLayer>, LayerError> {
         let mut parts = BTreeMap::new();
         if is_merged {
-            // Other contents that it names are in layers beneath.
+            // Layers below have the other contents that it names.
             for part in named_layers(&index) {
                 let dir = part_dir(dir, part);
                 if dir.exists() {
@@ -81,8 +91,8 @@ impl FrozenLayer {
             parts.insert(id, Arc::new(ContentReader::open(dir, id, false)?));
         }
         for (part, contents) in &parts {
-            // Of what was merged two nodes may have the same content: of a file that was open when
-            // its fork went elsewhere.
+            // In a merged layer, two nodes may have the same content: of a file that was open when
+            // its fork went to another state.
             let mut slots = BTreeSet::new();
             for (content, size) in named_places(&index, *part) {
                 if let ContentLocation::Slot { offset, capacity } = contents.check(content, size)?
@@ -105,7 +115,7 @@ impl FrozenLayer {
         }))
     }
 
-    /// A layer that was open up to now.
+    /// Creates a frozen layer from an open one.
     pub(super) fn unsealed(
         dir: PathBuf,
         id: LayerId,
@@ -123,8 +133,12 @@ impl FrozenLayer {
         }
     }
 
-    /// Brings the layer to the disk and seals it, if that is still to be done. Others wait
-    /// meanwhile who seal it, nobody else.
+    /// Syncs and seals the layer, unless it is sealed.
+    ///
+    /// It blocks on the disk. Only other callers of this method wait for it.
+    ///
+    /// # Errors
+    /// The errors of [`Layer::sync`].
     pub fn seal(&self) -> Result<(), LayerError> {
         let mut unsealed = self.unsealed.lock();
         if let Some(layer) = unsealed.as_mut() {
@@ -134,27 +148,33 @@ impl FrozenLayer {
         Ok(())
     }
 
-    /// Whether it is known to be sealed: not while somebody is about it.
+    /// Returns true if the layer is known to be sealed.
+    ///
+    /// It is false while another thread seals it.
     pub fn is_sealed(&self) -> bool {
         self.unsealed
             .try_lock()
             .is_some_and(|layer| layer.is_none())
     }
 
-    /// Calls `end` with the layer as it was written, if it is not sealed yet: for a sync that had
-    /// begun before the layer was frozen.
+    /// Calls `end` with the open layer, unless it is sealed.
+    ///
+    /// It is for a sync that began before the layer was frozen.
     pub fn with_unsealed<T>(&self, end: impl FnOnce(&mut Layer) -> T) -> Option<T> {
         self.unsealed.lock().as_mut().map(end)
     }
 
+    /// Returns the layer's id.
     pub fn id(&self) -> LayerId {
         self.id
     }
 
+    /// Returns the layer's directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
+    /// Returns the layer's index.
     pub fn index(&self) -> &LayerIndex {
         &self.index
     }
@@ -167,7 +187,7 @@ impl FrozenLayer {
         &self.runs
     }
 
-    /// The layers whose contents are here.
+    /// Returns the layers whose contents are here.
     pub fn content_layers(&self) -> impl Iterator<Item = LayerId> {
         self.parts.keys().copied()
     }
@@ -176,12 +196,12 @@ impl FrozenLayer {
         self.parts.values().map(|part| &**part)
     }
 
-    /// The contents of the layer `id`.
+    /// Returns the contents of the layer `id`.
     pub(super) fn part(&self, id: LayerId) -> Option<&ContentReader> {
         self.parts.get(&id).map(|part| &**part)
     }
 
-    /// The contents to which one belongs.
+    /// Returns the contents that include `content`.
     pub(super) fn contents_of(&self, content: ContentRef) -> Result<&ContentReader, LayerError> {
         self.part(content.layer).ok_or_else(|| LayerError::Corrupt {
             path: self.dir.clone(),
@@ -190,7 +210,10 @@ impl FrozenLayer {
         })
     }
 
-    /// As [`Layer::read_content`](super::Layer::read_content).
+    /// Reads a content, like [`Layer::read_content`](super::Layer::read_content).
+    ///
+    /// # Errors
+    /// The errors of [`Layer::read_content`].
     pub fn read_content(
         &self,
         content: ContentRef,
@@ -202,7 +225,10 @@ impl FrozenLayer {
             .read(content, len, offset, buffer)
     }
 
-    /// As [`Layer::content_file`](super::Layer::content_file).
+    /// Opens the file of a content, like [`Layer::content_file`](super::Layer::content_file).
+    ///
+    /// # Errors
+    /// The errors of [`Layer::content_file`].
     pub fn content_file(
         &self,
         content: ContentRef,
@@ -211,7 +237,10 @@ impl FrozenLayer {
         ContentFile::open(self.contents_of(content)?, content, len)
     }
 
-    /// As [`Layer::seek_content`](super::Layer::seek_content).
+    /// Seeks in a content, like [`Layer::seek_content`](super::Layer::seek_content).
+    ///
+    /// # Errors
+    /// The errors of [`Layer::seek_content`].
     pub fn seek_content(
         &self,
         content: ContentRef,
@@ -223,7 +252,11 @@ impl FrozenLayer {
             .seek(content, len, offset, whence)
     }
 
-    /// As [`Layer::content_blocks`](super::Layer::content_blocks).
+    /// Returns the disk space of a content, like
+    /// [`Layer::content_blocks`](super::Layer::content_blocks).
+    ///
+    /// # Errors
+    /// The errors of [`Layer::content_blocks`].
     pub fn content_blocks(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
         Ok(self
             .contents_of(content)?

@@ -1,8 +1,8 @@
-//! What fuzzers drive: reading logs that were damaged or made up. `fuzz/` calls it with a fuzzer's
-//! bytes, the tests of this part with random ones.
+//! Entry points for fuzzers: they read damaged and invented logs.
 //!
-//! Each entry takes any bytes. It panics where reading does, and where a log that was written here
-//! and then damaged shows something that was never written.
+//! `fuzz/` calls them with a fuzzer's bytes, the tests of this crate with random ones. Each entry
+//! point takes any bytes. It panics if reading panics, or if a damaged log shows a state that was
+//! never written.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -18,7 +18,7 @@ use tine_path::{EntryName, RepoPath};
 
 const ID: LayerId = LayerId(7);
 
-/// Reads `bytes` as a log, and as what follows a good header.
+/// Reads `bytes` as a log, and as what follows a valid header.
 pub fn read_noise(bytes: &[u8]) {
     let mut behind_header = Bytes::new(ID).bytes;
     behind_header.extend_from_slice(bytes);
@@ -32,8 +32,9 @@ pub fn read_noise(bytes: &[u8]) {
     }
 }
 
-/// Reads a log of records with right checksums and what `bytes` say in them: a byte of length, then
-/// so many bytes.
+/// Reads a log of records with valid checksums and bodies from `bytes`.
+///
+/// Each body is a byte of length, then as many bytes.
 pub fn read_records(bytes: &[u8]) {
     let mut log = Bytes::new(ID);
     let mut rest = bytes;
@@ -54,7 +55,7 @@ pub fn read_records(bytes: &[u8]) {
     }
 }
 
-/// That a checkpoint of the index reads as the same index.
+/// Asserts that a checkpoint of the index reads as the same index.
 fn read_again(index: &LayerIndex) {
     let mut log = Bytes::new(ID);
     let ops: Vec<Op> = index.checkpoint().collect();
@@ -68,19 +69,21 @@ fn read_again(index: &LayerIndex) {
     }
 }
 
-/// Damages a log as `bytes` say and reads it: what is found is what it held after one of its
-/// records, or the damage is told.
+/// Damages a log according to `bytes` and reads it.
+///
+/// The result must be the state after one of the log's records, or an error.
 pub fn read_damaged(bytes: &[u8]) {
     let Some((choice, changes)) = bytes.split_first() else {
         return;
     };
     let sample = &SAMPLES[usize::from(*choice) % SAMPLES.len()];
     let damaged = damage(&sample.log, changes);
-    // A header that came from the other layer's log makes it that one's: whose a log must be, its
-    // reader knows.
-    let sample = match damaged.starts_with(&FOREIGN.log[..HEADER_LEN]) {
-        true => &FOREIGN,
-        false => sample,
+    // A header of the other layer's log makes this a log of that layer. The reader knows which
+    // layer a log must belong to.
+    let sample = if damaged.starts_with(&FOREIGN.log[..HEADER_LEN]) {
+        &FOREIGN
+    } else {
+        sample
     };
     for boot in [BOOT, OTHER_BOOT] {
         match read(&damaged, boot) {
@@ -89,7 +92,7 @@ pub fn read_damaged(bytes: &[u8]) {
                 let known = sample.ends.iter().position(|end| *end == good_len);
                 let is_known = match known {
                     Some(number) => sample.states[number] == found,
-                    // Cut within what every log begins with.
+                    // Truncated within the part that every log begins with.
                     None => good_len < sample.ends[0] && found == State::default(),
                 };
                 assert!(
@@ -107,7 +110,7 @@ pub fn read_damaged(bytes: &[u8]) {
     }
 }
 
-/// Changes `log` step by step; each step takes seven of `changes`' bytes.
+/// Changes `log` in steps, each of which takes seven bytes of `changes`.
 fn damage(log: &[u8], changes: &[u8]) -> Vec<u8> {
     let mut damaged = log.to_vec();
     for step in changes.chunks_exact(7) {
@@ -147,14 +150,14 @@ fn damage(log: &[u8], changes: &[u8]) -> Vec<u8> {
     damaged
 }
 
-/// A log and what it holds after each of its records.
+/// Log and its state after each of its records.
 struct Sample {
     log: Vec<u8>,
     ends: Vec<usize>,
     states: Vec<State>,
 }
 
-/// All that an index says, in one order.
+/// State of an index, sorted.
 #[derive(Debug, Default, PartialEq)]
 struct State {
     nodes: Vec<(Ino, Node)>,
@@ -178,7 +181,9 @@ fn state_of(index: &LayerIndex) -> State {
     State { nodes, dentries }
 }
 
-/// Open ones, of which nothing or the beginning was synced, and a sealed one.
+/// Two open logs and a sealed one.
+///
+/// Nothing or the beginning of an open one is synced.
 static SAMPLES: LazyLock<[Sample; 3]> = LazyLock::new(|| {
     [
         sample(ID, 0, false),
@@ -188,8 +193,9 @@ static SAMPLES: LazyLock<[Sample; 3]> = LazyLock::new(|| {
 });
 static FOREIGN: LazyLock<Sample> = LazyLock::new(|| sample(LayerId(8), 0, false));
 
-/// A log with changes of every kind. Records from the sixth on know that `synced` of them were on
-/// the disk.
+/// Creates a log with changes of every kind.
+///
+/// The records from the sixth on know that `synced` records were on disk.
 fn sample(id: LayerId, synced: usize, sealed: bool) -> Sample {
     let mut log = Bytes::new(id);
     let mut ends = vec![log.bytes.len()];

@@ -1,4 +1,4 @@
-//! A layer's index in memory.
+//! In-memory index of a layer.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,56 +10,64 @@ use super::{Content, ContentRef, Dentry, Node, Op};
 use tine_attr::{FileKind, Ino, InoMap};
 use tine_path::EntryName;
 
-/// Fewer names than these arrive in one layer while a process has it open.
+/// Bound on the names that arrive in an open layer.
+///
+/// Each layer of a merged index has this many arrival numbers.
 pub const ARRIVALS: u64 = 1 << 40;
 
-/// Whether a table of `len` entries has so much room that it should shrink: not again before it has
-/// grown.
+/// Returns true if a table of `len` entries should shrink.
+///
+/// Then it has so much room that it does not shrink again before it has grown.
 fn is_sparse(room: usize, len: usize) -> bool {
     room / 4 > len + 1024
 }
 
-/// All that a layer says, in memory.
+/// Nodes and names of a layer, in memory.
 pub struct LayerIndex {
-    /// Boxed, so that growing the table moves pointers and its spare room is small.
+    /// Nodes by inode number.
+    ///
+    /// They are boxed, so that growing the table moves only pointers and spare room is cheap.
     nodes: InoMap<Box<Node>>,
-    /// Never holds an empty [`DirDelta`].
+    /// Names by directory; never has an empty [`DirDelta`].
     dirs: InoMap<DirDelta>,
-    /// Where the directories stand that the layer has a name for.
+    /// Parents of the directories for which the layer has a name.
     dir_places: InoMap<DirPlace>,
     last_arrival: u64,
     dentries: u64,
     inos_below: Ino,
     checkpoint_bytes: u64,
-    /// Of how many layers it is merged: each has [`ARRIVALS`] numbers for its names, the oldest
-    /// first.
+    /// Number of merged layers.
+    ///
+    /// Each has [`ARRIVALS`] numbers for its names, the oldest layer first.
     span: u64,
 }
 
-/// The directory that holds a directory, and how many names lead there: two while one step moves
-/// it.
+/// Parent of a directory, and its number of names there.
+///
+/// There are two names while one step moves the directory within its parent.
 struct DirPlace {
     parent: Ino,
     names: u32,
 }
 
-/// What a layer says of the names in one directory.
+/// Names of one directory in a layer.
 ///
-/// A fork may hold a million names: each stands here once.
+/// A fork may have a million names, so each is stored once.
 #[derive(Default)]
 pub struct DirDelta {
-    /// Arrival number to name: a stable order for listing while names come and go. Numbers start at
-    /// 1, are never given twice in one process, and a name whose dentry is replaced keeps its
-    /// number.
+    /// Names by arrival number.
+    ///
+    /// The numbers give listings a stable order while names come and go. They start at 1 and are
+    /// never reused in one process. A name whose dentry is replaced keeps its number.
     by_arrival: BTreeMap<u64, Named>,
-    /// The keys of `by_arrival`, by the hash of the name there.
+    /// Keys of `by_arrival`, by the hash of the name.
     by_name: HashTable<u64>,
     hasher: RandomState,
 }
 
 struct Named {
     name: EntryName,
-    /// The number that the name leads to; a whiteout has none.
+    /// Inode number of the entry; `None` for a whiteout.
     ino: Option<NonZeroU64>,
 }
 
@@ -72,7 +80,7 @@ impl Named {
     }
 }
 
-/// The number of an entry; 0 is never one.
+/// Returns the inode number of an entry; never 0.
 fn ino_of(dentry: Dentry) -> Option<NonZeroU64> {
     match dentry {
         Dentry::Entry(ino) => NonZeroU64::new(ino.0),
@@ -80,12 +88,12 @@ fn ino_of(dentry: Dentry) -> Option<NonZeroU64> {
     }
 }
 
-/// What applying a record means for contents.
+/// Effects of a record on contents.
 #[derive(Default)]
 pub(super) struct Effects {
-    /// Contents that a node has now and had not before.
+    /// Contents that a node has now and did not have before.
     pub named: Vec<ContentRef>,
-    /// Contents that a node had and has no longer.
+    /// Contents that a node had before and does not have now.
     pub dropped: Vec<ContentRef>,
     /// Nodes that kept their content and became shorter.
     pub shrunk: Vec<(Ino, ContentRef)>,
@@ -115,9 +123,10 @@ impl Default for LayerIndex {
 }
 
 impl LayerIndex {
-    /// What layers say together, one above the other; `indexes` are the oldest first. A name is
-    /// where it arrived first, so that listing these layers and listing what is merged of them meet
-    /// the same names in the same order, under numbers that tell the same place.
+    /// Merges the indexes of a stack of layers, the oldest first.
+    ///
+    /// A name keeps its first arrival. So the names have the same order in a listing of the layers
+    /// and in a listing of the merged index, and a number means the same place in both.
     pub(super) fn merged<'a>(indexes: impl Iterator<Item = &'a LayerIndex>) -> LayerIndex {
         let mut merged = LayerIndex {
             span: 0,
@@ -156,52 +165,65 @@ impl LayerIndex {
         }
     }
 
-    /// Names have numbers below this many times [`ARRIVALS`].
+    /// Returns the number of merged layers.
+    ///
+    /// Arrival numbers are below this many times [`ARRIVALS`].
     pub fn span(&self) -> u64 {
         self.span
     }
 
+    /// Returns a node of the layer.
     pub fn node(&self, ino: Ino) -> Option<&Node> {
         self.nodes.get(&ino).map(|node| &**node)
     }
 
+    /// Returns all nodes of the layer, in no particular order.
     pub fn nodes(&self) -> impl Iterator<Item = (Ino, &Node)> {
         self.nodes.iter().map(|(ino, node)| (*ino, &**node))
     }
 
+    /// Returns the names that the layer has in a directory, if any.
     pub fn dir(&self, parent: Ino) -> Option<&DirDelta> {
         self.dirs.get(&parent)
     }
 
+    /// Returns all directories in which the layer has names.
     pub fn dirs(&self) -> impl Iterator<Item = (Ino, &DirDelta)> {
         self.dirs.iter().map(|(ino, dir)| (*ino, dir))
     }
 
-    /// The directory that holds the directory `ino`, if the layer has a name for that.
+    /// Returns the parent of a directory.
+    ///
+    /// `None` if the layer has no name for the directory.
     pub fn dir_parent(&self, ino: Ino) -> Option<Ino> {
         self.dir_places.get(&ino).map(|place| place.parent)
     }
 
+    /// Returns the number of nodes.
     pub fn node_count(&self) -> u64 {
         self.nodes.len() as u64
     }
 
-    /// Names in all directories together, whiteouts included.
+    /// Returns the number of names in all directories, including whiteouts.
     pub fn dentry_count(&self) -> u64 {
         self.dentries
     }
 
-    /// Every number that this layer may have given to a new node is below this one.
+    /// Returns the end of the numbers for new nodes.
+    ///
+    /// Every number that this layer may have assigned is below it.
     pub fn inos_below(&self) -> Ino {
         self.inos_below
     }
 
-    /// About how many bytes a log of [`LayerIndex::checkpoint`] takes.
+    /// Returns the approximate size of a log with only [`LayerIndex::checkpoint`].
     pub(super) fn checkpoint_bytes(&self) -> u64 {
         self.checkpoint_bytes
     }
 
-    /// Takes over one change. A change that speaks of what is not there changes nothing.
+    /// Applies one change.
+    ///
+    /// A change of a node or name that does not exist has no effect.
     pub(super) fn apply(&mut self, op: Op, effects: &mut Effects) {
         match op {
             Op::PutNode(ino, node) => self.put_node(ino, node, effects),
@@ -311,7 +333,7 @@ impl LayerIndex {
         dir.insert(self.last_arrival, name, dentry);
     }
 
-    /// A name in `parent` leads to what it led to no longer.
+    /// Records that a name in `parent` no longer leads to `dentry`.
     fn leave_dir(&mut self, parent: Ino, dentry: Dentry) {
         if let Dentry::Entry(ino) = dentry
             && let Some(place) = self.dir_places.get_mut(&ino)
@@ -324,7 +346,9 @@ impl LayerIndex {
         }
     }
 
-    /// Changes that make this index out of an empty one. Names keep the order of their arrival.
+    /// Returns the changes that build this index from an empty one.
+    ///
+    /// Names keep their order of arrival.
     pub(super) fn checkpoint(&self) -> impl Iterator<Item = Op> + '_ {
         let reserved = std::iter::once(Op::ReserveInos {
             below: self.inos_below,
@@ -344,7 +368,7 @@ impl LayerIndex {
     }
 }
 
-/// About what a node takes in the log, in bytes.
+/// Estimates the size of a node in the log, in bytes.
 fn node_bytes(node: &Node) -> u64 {
     let origin = node
         .origin
@@ -363,53 +387,56 @@ fn node_bytes(node: &Node) -> u64 {
     72 + (origin + link + xattrs) as u64
 }
 
-/// About what a name takes in the log, in bytes.
+/// Estimates the size of a name in the log, in bytes.
 fn dentry_bytes(name: &EntryName) -> u64 {
     24 + name.as_bytes().len() as u64
 }
 
 impl DirDelta {
+    /// Returns the dentry of a name, if the layer has one.
     pub fn get(&self, name: &[u8]) -> Option<Dentry> {
         let number = self.number_of(name)?;
         self.by_arrival.get(&number).map(Named::dentry)
     }
 
-    /// Every name, in the order of arrival.
+    /// Returns all names, in the order of arrival.
     pub fn iter(&self) -> impl Iterator<Item = (&EntryName, Dentry)> {
         self.by_arrival
             .values()
             .map(|named| (&named.name, named.dentry()))
     }
 
-    /// The names that arrived after number `after`, with their numbers.
+    /// Returns the names after number `after`, with their numbers.
     pub fn arrived_after(&self, after: u64) -> impl Iterator<Item = (u64, &EntryName, Dentry)> {
         self.by_arrival
             .range(after.saturating_add(1)..)
             .map(|(number, named)| (*number, &named.name, named.dentry()))
     }
 
-    /// The names that arrived before number `before`, with their numbers, the last first.
+    /// Returns the names before number `before`, with their numbers, the last first.
     pub fn arrived_before(&self, before: u64) -> impl Iterator<Item = (u64, &EntryName, Dentry)> {
         let earlier = self.by_arrival.range(..before).rev();
         earlier.map(|(number, named)| (*number, &named.name, named.dentry()))
     }
 
+    /// Returns the number of names, including whiteouts.
     pub fn len(&self) -> usize {
         self.by_arrival.len()
     }
 
+    /// Returns true if the layer has no names here.
     pub fn is_empty(&self) -> bool {
         self.by_arrival.is_empty()
     }
 
     fn number_of(&self, name: &[u8]) -> Option<u64> {
-        let bears_name = |number: &u64| bears(&self.by_arrival, *number, name);
+        let is_named = |number: &u64| has_name(&self.by_arrival, *number, name);
         self.by_name
-            .find(self.hasher.hash_one(name), bears_name)
+            .find(self.hasher.hash_one(name), is_named)
             .copied()
     }
 
-    /// Gives a name that is there another dentry: the one that it had.
+    /// Replaces the dentry of an existing name, and returns the old one.
     fn replace(&mut self, name: &[u8], dentry: Dentry) -> Option<Dentry> {
         let number = self.number_of(name)?;
         let named = self.by_arrival.get_mut(&number)?;
@@ -418,7 +445,7 @@ impl DirDelta {
         Some(old)
     }
 
-    /// Adds a name that is not there.
+    /// Adds a name that does not exist.
     fn insert(&mut self, number: u64, name: EntryName, dentry: Dentry) {
         let hash = self.hasher.hash_one(name.as_bytes());
         let ino = ino_of(dentry);
@@ -431,12 +458,12 @@ impl DirDelta {
         by_name.insert_unique(hash, number, |number| hash_of(by_arrival, hasher, *number));
     }
 
-    /// What the name led to, if it was there.
+    /// Removes a name, and returns its dentry.
     fn remove(&mut self, name: &[u8]) -> Option<Dentry> {
         let hash = self.hasher.hash_one(name);
         let found = self
             .by_name
-            .find_entry(hash, |number| bears(&self.by_arrival, *number, name));
+            .find_entry(hash, |number| has_name(&self.by_arrival, *number, name));
         let (number, _) = found.ok()?.remove();
         let removed = self.by_arrival.remove(&number)?;
         if is_sparse(self.by_name.capacity(), self.by_name.len()) {
@@ -456,7 +483,7 @@ fn hash_of(by_arrival: &BTreeMap<u64, Named>, hasher: &RandomState, number: u64)
     named.map_or(0, |named| hasher.hash_one(named.name.as_bytes()))
 }
 
-fn bears(by_arrival: &BTreeMap<u64, Named>, number: u64, name: &[u8]) -> bool {
+fn has_name(by_arrival: &BTreeMap<u64, Named>, number: u64, name: &[u8]) -> bool {
     by_arrival
         .get(&number)
         .is_some_and(|named| named.name.as_bytes() == name)

@@ -1,22 +1,22 @@
-//! The changeset layer: one delta over what lies beneath, in a directory of its own.
+//! Store for one layer: a delta over the layers below it, in a directory.
 //!
-//! A layer maps inode numbers to [`Node`]s and names in directories to [`Dentry`]s. A node that the
-//! layer does not name is as it is beneath; so is a name that a directory does not name. All of it
-//! stands in an append-only log with an index in memory ([`LayerIndex`]); file contents stand in a
-//! data file of slots and, past a threshold, in files of their own ([`contents`]).
+//! A layer maps inode numbers to [`Node`]s, and names in directories to [`Dentry`]s. The layers
+//! below supply each node and name that the layer does not have. All of this is in an append-only
+//! log with an index in memory ([`LayerIndex`]). File contents are in a data file of slots and,
+//! past a threshold, in a file for each content ([`contents`]).
 //!
 //! Invariants:
-//! - at one name in one layer: an entry or a whiteout, never both;
-//! - one log record is one atomic step, whatever number of [`Op`]s it holds;
-//! - content before the record that names it; the record that drops it before the content is freed,
-//!   and freed space is used again only once that record is on the disk;
-//! - a frozen layer is never written.
+//! - A name in one layer is an entry or a whiteout, never both.
+//! - One log record is one atomic step, however many [`Op`]s it has.
+//! - A content is written before the record that names it. A content is freed after the record that
+//!   drops it, and its space is reused only once that record is on disk.
+//! - A frozen layer is never written.
 //!
 //! ```text
 //! <layer>/log        header, records: length, checksums, postcard-encoded ops (docs/store.md)
 //! <layer>/data       slots of 4 to 64 KiB
 //! <layer>/files/<n>  contents past 64 KiB
-//! <layer>/parts/     in the place of both: contents of the layers that this one was merged of ([`merge`])
+//! <layer>/parts/     instead of both: contents of the layers merged into this one ([`merge`])
 //! ```
 
 pub mod changes;

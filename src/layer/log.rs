@@ -1,5 +1,6 @@
-//! The append-only log: appending, syncing, replacing it by a checkpoint, and its lock. The format
-//! is in [`record`].
+//! Append-only log of a layer: appending, syncing, compaction and locking.
+//!
+//! [`record`] has the format.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -12,73 +13,89 @@ use super::position::{LogPosition, LogTail, PrefixHash, draw_instance};
 use super::record::{self, BodyRef, BootId, Remains, Replay, UNKNOWN_BOOT};
 use super::{LayerError, LayerId, LayerIndex, Op};
 
-/// Changes that go into one record of a checkpoint.
+/// Number of changes in one record of a checkpoint.
 const CHECKPOINT_RECORD_OPS: usize = 512;
 
-/// Room on the disk that is kept for records which make room, so that a full disk can be emptied
-/// again: topped up to the first once it is below the second, in bytes.
+/// Disk space that the log reserves past its end, in bytes.
+///
+/// Records that free space use it, so that they work on a full disk. The log reserves up to this
+/// size when less than [`RESERVE_LOW`] is left.
 const RESERVE_TOP: u64 = 32 << 10;
+/// Reserved bytes below which the log reserves more.
 const RESERVE_LOW: u64 = 8 << 10;
 
-/// … of which this much, in bytes, is kept for saying that what was written is on the disk, before
-/// the sync and after it: without that nothing can be freed.
+/// Part of the reserve, in bytes, for the records of a sync.
+///
+/// They log before and after a sync what is on disk. Without them nothing can be freed.
 const COMPLETE_ROOM: u64 = 128;
 
-/// What was appended last, in bytes, may be news to programs still: the kernel takes note of an
-/// answer a moment after it was given.
+/// Size of the recent part of the log, in bytes.
+///
+/// Programs may not see its changes yet: the kernel uses an answer a moment after it was given.
 const RECENT: u64 = 256 << 10;
 
-/// What disks give out room in, in bytes.
+/// Allocation unit of file systems, in bytes.
 const BLOCK: u64 = 4096;
 
-/// The name of the log in a layer's directory, and of one that is being written to replace it.
+/// Name of the log in a layer's directory.
 const LOG_NAME: &str = "log";
+/// Name of a log that is being written to replace `log`.
 const NEW_LOG_NAME: &str = "log.new";
 
-/// What a record may use of a full disk.
+/// Effect of a record on disk space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Room {
-    /// The record makes the layer greater: it must leave the reserve alone.
-    Needs,
-    /// The record makes room, or must be written for others to be.
-    Makes,
+pub(super) enum SpaceUse {
+    /// The record makes the layer larger and must not use the reserve.
+    Grows,
+    /// The record frees space, or a record that frees space needs it.
+    Frees,
 }
 
-/// The open log of a layer that is being written; it holds the layer's lock.
+/// Open log of a layer.
+///
+/// It holds the layer's lock.
 pub(super) struct Log {
     file: Arc<File>,
     dir: PathBuf,
     path: PathBuf,
-    /// The format's.
+    /// Version of the format.
     version: u32,
     id: LayerId,
     len: u64,
-    /// Bytes known to be on the disk.
+    /// Length of the part known to be on disk, in bytes.
     synced_len: u64,
-    /// Bytes of which the log on the disk says that all they name is there, too.
+    /// Length of the part whose contents are on disk, in bytes.
+    ///
+    /// A record on disk says so.
     complete_len: u64,
-    /// Where the last record ends that changes something.
+    /// Offset of the end of the last record with changes.
     changed_len: u64,
-    /// Bytes of which the log says that they are on the disk: damage in them is not taken for what
-    /// a crash tore.
-    vouched_len: u64,
-    /// The run of the kernel under which this is written, until the log says so.
-    unannounced: Option<BootId>,
-    /// The disk has room for the log up to this many bytes. The greatest number where it cannot be
-    /// told to keep some.
+    /// Length of the part that the log says is on disk.
+    ///
+    /// Damage in that part is not treated as a torn tail.
+    logged_synced_len: u64,
+    /// Kernel run of this process, until the log has it.
+    unlogged_boot: Option<BootId>,
+    /// Length up to which disk space is reserved, in bytes.
+    ///
+    /// It is the maximum if the file system cannot reserve space.
     reserved_len: u64,
-    /// Drawn when the log is opened and when another file takes its place: lengths of the old one
-    /// mean nothing for the new one.
+    /// Random number of this open log.
+    ///
+    /// It changes when another file replaces the log, because lengths of the old file do not apply
+    /// to the new one.
     instance: u64,
-    /// The log's beginning, as far as it was hashed.
+    /// Hash of the beginning of the log, computed incrementally.
     prefix: PrefixHash,
-    /// Ends of records, the first at least [`RECENT`] before the log's end or at its beginning.
+    /// Ends of two records.
+    ///
+    /// The first is at least [`RECENT`] before the end of the log, or at its beginning.
     recent: [u64; 2],
     is_sealed: bool,
     is_poisoned: bool,
-    /// A panic may have kept memory from what the file holds.
+    /// True if a panic may have left the index behind the file.
     is_interrupted: bool,
-    /// Room for encoding, kept between records.
+    /// Buffer for encoding, kept between records.
     buffer: Vec<u8>,
 }
 
@@ -93,23 +110,25 @@ impl Drop for Log {
     }
 }
 
-/// A state of the log that can be brought to the disk while the log is written further.
+/// State of the log that can be synced while the log grows.
 pub(super) struct LogPoint {
     file: Arc<File>,
     path: PathBuf,
     len: u64,
-    /// Of these, the log up to this point says that all they name is on the disk.
+    /// Length of the part that the log says is complete.
+    ///
+    /// The contents of that part are on disk.
     complete_len: u64,
     instance: u64,
 }
 
 impl LogPoint {
-    /// Bytes of the log up to here.
+    /// Returns the length of the log at this point, in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Brings the log up to this point to the disk.
+    /// Syncs the log up to this point.
     pub(crate) fn sync(&self) -> Result<(), LayerError> {
         fault::step()
             .and_then(|()| self.file.sync_data())
@@ -118,12 +137,14 @@ impl LogPoint {
 }
 
 impl Log {
-    /// Begins a new log in `dir` and locks it. It is nobody's log before [`Log::take_place`].
+    /// Creates and locks a log in `dir`, under a temporary name.
+    ///
+    /// [`Log::rename_into_place`] renames it.
     pub(crate) fn prepare(dir: &Path, id: LayerId) -> Result<Log, LayerError> {
         Log::start(dir, id, boot_id(), record::FORMAT_VERSION)
     }
 
-    /// A log under a temporary name, locked, with its header.
+    /// Creates a log under a temporary name, locked, with its header.
     fn start(dir: &Path, id: LayerId, boot: BootId, version: u32) -> Result<Log, LayerError> {
         let path = dir.join(NEW_LOG_NAME);
         let mut options = OpenOptions::new();
@@ -143,12 +164,12 @@ impl Log {
             version,
             id,
             len: 0,
-            // Nobody sees this file before all of it is on the disk.
+            // No reader sees this file before all of it is on disk.
             synced_len: u64::MAX,
             complete_len: 0,
             changed_len: 0,
-            vouched_len: 0,
-            unannounced: Some(boot),
+            logged_synced_len: 0,
+            unlogged_boot: Some(boot),
             reserved_len: 0,
             instance: draw_instance(),
             prefix: PrefixHash::default(),
@@ -163,11 +184,12 @@ impl Log {
         Ok(log)
     }
 
-    /// Brings a log that [`Log::start`] made to the disk and renames it to its place. What it names
-    /// must be there before.
-    pub(crate) fn take_place(&mut self) -> Result<(), LayerError> {
+    /// Syncs a log that [`Log::start`] created and renames it into place.
+    ///
+    /// The contents that it names must be on disk before.
+    pub(crate) fn rename_into_place(&mut self) -> Result<(), LayerError> {
         let place = self.dir.join(LOG_NAME);
-        // An intact record behind all others, so that none of those can be taken for a torn tail.
+        // With an intact record at the end, no other record can be mistaken for a torn tail.
         let upto = self.len;
         self.append_complete(upto)?;
         fault::step()
@@ -179,14 +201,15 @@ impl Log {
         self.path = place;
         self.synced_len = self.len;
         self.complete_len = upto;
-        self.vouched_len = self.len;
+        self.logged_synced_len = self.len;
         sync_dir(&self.dir)
     }
 
-    /// Locks and reads the log in `dir`, and cuts its torn tail.
+    /// Locks and reads the log in `dir`, and truncates its torn tail.
     ///
-    /// Errors: [`LayerError::Locked`], [`LayerError::Corrupt`], [`LayerError::NewerFormat`], and
-    /// [`LayerError::Frozen`] for a sealed one.
+    /// # Errors
+    /// [`LayerError::Locked`], [`LayerError::Corrupt`], [`LayerError::NewerFormat`],
+    /// [`LayerError::Io`], or [`LayerError::Frozen`] for a sealed log.
     pub(crate) fn open(dir: &Path) -> Result<(Log, LayerIndex), LayerError> {
         Log::open_under(dir, boot_id())
     }
@@ -220,8 +243,8 @@ impl Log {
                 0
             },
             changed_len: replay.changed_len,
-            vouched_len: replay.synced_len,
-            unannounced: (replay.last_boot != Some(boot)).then_some(boot),
+            logged_synced_len: replay.synced_len,
+            unlogged_boot: (replay.last_boot != Some(boot)).then_some(boot),
             reserved_len: 0,
             instance: draw_instance(),
             prefix: PrefixHash::default(),
@@ -237,25 +260,31 @@ impl Log {
                 "{}: cut a torn tail of {tail_len} bytes",
                 log.path.display()
             );
-            log.cut_tail(bytes.len() as u64, replay.is_after_power_loss)?;
+            log.truncate_tail(bytes.len() as u64, replay.is_after_power_loss)?;
         }
-        if let Err(error) = log.announce() {
-            // A layer opens on a full disk, too; it says so before it says anything else.
+        if let Err(error) = log.log_boot() {
+            // A layer must open on a full disk, too. This record is then written before the next
+            // one.
             log::warn!("{error}");
             log.check()?;
         }
         Ok((log, replay.index))
     }
 
-    /// Cuts off what lies behind the log's end, in a file of `file_len` bytes.
-    fn cut_tail(&mut self, file_len: u64, is_after_power_loss: bool) -> Result<(), LayerError> {
+    /// Truncates the file, of `file_len` bytes, to the log's end.
+    fn truncate_tail(
+        &mut self,
+        file_len: u64,
+        is_after_power_loss: bool,
+    ) -> Result<(), LayerError> {
         if is_after_power_loss {
-            // All that was read has been on the disk. It must be said before the record is cut that
-            // said it up to now: in the tail's own place, which needs no room.
-            let boot = self.unannounced.take();
+            // Everything that was read is on disk. A record must say so before the truncation
+            // removes the record that says it now. It overwrites the tail, so it needs no disk
+            // space.
+            let boot = self.unlogged_boot.take();
             let upto = self.len;
             self.append_complete(upto)?;
-            self.unannounced = boot;
+            self.unlogged_boot = boot;
             self.point().sync()?;
             self.synced_len = self.len;
             self.complete_len = upto;
@@ -265,13 +294,14 @@ impl Log {
                 .set_len(self.len)
                 .map_err(LayerError::io("truncate", &self.path))?;
         }
-        self.vouch();
+        self.log_synced_len();
         Ok(())
     }
 
-    /// Reads the log in `dir` as it is, sealed or not, without a lock. Of one that is being written
-    /// it may see the end half written, which it takes for a torn tail.
-    pub(crate) fn look(dir: &Path) -> Result<Replay, LayerError> {
+    /// Reads the log in `dir`, sealed or not, without a lock.
+    ///
+    /// If a process is writing to the log, a half-written record at its end counts as a torn tail.
+    pub(crate) fn read_unlocked(dir: &Path) -> Result<Replay, LayerError> {
         let path = dir.join(LOG_NAME);
         let file = tine_sys::file::open(&path).map_err(LayerError::io("open", &path))?;
         record::replay(&read_all(&file, &path)?, &path, boot_id())
@@ -286,14 +316,14 @@ impl Log {
         if !replay.is_sealed {
             return Err(LayerError::Unsealed { path });
         }
-        match replay.good_len == bytes.len() as u64 {
-            true => Ok(replay),
-            false => Err(LayerError::Corrupt {
+        if replay.good_len != bytes.len() as u64 {
+            return Err(LayerError::Corrupt {
                 path,
                 offset: replay.good_len,
                 reason: "something follows the seal".to_owned(),
-            }),
+            });
         }
+        Ok(replay)
     }
 
     pub(crate) fn id(&self) -> LayerId {
@@ -304,24 +334,25 @@ impl Log {
         &self.path
     }
 
-    /// Bytes.
+    /// Returns the length of the log in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether all that was changed is on the disk.
+    /// Returns true if all changes are on disk.
     pub(crate) fn is_synced(&self) -> bool {
         self.is_complete() && self.synced_len >= self.changed_len
     }
 
-    /// Whether the log says of all that was changed that what it names is on the disk.
+    /// Returns true if the log says that all contents are on disk.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete_len >= self.changed_len
     }
 
-    /// Gives back the room that was kept behind the end of a log to which nothing is added any
-    /// more. Without it only space is lost.
-    pub(crate) fn give_back_reserve(&mut self) {
+    /// Frees the disk space reserved past the end of a sealed log.
+    ///
+    /// A failure only wastes space.
+    pub(crate) fn release_reserve(&mut self) {
         let cut = fault::step().and_then(|()| self.file.set_len(self.len));
         if let Err(error) = cut {
             log::debug!("{}: {error}", self.path.display());
@@ -336,7 +367,9 @@ impl Log {
         self.is_poisoned || self.is_interrupted
     }
 
-    /// Says whether the file may hold what memory does not, because a panic came between.
+    /// Sets whether the file may have changes that the index lacks.
+    ///
+    /// A panic between a write and its application to the index has this effect.
     pub(crate) fn set_interrupted(&mut self, is_interrupted: bool) {
         self.is_interrupted = is_interrupted;
     }
@@ -345,8 +378,11 @@ impl Log {
         self.is_interrupted
     }
 
-    /// [`LayerError::Poisoned`] or [`LayerError::Interrupted`] once the file may hold what the
-    /// index does not.
+    /// Checks that the log takes changes.
+    ///
+    /// # Errors
+    /// [`LayerError::Poisoned`] or [`LayerError::Interrupted`] if the file may have changes that
+    /// the index lacks.
     pub(crate) fn check(&self) -> Result<(), LayerError> {
         if self.is_interrupted {
             return Err(LayerError::Interrupted {
@@ -361,9 +397,11 @@ impl Log {
         Ok(())
     }
 
-    /// Appends one record of `ops`. On an error the log is as it was, or poisoned.
-    pub(crate) fn append(&mut self, ops: &[Op], room: Room) -> Result<(), LayerError> {
-        if room == Room::Needs {
+    /// Appends one record of `ops`.
+    ///
+    /// On an error, the log is unchanged or poisoned.
+    pub(crate) fn append(&mut self, ops: &[Op], space_use: SpaceUse) -> Result<(), LayerError> {
+        if space_use == SpaceUse::Grows {
             self.keep_reserve()?;
         }
         let body = BodyRef::Ops {
@@ -372,21 +410,22 @@ impl Log {
         };
         self.append_body(&body, COMPLETE_ROOM)?;
         self.changed_len = self.len;
-        self.vouched_len = self.vouched_len.max(self.synced_len.min(self.len));
+        self.logged_synced_len = self.logged_synced_len.max(self.synced_len.min(self.len));
         if self.len - self.recent[1] >= RECENT {
             self.recent = [self.recent[1], self.len];
         }
         Ok(())
     }
 
-    /// Says that all that the first `upto` bytes name is on the disk. That holds for a reader once
-    /// it is there itself.
+    /// Logs that the contents of the first `upto` bytes are on disk.
+    ///
+    /// A reader relies on the record once it is on disk itself.
     pub(crate) fn append_complete(&mut self, upto: u64) -> Result<(), LayerError> {
         let synced = self.synced_len;
         self.append_body(&BodyRef::Complete { synced, upto }, 0)
     }
 
-    /// As [`Log::append_complete`], where it was not said before; the log's end then.
+    /// Calls [`Log::append_complete`] if needed, and returns the log's end.
     pub(crate) fn complete(&mut self, upto: u64) -> Result<LogPoint, LayerError> {
         if self.complete_len < upto.min(self.changed_len) {
             self.append_complete(upto)?;
@@ -396,7 +435,7 @@ impl Log {
         Ok(point)
     }
 
-    /// Appends the record after which nothing may follow, once.
+    /// Appends the seal, after which nothing may follow, once.
     pub(crate) fn seal(&mut self) -> Result<(), LayerError> {
         if !self.is_sealed {
             self.append_body(&BodyRef::Seal, 0)?;
@@ -405,7 +444,7 @@ impl Log {
         Ok(())
     }
 
-    /// Makes sure that records which make room will find some.
+    /// Reserves disk space for records that free space.
     fn keep_reserve(&mut self) -> Result<(), LayerError> {
         self.check()?;
         if self.reserved_len >= self.len + RESERVE_LOW {
@@ -414,7 +453,9 @@ impl Log {
         self.reserve(self.len + RESERVE_TOP)
     }
 
-    /// Keeps room on the disk for a log of `len` bytes, where the disk can be told to.
+    /// Reserves disk space for a log of `len` bytes.
+    ///
+    /// This has no effect if the file system cannot reserve space.
     fn reserve(&mut self, len: u64) -> Result<(), LayerError> {
         match fault::step()
             .and_then(|()| tine_sys::file::reserve(&self.file, self.len, len - self.len))
@@ -433,15 +474,15 @@ impl Log {
         Ok(())
     }
 
-    /// Keeps room on the disk for `more` bytes behind the log's end.
+    /// Reserves disk space for `more` bytes past the end.
     pub(crate) fn extend(&mut self, more: u64) -> Result<(), LayerError> {
         self.reserve(self.len.saturating_add(more))
     }
 
-    /// Appends a record behind which there is still room for `leaving` bytes.
+    /// Appends a record, with `leaving` bytes of reserved space after it.
     fn append_body(&mut self, body: &BodyRef<'_>, leaving: u64) -> Result<(), LayerError> {
         self.check()?;
-        self.announce()?;
+        self.log_boot()?;
         self.encode(body)?;
         let needed = self.len + self.buffer.len() as u64 + leaving;
         if leaving > 0 && needed > self.reserved_len {
@@ -450,14 +491,14 @@ impl Log {
         self.write_buffer()
     }
 
-    /// Says under which run of the kernel the log is written from here on, if it does not yet.
-    fn announce(&mut self) -> Result<(), LayerError> {
-        let Some(boot) = self.unannounced else {
+    /// Logs the kernel run of this process, unless the log has it.
+    fn log_boot(&mut self) -> Result<(), LayerError> {
+        let Some(boot) = self.unlogged_boot else {
             return Ok(());
         };
         self.encode(&BodyRef::Opened { boot })?;
         self.write_buffer()?;
-        self.unannounced = None;
+        self.unlogged_boot = None;
         Ok(())
     }
 
@@ -470,10 +511,10 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the buffer behind the log's end, or nothing.
+    /// Writes the whole buffer at the end of the log, or nothing.
     fn write_buffer(&mut self) -> Result<(), LayerError> {
         let written = fault::step().and_then(|()| {
-            // Half of it first, where a test wants to see torn records.
+            // For tests of torn records, write the first half alone.
             if fault::is_armed() {
                 let (first, second) = self.buffer.split_at(self.buffer.len() / 2);
                 self.file.write_all_at(first, self.len)?;
@@ -487,7 +528,7 @@ impl Log {
         match written {
             Ok(()) => {
                 self.len += self.buffer.len() as u64;
-                // A rare giant must not keep its room for ever.
+                // Do not keep the memory of a rare, very large record.
                 if self.buffer.capacity() > 1 << 20 {
                     self.buffer = Vec::new();
                 }
@@ -504,7 +545,7 @@ impl Log {
         }
     }
 
-    /// The log's present end, to be synced and then handed to [`Log::mark_synced`].
+    /// Returns the log's end, to sync it and then call [`Log::mark_synced`].
     pub(crate) fn point(&self) -> LogPoint {
         LogPoint {
             file: self.file.clone(),
@@ -515,14 +556,14 @@ impl Log {
         }
     }
 
-    /// Brings everything on the log's file system to the disk.
+    /// Syncs the file system of the log.
     pub(crate) fn sync_fs(&self) -> Result<(), LayerError> {
         fault::step()
             .and_then(|()| tine_sys::file::sync_fs(&self.file))
             .map_err(LayerError::io("sync the file system of", &self.path))
     }
 
-    /// The log's present end, for [`Log::since`].
+    /// Returns the position of the log's end, for [`Log::since`].
     pub(crate) fn position(&self) -> LogPosition {
         LogPosition {
             instance: self.instance,
@@ -531,7 +572,7 @@ impl Log {
         }
     }
 
-    /// A moment some while ago.
+    /// Returns the position before the recent records.
     pub(crate) fn recent(&self) -> LogPosition {
         LogPosition {
             instance: self.instance,
@@ -540,7 +581,9 @@ impl Log {
         }
     }
 
-    /// What was written since `position`; `None` where this log does not know it.
+    /// Returns the records since `position`.
+    ///
+    /// `None` if this log does not have that position.
     pub(crate) fn since(&self, position: LogPosition) -> Option<LogTail> {
         let is_known = position.len <= self.len
             && (position.instance == self.instance || position.is_in(&self.file));
@@ -553,48 +596,52 @@ impl Log {
         })
     }
 
-    /// Remembers that everything up to `point` is on the disk.
+    /// Records that everything up to `point` is on disk.
     pub(crate) fn mark_synced(&mut self, point: &LogPoint) {
         if point.instance == self.instance {
             self.synced_len = self.synced_len.max(point.len);
             self.complete_len = self.complete_len.max(point.complete_len);
-            self.vouch();
+            self.log_synced_len();
         }
     }
 
-    /// Says that all of the log is on the disk, where no later change says so. What this record
-    /// says holds whenever it comes to the disk, so nobody waits for that.
-    fn vouch(&mut self) {
-        if self.is_sealed || !self.is_synced() || self.vouched_len >= self.changed_len {
+    /// Logs that the whole log is on disk, if necessary.
+    ///
+    /// The record is true whenever it reaches the disk, so no caller waits for it.
+    fn log_synced_len(&mut self) {
+        if self.is_sealed || !self.is_synced() || self.logged_synced_len >= self.changed_len {
             return;
         }
-        let vouched_len = self.synced_len;
+        let logged_synced_len = self.synced_len;
         match self.append_complete(self.complete_len) {
-            Ok(()) => self.vouched_len = vouched_len,
+            Ok(()) => self.logged_synced_len = logged_synced_len,
             Err(error) => log::warn!("{error}"),
         }
     }
 
-    /// What the kernel still had to write may be lost for good: no sync of this log can be trusted
-    /// any more.
+    /// Marks the log as unusable after a failed sync.
+    ///
+    /// The kernel may have lost writes for good, so no later sync of this log can be trusted.
     pub(crate) fn poison(&mut self) {
         self.is_poisoned = true;
     }
 
-    /// Replaces the log by one that holds just `ops`, on the disk when this returns. On an error
-    /// the old one stays.
+    /// Replaces the log by one with only `ops`.
+    ///
+    /// The new log is on disk when this returns. On an error, the old one stays.
     pub(crate) fn rewrite(&mut self, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
         self.check()?;
         let result = self.try_rewrite(ops);
         if result.is_err() {
-            // Best effort: a later one takes its place, and opening removes it, too.
+            // Best effort: the next rewrite replaces it, and the next opening removes it.
             let _ = fault::step().and_then(|()| std::fs::remove_file(self.dir.join(NEW_LOG_NAME)));
         }
         result
     }
 
-    /// Writes the sealed log of a merged layer, on the disk when this returns. What it names must
-    /// be there before.
+    /// Writes the sealed log of a merged layer.
+    ///
+    /// It is on disk when this returns. The contents that it names must be on disk before.
     pub(crate) fn write_merged(
         dir: &Path,
         id: LayerId,
@@ -602,13 +649,15 @@ impl Log {
     ) -> Result<(), LayerError> {
         let mut log = Log::start(dir, id, boot_id(), record::MERGED_VERSION)?;
         log.append_all(ops)?;
-        log.take_place()?;
+        log.rename_into_place()?;
         log.seal()?;
         log.point().sync()
     }
 
-    /// What the log in `dir`, which cannot be read as a whole, still says of the layer `id`; and
-    /// its length. One that is missing, or no file, says nothing.
+    /// Reads what remains of a damaged log of the layer `id`.
+    ///
+    /// The second value is the length of the file. A log that is missing, or is not a file, is
+    /// empty.
     pub(crate) fn remains(dir: &Path, id: LayerId) -> Result<(Remains, u64), LayerError> {
         let path = dir.join(LOG_NAME);
         let bytes = match std::fs::symlink_metadata(&path) {
@@ -622,8 +671,9 @@ impl Log {
         Ok((record::remains(&bytes, id, boot_id()), bytes.len() as u64))
     }
 
-    /// Writes a log that holds just `ops` in the place of the one in `dir`, on the disk when this
-    /// returns. What it names must be there before.
+    /// Replaces the log in `dir` by one with only `ops`.
+    ///
+    /// It is on disk when this returns. The contents that it names must exist before.
     pub(crate) fn replace(
         dir: &Path,
         id: LayerId,
@@ -632,31 +682,32 @@ impl Log {
         let mut log = Log::start(dir, id, boot_id(), record::FORMAT_VERSION)?;
         log.append_all(ops)?;
         log.sync_fs()?;
-        log.take_place()
+        log.rename_into_place()
     }
 
-    /// Appends all that a log begins with.
+    /// Appends the changes that a log begins with.
     fn append_all(&mut self, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
         let mut record = Vec::with_capacity(CHECKPOINT_RECORD_OPS);
         for op in ops {
             record.push(op);
             if record.len() == CHECKPOINT_RECORD_OPS {
-                self.append(&record, Room::Makes)?;
+                self.append(&record, SpaceUse::Frees)?;
                 record.clear();
             }
         }
-        match record.is_empty() {
-            true => Ok(()),
-            false => self.append(&record, Room::Makes),
+        if record.is_empty() {
+            return Ok(());
         }
+        self.append(&record, SpaceUse::Frees)
     }
 
     fn try_rewrite(&mut self, ops: impl Iterator<Item = Op>) -> Result<(), LayerError> {
         let mut new = Log::start(&self.dir, self.id, boot_id(), record::FORMAT_VERSION)?;
         new.append_all(ops)?;
-        match new.take_place() {
+        match new.rename_into_place() {
             Ok(()) => {}
-            // The rename happened and only its way to the disk failed: the new file is the log now.
+            // The rename succeeded and only the sync of the directory failed: the new file is the
+            // log.
             Err(error) if new.path == self.path => {
                 new.synced_len = 0;
                 new.complete_len = 0;
@@ -670,13 +721,15 @@ impl Log {
     }
 }
 
-/// Opens the log at `path` and takes its lock; the kernel gives it back when the process is gone.
+/// Opens the log at `path` and locks it.
+///
+/// The kernel releases the lock when the process ends.
 fn open_locked(path: &Path) -> Result<File, LayerError> {
     loop {
         let file = tine_sys::file::open_with(path, OpenOptions::new().read(true).write(true))
             .map_err(LayerError::io("open", path))?;
         lock(&file, path)?;
-        // Between opening and locking another process may have replaced the log and gone.
+        // Another process may have replaced the log between the opening and the locking.
         let mine = file.metadata().map_err(LayerError::io("stat", path))?;
         let there = std::fs::metadata(path).map_err(LayerError::io("stat", path))?;
         if (mine.dev(), mine.ino()) == (there.dev(), there.ino()) {
@@ -704,7 +757,7 @@ fn read_all(file: &File, path: &Path) -> Result<Vec<u8>, LayerError> {
     Ok(bytes)
 }
 
-/// Brings a directory's names to the disk.
+/// Syncs the names in a directory.
 pub(super) fn sync_dir(dir: &Path) -> Result<(), LayerError> {
     fault::step()
         .and_then(|()| tine_sys::file::sync(dir))

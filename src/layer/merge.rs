@@ -1,8 +1,8 @@
-//! Several frozen layers in the place of one another, on the disk.
+//! Merge of several frozen layers into one, on disk.
 //!
-//! What is merged says what the layers said together, and has their contents under the names of
-//! those layers: hard links, so that nothing is copied and a layer above finds the contents that it
-//! names. Contents that a newer one of the layers has replaced do not come along.
+//! The merged layer has the same state as the layers on top of each other. It has their contents
+//! under the names of those layers, as hard links. So nothing is copied, and a layer above finds
+//! the contents that it names. Contents that a newer one of the layers has replaced are left out.
 //!
 //! ```text
 //! <merged>/log                      sealed, of format 3
@@ -22,15 +22,15 @@ use super::log::{Log, sync_dir};
 use super::store::make_dir;
 use super::{ContentLocation, ContentRef, FrozenLayer, LayerError, LayerId, LayerIndex};
 
-/// The directory of contents by layer.
+/// Name of the directory of contents by layer.
 const PARTS_NAME: &str = "parts";
 
-/// Where a merged layer has the contents of the layer `part`.
+/// Returns the directory of a merged layer for contents of `part`.
 pub(super) fn part_dir(dir: &Path, part: LayerId) -> PathBuf {
     dir.join(PARTS_NAME).join(part.0.to_string())
 }
 
-/// The layers whose contents an index names.
+/// Returns the layers whose contents an index names.
 pub(super) fn named_layers(index: &LayerIndex) -> BTreeSet<LayerId> {
     named_contents(index)
         .map(|(content, _)| content.layer)
@@ -38,9 +38,14 @@ pub(super) fn named_layers(index: &LayerIndex) -> BTreeSet<LayerId> {
 }
 
 impl FrozenLayer {
-    /// Makes the layer `id` in the new directory `dir` out of `layers`, which are sealed and stand
-    /// one right above the other, the newest first. It is on the disk when this returns. On an
-    /// error there is no such directory.
+    /// Merges `layers` into the layer `id` in the new directory `dir`.
+    ///
+    /// The layers must be sealed and directly above each other, newest first. The merged layer is
+    /// on disk when this returns. On an error, the directory is removed.
+    ///
+    /// # Errors
+    /// [`LayerError::Io`] if a file cannot be linked or written, [`LayerError::Corrupt`] if slots
+    /// of the merged layer overlap.
     pub fn merge(
         dir: &Path,
         id: LayerId,
@@ -69,7 +74,7 @@ impl FrozenLayer {
         let parts_dir = dir.join(PARTS_NAME);
         make_dir(&parts_dir)?;
         for (part, files) in &parts {
-            // What is beneath these layers holds the others.
+            // Layers below these have the other contents.
             if let Some(from) = layers.iter().find_map(|layer| layer.part(*part)) {
                 let part_dir = part_dir(dir, *part);
                 let files_dir = part_dir.join(FILES_NAME);
@@ -92,8 +97,10 @@ impl FrozenLayer {
         FrozenLayer::of_index(dir, id, Arc::new(index), true)
     }
 
-    /// Gives back the room of what the layers had that were merged and this one does not name, once
-    /// nothing else has the same files. That it fails only costs space.
+    /// Frees the space of replaced contents that no other layer links.
+    ///
+    /// They are contents of the merged layers that this one does not name. A failure only wastes
+    /// space.
     pub fn free_replaced(&self) {
         for (part, contents) in self.content_layers().zip(self.parts()) {
             let path = contents.data_path();
@@ -118,7 +125,7 @@ impl FrozenLayer {
         }
     }
 
-    /// The contents that it names: of those that it has, all.
+    /// Returns all contents that the layer names.
     pub fn named(&self) -> HashSet<ContentRef> {
         named_contents(self.index())
             .map(|(content, _)| content)
@@ -126,8 +133,9 @@ impl FrozenLayer {
     }
 }
 
-/// A content file that is missing spoils its node and nothing else, as in the layer that it was
-/// missing from.
+/// Links a content file, unless it is missing.
+///
+/// A missing file breaks only its node, as in the layer that lacks it.
 fn link(from: &Path, to: &Path) -> Result<(), LayerError> {
     match fault::step().and_then(|()| std::fs::hard_link(from, to)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -1,34 +1,38 @@
-//! Frozen layers' indexes, merged for looking things up.
+//! Merged indexes of frozen layers, for lookups.
 //!
-//! A stack may have hundreds of layers, most of them small. What says the same as several adjacent
-//! ones is one index; runs of them are chosen by size, so that a stack of any depth is looked up in
-//! a few.
+//! A stack may have hundreds of layers, most of them small. Adjacent layers share one merged index.
+//! The runs of layers are chosen by size, so that a lookup in a stack of any depth reads only a few
+//! indexes.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
 
 use super::{FrozenLayer, LayerId, LayerIndex};
 
-/// Nodes and names in a merged index at most: greater ones cost more memory than they save time.
+/// Maximum number of nodes and names in a merged index.
+///
+/// A larger one costs more memory than it saves time.
 const ENTRIES_MAX: u64 = 1 << 16;
 
-/// What some frozen layers say together.
+/// Merged indexes of a stack of frozen layers.
 pub struct MergedIndexes {
-    /// The layers, newest first.
+    /// Layers, newest first.
     layers: Vec<LayerId>,
-    /// Newest first, each of one layer or of adjacent ones.
+    /// Indexes, newest first, each of one layer or of adjacent ones.
     indexes: Vec<Arc<LayerIndex>>,
 }
 
-/// The merged index of a layer and the ones right beneath it.
+/// Merged index of a layer and the ones directly below it.
 pub(super) struct Run {
     layers: Vec<LayerId>,
     index: Weak<LayerIndex>,
 }
 
 impl MergedIndexes {
-    /// Costs O(what small layers say), or nothing where another stack on the same layers was merged
-    /// before. `frozen` is newest first.
+    /// Merges the indexes of `frozen`, newest first.
+    ///
+    /// It costs O(size of the small layers), or nothing if another stack on the same layers was
+    /// merged before.
     pub fn of(frozen: &[Arc<FrozenLayer>]) -> MergedIndexes {
         let sizes: Vec<u64> = frozen.iter().map(|layer| size(layer.index())).collect();
         MergedIndexes {
@@ -40,7 +44,7 @@ impl MergedIndexes {
         }
     }
 
-    /// The layers of which these are, newest first.
+    /// Returns the merged layers, newest first.
     pub(super) fn layers(&self) -> &[LayerId] {
         &self.layers
     }
@@ -58,15 +62,18 @@ fn size(index: &LayerIndex) -> u64 {
     index.node_count() + index.dentry_count() + 1
 }
 
-/// Which adjacent layers are to be looked up as one: ranges, all layers in order. `sizes` is newest
-/// first. It depends on the layers beneath alone where one range ends, so that stacks have their
-/// older ranges in common.
+/// Chooses the runs of adjacent layers that share an index.
+///
+/// `sizes` is newest first; the runs cover all layers in order. The end of a run depends only on
+/// the layers below it, so that stacks share their older runs.
 fn plan(sizes: &[u64]) -> Vec<(usize, usize)> {
     runs_by_size(sizes, 0..=ENTRIES_MAX)
 }
 
-/// Ranges of adjacent sizes, newest first. Each is at least twice as great as the one before,
-/// unless the sum of both is past the end of `sums`, and that sum is not below its start.
+/// Splits adjacent sizes, newest first, into runs (start, end).
+///
+/// Each run is at least twice as large as the one before, unless the sum of both is past the end of
+/// `sums`. That sum is never below the start of `sums`.
 pub fn runs_by_size(sizes: &[u64], sums: RangeInclusive<u64>) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize, u64)> = Vec::new();
     for (at, size) in sizes.iter().enumerate().rev() {
@@ -87,10 +94,12 @@ pub fn runs_by_size(sizes: &[u64], sums: RangeInclusive<u64>) -> Vec<(usize, usi
         .collect()
 }
 
-/// The index of a run, which its newest layer remembers for other stacks.
+/// Returns the index of a run.
+///
+/// The newest layer caches it for other stacks.
 fn index_of(run: &[Arc<FrozenLayer>]) -> Option<Arc<LayerIndex>> {
-    let (newest, beneath) = run.split_first()?;
-    if beneath.is_empty() {
+    let (newest, older) = run.split_first()?;
+    if older.is_empty() {
         return Some(newest.shared_index().clone());
     }
     let layers = ids(run);

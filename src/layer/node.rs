@@ -1,4 +1,4 @@
-//! The values that a layer holds.
+//! Nodes, dentries and changes: the values that a layer stores.
 
 use std::collections::BTreeMap;
 
@@ -9,46 +9,64 @@ use tine_attr::{FileKind, Ino, InodeFlags, Timestamp};
 use tine_git::{ObjectId, TreeEntryKind};
 use tine_path::{EntryName, RepoPath};
 
-/// Names a layer; unique in its store.
+/// Number of a layer, unique in its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LayerId(pub u64);
 
-/// Extended attributes: full name (`user.comment`) to value.
+/// Extended attributes: full name (such as `user.comment`) to value.
 pub type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
-/// One inode as a layer has it: complete, it hides whatever lies beneath it at the same number.
+/// Inode in a layer.
+///
+/// It is complete: it hides the node with the same number in the layers below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
+    /// File type: the `S_IFMT` bits of `st_mode`.
     pub kind: FileKind,
-    /// The low 12 bits of `st_mode`.
+    /// Permission bits: the low 12 bits of `st_mode`.
     pub perm: u16,
+    /// User id of the owner.
     pub uid: u32,
+    /// Group id of the owner.
     pub gid: u32,
-    /// Names that lead to the node; directories: 2 and one for each subdirectory. 0 once unlinked
-    /// and still in use; such nodes are dropped when the layer is opened.
+    /// Number of hard links.
+    ///
+    /// A directory has 2 plus the number of its subdirectories. 0 means that the node is unlinked
+    /// but still in use. Opening the layer drops such nodes.
     pub nlink: u32,
+    /// Device number of a device node, in the kernel's encoding; 0 otherwise.
     pub rdev: u32,
-    /// Bytes; for a symlink its target's length, for a directory 0.
+    /// Size in bytes.
+    ///
+    /// It is the length of the target for a symlink, and 0 for a directory.
     pub size: u64,
+    /// Time of the last access.
     pub atime: Timestamp,
+    /// Time of the last change of the contents.
     pub mtime: Timestamp,
+    /// Time of the last change of the attributes or contents.
     pub ctime: Timestamp,
+    /// Location of the node's bytes.
     pub content: Content,
-    /// Where the node stood in the base, if it comes from there. Stays with the node through
-    /// renames. Boxed: most nodes of a large layer were made in it.
+    /// Original place in the base, if the node comes from there.
+    ///
+    /// It stays with the node through renames. It is boxed because most nodes of a large layer have
+    /// none.
     pub origin: Option<Box<Origin>>,
-    /// With the flags among them: see [`Node::flags`].
+    /// Extended attributes, including internal ones ([`Node::flags`]).
     pub xattrs: Xattrs,
 }
 
-/// How names begin that stand among a node's extended attributes because a record's fields are
-/// fixed. No program can set or see one.
+/// Prefix of internal attributes.
+///
+/// They are extended attributes because the fields of a record are fixed. No program can set or see
+/// one.
 const OWN: &[u8] = b"tine.";
 const FLAGS: &[u8] = b"tine.flags";
 const OPERATION: &[u8] = b"tine.operation";
 
 impl Node {
-    /// What `chattr` set.
+    /// Returns the flags that `chattr` set.
     pub fn flags(&self) -> InodeFlags {
         let bits = self
             .xattrs
@@ -58,6 +76,7 @@ impl Node {
         flags.unwrap_or_default()
     }
 
+    /// Stores the flags of `chattr`; no flags remove the attribute.
     pub fn set_flags(&mut self, flags: InodeFlags) {
         match flags.bits() {
             0 => self.xattrs.remove(FLAGS),
@@ -65,42 +84,50 @@ impl Node {
         };
     }
 
-    /// What a directory of the attic says of the operation that it belongs to.
+    /// Returns the operation that a directory in the trash belongs to.
+    ///
+    /// The value is JSON (`docs/store.md`).
     pub fn operation(&self) -> Option<&[u8]> {
         self.xattrs.get(OPERATION).map(|value| &**value)
     }
 
+    /// Stores the operation that a directory in the trash belongs to.
     pub fn set_operation(&mut self, value: &[u8]) {
         self.xattrs.insert(OPERATION.into(), value.into());
     }
 
-    /// Names and values that programs may know of.
+    /// Returns the extended attributes that programs may see.
     pub fn shown_xattrs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let all = self.xattrs.iter().map(|(name, value)| (&**name, &**value));
         all.filter(|(name, _)| !name.starts_with(OWN))
     }
 }
 
-/// Where a node's bytes are.
+/// Location of a node's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Content {
-    /// Nothing to read: directories, fifos, sockets, devices, and empty files.
+    /// No bytes: directories, fifos, sockets, devices and empty files.
     Empty,
-    /// As a checkout of the base would hold them; the node has an origin.
+    /// The bytes that a checkout of the base would have.
+    ///
+    /// The node has an origin.
     Base,
     /// The bytes of this blob, unconverted.
     Blob(#[serde(with = "object_id")] ObjectId),
-    /// A symlink's target.
+    /// Target of a symlink.
     Link(Box<[u8]>),
-    /// In a layer's own store: this layer's, or that of a frozen one beneath it.
+    /// Bytes in the content store of a layer.
+    ///
+    /// The layer is this one or a frozen one below it.
     Own(ContentRef),
-    /// In the main checkout: a file's bytes, or the names of a directory that the layers do not
-    /// speak of.
+    /// Bytes of a file in the main checkout.
+    ///
+    /// For a directory, the names in it that the layers do not have.
     Carried(Box<CarriedContent>),
 }
 
 impl Content {
-    /// Its place in a layer's own store.
+    /// Returns the location in a layer's content store, if it is there.
     pub fn own(&self) -> Option<ContentRef> {
         match self {
             Content::Own(content) => Some(*content),
@@ -113,69 +140,103 @@ impl Content {
     }
 }
 
-/// What is beneath a carried node.
+/// File or directory of the main checkout that a carried node shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CarriedContent {
-    /// From the top of the main checkout.
+    /// Path from the top of the main checkout.
     pub path: RepoPath,
-    /// Which version of the file it is; `None` for a directory, which is as it is at the moment.
+    /// Version of the file.
+    ///
+    /// `None` for a directory, which shows its current state.
     pub version: Option<FileVersion>,
 }
 
-/// Tells one state of a file of the main checkout from all others at its path.
+/// Identity of one state of a file in the main checkout.
+///
+/// It differs from that of every other state at the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileVersion {
+    /// Inode number on the host.
     pub host_ino: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
+    /// Time of the last change of the contents, on the host.
     pub mtime: Timestamp,
+    /// Time of the last change of the inode, on the host.
     pub ctime: Timestamp,
 }
 
-/// A node's place in the base.
+/// Place of a node in the base.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
+    /// Path in the base.
     pub path: RepoPath,
+    /// Kind of the tree entry.
     pub kind: TreeEntryKind,
+    /// Id of the blob, tree or, for a submodule, commit.
     #[serde(with = "object_id")]
     pub id: ObjectId,
 }
 
-/// What a layer says about one name in one directory.
+/// State of one name in one directory of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Dentry {
+    /// The name leads to this node.
     Entry(Ino),
-    /// Nothing is here, whatever lies beneath.
+    /// The name does not exist, even if a layer below has it.
     Whiteout,
 }
 
-/// One change of a layer. Applied in order; several together are one atomic step.
+/// Change of a layer.
+///
+/// Changes are applied in order; several in one record are one atomic step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
-    /// Sets the node. A content of this layer's own that the node had and has no longer is freed.
+    /// Sets a node.
+    ///
+    /// This frees a content of the layer that the node had before and does not have now.
     PutNode(Ino, Node),
-    /// The node's bytes changed: a shorter form of `PutNode` with a new size, and `mtime` and
-    /// `ctime` set to `time`.
+    /// Records a write to a node's content.
+    ///
+    /// It is a short form of `PutNode` with a new size, and with `mtime` and `ctime` set to `time`.
     Written {
+        /// Node that was written.
         ino: Ino,
+        /// New size in bytes.
         size: u64,
+        /// New `mtime` and `ctime`.
         time: Timestamp,
     },
-    /// Forgets the node and, if it was a directory, all that the layer says of names in it. Its
-    /// content is freed.
+    /// Removes a node from the layer, and frees its content.
+    ///
+    /// If the node is a directory, this also removes all names in it from the layer.
     DropNode(Ino),
+    /// Sets a name in a directory.
     PutDentry {
+        /// Directory of the name.
         parent: Ino,
+        /// Name to set.
         name: EntryName,
+        /// New state of the name.
         dentry: Dentry,
     },
-    /// Says nothing of this name any more.
-    DropDentry { parent: Ino, name: EntryName },
-    /// Numbers of new nodes below this one may have been given out.
-    ReserveInos { below: Ino },
+    /// Removes a name from the layer: the layers below supply it.
+    DropDentry {
+        /// Directory of the name.
+        parent: Ino,
+        /// Name to remove.
+        name: EntryName,
+    },
+    /// Reserves the numbers of new nodes that are below `below`.
+    ///
+    /// The layer may have assigned them.
+    ReserveInos {
+        /// End of the reserved numbers.
+        below: Ino,
+    },
 }
 
-/// Object ids as bytes.
+/// Serialization of object ids as bytes.
 pub(crate) mod object_id {
     use serde::{Deserialize, Deserializer, Serializer};
 

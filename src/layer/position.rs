@@ -1,4 +1,4 @@
-//! Moments in the life of a log, and what was written since.
+//! Positions in a log, and the records since a position.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -10,33 +10,40 @@ use siphasher::sip::SipHasher13;
 
 use super::{LayerId, Op, record};
 
-/// A moment in the life of a log, until it is compacted.
+/// Position in a log, valid until the log is compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogPosition {
+    /// Random number of the open log.
     pub instance: u64,
-    /// Bytes.
+    /// Length of the log at this position, in bytes.
     pub len: u64,
-    /// A hash of these bytes, where they are not too many: a log that begins with the same ones
-    /// says the same of that moment, whoever opened it.
+    /// Hash of the log up to this position.
+    ///
+    /// `None` if that is too long. A log that begins with the same bytes has the same state at this
+    /// position, no matter which process opened it.
     pub prefix: Option<u64>,
 }
 
-/// Past this many bytes of a log nobody hashes or looks at each change any more.
+/// Maximum length to hash or to read changes from, in bytes.
 pub(super) const READ_MAX: u64 = 4 << 20;
 
-/// What was written between two moments. It can be read while the log is written further.
+/// Records between two positions.
+///
+/// They can be read while the log grows.
 pub(super) struct LogTail {
     pub file: Arc<File>,
-    /// The format's.
+    /// Version of the format.
     pub version: u32,
     pub id: LayerId,
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl LogTail {
-    /// The steps in it; `None` where it does not begin with a record or cannot be read.
+    /// Decodes the changes.
+    ///
+    /// `None` if the tail does not begin with a record or cannot be read.
     pub(crate) fn read(&self) -> Option<Vec<Vec<Op>>> {
         let bytes = read(&self.file, self.start, self.len)?;
         record::steps(&bytes, self.start, self.version, self.id)
@@ -44,7 +51,9 @@ impl LogTail {
 }
 
 impl LogPosition {
-    /// Whether the log in `file`, which is long enough, began like that.
+    /// Returns true if the log in `file` began like this.
+    ///
+    /// `file` must be long enough.
     pub(super) fn is_in(&self, file: &File) -> bool {
         let Some(prefix) = self.prefix.filter(|_| self.len <= READ_MAX) else {
             return false;
@@ -57,16 +66,19 @@ impl LogPosition {
     }
 }
 
-/// Hashes a log's beginning, each byte once.
+/// Incremental hash of the beginning of a log.
+///
+/// It hashes each byte once.
 #[derive(Default)]
 pub(super) struct PrefixHash {
-    /// How many bytes were hashed, and their hash in the making.
+    /// Number of hashed bytes, and the state of the hash.
     hashed: Mutex<(u64, SipHasher13)>,
 }
 
 impl PrefixHash {
-    /// The hash of the first `len` bytes of the log in `file`; `None` where they are too many, or
-    /// cannot be read. `len` never becomes less.
+    /// Returns the hash of the first `len` bytes of the log.
+    ///
+    /// `None` if there are too many or they cannot be read. `len` must not decrease.
     pub(crate) fn hash(&self, file: &File, len: u64) -> Option<u64> {
         let mut hashed = self.hashed.lock();
         let (hashed_len, hasher) = &mut *hashed;
@@ -85,7 +97,9 @@ fn read(file: &File, start: u64, len: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A number that no other log has: the keys of [`RandomState`] come from the kernel.
+/// Draws a number that no other log has.
+///
+/// The keys of [`RandomState`] come from the kernel.
 pub(super) fn draw_instance() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

@@ -1,15 +1,16 @@
-//! Ranges of content files: cleared, zeroed, copied with their holes.
+//! Operations on ranges of content files: clear, zero, truncate, copy.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes copied at once where the kernel cannot copy by itself.
+/// Number of bytes to copy at once if the kernel cannot copy.
 const COPY_CHUNK: usize = 1 << 20;
 
-/// Makes a file read as zeroes from `len` on, whatever it had there. It stays as long as it is:
-/// after a power failure its content may have its former length again, and a file that ends before
-/// has lost something. How long that is.
+/// Zeroes a file from `len` on, and returns its length.
+///
+/// The file keeps its length. After a power failure its content may have its former length again,
+/// and then a shorter file would have lost bytes.
 pub(super) fn clear_beyond(file: &File, len: u64) -> io::Result<u64> {
     let there = file.metadata()?.len();
     if there > len {
@@ -18,21 +19,21 @@ pub(super) fn clear_beyond(file: &File, len: u64) -> io::Result<u64> {
     Ok(there)
 }
 
-/// Has a file end at `len`, if it does not end before.
-pub(super) fn cut(file: &File, len: u64) -> io::Result<()> {
+/// Truncates a file to `len`, unless it is shorter.
+pub(super) fn truncate(file: &File, len: u64) -> io::Result<()> {
     if file.metadata()?.len() > len {
         file.set_len(len)?;
     }
     Ok(())
 }
 
-/// Makes a range a hole, or zeroes where there are no holes.
+/// Punches a hole, or writes zeroes if holes are not supported.
 pub(super) fn zero_range(file: &File, offset: u64, count: u64) -> io::Result<()> {
     match tine_sys::file::punch_hole(file, offset, count) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
         result => return result,
     }
-    // Past the file's end it reads as zeroes already.
+    // The range past the end of the file already reads as zeroes.
     let end = file.metadata()?.len().min(offset + count);
     let zeroes = vec![0; COPY_CHUNK.min(end.saturating_sub(offset) as usize)];
     let mut at = offset;
@@ -44,8 +45,9 @@ pub(super) fn zero_range(file: &File, offset: u64, count: u64) -> io::Result<()>
     Ok(())
 }
 
-/// Writes the bytes `start..end`, as far as they are data of the file, onto themselves. What cannot
-/// be read is left alone.
+/// Rewrites the data in `start..end` with the same bytes.
+///
+/// Holes and unreadable parts are left alone.
 pub(super) fn write_onto_itself(file: &File, start: u64, end: u64) -> io::Result<()> {
     let end = end.min(file.metadata()?.len());
     let mut buffer = vec![0; COPY_CHUNK.min(end.saturating_sub(start) as usize)];
@@ -70,8 +72,9 @@ pub(super) fn write_onto_itself(file: &File, start: u64, end: u64) -> io::Result
     Ok(())
 }
 
-/// Makes the empty file `to` hold the first `len` bytes of `from`: shared where the disk can,
-/// otherwise copied without its holes.
+/// Copies the first `len` bytes of `from` to the empty `to`.
+///
+/// It is a reflink if the file system supports that, otherwise a copy that keeps the holes.
 pub(super) fn clone_or_copy(from: &File, to: &File, len: u64) -> io::Result<()> {
     if tine_sys::file::clone_file(from, to).is_ok() {
         return to.set_len(len);

@@ -1,15 +1,15 @@
-//! The format of a log: its header and records, and how they are read.
+//! Format of a log: its header and records, and how to read them.
 //!
-//! A record's header is bound to the layer and to its own offset, so that intact records can be
-//! told from bytes that merely look like one: behind a damaged record the log is searched for
-//! records that are still whole. Each record says up to where the log was on the disk when it was
-//! written, and a log to which nothing is added for a while ends with one that says so of all
-//! before it. With both, a tail that a crash tore (cut, nothing acknowledged is lost beyond what
-//! such a crash may lose) is told from damage (refused).
+//! A record's header is bound to the layer and to its own offset. So a reader can distinguish an
+//! intact record from bytes that look like one, and can search for intact records after a damaged
+//! one. Each record says how much of the log was on disk when it was written. A log that is idle
+//! for a while ends with a record that says this of everything before it. With both, a reader
+//! distinguishes a torn tail from damage. It truncates a torn tail, which loses nothing beyond what
+//! such a crash may lose. It refuses damage.
 //!
-//! After a power failure a whole record is not enough: what it names may be missing from the disk.
-//! So a sync brings the contents to the disk first, then says in the log how far that holds, and
-//! only so far is the log read then.
+//! After a power failure, an intact record is not enough: the contents that it names may be missing
+//! from the disk. So a sync first syncs the contents and then logs how far that holds. After a
+//! power failure, the log is read only that far.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -19,49 +19,64 @@ use serde::{Deserialize, Serialize};
 use super::index::Effects;
 use super::{LayerError, LayerId, LayerIndex, Op};
 
-/// The format of new logs; newer ones are refused. A log keeps the format that it was made with.
+/// Format version of new logs.
+///
+/// A newer one is refused. A log keeps the version that it was created with.
 pub(super) const FORMAT_VERSION: u32 = 2;
-/// In the first format the checksum of a record's body did not know whose body it was.
+/// Format version whose body checksums are not bound to the header.
 const UNBOUND_BODIES: u32 = 1;
-/// The log of a layer that was merged of others and has their contents: written as one of
-/// [`FORMAT_VERSION`], and refused by what does not know where those are.
+/// Format version of a merged layer's log.
+///
+/// It is written like [`FORMAT_VERSION`]. A program that does not know where the contents are
+/// refuses it.
 pub(super) const MERGED_VERSION: u32 = 3;
 
 const MAGIC: &[u8; 8] = b"tinelog\n";
-/// Magic, version, layer id, checksum of those.
+/// Length of the header: magic, version, layer id, checksum of these.
 pub(super) const HEADER_LEN: usize = 8 + 4 + 8 + 4;
-/// Body length, checksum of layer id, offset and length, checksum of the body that goes on from the
-/// one before.
+/// Length of a record's header: body length, header checksum, body checksum.
+///
+/// The header checksum covers the layer id, the offset and the length. The body checksum continues
+/// it.
 const RECORD_HEADER_LEN: usize = 4 + 4 + 4;
-/// The length of the record that a log begins with: [`Body::Opened`], which has a tag and a
-/// [`BootId`].
+/// Length of a log's first record.
+///
+/// It is [`Body::Opened`], which has a tag and a [`BootId`].
 const OPENED_LEN: usize = RECORD_HEADER_LEN + 1 + 16;
-/// Longest body in bytes.
+/// Maximum length of a body in bytes.
 const RECORD_MAX: u32 = 256 << 20;
 
-/// Identifies one run of the kernel: what a process wrote and did not sync survives until the next
-/// one.
+/// Identifier of one run of the kernel.
+///
+/// Unsynced writes of a process survive until the next run.
 pub(super) type BootId = [u8; 16];
-/// Where the kernel does not tell; unsynced tails are then judged as after a power failure.
+/// Value if the kernel does not report its run.
+///
+/// Unsynced tails are then judged as after a power failure.
 pub(super) const UNKNOWN_BOOT: BootId = [0; 16];
 
-/// What a record says. Encoded with postcard; new kinds are added at the end.
+/// Body of a record.
+///
+/// It is encoded with postcard. New kinds are added at the end.
 #[derive(Deserialize)]
 enum Body {
-    /// A process that runs under this kernel writes from here on.
+    /// A process under this run of the kernel writes from here on.
     Opened { boot: BootId },
-    /// One atomic step, written while the first `synced` bytes of the log were known to be on the
-    /// disk. What a log was made with says the greatest number: it was all on the disk before the
-    /// log took its place.
+    /// Changes that are one atomic step.
+    ///
+    /// The first `synced` bytes of the log were known to be on disk at that time. The changes that
+    /// a log was created with have the maximum, because all of the log was on disk before it took
+    /// its place.
     Ops { synced: u64, ops: Vec<Op> },
     /// Nothing follows.
     Seal,
-    /// All that the first `upto` bytes of the log name is on the disk. `synced` as in
-    /// [`Body::Ops`].
+    /// The contents of the first `upto` bytes are on disk.
+    ///
+    /// `synced` is as in [`Body::Ops`].
     Complete { synced: u64, upto: u64 },
 }
 
-/// [`Body`], borrowed for writing; the encodings are the same.
+/// Borrowed [`Body`] for writing, with the same encoding.
 #[derive(Serialize)]
 pub(super) enum BodyRef<'a> {
     Opened { boot: BootId },
@@ -70,28 +85,30 @@ pub(super) enum BodyRef<'a> {
     Complete { synced: u64, upto: u64 },
 }
 
-/// What reading a log gave.
+/// Result of reading a log.
 pub(super) struct Replay {
     pub version: u32,
     pub id: LayerId,
     pub index: LayerIndex,
     pub is_sealed: bool,
-    /// Bytes that are good; what follows is a torn tail, or was not synced before the power was
-    /// lost.
+    /// Length of the valid part, in bytes.
+    ///
+    /// A torn tail follows, or records that were not synced before a power failure.
     pub good_len: u64,
-    /// Whether all of them say that what they name is on the disk.
+    /// True if the log says that all its contents are on disk.
     pub is_complete: bool,
-    /// Bytes of the log of which it says itself that they are on the disk.
+    /// Length of the part that the log says is on disk.
     pub synced_len: u64,
-    /// Where the last record ends that changes something.
+    /// Offset of the end of the last record with changes.
     pub changed_len: u64,
     pub last_boot: Option<BootId>,
-    /// The page cache does not hold any more what was not synced: another run of the kernel wrote
-    /// it, or it is torn.
+    /// True if the page cache no longer has the unsynced part.
+    ///
+    /// Another run of the kernel wrote that part, or it is torn.
     pub is_after_power_loss: bool,
 }
 
-/// What a log begins with.
+/// Encodes the header of a log.
 pub(super) fn header(version: u32, id: LayerId) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
     header[..8].copy_from_slice(MAGIC);
@@ -119,8 +136,9 @@ fn body_crc(version: u32, header_crc: u32, body: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// A whole record for `offset` of a log of this format, built in `buffer`; `None` where it would be
-/// too long.
+/// Encodes a record for `offset` of a log, in `buffer`.
+///
+/// `None` if the record would be too long.
 pub(super) fn encode(
     body: &BodyRef<'_>,
     version: u32,
@@ -144,18 +162,20 @@ pub(super) fn encode(
     Some(record)
 }
 
-/// What stands at one offset of a log.
+/// Data at one offset of a log.
 enum Found<'a> {
     Record {
         body: &'a [u8],
         next: usize,
     },
-    /// The file ends before the record does, as after a write that was cut short.
+    /// The file ends within the record, as after an interrupted write.
     Short,
     Damaged(&'static str),
 }
 
-/// What stands at `offset` of `bytes`, which begin at `start` of the log.
+/// Reads the record at `offset` of `bytes`.
+///
+/// `bytes` begin at `start` of the log.
 fn record_at(bytes: &[u8], start: u64, offset: usize, version: u32, id: LayerId) -> Found<'_> {
     let rest = bytes.get(offset..).unwrap_or_default();
     let Some((header, rest)) = rest.split_first_chunk::<RECORD_HEADER_LEN>() else {
@@ -187,7 +207,9 @@ fn decode(body: &[u8]) -> Result<Body, &'static str> {
     }
 }
 
-/// Reads a log's bytes into an index. `boot` is the kernel run of the reader.
+/// Reads a log's bytes into an index.
+///
+/// `boot` is the kernel run of the reader.
 pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, LayerError> {
     let corrupt = |offset: usize, reason: &str| LayerError::Corrupt {
         path: path.to_owned(),
@@ -247,7 +269,7 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
         last_boot: None,
         is_after_power_loss: true,
     };
-    // Steps that nothing says yet to be complete, each with its end.
+    // Changes that are not known to be complete yet, each with its end.
     let mut pending: VecDeque<(usize, Vec<Op>)> = VecDeque::new();
     let mut complete_len: Option<u64> = None;
     let mut at = HEADER_LEN;
@@ -257,8 +279,8 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
             Found::Short | Found::Damaged(_) => {
                 if let Some(reason) = damage_at(bytes, at, version, id, !replay.is_after_power_loss)
                 {
-                    // A file system that failed and was mounted again has lost what a power failure
-                    // takes.
+                    // A file system that failed and was mounted again has lost the same writes as a
+                    // power failure.
                     if complete_len.is_none() || damage_at(bytes, at, version, id, false).is_some()
                     {
                         return Err(corrupt(at, reason));
@@ -299,7 +321,7 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
     }
     replay.is_complete = pending.is_empty() && complete_len.is_some();
     match complete_len {
-        // What was written since may be lost in part.
+        // Later records may be partly lost.
         Some(complete_len)
             if replay.is_after_power_loss && !replay.is_sealed && !pending.is_empty() =>
         {
@@ -312,21 +334,24 @@ pub(super) fn replay(bytes: &[u8], path: &Path, boot: BootId) -> Result<Replay, 
     Ok(replay)
 }
 
-/// What a damaged log still says.
+/// Remains of a damaged log.
 pub(super) struct Remains {
-    /// What stands before the first damaged record.
+    /// State before the first damaged record.
     pub index: LayerIndex,
-    /// How much of the log that is, in bytes.
+    /// Length of the log before that record, in bytes.
     pub good_len: u64,
-    /// Changes in records behind it that are whole, in their order. What they build on may be lost.
+    /// Changes in intact records after the damage, in order.
+    ///
+    /// Changes that they build on may be lost.
     pub later: Vec<Op>,
-    /// How many records these are.
+    /// Number of intact records that `index` does not include.
     pub later_records: u64,
 }
 
-/// Reads what is left of the log of the layer `id`, of which nobody knows how much is damaged.
-/// `boot` is the kernel run of the reader. What may be missing from the disk after a power failure
-/// is left out, as [`replay`] does.
+/// Reads the remains of the log of the layer `id`.
+///
+/// Any part of the log may be damaged. `boot` is the kernel run of the reader. Like [`replay`], it
+/// leaves out records whose contents may be missing after a power failure.
 pub(super) fn remains(bytes: &[u8], id: LayerId, boot: BootId) -> Remains {
     let versions = [FORMAT_VERSION, UNBOUND_BODIES];
     let is_first = |version: &u32| {
@@ -360,7 +385,7 @@ pub(super) fn remains(bytes: &[u8], id: LayerId, boot: BootId) -> Remains {
     let mut complete_len: Option<u64> = None;
     let mut at = HEADER_LEN;
     if whole_at(at).is_none() && whole_at(at + OPENED_LEN).is_some() {
-        // A log begins with a record that says nothing of files.
+        // A log begins with a record without changes.
         at += OPENED_LEN;
     }
     while let Some((body, next)) = whole_at(at) {
@@ -387,7 +412,7 @@ pub(super) fn remains(bytes: &[u8], id: LayerId, boot: BootId) -> Remains {
         later_records += 1;
         match body {
             Body::Ops { ops, .. } => later.extend(ops),
-            // It speaks of what is before the damage as well.
+            // It also covers the records before the damage.
             Body::Complete { upto, .. } if upto <= offset as u64 => {
                 complete_len = complete_len.max(Some(upto));
             }
@@ -406,8 +431,9 @@ pub(super) fn remains(bytes: &[u8], id: LayerId, boot: BootId) -> Remains {
     }
 }
 
-/// The steps in `bytes`, which stand at `start` of a log of this format; `None` where they are not
-/// whole records.
+/// Decodes the changes in `bytes`, which begin at `start` of a log.
+///
+/// `None` if `bytes` are not whole records.
 pub(super) fn steps(bytes: &[u8], start: u64, version: u32, id: LayerId) -> Option<Vec<Vec<Op>>> {
     let mut steps = Vec::new();
     let mut at = 0;
@@ -429,12 +455,12 @@ impl Replay {
         self.version == MERGED_VERSION
     }
 
-    /// A record that ends at `end` says that the first `synced` bytes are on the disk.
+    /// Updates the synced length from a record that ends at `end`.
     fn note_synced(&mut self, synced: u64, end: usize) {
         self.synced_len = self.synced_len.max(synced.min(end as u64));
     }
 
-    /// Applies the steps that end in the first `upto` bytes.
+    /// Applies the pending changes that end in the first `upto` bytes.
     fn apply(&mut self, pending: &mut VecDeque<(usize, Vec<Op>)>, upto: u64) {
         let mut effects = Effects::default();
         while pending.front().is_some_and(|(end, _)| *end as u64 <= upto) {
@@ -446,11 +472,11 @@ impl Replay {
     }
 }
 
-/// Why the record at `at`, which is not whole, is more than a torn tail; `None` where it is one.
+/// Returns why the damaged record at `at` is not a torn tail.
 ///
-/// Under the kernel run that wrote it (`same_boot`) nothing but the last write can be cut short:
-/// anything else is damage. After another one began, whatever was not synced may be lost in any
-/// order: then only what a later record knows to have been synced counts.
+/// `None` if it is a torn tail. Under the kernel run that wrote it (`same_boot`), only the last
+/// write can be cut short: anything else is damage. After another run began, any unsynced write may
+/// be lost. Then only a record that a later record knows to be synced counts as damaged.
 fn damage_at(
     bytes: &[u8],
     at: usize,
@@ -479,7 +505,7 @@ fn damage_at(
     None
 }
 
-/// Ways into the format for tests and fuzzers of damaged logs.
+/// Access to the format for tests and fuzzers of damaged logs.
 #[cfg(any(test, fuzzing))]
 pub(super) mod testing {
     pub(crate) use super::HEADER_LEN;
@@ -520,8 +546,8 @@ pub(super) mod testing {
             self.push(&BodyRef::Complete { synced: 0, upto });
         }
 
-        /// Appends a record that says that all before it is complete and on the disk.
-        pub(crate) fn push_vouch(&mut self) {
+        /// Appends a record that says that all before it is synced.
+        pub(crate) fn push_synced(&mut self) {
             let upto = self.bytes.len() as u64;
             self.push(&BodyRef::Complete { synced: upto, upto });
         }
@@ -545,7 +571,7 @@ pub(super) mod testing {
         }
     }
 
-    /// Reads a log: its index and how many bytes of it are good.
+    /// Reads a log: its index and the length of its valid part.
     pub(crate) fn read(bytes: &[u8], boot: BootId) -> Result<(LayerIndex, usize), LayerError> {
         let replay = replay(bytes, Path::new("log"), boot)?;
         Ok((replay.index, replay.good_len as usize))

@@ -1,17 +1,16 @@
-//! Disk space and inodes that a store keeps for what frees space.
+//! Reserve of disk space and inodes for operations that free space.
 //!
-//! It is one file that is allocated and never written. Where the disk is full, what frees space
-//! cuts off a part of the file and uses the blocks that this sets free: records that remove
-//! something ([`Reserve::take`]), and commands that free space ([`Reserve::lend`]). These have
-//! shares of their own, so neither depends on what the other has used up.
+//! The reserve is one file that is allocated and never written. On a full disk, an operation that
+//! frees space truncates the file and uses the blocks that this frees. Two kinds of operations do
+//! so: records that remove something ([`Reserve::take`]), and commands that free space
+//! ([`Reserve::lend`]). Each kind has a share, so neither depends on what the other has used up.
 //!
-//! As long as the reserve is short nothing else of the store grows, and whatever becomes free goes
-//! to the reserve first ([`Reserve::check_growth`]). A file system that cannot allocate ahead has
-//! no reserve.
+//! While the reserve is short, nothing else in the store grows, and freed space goes to the reserve
+//! first ([`Reserve::check_growth`]). A file system that cannot preallocate has no reserve.
 //!
-//! Inodes are kept as empty files, the spares, which are removed for a command that frees space,
-//! and for a store that is being opened, where the disk has hardly an inode left. What needs no
-//! inode goes on while spares are missing.
+//! Inodes are kept as empty files, the spares. When the disk has hardly an inode left, they are
+//! removed for a command that frees space, and for opening a store. Operations that need no inode
+//! go on while spares are missing.
 
 use std::cell::Cell;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -27,54 +26,66 @@ use parking_lot::Mutex;
 use super::fault;
 use tine_sys::file::FsFigures;
 
-/// What a store keeps, in bytes, but no more than this part of the file system.
+/// Maximum size of the reserve in bytes, also limited by [`PART_OF_DISK`].
 const SIZE: u64 = 8 << 20;
+/// Divisor of the file system's space and inodes for the maximum share.
 const PART_OF_DISK: u64 = 16;
 
-/// The part of it that only commands may use.
+/// Divisor of the reserve's size for the share of commands.
 const PART_FOR_COMMANDS: u64 = 4;
 
-/// Inodes that a store keeps, but no more than that part of all.
+/// Maximum number of spares, also limited by [`PART_OF_DISK`].
 const SPARES: u64 = 32;
 
-/// It is cut and refilled in pieces of so many bytes.
+/// Unit in which the reserve is truncated and refilled, in bytes.
 const PIECE: u64 = 256 << 10;
 
 thread_local! {
-    /// Loans that this thread has.
+    /// Number of loans of this thread.
     static LOANS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The reserve of one store. All methods may be called from any thread.
+/// Reserve of one store.
+///
+/// All methods may be called from any thread.
 pub struct Reserve {
     path: PathBuf,
-    /// The directory of the spares.
+    /// Directory of the spares.
     spares: PathBuf,
-    /// Bytes that there should be; 0 where the file system cannot allocate ahead.
+    /// Intended size in bytes.
+    ///
+    /// 0 if the file system cannot preallocate.
     size: u64,
-    /// Spares that there should be; 0 where the file system has inodes as long as it has room.
+    /// Intended number of spares.
+    ///
+    /// 0 if the file system has inodes as long as it has space.
     spare_count: u64,
     state: Mutex<State>,
-    /// Whether there are fewer. Written with `state` locked.
+    /// True if the reserve is smaller than intended.
+    ///
+    /// Written with `state` locked.
     is_short: AtomicBool,
-    /// Whether spares may be missing. Written with `state` locked.
+    /// True if spares may be missing.
+    ///
+    /// Written with `state` locked.
     lacks_spares: AtomicBool,
 }
 
 struct State {
-    /// `None` where there is no reserve.
+    /// File of the reserve; `None` if there is no reserve.
     file: Option<File>,
-    /// Bytes that are allocated: the file's length.
+    /// Allocated bytes: the length of the file.
     held: u64,
     loans: u32,
 }
 
-/// What was cut off is not filled up again while this lives, and nothing of the store grows but by
-/// its thread.
+/// Permission to use a part of the reserve.
+///
+/// While it lives, the reserve is not refilled, and only its thread may make the store grow.
 #[must_use]
 pub struct Loan {
     reserve: Arc<Reserve>,
-    /// A loan stays with the thread that it was given to.
+    /// A loan stays with the thread that took it.
     _thread: PhantomData<*const ()>,
 }
 
@@ -88,8 +99,9 @@ impl Drop for Loan {
 }
 
 impl Reserve {
-    /// Opens the reserve at `path`, with spares in the directory `spares`, and allocates what it
-    /// lacks, as far as the disk has room.
+    /// Opens the reserve at `path` and fills it.
+    ///
+    /// The spares are in the directory `spares`. It fills as far as the disk has space.
     pub fn open(path: &Path, spares: &Path) -> Reserve {
         let mut options = OpenOptions::new();
         options
@@ -99,7 +111,7 @@ impl Reserve {
             .truncate(false)
             .mode(0o600);
         let opened = match tine_sys::file::open_with(path, &mut options) {
-            // Nothing is in it that could be lost.
+            // The file has no data that could be lost.
             Err(error) if tine_sys::file::NotAFile::in_error(&error).is_some() => {
                 std::fs::remove_file(path)
                     .and_then(|()| tine_sys::file::open_with(path, &mut options))
@@ -122,7 +134,7 @@ impl Reserve {
             loans: 0,
         };
         match opened {
-            // What was copied may have holes.
+            // A copied file may have holes.
             Ok(file) => match tine_sys::file::reserve(&file, 0, state.held.max(1)) {
                 Ok(()) => state.file = Some(file),
                 Err(error) if is_full(&error) => {
@@ -147,58 +159,67 @@ impl Reserve {
         reserve
     }
 
+    /// Returns the path of the reserve's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Fails where something would grow that frees nothing while the reserve is short and cannot be
-    /// refilled.
+    /// Checks that the store may grow.
+    ///
+    /// It may not while the reserve is short and cannot be refilled, unless this thread has a loan.
     ///
     /// # Errors
-    /// `ENOSPC`.
+    /// [`io::ErrorKind::StorageFull`] if it may not.
     pub fn check_growth(&self) -> io::Result<()> {
         if !self.is_short.load(Ordering::Relaxed) || LOANS.get() > 0 {
             return Ok(());
         }
-        match self.refill() {
-            true => Ok(()),
-            false => Err(io::ErrorKind::StorageFull.into()),
+        if self.refill() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::StorageFull.into())
         }
     }
 
-    /// Frees at least `bytes` for records that remove something; `None` where the reserve has not
-    /// as much left for them.
+    /// Frees at least `bytes` for records that remove something.
+    ///
+    /// `None` if the reserve has less left for them.
     pub fn take(self: &Arc<Reserve>, bytes: u64) -> Option<Loan> {
         let mut state = self.state.lock();
         let rest = state
             .held
             .checked_sub(bytes.checked_next_multiple_of(PIECE)?)?;
-        (rest >= self.size / PART_FOR_COMMANDS && self.cut(&mut state, rest))
+        (rest >= self.size / PART_FOR_COMMANDS && self.truncate(&mut state, rest))
             .then(|| self.loan(&mut state))
     }
 
-    /// Lends a part of the reserve to a command that frees space, where the disk has no room for it
-    /// otherwise.
+    /// Lends a part of the reserve to a command that frees space.
+    ///
+    /// It only truncates the reserve if the disk has too little space.
     pub fn lend(self: &Arc<Reserve>) -> Loan {
         let mut state = self.state.lock();
         let share = self.size / PART_FOR_COMMANDS;
         if state.loans == 0 && self.available() < share {
             let rest = state.held.saturating_sub(share);
-            self.cut(&mut state, rest);
+            self.truncate(&mut state, rest);
         }
-        self.give_spares(&mut state);
+        self.release_spares(&mut state);
         self.loan(&mut state)
     }
 
-    /// Lends inodes alone, for what must be made before any command can be answered.
+    /// Lends inodes only.
+    ///
+    /// They are for files that must be created before any command can be answered.
     pub fn lend_inodes(self: &Arc<Reserve>) -> Loan {
         let mut state = self.state.lock();
-        self.give_spares(&mut state);
+        self.release_spares(&mut state);
         self.loan(&mut state)
     }
 
-    /// Removes the spares where the disk has fewer inodes than there should be spares.
-    fn give_spares(&self, state: &mut State) {
+    /// Removes the spares if inodes are scarce.
+    ///
+    /// They are scarce if the disk has fewer than the intended number of spares.
+    fn release_spares(&self, state: &mut State) {
         let is_scarce = || {
             tine_sys::file::fs_figures(&self.spares)
                 .is_ok_and(|it| it.files_free < self.spare_count)
@@ -221,7 +242,7 @@ impl Reserve {
         self.spares.join(number.to_string())
     }
 
-    /// Makes the spares that are missing, as far as there are inodes.
+    /// Creates the missing spares, as far as there are inodes.
     fn refill_spares(&self) {
         let made = make_private_dir(&self.spares).and_then(|()| {
             (0..self.spare_count).try_for_each(|number| {
@@ -248,17 +269,19 @@ impl Reserve {
         }
     }
 
-    /// Whether the disk has less room than the reserve.
+    /// Returns true if the disk has less space than the reserve.
     pub fn is_disk_full(&self) -> bool {
         self.is_short() || self.available() < self.size
     }
 
-    /// Whether something was cut off and did not find room again.
+    /// Returns true if a part of the reserve is missing.
     pub fn is_short(&self) -> bool {
         self.is_short.load(Ordering::Relaxed)
     }
 
-    /// Allocates what is missing, unless somebody has a loan; whether nothing is missing then.
+    /// Refills the reserve, and returns true if it is complete.
+    ///
+    /// During a loan, it does nothing.
     pub fn refill(&self) -> bool {
         let is_whole = !self.is_short() && !self.lacks_spares.load(Ordering::Relaxed);
         is_whole || self.refill_locked(&mut self.state.lock())
@@ -283,7 +306,7 @@ impl Reserve {
                 Ok(()) => state.held = end,
                 Err(error) => {
                     log::debug!("{}: {error}", self.path.display());
-                    // What was allocated behind the end goes again.
+                    // Free the blocks that were allocated past the end.
                     let _ = file.set_len(state.held);
                     break;
                 }
@@ -294,15 +317,18 @@ impl Reserve {
         is_whole
     }
 
-    /// Gives back all past the first `rest` bytes; whether that is free now.
-    fn cut(&self, state: &mut State, rest: u64) -> bool {
+    /// Truncates the reserve to `rest` bytes.
+    ///
+    /// Returns true if the freed blocks can be used.
+    fn truncate(&self, state: &mut State, rest: u64) -> bool {
         let Some(file) = state.file.as_ref().filter(|_| rest < state.held) else {
             return false;
         };
         self.is_short.store(true, Ordering::Relaxed);
-        // A file system may not give blocks out again before their freeing is on the disk.
-        let cut = fault::step().and_then(|()| file.set_len(rest).and_then(|()| file.sync_all()));
-        match cut {
+        // A file system may not reuse blocks before their release is on disk.
+        let truncated =
+            fault::step().and_then(|()| file.set_len(rest).and_then(|()| file.sync_all()));
+        match truncated {
             Ok(()) => {
                 state.held = rest;
                 true
@@ -314,8 +340,9 @@ impl Reserve {
         }
     }
 
-    /// Bytes that may be free for this process: root has some that others have not, and the file
-    /// system may keep back others.
+    /// Returns the bytes that may be free for this process.
+    ///
+    /// root may use some that others may not, and the file system may keep back others.
     fn free(&self) -> u64 {
         match tine_sys::process::effective_uid() {
             0 => self.figure(|figures| figures.blocks_free),
@@ -323,7 +350,7 @@ impl Reserve {
         }
     }
 
-    /// Bytes that are free for everybody.
+    /// Returns the bytes that are free for all users.
     fn available(&self) -> u64 {
         self.figure(|figures| figures.blocks_available)
     }

@@ -1,12 +1,11 @@
-//! Making a damaged layer whole again, with what can still be read of it.
+//! Repair of a damaged layer from its readable parts.
 //!
-//! The log is cut at its first damaged record. What it says before that may name places that were
-//! given up since: their bytes are punched out, or another file's. Records behind the damage that
-//! are whole tell of it, so that no file shows the bytes of another one. Such a file has the
-//! content that a later record gives it, or else its content is lost, which reading it tells.
+//! The log is truncated at its first damaged record. The records before it may name places that
+//! were freed since: their bytes are punched out, or belong to another file. Intact records after
+//! the damage show this, so that no file shows the bytes of another one. Such a file gets the
+//! content that a later record gives it. Otherwise its content is lost, and reading it fails.
 //!
-//! Whoever calls this keeps a copy: what the new log does not name is freed when the layer is
-//! opened.
+//! The caller must keep a copy: opening the layer frees what the new log does not name.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -21,26 +20,29 @@ use super::store::make_dir;
 use super::{Content, ContentLocation, ContentRef, LayerError, LayerId, LayerIndex, Node, Op};
 use tine_attr::Ino;
 
-/// What making a layer whole cost.
+/// Result of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Salvaged {
-    /// Bytes of the log before the damage, and of all of it.
+    /// Length of the log before the damage, in bytes.
     pub kept_bytes: u64,
+    /// Length of the whole log, in bytes.
     pub log_bytes: u64,
-    /// Whole records behind the damage, which are given up.
+    /// Number of intact records after the damage, which are dropped.
     pub cut_records: u64,
-    /// Files whose content is as a later record says.
+    /// Number of files with the content of a later record.
     pub later_contents: u64,
-    /// Files whose content is lost.
+    /// Number of files whose content is lost.
     pub lost_contents: u64,
 }
 
-/// Makes the layer `id` in `dir` one that can be opened: with what its log says before the first
-/// damaged record, on the disk when this returns. What is missing is made anew, empty. Nobody may
-/// have it open. It can be done again after a process died in the middle.
+/// Repairs the layer `id` in `dir` so that it can be opened.
+///
+/// It gets the state before the first damaged record, and is on disk when this returns. Missing
+/// parts are created empty. No process may have the layer open. The repair can be repeated after a
+/// process died in the middle.
 ///
 /// # Errors
-/// [`LayerError::Io`].
+/// [`LayerError::Io`] if a file cannot be read, written or removed.
 pub fn salvage(dir: &Path, id: LayerId) -> Result<Salvaged, LayerError> {
     if !is_there(dir)? {
         make_dir(dir)?;
@@ -67,10 +69,10 @@ pub fn salvage(dir: &Path, id: LayerId) -> Result<Salvaged, LayerError> {
         cut_records: remains.later_records,
         ..Salvaged::default()
     };
-    let later = Later::of(id, &remains.later);
-    let mends = later.mends(&remains.index, &data, &files, &mut salvaged)?;
+    let later = LaterRecords::of(id, &remains.later);
+    let repairs = later.repairs(&remains.index, &data, &files, &mut salvaged)?;
     let mut effects = Default::default();
-    for op in mends {
+    for op in repairs {
         remains.index.apply(op, &mut effects);
     }
     let inos = Op::ReserveInos {
@@ -84,12 +86,13 @@ pub fn salvage(dir: &Path, id: LayerId) -> Result<Salvaged, LayerError> {
     Ok(salvaged)
 }
 
-/// Copies the directory of a layer, or whatever else is at `from`, to the new path `to`: on the
-/// disk when this returns. What is copied shares no blocks that a change of one would change in the
-/// other.
+/// Copies the file or directory at `from` to the new path `to`.
+///
+/// It is usually the directory of a layer. The copy is on disk when this returns. A later change of
+/// one does not change the other.
 ///
 /// # Errors
-/// [`LayerError::Io`].
+/// [`LayerError::Io`] if a file cannot be read or created.
 pub fn copy_all(from: &Path, to: &Path) -> Result<(), LayerError> {
     let kind = fs::symlink_metadata(from)
         .map_err(LayerError::io("look at", from))?
@@ -115,7 +118,7 @@ pub fn copy_all(from: &Path, to: &Path) -> Result<(), LayerError> {
             .map_err(LayerError::io("copy", from));
     }
     if !kind.is_dir() {
-        // A socket or a fifo has nothing to keep.
+        // A socket or a fifo has no data to keep.
         return Ok(());
     }
     make_dir(to)?;
@@ -134,7 +137,7 @@ fn is_there(path: &Path) -> Result<bool, LayerError> {
     }
 }
 
-/// Removes what is at `path`, unless it is what it must be.
+/// Removes the file at `path`, unless `is_right` accepts it.
 fn clear_unless(
     path: &Path,
     is_right: impl FnOnce(&fs::Metadata) -> bool,
@@ -147,26 +150,27 @@ fn clear_unless(
     if is_right(&meta) {
         return Ok(());
     }
-    let removed = match meta.is_dir() {
-        true => fs::remove_dir_all(path),
-        false => fs::remove_file(path),
+    let removed = if meta.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
     };
     removed.map_err(LayerError::io("remove", path))
 }
 
-/// What whole records behind the damage say of contents.
-struct Later {
+/// State of contents in intact records after the damage.
+struct LaterRecords {
     id: LayerId,
-    /// The node as it was last; `None` where it was dropped.
+    /// Last state of each node; `None` if it was dropped.
     nodes: HashMap<Ino, Option<Node>>,
-    /// Who got which place, in this order.
+    /// New owners of places, in order.
     claims: Vec<(ContentLocation, Ino)>,
     inos_below: Ino,
 }
 
-impl Later {
-    fn of(id: LayerId, ops: &[Op]) -> Later {
-        let mut later = Later {
+impl LaterRecords {
+    fn of(id: LayerId, ops: &[Op]) -> LaterRecords {
+        let mut later = LaterRecords {
             id,
             nodes: HashMap::new(),
             claims: Vec::new(),
@@ -194,15 +198,17 @@ impl Later {
         later
     }
 
-    /// Who got a part of this place last, and whether it was this very place.
+    /// Returns the last owner of a part of `place`.
+    ///
+    /// The second value is true if the owner has exactly this place.
     fn last_claim(&self, place: ContentLocation) -> Option<(Ino, bool)> {
         let mut claims = self.claims.iter().rev();
         let (claimed, ino) = claims.find(|(claimed, _)| overlap(*claimed, place))?;
         Some((*ino, *claimed == place))
     }
 
-    /// What to change of `index`, so that no node has a content whose place was given up.
-    fn mends(
+    /// Returns changes to `index` that take freed places from nodes.
+    fn repairs(
         &self,
         index: &LayerIndex,
         data: &File,
@@ -219,18 +225,18 @@ impl Later {
             else {
                 continue;
             };
-            let is_anothers = match self.last_claim(content.place) {
+            let is_reassigned = match self.last_claim(content.place) {
                 Some((owner, is_same)) => owner != ino || !is_same,
                 None => false,
             };
             let after = self.nodes.get(&ino);
-            let was_left = match after {
+            let was_freed = match after {
                 Some(Some(after)) => after.content != node.content || after.nlink == 0,
                 Some(None) => true,
                 None => false,
             };
             let is_gone =
-                is_anothers || was_left && !is_filled(data, files, content.place, node.size)?;
+                is_reassigned || was_freed && !is_filled(data, files, content.place, node.size)?;
             if !is_gone {
                 continue;
             }
@@ -252,7 +258,7 @@ impl Later {
             }
         }
         salvaged.lost_contents = lost.len() as u64;
-        // A content file that is not there, as of any content that is lost.
+        // A content file that does not exist, as for any lost content.
         let unused = (self.unused_file(index, files)?..).zip(lost);
         ops.extend(unused.map(|(number, (ino, node))| {
             let place = ContentLocation::File(number);
@@ -266,24 +272,24 @@ impl Later {
         Ok(ops)
     }
 
-    /// Whether the content that a later record gives a node is still there for it.
+    /// Returns true if the content in a later record is still there.
     fn is_of(&self, ino: Ino, after: &Node, files: &Path) -> Result<bool, LayerError> {
         Ok(match after.content.own() {
             None => true,
             Some(content) if content.layer != self.id => true,
             Some(content) => {
-                let is_its = self.last_claim(content.place) == Some((ino, true));
+                let is_owner = self.last_claim(content.place) == Some((ino, true));
                 match content.place {
-                    ContentLocation::Slot { .. } => is_its,
+                    ContentLocation::Slot { .. } => is_owner,
                     ContentLocation::File(number) => {
-                        is_its && is_there(&files.join(number.to_string()))?
+                        is_owner && is_there(&files.join(number.to_string()))?
                     }
                 }
             }
         })
     }
 
-    /// A number past those of all content files.
+    /// Returns a number above those of all content files.
     fn unused_file(&self, index: &LayerIndex, files: &Path) -> Result<u64, LayerError> {
         let mut last = 0;
         let named = index
@@ -324,7 +330,9 @@ fn overlap(one: ContentLocation, other: ContentLocation) -> bool {
     }
 }
 
-/// Whether a place that was given up still has bytes: it was not punched out, or unlinked.
+/// Returns true if a freed place still has bytes.
+///
+/// Then it was neither punched out nor unlinked.
 fn is_filled(
     data: &File,
     files: &Path,

@@ -1,26 +1,26 @@
-//! Which parts of a layer's data file are taken.
+//! Allocation of slots in a layer's data file.
 
 use super::contents::SLOT_MAX;
 
-/// Offsets and capacities are multiples of this many bytes.
+/// Alignment of offsets and capacities, in bytes.
 pub(super) const SLOT_MIN: u32 = 4096;
 
 /// Capacities of slots, in bytes.
 const CAPACITIES: [u32; 5] = [SLOT_MIN, 8192, 16384, 32768, SLOT_MAX as u32];
 
-/// The largest offset that the kernel knows.
+/// Maximum offset that the kernel supports.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// The free slots of a data file.
+/// Free slots of a data file.
 #[derive(Debug)]
 pub(super) struct SlotMap {
-    /// Offsets by capacity, as in [`CAPACITIES`].
+    /// Offsets of the free slots by capacity, as in [`CAPACITIES`].
     free: [Vec<u64>; CAPACITIES.len()],
-    /// Nothing was ever given out from here on.
+    /// End of the part from which slots were ever allocated, in bytes.
     end: u64,
 }
 
-/// Two slots of a log overlap, or one cannot be.
+/// Slot that overlaps another one or is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BadSlot {
     pub offset: u64,
@@ -34,8 +34,10 @@ impl SlotMap {
         }
     }
 
-    /// The map of a file in which the slots `taken` (offset, capacity) are in use, and the gaps
-    /// between them.
+    /// Builds the map of a file from its used slots.
+    ///
+    /// The slots are (offset, capacity). The second value has the gaps between them, as (offset,
+    /// length).
     pub(crate) fn rebuild(
         mut taken: Vec<(u64, u32)>,
     ) -> Result<(SlotMap, Vec<(u64, u64)>), BadSlot> {
@@ -61,8 +63,8 @@ impl SlotMap {
     }
 
     fn add_gap(&mut self, mut start: u64, end: u64) {
-        // A file whose only slot lies far out is possible in a log from elsewhere: what is not
-        // listed is not lost, only not used again before the next opening.
+        // The only slot of a log from elsewhere may be far out. A gap that is not listed is not
+        // lost, only unused until the next opening.
         const LISTED_MAX: usize = 1 << 20;
         for (class, capacity) in CAPACITIES.into_iter().enumerate().rev() {
             while end - start >= u64::from(capacity) && self.free[class].len() < LISTED_MAX {
@@ -72,7 +74,7 @@ impl SlotMap {
         }
     }
 
-    /// Gives out nothing of a file's first `len` bytes, whether it is in use or not.
+    /// Excludes a file's first `len` bytes from allocation.
     pub(crate) fn use_only_beyond(&mut self, len: u64) {
         for free in &mut self.free {
             free.clear();
@@ -80,14 +82,18 @@ impl SlotMap {
         self.end = self.end.max(len.next_multiple_of(u64::from(SLOT_MIN)));
     }
 
-    /// The smallest capacity for `len` bytes; `None` past [`SLOT_MAX`].
+    /// Returns the smallest capacity for `len` bytes.
+    ///
+    /// `None` past [`SLOT_MAX`].
     pub(crate) fn capacity_for(len: u64) -> Option<u32> {
         CAPACITIES
             .into_iter()
             .find(|capacity| len <= u64::from(*capacity))
     }
 
-    /// Takes a slot of one of the known capacities; `None` where the file cannot grow any further.
+    /// Allocates a slot of one of the known capacities.
+    ///
+    /// `None` if the file cannot grow any further.
     pub(crate) fn take(&mut self, capacity: u32) -> Option<u64> {
         let class = CAPACITIES.iter().position(|known| *known == capacity)?;
         if let Some(offset) = self.free[class].pop() {
@@ -101,14 +107,14 @@ impl SlotMap {
         Some(offset)
     }
 
-    /// Gives a slot back.
-    pub(crate) fn give_back(&mut self, offset: u64, capacity: u32) {
+    /// Frees a slot.
+    pub(crate) fn release(&mut self, offset: u64, capacity: u32) {
         if let Some(class) = CAPACITIES.iter().position(|known| *known == capacity) {
             self.free[class].push(offset);
         }
     }
 
-    /// Bytes up to which the file may hold something.
+    /// Returns the end of the part that may have data, in bytes.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -136,7 +142,7 @@ mod tests {
         let mut map = SlotMap::new();
         assert_eq!(map.take(4096), Some(0));
         assert_eq!(map.take(65536), Some(4096));
-        map.give_back(0, 4096);
+        map.release(0, 4096);
         assert_eq!(map.take(8192), Some(69632));
         assert_eq!(map.take(4096), Some(0));
     }

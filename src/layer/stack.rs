@@ -1,4 +1,4 @@
-//! A fork's layers, one above the other.
+//! Stack of a fork's layers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,25 +11,33 @@ use super::{
 };
 use tine_attr::Ino;
 
-/// One open layer over frozen ones: the only answer to what the layers say of a node or a name.
-/// What they do not speak of is as it is in the base.
+/// One open layer over frozen ones.
+///
+/// It alone resolves nodes and names through the layers. The base supplies the nodes and names that
+/// no layer has.
 pub struct LayerStack {
     open: Layer,
-    /// Newest first.
+    /// Frozen layers, newest first.
     frozen: Vec<Arc<FrozenLayer>>,
-    /// What the frozen layers say, newest first: fewer than there are layers where some are merged.
+    /// Indexes of the frozen layers, newest first.
+    ///
+    /// Merged layers share one, so there may be fewer indexes than layers.
     frozen_indexes: Vec<Arc<LayerIndex>>,
-    /// Frozen and retired layers, by the layer whose contents they hold.
+    /// Frozen and retired layers, by the layers whose contents they have.
     owners: HashMap<LayerId, Arc<FrozenLayer>>,
-    /// Layers that say nothing here, but hold contents that nodes of the open layer name: of files
-    /// which programs had open when the stack was exchanged.
+    /// Layers that left the stack but whose contents are still needed.
+    ///
+    /// Nodes of the open layer name these contents, because programs had the files open when the
+    /// stack was exchanged.
     retired: Vec<Arc<FrozenLayer>>,
 }
 
 impl LayerStack {
-    /// `frozen` is newest first.
+    /// Creates a stack.
+    ///
+    /// `frozen` has the newest layer first.
     pub fn new(mut open: Layer, frozen: Vec<Arc<FrozenLayer>>) -> LayerStack {
-        open.stand_above(frozen.iter());
+        open.set_lower_layers(frozen.iter());
         LayerStack {
             open,
             frozen_indexes: MergedIndexes::of(&frozen).indexes().to_vec(),
@@ -39,40 +47,45 @@ impl LayerStack {
         }
     }
 
+    /// Returns the open layer.
     pub fn open_layer(&self) -> &Layer {
         &self.open
     }
 
+    /// Returns the open layer for changes.
     pub fn open_layer_mut(&mut self) -> &mut Layer {
         &mut self.open
     }
 
-    /// Newest first.
+    /// Returns the frozen layers, newest first.
     pub fn frozen(&self) -> &[Arc<FrozenLayer>] {
         &self.frozen
     }
 
-    /// Freezes the open layer; from now on `next`, which must be empty, is written.
+    /// Freezes the open layer and replaces it by `next`.
+    ///
+    /// `next` must be empty.
     pub fn freeze(&mut self, next: Layer) {
         let frozen = std::mem::replace(&mut self.open, next).freeze();
         self.owners.insert(frozen.id(), frozen.clone());
         self.frozen_indexes.insert(0, frozen.shared_index().clone());
         self.frozen.insert(0, frozen);
-        self.open.stand_above(self.frozen.iter());
+        self.open.set_lower_layers(self.frozen.iter());
     }
 
-    /// What the frozen layers say, newest first: to be looked at in this order, and not one for
-    /// each layer.
+    /// Returns the indexes of the frozen layers, newest first.
+    ///
+    /// For each node and name, the first index that has it decides. Merged layers share an index.
     pub fn frozen_indexes(&self) -> impl DoubleEndedIterator<Item = &LayerIndex> {
         self.frozen_indexes.iter().map(|index| &**index)
     }
 
-    /// As [`LayerStack::frozen_indexes`], with what the open layer says first.
+    /// Returns the indexes of all layers, the open layer first.
     pub fn indexes(&self) -> impl DoubleEndedIterator<Item = &LayerIndex> {
         std::iter::once(self.open.index()).chain(self.frozen_indexes())
     }
 
-    /// Looks things up in `merged` from now on, if that is of what is at the bottom of this stack.
+    /// Uses `merged` for lookups if it fits the bottom of this stack.
     pub fn use_merged(&mut self, merged: &MergedIndexes) {
         let ids: Vec<LayerId> = self.frozen.iter().map(|layer| layer.id()).collect();
         if let Some(newer) = ids.strip_suffix(merged.layers()) {
@@ -82,15 +95,17 @@ impl LayerStack {
         }
     }
 
-    /// Whether a frozen layer may not be sealed yet.
+    /// Returns true if a frozen layer may not be sealed yet.
     pub fn has_unsealed(&self) -> bool {
         let mut layers = self.frozen.iter().chain(&self.retired);
         layers.any(|layer| !layer.is_sealed())
     }
 
-    /// Puts `merged` in the place of the layers that it was merged of, newest first, where the
-    /// stack has these. They stay at hand if what is above names contents of theirs that newer ones
-    /// have replaced: of files that are open. What the stack says is as before.
+    /// Replaces `layers`, newest first, by the layer merged of them.
+    ///
+    /// It does nothing if the stack does not have these layers. A replaced layer is retired if a
+    /// layer above names contents of it that newer ones have replaced, for open files. Lookups give
+    /// the same results as before.
     pub fn exchange(&mut self, merged: &Arc<FrozenLayer>, layers: &[LayerId]) {
         let ids: Vec<LayerId> = self.frozen.iter().map(|layer| layer.id()).collect();
         let Some(start) = ids
@@ -114,19 +129,20 @@ impl LayerStack {
         let is_needed =
             |layer: &Arc<FrozenLayer>| layer.content_layers().any(|id| needed.contains(&id));
         self.retired.extend(merged_of.into_iter().filter(is_needed));
-        self.open.stand_above(self.frozen.iter());
+        self.open.set_lower_layers(self.frozen.iter());
         self.owners = by_id(&self.frozen);
         self.owners.extend(by_id(&self.retired));
     }
 
-    /// Lets the open layer stand on `frozen`, newest first. Contents of those that it stood on stay
-    /// at hand.
+    /// Replaces the frozen layers by `frozen`, newest first.
+    ///
+    /// The replaced layers are retired, so that their contents remain readable.
     pub fn stand_on(&mut self, frozen: Vec<Arc<FrozenLayer>>) {
         let shared = frozen.iter().map(|layer| layer.shared_index().clone());
         self.frozen_indexes = shared.collect();
         let mut owners = by_id(&frozen);
         let before = std::mem::replace(&mut self.frozen, frozen);
-        self.open.stand_above(self.frozen.iter());
+        self.open.set_lower_layers(self.frozen.iter());
         let ids: HashSet<LayerId> = self.frozen.iter().map(|layer| layer.id()).collect();
         self.retired.retain(|layer| !ids.contains(&layer.id()));
         for layer in before {
@@ -138,24 +154,24 @@ impl LayerStack {
         self.owners = owners;
     }
 
-    /// The node as the topmost frozen layer that knows it has it.
+    /// Returns a node of the topmost frozen layer that has it.
     pub fn frozen_node(&self, ino: Ino) -> Option<&Node> {
         self.frozen_indexes().find_map(|index| index.node(ino))
     }
 
-    /// Lets go of the other layers that say nothing.
+    /// Drops the retired layers that are not needed.
     pub fn retain_retired(&mut self, is_needed: impl Fn(&FrozenLayer) -> bool) {
         self.retired.retain(|layer| is_needed(layer));
         self.owners = by_id(&self.frozen);
         self.owners.extend(by_id(&self.retired));
     }
 
-    /// Layers whose contents are at hand though they say nothing.
+    /// Returns the retired layers, which are kept only for their contents.
     pub fn retired(&self) -> &[Arc<FrozenLayer>] {
         &self.retired
     }
 
-    /// The node as the topmost layer that knows it has it.
+    /// Returns a node of the topmost layer that has it.
     pub fn node(&self, ino: Ino) -> Option<&Node> {
         self.open
             .index()
@@ -163,26 +179,31 @@ impl LayerStack {
             .or_else(|| self.frozen_node(ino))
     }
 
-    /// What the topmost layer that speaks of this name says.
+    /// Returns a dentry of the topmost layer that has the name.
     pub fn dentry(&self, parent: Ino, name: &[u8]) -> Option<Dentry> {
         let open = self.open.index().dir(parent).and_then(|dir| dir.get(name));
         open.or_else(|| self.frozen_dentry(parent, name))
     }
 
-    /// What a layer beneath the open one says of this name: whether removing it needs a whiteout
-    /// there.
+    /// Returns a dentry of the topmost frozen layer that has it.
+    ///
+    /// The result decides whether a removal of the name needs a whiteout.
     pub fn frozen_dentry(&self, parent: Ino, name: &[u8]) -> Option<Dentry> {
         self.frozen_indexes()
             .find_map(|index| index.dir(parent)?.get(name))
     }
 
-    /// The directory that holds the directory `ino`, where a layer says so. Others stand where the
-    /// base has them.
+    /// Returns the parent of a directory, if a layer has it.
+    ///
+    /// Other directories are where the base has them.
     pub fn dir_parent(&self, ino: Ino) -> Option<Ino> {
         self.indexes().find_map(|index| index.dir_parent(ino))
     }
 
-    /// Reads a content from whichever layer holds it.
+    /// Reads a content from the layer that has it.
+    ///
+    /// # Errors
+    /// The errors of [`Layer::read_content`].
     pub fn read_content(
         &self,
         content: ContentRef,
@@ -196,7 +217,10 @@ impl LayerStack {
         }
     }
 
-    /// As [`Layer::content_file`], of whichever layer holds the content.
+    /// Opens the file of a content, like [`Layer::content_file`].
+    ///
+    /// # Errors
+    /// The errors of [`Layer::content_file`].
     pub fn content_file(
         &self,
         content: ContentRef,
@@ -208,7 +232,10 @@ impl LayerStack {
         }
     }
 
-    /// As [`Layer::seek_content`], in whichever layer holds the content.
+    /// Seeks in a content, like [`Layer::seek_content`].
+    ///
+    /// # Errors
+    /// The errors of [`Layer::seek_content`].
     pub fn seek_content(
         &self,
         content: ContentRef,
@@ -222,7 +249,10 @@ impl LayerStack {
         }
     }
 
-    /// As [`Layer::content_blocks`], in whichever layer holds the content.
+    /// Returns the disk space of a content, like [`Layer::content_blocks`].
+    ///
+    /// # Errors
+    /// The errors of [`Layer::content_blocks`].
     pub fn content_blocks(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
         match self.frozen_owner(content) {
             Some(layer) => layer.content_blocks(content, len),
@@ -230,8 +260,9 @@ impl LayerStack {
         }
     }
 
-    /// The frozen layer that holds `content`, or `None` where it is the open layer's own and may be
-    /// written.
+    /// Returns the frozen or retired layer that has `content`.
+    ///
+    /// `None` if the open layer has it; then it may be written.
     pub fn frozen_owner(&self, content: ContentRef) -> Option<&Arc<FrozenLayer>> {
         self.owners.get(&content.layer)
     }

@@ -15,7 +15,7 @@ use super::content_store::{ContentStore, lost_contents};
 use super::contents::DATA_NAME;
 use super::fault;
 use super::index::Effects;
-use super::log::{Log, Room, sync_dir};
+use super::log::{Log, SpaceUse, sync_dir};
 use super::{
     ChangesSince, ContentLocation, ContentRef, Dentry, FrozenLayer, LayerError, LayerId,
     LayerIndex, LogPosition, Node, Op, Reserve, Touched,
@@ -25,92 +25,119 @@ use tine_attr::Ino;
 
 pub use sync::SyncJob;
 
-/// Inode numbers are reserved this many at a time: one record for each so many new nodes.
+/// Number of inode numbers that one record reserves.
 const INO_CHUNK: u64 = 1024;
 
-/// A log is compacted past this many bytes …
+/// Minimum size of a log that is compacted, in bytes.
 const COMPACT_MIN_BYTES: u64 = 4 << 20;
-/// … if it is also this many times longer than a log of what is in the layer now: at the end of a
-/// sync, when little is left to be brought to the disk …
+/// Minimum ratio of the log to a checkpoint for a compaction.
+///
+/// A sync compacts at its end, when little is left to sync.
 const COMPACT_FACTOR: u64 = 4;
-/// … or, where nobody syncs, in a commit past this many bytes.
+/// Minimum size, in bytes, of a log that a commit compacts.
+///
+/// It is for layers that no program syncs.
 const COMPACT_UNSYNCED_BYTES: u64 = 64 << 20;
 
-/// On a full disk a log is compacted if it is this many times longer …
+/// Minimum ratio for a compaction on a full disk.
 const COMPACT_FULL_FACTOR: u64 = 2;
-/// … than what the shorter one takes, which is estimated, so these bytes are added.
+/// Margin for the compacted size on a full disk, in bytes.
+///
+/// The size is an estimate.
 const COMPACT_FULL_MARGIN: u64 = 64 << 10;
 
-/// What a log takes from the store's reserve at a time, in bytes.
+/// Bytes that a log takes from the store's reserve at a time.
 const RESERVE_STEP: u64 = 256 << 10;
-/// What was freed is given back at once on a full disk if it is at least so many bytes.
+/// Minimum of freed bytes given back at once on a full disk.
 const FREED_AT_ONCE: u64 = 1 << 20;
-/// How often a log tries to for one record.
+/// Attempts to extend the log for one record.
 const EXTEND_ATTEMPTS: u32 = 4;
 
-/// How long to wait for what was freed, after each look in vain.
+/// Waits for freed space, one after each failed attempt.
 const EXTEND_WAITS: [Duration; 3] = [
     Duration::from_millis(1),
     Duration::from_millis(4),
     Duration::from_millis(16),
 ];
 
-/// There while what the kernel holds of the layer in memory may be all there is of it: a sync
-/// failed.
+/// Name of the marker file of a failed sync.
+///
+/// While it exists, some of the layer may be only in the page cache.
 const FAILED_NAME: &str = "failed";
 
-/// Figures of a layer.
+/// Statistics of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct LayerStats {
+    /// Number of nodes.
     pub nodes: u64,
+    /// Number of names, including whiteouts.
     pub dentries: u64,
-    /// Bytes of the log file.
+    /// Size of the log file in bytes.
     pub log_bytes: u64,
-    /// Bytes on the disk that live contents occupy.
+    /// Disk space of the live contents in bytes.
     pub content_bytes: u64,
 }
 
-/// A layer that is being written. One at a time per directory: it holds a lock.
+/// An open layer, which can be changed.
 ///
-/// Reading contents needs `&self` only and may run from several threads at once; the caller
-/// (`workspace`) keeps writers and readers of the same node apart.
+/// It locks its directory, so only one can be open there at a time.
+///
+/// Reading contents takes only `&self` and may run on several threads. The caller (`workspace`)
+/// must serialize writers and readers of the same node.
 pub struct Layer {
     dir: PathBuf,
     log: Log,
-    /// Shared once the layer is frozen, and not changed any more then.
+    /// Index of the layer.
+    ///
+    /// It is shared once the layer is frozen, and then it is immutable.
     index: Arc<LayerIndex>,
     contents: ContentStore,
-    /// The next number to be given out; below the index's `inos_below` all are reserved in the log.
+    /// Next number for a new node.
+    ///
+    /// All numbers below the index's `inos_below` are reserved in the log.
     next_ino: u64,
-    /// Content files that became shorter: the rest is cut off once the record that says so is on
-    /// the disk.
+    /// Content files that became shorter, with their nodes.
+    ///
+    /// They are truncated once the record of the new length is on disk.
     shrunk: HashMap<u64, Ino>,
-    /// Some of them found no room on the disk when they were synced: they must be written again for
-    /// a sync to mean something.
-    contents_are_doubted: bool,
-    /// The log is not compacted before it has this many bytes.
+    /// True if a sync had no disk space for some contents.
+    ///
+    /// They must be written again before a sync can succeed.
+    must_rewrite_contents: bool,
+    /// Size in bytes below which the log is not compacted.
     compact_at: u64,
-    /// What it stands on and may not be on the disk yet: no sync of this layer goes before.
-    beneath: Vec<Arc<FrozenLayer>>,
-    /// What changed last before the log was compacted, until somebody took it.
+    /// Layers below that may not be on disk yet.
+    ///
+    /// A sync of this layer seals them first.
+    lower_layers: Vec<Arc<FrozenLayer>>,
+    /// Recent changes from before the last compaction, until a caller takes them.
     recent_before: Mutex<Touched>,
-    /// What its records that remove something may use of a full disk.
+    /// Reserve for records that remove something on a full disk.
     reserve: Option<Arc<Reserve>>,
-    /// Records of changes since this process opened the layer.
+    /// Number of records committed since the layer was opened.
     commits: u64,
-    /// Empty between calls; kept for its room.
+    /// Buffer, empty between calls.
     effects: Effects,
 }
 
 impl Layer {
-    /// Makes an empty layer in the new directory `dir`, on the disk when this returns.
+    /// Creates an empty layer in the new directory `dir`.
+    ///
+    /// The layer is on disk when this returns.
+    ///
+    /// # Errors
+    /// [`LayerError::Io`] if the directory exists or cannot be written.
     pub fn create(dir: &Path, id: LayerId) -> Result<Layer, LayerError> {
         Layer::create_with(dir, id, |_| Ok(()))
     }
 
-    /// Makes a layer in the new directory `dir` that begins with what `fill` puts into it: all of
-    /// that, or no layer. It is on the disk when this returns, which takes no longer than for an
-    /// empty one.
+    /// Creates a layer in the new directory `dir` and fills it.
+    ///
+    /// If `fill` fails, there is no layer. The layer is on disk when this returns, which takes no
+    /// longer than for an empty layer.
+    ///
+    /// # Errors
+    /// The error of `fill`, or [`LayerError::Io`] if the directory exists or cannot be written.
     pub fn create_with(
         dir: &Path,
         id: LayerId,
@@ -118,7 +145,7 @@ impl Layer {
     ) -> Result<Layer, LayerError> {
         make_dir(dir)?;
         Layer::make(dir, id, fill).inspect_err(|_| {
-            // Best effort: what is left behind has no log.
+            // Best effort: the remains have no log.
             let _ = std::fs::remove_dir_all(dir);
         })
     }
@@ -136,18 +163,21 @@ impl Layer {
         written.write_out()?;
         layer.contents.end_sync(written, true);
         sync_dir(layer.contents.reader().files().dir())?;
-        layer.log.take_place()?;
+        layer.log.rename_into_place()?;
         if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sync_dir(parent)?;
         }
         Ok(layer)
     }
 
-    /// Opens the layer in `dir`: reads the log, cuts a torn tail, drops unlinked nodes, frees what
-    /// nothing names.
+    /// Opens the layer in `dir`.
     ///
-    /// Errors: [`LayerError::Locked`] while another [`Layer`] is open there,
-    /// [`LayerError::Frozen`], [`LayerError::Corrupt`], [`LayerError::NewerFormat`].
+    /// This reads the log, truncates a torn tail, drops unlinked nodes, and frees contents without
+    /// a node.
+    ///
+    /// # Errors
+    /// [`LayerError::Locked`] if another [`Layer`] is open there; [`LayerError::Frozen`],
+    /// [`LayerError::Corrupt`], [`LayerError::NewerFormat`], or [`LayerError::Io`].
     pub fn open(dir: &Path) -> Result<Layer, LayerError> {
         let (mut log, mut index) = Log::open(dir)?;
         let unlinked: Vec<Op> = index
@@ -156,51 +186,54 @@ impl Layer {
             .map(|(ino, _)| Op::DropNode(ino))
             .collect();
         if !unlinked.is_empty() {
-            match log.append(&unlinked, Room::Makes) {
+            match log.append(&unlinked, SpaceUse::Frees) {
                 Ok(()) => {
                     let mut effects = Effects::default();
                     for op in unlinked {
                         index.apply(op, &mut effects);
                     }
                 }
-                // A layer opens on a full disk, too; they are dropped the next time.
+                // A layer must open on a full disk, too. The next opening drops the nodes.
                 Err(error) => log::warn!("unlinked nodes are not dropped: {error}"),
             }
         }
-        give_up_lost(dir, &mut log, &mut index)?;
+        log_lost_contents(dir, &mut log, &mut index)?;
         let failed = dir.join(FAILED_NAME);
-        let is_known = match failed.exists() {
-            true => Known::Doubted,
-            false => complete_before_freeing(&mut log)?,
+        let durability = if failed.exists() {
+            Durability::Uncertain
+        } else {
+            complete_before_freeing(&mut log)?
         };
-        let contents = ContentStore::open(dir, log.id(), &index, is_known == Known::Complete)?;
+        let may_free = durability == Durability::Complete;
+        let contents = ContentStore::open(dir, log.id(), &index, may_free)?;
         let mut layer = Layer::assemble(dir, log, index, contents);
-        if is_known == Known::Doubted {
-            match layer.write_again() {
+        if durability == Durability::Uncertain {
+            match layer.rewrite_all() {
                 Ok(()) => {
-                    // One that stays only costs doing it again.
+                    // A marker that stays only causes another rewrite.
                     let _ = std::fs::remove_file(failed);
                 }
                 Err(error) => {
                     log::error!("{} can only be read: {error}", dir.display());
-                    layer.give_up();
+                    layer.poison();
                 }
             }
         }
         Ok(layer)
     }
 
-    /// Writes everything once more that is in the page cache: it may be all there is of it, and the
-    /// kernel takes what it failed to write for written.
-    fn write_again(&mut self) -> Result<(), LayerError> {
+    /// Rewrites everything that may be only in the page cache.
+    ///
+    /// After a failed write the kernel marks the pages as clean, so a sync would skip them.
+    fn rewrite_all(&mut self) -> Result<(), LayerError> {
         log::warn!(
             "{}: writing all again, because a sync failed",
             self.dir.display()
         );
-        // These may tell of what failed before, which is what this is about.
-        self.contents.forget_errors();
+        // These calls may report the earlier failure, which is already known.
+        self.contents.clear_write_errors();
         let _ = self.log.point().sync();
-        self.contents_are_doubted = true;
+        self.must_rewrite_contents = true;
         self.compact()
     }
 
@@ -208,14 +241,14 @@ impl Layer {
         Layer {
             dir: dir.to_owned(),
             log,
-            // What the last process reserved it may have given out.
+            // The last process may have used all the numbers that it reserved.
             next_ino: index.inos_below().0,
             index: Arc::new(index),
             contents,
             shrunk: HashMap::new(),
-            contents_are_doubted: false,
+            must_rewrite_contents: false,
             compact_at: COMPACT_MIN_BYTES,
-            beneath: Vec::new(),
+            lower_layers: Vec::new(),
             recent_before: Mutex::default(),
             reserve: None,
             commits: 0,
@@ -223,45 +256,52 @@ impl Layer {
         }
     }
 
-    /// Lets records that remove something use `reserve` where the disk is full; nothing else grows
-    /// while that is short.
+    /// Sets the reserve for records that remove something on a full disk.
+    ///
+    /// Nothing else grows while the reserve is incomplete.
     pub fn draw_on(&mut self, reserve: Arc<Reserve>) {
         self.reserve = Some(reserve);
     }
 
-    /// Fails where the store's reserve must be refilled first, and what was freed is not enough for
-    /// that.
+    /// Fails if the store's reserve must be refilled first.
+    ///
+    /// Before it fails, it frees space with a sync.
     fn check_growth(&mut self) -> Result<(), LayerError> {
         let Some(reserve) = self.reserve.clone() else {
             return Ok(());
         };
         let mut checked = reserve.check_growth();
-        if checked.is_err() && self.contents.has_freed() && self.sync_for_room().is_ok() {
+        if checked.is_err() && self.contents.has_freed() && self.sync_to_free_space().is_ok() {
             checked = reserve.check_growth();
         }
         checked.map_err(LayerError::io("refill", reserve.path()))
     }
 
+    /// Returns the layer's id.
     pub fn id(&self) -> LayerId {
         self.log.id()
     }
 
+    /// Returns the layer's directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
+    /// Returns the layer's index.
     pub fn index(&self) -> &LayerIndex {
         &self.index
     }
 
-    /// The node and its content, if that is one of this layer's and not of a frozen one beneath.
+    /// Returns a node and its content, if this layer stores the content.
     pub fn content_of(&self, ino: Ino) -> Option<(&Node, ContentRef)> {
         let node = self.index.node(ino)?;
         let content = node.content.own()?;
         (content.layer == self.id()).then_some((node, content))
     }
 
-    /// Costs O(1).
+    /// Returns the statistics of the layer.
+    ///
+    /// It costs O(1).
     pub fn stats(&self) -> LayerStats {
         LayerStats {
             nodes: self.index.node_count(),
@@ -271,31 +311,39 @@ impl Layer {
         }
     }
 
-    /// How many steps changed the layer since this process opened it.
+    /// Returns the number of records committed since the layer was opened.
     pub fn commits(&self) -> u64 {
         self.commits
     }
 
-    /// This moment, for [`Layer::changes_since`].
+    /// Returns the current position in the log, for [`Layer::changes_since`].
     pub fn position(&self) -> LogPosition {
         self.log.position()
     }
 
-    /// What changed since `position`; `None` where this layer does not know that moment: its log
-    /// was compacted, or has lost it.
+    /// Returns the changes since `position`.
+    ///
+    /// `None` if the log does not have that position: it was compacted, or it lost records.
     pub fn changes_since(&self, position: LogPosition) -> Option<ChangesSince> {
         self.log.since(position).map(ChangesSince)
     }
 
-    /// What changed last, and what changed last before the log was compacted: programs may not see
-    /// it yet. The second is told once.
+    /// Returns the recent changes, which programs may not see yet.
+    ///
+    /// The second value has the recent changes from before the last compaction. Each of those is
+    /// returned once.
     pub fn recent_changes(&self) -> (Option<ChangesSince>, Touched) {
         let before = std::mem::take(&mut *self.recent_before.lock());
         (self.changes_since(self.log.recent()), before)
     }
 
-    /// A number for a new node, never given before in this layer or, after
-    /// [`Layer::reserve_below`], beneath it.
+    /// Returns a number for a new node.
+    ///
+    /// The number was never used in this layer or, after [`Layer::reserve_below`], in the layers
+    /// below.
+    ///
+    /// # Errors
+    /// [`LayerError::Corrupt`] if all numbers are used, and the errors of [`Layer::commit`].
     pub fn allocate_ino(&mut self) -> Result<Ino, LayerError> {
         if self.next_ino >= self.index.inos_below().0 {
             let below =
@@ -313,8 +361,12 @@ impl Layer {
         Ok(ino)
     }
 
-    /// Makes sure that numbers below `below` are not given out. For a layer above frozen ones:
-    /// [`inos_below`](super::inos_below) of these.
+    /// Reserves the numbers below `below`.
+    ///
+    /// A layer over frozen ones needs the [`inos_below`](super::inos_below) of these.
+    ///
+    /// # Errors
+    /// The errors of [`Layer::commit`].
     pub fn reserve_below(&mut self, below: Ino) -> Result<(), LayerError> {
         if below > self.index.inos_below() {
             self.commit(vec![Op::ReserveInos { below }])?;
@@ -323,30 +375,36 @@ impl Layer {
         Ok(())
     }
 
-    /// Appends `ops` as one record and then applies them. When it returns, they survive the death
-    /// of this process. On an error (a full disk) nothing has changed; records that remove
-    /// something find room on a full disk, too: first the log's own reserve, then the store's.
+    /// Appends `ops` as one record and then applies them.
+    ///
+    /// When this returns, the changes survive the death of the process. On an error, such as a full
+    /// disk, nothing has changed. Records that remove something also succeed on a full disk: they
+    /// use the log's reserve, then the store's.
+    ///
+    /// # Errors
+    /// [`LayerError::Frozen`], [`LayerError::Poisoned`] or [`LayerError::Interrupted`] if the layer
+    /// takes no changes; [`LayerError::Io`] if the log cannot be written.
     pub fn commit(&mut self, ops: Vec<Op>) -> Result<(), LayerError> {
         if ops.is_empty() {
             return self.log.check();
         }
-        let room = self.room_for(&ops);
-        if room == Room::Needs {
+        let space_use = self.space_use_of(&ops);
+        if space_use == SpaceUse::Grows {
             self.check_growth()?;
         }
-        let mut appended = self.with_room(|layer| {
+        let mut appended = self.with_freed_space(|layer| {
             layer.check_is_open()?;
-            layer.log.append(&ops, room)
+            layer.log.append(&ops, space_use)
         });
         while let Err(error) = &appended
-            && room == Room::Makes
+            && space_use == SpaceUse::Frees
             && is_disk_full(error)
             && self.extend_log()
         {
-            appended = self.log.append(&ops, room);
+            appended = self.log.append(&ops, space_use);
         }
         appended?;
-        // Should a panic come before the end, memory is behind the log for good.
+        // After a panic below, the index in memory lacks the record until the layer is reopened.
         self.log.set_interrupted(true);
         fault::panic_point("append");
         self.commits += 1;
@@ -357,7 +415,7 @@ impl Layer {
             }
         }
         for content in &effects.dropped {
-            // One record may hand a content from one node to another.
+            // One record may move a content from one node to another.
             if !effects.named.contains(content) {
                 self.contents.drop_content(*content);
             }
@@ -379,17 +437,22 @@ impl Layer {
         Ok(())
     }
 
-    /// Takes no more changes until it is opened again: a panic may have left anything half done.
+    /// Refuses changes until the layer is reopened.
+    ///
+    /// A panic may have left a change half done.
     pub fn interrupt(&mut self) {
         self.log.set_interrupted(true);
     }
 
+    /// Checks that the layer takes changes.
+    ///
     /// # Errors
-    /// [`LayerError::Poisoned`] and [`LayerError::Interrupted`].
+    /// [`LayerError::Poisoned`] or [`LayerError::Interrupted`] if it does not.
     pub fn check_takes_changes(&self) -> Result<(), LayerError> {
         self.log.check()
     }
 
+    /// Returns true if a panic interrupted a change.
     pub fn is_interrupted(&self) -> bool {
         self.log.is_interrupted()
     }
@@ -403,9 +466,11 @@ impl Layer {
         }
     }
 
-    /// Whether `ops` remove something, so that they may use what is kept back of a full disk.
-    fn room_for(&self, ops: &[Op]) -> Room {
-        let makes_room = |op: &Op| match op {
+    /// Classifies `ops` by their need for space.
+    ///
+    /// Changes that remove something may use the reserve of a full disk.
+    fn space_use_of(&self, ops: &[Op]) -> SpaceUse {
+        let frees_space = |op: &Op| match op {
             Op::DropNode(_) | Op::DropDentry { .. } => true,
             Op::PutDentry { dentry, .. } => *dentry == Dentry::Whiteout,
             Op::Written { ino, size, .. } => {
@@ -417,14 +482,16 @@ impl Layer {
                 .is_some_and(|node| node.content.own().is_some() && new.content.own().is_none()),
             Op::ReserveInos { .. } => false,
         };
-        match ops.iter().any(makes_room) {
-            true => Room::Makes,
-            false => Room::Needs,
+        if ops.iter().any(frees_space) {
+            SpaceUse::Frees
+        } else {
+            SpaceUse::Grows
         }
     }
 
-    /// Gives back what was freed at once, where others wait for it: programs that write elsewhere
-    /// do not sync this layer.
+    /// Gives freed space back at once if the disk is full.
+    ///
+    /// Programs that wait for the space write elsewhere, so they do not sync this layer.
     fn free_if_full(&mut self) {
         let Some(reserve) = self
             .reserve
@@ -434,15 +501,16 @@ impl Layer {
             return;
         };
         if reserve.is_disk_full()
-            && let Err(error) = self.sync_for_room()
+            && let Err(error) = self.sync_to_free_space()
         {
             log::warn!("{}: nothing is given back: {error}", self.dir.display());
         }
     }
 
-    /// Makes room for the log on a full disk, out of the store's reserve; false where that has none
-    /// left. A log that says much more than is in the layer now is compacted, which gives back more
-    /// than it takes.
+    /// Extends the log from the store's reserve on a full disk.
+    ///
+    /// Returns false if the reserve is used up. A log that is much longer than needed is compacted,
+    /// which gives back more than it takes.
     fn extend_log(&mut self) -> bool {
         let Some(reserve) = self.reserve.clone() else {
             return false;
@@ -459,12 +527,12 @@ impl Layer {
                 Err(error) => log::warn!("{}: not compacted: {error}", self.log.path().display()),
             }
         }
-        // Another program may be the first to have what was freed.
+        // Another program may take the freed space first.
         for _ in 0..EXTEND_ATTEMPTS {
             let Some(_loan) = reserve.take(RESERVE_STEP) else {
                 return false;
             };
-            // ext4 wakes who syncs before it gives the blocks of that commit out again.
+            // ext4 wakes the caller of a sync before it releases the blocks of that commit.
             for wait in EXTEND_WAITS {
                 if self.log.extend(RESERVE_STEP).is_ok() {
                     return true;
@@ -489,10 +557,10 @@ impl Layer {
         }
     }
 
-    /// Replaces the log by a shorter one that says the same.
+    /// Replaces the log by a shorter one with the same state.
     pub(super) fn compact(&mut self) -> Result<(), LayerError> {
-        // The new log is on the disk at once, so what it names must be there before.
-        self.sync_for_room()?;
+        // The new log is on disk at once, so the contents that it names must be there before.
+        self.sync_to_free_space()?;
         let recent = self.changes_since(self.log.recent());
         self.log.rewrite(self.index.checkpoint())?;
         let recent = recent
@@ -502,9 +570,8 @@ impl Layer {
         Ok(())
     }
 
-    /// Runs `write`; if the disk is full and freed contents wait for a sync, makes that room and
-    /// runs it once more.
-    fn with_room<T>(
+    /// Runs `write`, and once more if a sync frees disk space.
+    fn with_freed_space<T>(
         &mut self,
         mut write: impl FnMut(&mut Layer) -> Result<T, LayerError>,
     ) -> Result<T, LayerError> {
@@ -512,7 +579,7 @@ impl Layer {
             Err(error)
                 if is_disk_full(&error)
                     && self.contents.has_freed()
-                    && self.sync_for_room().is_ok() =>
+                    && self.sync_to_free_space().is_ok() =>
             {
                 write(self)
             }
@@ -520,37 +587,49 @@ impl Layer {
         }
     }
 
-    /// A sync in the middle of something: files that became shorter are left alone, because one of
-    /// them may have been written past the length that its node still has.
-    fn sync_for_room(&mut self) -> Result<(), LayerError> {
+    /// Syncs in the middle of a change.
+    ///
+    /// It does not truncate files that became shorter: one of them may have been written past the
+    /// length that its node still has.
+    fn sync_to_free_space(&mut self) -> Result<(), LayerError> {
         let mut job = self.begin_sync()?;
         let shrunk = std::mem::take(&mut job.shrunk);
         let result = self.run_sync(&mut job);
-        self.take_note(job);
+        self.finish_job(job);
         self.shrunk.extend(shrunk);
         result
     }
 
-    /// A place for a content that will have about `expected_len` bytes. Until a record names it, it
-    /// is dropped at the next opening.
+    /// Allocates a content that will have about `expected_len` bytes.
+    ///
+    /// The next opening frees it unless a record names it.
+    ///
+    /// # Errors
+    /// [`LayerError::Poisoned`], [`LayerError::Interrupted`], or [`LayerError::Io`] if the disk is
+    /// full.
     pub fn new_content(&mut self, expected_len: u64) -> Result<ContentRef, LayerError> {
         self.log.check()?;
         self.check_growth()?;
-        self.with_room(|layer| layer.contents.allocate(expected_len))
+        self.with_freed_space(|layer| layer.contents.allocate(expected_len))
     }
 
-    /// Gives back a content that no record names.
+    /// Frees a content that no record names.
     pub fn abandon_content(&mut self, content: ContentRef) {
-        // A poisoned log may name it all the same.
+        // A poisoned log may name it even so.
         if !self.log.is_poisoned() {
             self.contents.abandon(content);
         }
     }
 
-    /// Writes `data` at `offset` of a content of this layer that holds `len` bytes; the gap between
-    /// is zeroes. The content may move: the answer is its place now, and while that differs from
-    /// `content` the old one is still whole. The caller then commits the node with the new place
-    /// and size (which frees the old one).
+    /// Writes `data` at `offset` of a content that has `len` bytes.
+    ///
+    /// A gap is filled with zeroes. The content may move: the result is its new location. If it
+    /// differs from `content`, the old content is still intact. The caller then commits the node
+    /// with the new location and size, which frees the old content.
+    ///
+    /// # Errors
+    /// [`LayerError::Poisoned`], [`LayerError::Interrupted`], [`LayerError::Corrupt`] if bytes are
+    /// lost, or [`LayerError::Io`].
     pub fn write_content(
         &mut self,
         content: ContentRef,
@@ -560,11 +639,16 @@ impl Layer {
     ) -> Result<ContentRef, LayerError> {
         self.log.check()?;
         self.check_growth()?;
-        self.with_room(|layer| layer.contents.write(content, len, offset, data))
+        self.with_freed_space(|layer| layer.contents.write(content, len, offset, data))
     }
 
-    /// Changes a content's length from `len` to `new_len`, with zeroes (holes where possible) at
-    /// its new end. May move it, as [`Layer::write_content`].
+    /// Changes the length of a content from `len` to `new_len`.
+    ///
+    /// New bytes are zeroes, as holes where possible. The content may move, as in
+    /// [`Layer::write_content`].
+    ///
+    /// # Errors
+    /// The errors of [`Layer::write_content`].
     pub fn resize_content(
         &mut self,
         content: ContentRef,
@@ -575,11 +659,15 @@ impl Layer {
         if new_len > len {
             self.check_growth()?;
         }
-        self.with_room(|layer| layer.contents.resize(content, len, new_len))
+        self.with_freed_space(|layer| layer.contents.resize(content, len, new_len))
     }
 
-    /// Makes `offset..offset + count` of a content of `len` bytes read as zeroes; a hole where the
-    /// store can.
+    /// Zeroes `offset..offset + count` of a content of `len` bytes.
+    ///
+    /// It punches a hole where the store can.
+    ///
+    /// # Errors
+    /// The errors of [`Layer::write_content`].
     pub fn zero_content(
         &mut self,
         content: ContentRef,
@@ -588,11 +676,16 @@ impl Layer {
         count: u64,
     ) -> Result<(), LayerError> {
         self.log.check()?;
-        self.with_room(|layer| layer.contents.zero(content, len, offset, count))
+        self.with_freed_space(|layer| layer.contents.zero(content, len, offset, count))
     }
 
-    /// Reserves disk space for `offset..offset + count` (fallocate with `FALLOC_FL_KEEP_SIZE`). May
-    /// move the content.
+    /// Reserves disk space for `offset..offset + count`.
+    ///
+    /// It works like fallocate with `FALLOC_FL_KEEP_SIZE`. The content may move, as in
+    /// [`Layer::write_content`].
+    ///
+    /// # Errors
+    /// The errors of [`Layer::write_content`].
     pub fn reserve_content(
         &mut self,
         content: ContentRef,
@@ -602,10 +695,15 @@ impl Layer {
     ) -> Result<ContentRef, LayerError> {
         self.log.check()?;
         self.check_growth()?;
-        self.with_room(|layer| layer.contents.reserve(content, len, offset, count))
+        self.with_freed_space(|layer| layer.contents.reserve(content, len, offset, count))
     }
 
-    /// Copies a content of a frozen layer beneath into this one (reflink where the disk can).
+    /// Copies a content of a frozen layer below into this one.
+    ///
+    /// It is a reflink where the file system supports that.
+    ///
+    /// # Errors
+    /// The errors of [`Layer::write_content`], also for the content in `from`.
     pub fn copy_up(
         &mut self,
         from: &FrozenLayer,
@@ -614,10 +712,15 @@ impl Layer {
     ) -> Result<ContentRef, LayerError> {
         self.log.check()?;
         self.check_growth()?;
-        self.with_room(|layer| layer.contents.copy_up(from, content, len))
+        self.with_freed_space(|layer| layer.contents.copy_up(from, content, len))
     }
 
-    /// Another content with the same bytes, for one that has a file of its own.
+    /// Copies a content of this layer that has a file.
+    ///
+    /// A content in a slot is returned unchanged.
+    ///
+    /// # Errors
+    /// The errors of [`Layer::write_content`].
     pub fn duplicate_content(
         &mut self,
         content: ContentRef,
@@ -625,11 +728,15 @@ impl Layer {
     ) -> Result<ContentRef, LayerError> {
         self.log.check()?;
         self.check_growth()?;
-        self.with_room(|layer| layer.contents.duplicate(content, len))
+        self.with_freed_space(|layer| layer.contents.duplicate(content, len))
     }
 
-    /// A content of this layer that is the very file which `from` has a content in: for what
-    /// somebody has open.
+    /// Creates a content with the file of another layer's content.
+    ///
+    /// Both then share one file, so that programs that have it open can go on.
+    ///
+    /// # Errors
+    /// [`LayerError::Io`] if the file cannot be linked.
     pub fn adopt_file_of(
         &mut self,
         from: &Layer,
@@ -639,8 +746,12 @@ impl Layer {
         self.contents.adopt_file(&path)
     }
 
-    /// Reads a content of this layer that holds `len` bytes, at `offset`, until `buffer` is full or
-    /// the content ends.
+    /// Reads a content of `len` bytes from `offset`.
+    ///
+    /// It stops when `buffer` is full or the content ends, and returns the number of bytes.
+    ///
+    /// # Errors
+    /// [`LayerError::Corrupt`] if bytes are lost, [`LayerError::Io`] otherwise.
     pub fn read_content(
         &self,
         content: ContentRef,
@@ -651,7 +762,12 @@ impl Layer {
         self.contents.reader().read(content, len, offset, buffer)
     }
 
-    /// `lseek` with `SEEK_DATA` or `SEEK_HOLE` on a content of `len` bytes; `None` is ENXIO.
+    /// Seeks to data or a hole in a content of `len` bytes.
+    ///
+    /// It works like `lseek` with `SEEK_DATA` or `SEEK_HOLE`; `None` means ENXIO.
+    ///
+    /// # Errors
+    /// [`LayerError::Corrupt`] if the content is missing, [`LayerError::Io`] otherwise.
     pub fn seek_content(
         &self,
         content: ContentRef,
@@ -662,22 +778,29 @@ impl Layer {
         self.contents.reader().seek(content, len, offset, whence)
     }
 
-    /// What a content of `len` bytes occupies, in units of 512 bytes.
+    /// Returns the disk space of a content, in units of 512 bytes.
+    ///
+    /// # Errors
+    /// [`LayerError::Corrupt`] if the location is invalid, [`LayerError::Io`] otherwise.
     pub fn content_blocks(&self, content: ContentRef, len: u64) -> Result<u64, LayerError> {
         let mut bytes = self.contents.reader().allocated(content, len)?;
         if let ContentLocation::File(number) = content.place
             && self.shrunk.contains_key(&number)
         {
-            // What was cut off is only waiting for the disk.
+            // The rest of the file is truncated after the next sync.
             bytes = bytes.min(len.saturating_add(4095) / 4096 * 4096);
         }
         Ok(bytes.div_ceil(512))
     }
 
-    /// The file that holds a content of `len` bytes and nothing else, `None` where that shares a
-    /// file with others. It is the content's as long as the node has it. When the content gets
-    /// shorter, the next [`Layer::sync`] cuts the file. Not to be called between writing a content
-    /// and committing its node.
+    /// Returns the file of a content of `len` bytes.
+    ///
+    /// `None` if the content shares a file with others. The file belongs to the content while the
+    /// node has it. If the content gets shorter, the next [`Layer::sync`] truncates the file. Do
+    /// not call this between writing a content and committing its node.
+    ///
+    /// # Errors
+    /// The errors of [`Layer::sync`], or [`LayerError::Corrupt`] if bytes are lost.
     pub fn backing_file(
         &mut self,
         content: ContentRef,
@@ -685,16 +808,21 @@ impl Layer {
     ) -> Result<Option<Arc<std::fs::File>>, LayerError> {
         self.log.check()?;
         if self.contents.has_more_than(content, len)? {
-            // Cut off before the log is on the disk it would be missing from what a power failure
-            // leaves.
+            // A truncation before the log is on disk would lose those bytes in a power failure.
             self.sync()?;
         }
         self.contents.backing_file(content, len)
     }
 
-    /// Begins to write to a content of `len` bytes while others use the layer; `None` where that
-    /// must be done with [`Layer::write_content`]. Until [`Layer::end_writing`] nobody else may
-    /// change the content, and a sync that finds no room for what was written before fails.
+    /// Begins a write to a content that does not hold the layer.
+    ///
+    /// The content has `len` bytes. `None` if it is in a slot: then the caller must use
+    /// [`Layer::write_content`]. Until [`Layer::end_writing`], no other caller may change the
+    /// content, and a sync that must write contents again fails.
+    ///
+    /// # Errors
+    /// [`LayerError::Poisoned`], [`LayerError::Interrupted`], [`LayerError::Corrupt`] if bytes are
+    /// lost, or [`LayerError::Io`].
     pub fn begin_writing(
         &mut self,
         content: ContentRef,
@@ -705,14 +833,19 @@ impl Layer {
         self.contents.begin_writing(content, len)
     }
 
-    /// What was begun is done, or has failed. Only then may a record be committed that names what
-    /// was written.
+    /// Ends a write that succeeded or failed.
+    ///
+    /// Only after this may a record with the written content be committed.
     pub fn end_writing(&mut self, file: &ContentFile) {
         self.contents.end_writing(file);
     }
 
-    /// The file of a content of `len` bytes, to be read while others use the layer; `None` where it
-    /// has none of its own.
+    /// Opens the file of a content, for reads without the layer.
+    ///
+    /// The content has `len` bytes. `None` if the content is in a slot.
+    ///
+    /// # Errors
+    /// [`LayerError::Corrupt`] if the file is missing, [`LayerError::Io`] otherwise.
     pub fn content_file(
         &self,
         content: ContentRef,
@@ -721,7 +854,12 @@ impl Layer {
         ContentFile::open(self.contents.reader(), content, len)
     }
 
-    /// What brings one content to the disk, without the log and while others use the layer.
+    /// Returns a sync of one content, without the log.
+    ///
+    /// It does not hold the layer.
+    ///
+    /// # Errors
+    /// [`LayerError::Corrupt`] if the file is missing, [`LayerError::Io`] otherwise.
     pub fn flush_of(&self, content: ContentRef) -> Result<ContentFlush, LayerError> {
         ContentFlush::of(self.contents.reader(), content)
     }
@@ -732,20 +870,21 @@ fn is_disk_full(error: &LayerError) -> bool {
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
 
-/// What is known of a layer that was just read.
+/// Durability of a layer that was just read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
-    /// It is on the disk, with all that it names.
+enum Durability {
+    /// The log is on disk, with all contents that it names.
     Complete,
-    /// It is, or is not: the disk has no room to say so.
-    Unsaid,
+    /// The disk has no room for the record that would confirm it.
+    Unconfirmed,
     /// The disk failed to take some of it.
-    Doubted,
+    Uncertain,
 }
 
-/// Says in the log of a layer that was just read which of its contents `data` has lost, before
-/// `data` grows over the place.
-fn give_up_lost(dir: &Path, log: &mut Log, index: &mut LayerIndex) -> Result<(), LayerError> {
+/// Logs the loss of contents at the end of `data`.
+///
+/// This must come before `data` grows over their places.
+fn log_lost_contents(dir: &Path, log: &mut Log, index: &mut LayerIndex) -> Result<(), LayerError> {
     let lost = lost_contents(dir, log.id(), index)?;
     if lost.is_empty() {
         return Ok(());
@@ -755,7 +894,7 @@ fn give_up_lost(dir: &Path, log: &mut Log, index: &mut LayerIndex) -> Result<(),
         dir.join(DATA_NAME).display(),
         lost.len()
     );
-    log.append(&lost, Room::Makes)?;
+    log.append(&lost, SpaceUse::Frees)?;
     let mut effects = Effects::default();
     for op in lost {
         index.apply(op, &mut effects);
@@ -763,19 +902,21 @@ fn give_up_lost(dir: &Path, log: &mut Log, index: &mut LayerIndex) -> Result<(),
     Ok(())
 }
 
-/// Brings a log that was just read to the disk, with all that it names: what it dropped is about to
-/// be freed.
-fn complete_before_freeing(log: &mut Log) -> Result<Known, LayerError> {
+/// Syncs a log that was just read, with all its contents.
+///
+/// The caller is about to free the contents that the log dropped.
+fn complete_before_freeing(log: &mut Log) -> Result<Durability, LayerError> {
     if log.is_synced() {
-        return Ok(Known::Complete);
+        return Ok(Durability::Complete);
     }
     if !log.is_complete()
         && let Err(error) = log.sync_fs()
     {
         log::warn!("{error}");
-        return Ok(match is_disk_full(&error) {
-            true => Known::Unsaid,
-            false => Known::Doubted,
+        return Ok(if is_disk_full(&error) {
+            Durability::Unconfirmed
+        } else {
+            Durability::Uncertain
         });
     }
     let upto = log.len();
@@ -784,26 +925,28 @@ fn complete_before_freeing(log: &mut Log) -> Result<Known, LayerError> {
         Err(error) if is_disk_full(&error) => {
             log.check()?;
             log::warn!("what is unused stays for now: {error}");
-            return Ok(Known::Unsaid);
+            return Ok(Durability::Unconfirmed);
         }
         Err(error) => return Err(error),
     };
     if let Err(error) = point.sync() {
         log::warn!("{error}");
-        return Ok(Known::Doubted);
+        return Ok(Durability::Uncertain);
     }
     log.mark_synced(&point);
-    Ok(Known::Complete)
+    Ok(Durability::Complete)
 }
 
-/// Which of the two `lseek` extensions.
+/// Target of a seek in a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeekWhence {
+    /// Next offset with data (`SEEK_DATA`).
     Data,
+    /// Next hole (`SEEK_HOLE`).
     Hole,
 }
 
-/// Makes a directory that only its owner may enter.
+/// Creates a directory that only its owner may enter.
 pub(super) fn make_dir(dir: &Path) -> Result<(), LayerError> {
     DirBuilder::new()
         .mode(0o700)

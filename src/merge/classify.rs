@@ -1,10 +1,11 @@
-//! What git says of a merge, as conflicts: a pure function of its unmerged entries and its
-//! messages.
+//! Classification of the conflicts that git reports.
 //!
-//! git tells of one conflict in pieces: an unmerged entry for each version, and a message for each
-//! thing that went wrong. What shares a path, or is named together, belongs together. Where a file
-//! cannot be at its path, git puts it at another (`path~<label>`) and says so; here it has its own
-//! path again.
+//! This is a pure function of git's unmerged entries and messages.
+//!
+//! git reports one conflict in pieces: an unmerged entry for each version, and a message for each
+//! problem. Pieces that share a path, or whose paths one message names, belong to one conflict. git
+//! moves a file that cannot be at its path to another (`path~<label>`) and reports that; here the
+//! file gets its own path back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,21 +13,25 @@ use super::{Conflict, ConflictKind, Version};
 use tine_git::{IndexStage, MergeMessage, StageSide, TreeEntryKind};
 use tine_path::RepoPath;
 
-/// The conflicts of a merge.
+/// Conflicts of a merge.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Classified {
-    /// Sorted by path.
+    /// Conflicts, sorted by path.
     pub conflicts: Vec<Conflict>,
-    /// Where git's tree has versions of them, among them paths of git's making. In the place of a
-    /// file there may be a directory that is not part of it.
+    /// Paths at which git's tree has versions of the conflicts.
+    ///
+    /// They include paths that git made up. A directory in the place of a file is not part of the
+    /// conflict.
     pub left_out: BTreeSet<RepoPath>,
-    /// Paths of conflicts at which nobody has a version: old names, directories that were renamed.
-    /// Something else may have taken such a path.
+    /// Paths of conflicts at which no side has a version.
+    ///
+    /// They are old names and renamed directories. Another file may be at such a path.
     pub named_only: BTreeSet<RepoPath>,
 }
 
-/// The kinds of git's messages, those first that say most. What is missing here is told by the
-/// versions.
+/// Kinds of git's messages, the most significant first.
+///
+/// `None` and missing kinds are classified by their versions.
 const KINDS: [(&str, Option<ConflictKind>); 18] = [
     (
         "CONFLICT (file/directory)",
@@ -82,7 +87,7 @@ const KINDS: [(&str, Option<ConflictKind>); 18] = [
     ),
 ];
 
-/// Puts together what belongs together.
+/// Groups the pieces of each conflict.
 pub(super) fn classify(stages: &[IndexStage], messages: &[MergeMessage]) -> Classified {
     let messages: Vec<&MergeMessage> = messages
         .iter()
@@ -136,7 +141,7 @@ pub(super) fn classify(stages: &[IndexStage], messages: &[MergeMessage]) -> Clas
     }
 }
 
-/// Where files are that git put elsewhere.
+/// Original paths of files that git moved.
 struct RealPaths<'a>(BTreeMap<&'a RepoPath, &'a RepoPath>);
 
 impl<'a> RealPaths<'a> {
@@ -144,11 +149,11 @@ impl<'a> RealPaths<'a> {
         let mut moved = BTreeMap::new();
         for message in messages {
             match (message.kind.as_str(), message.paths.as_slice()) {
-                // The new path, then the one where a directory is.
+                // The new path, then the path of the directory.
                 ("CONFLICT (file/directory)", [new, old, ..]) => {
                     moved.insert(new, old);
                 }
-                // The path, then the new ones of one side or of both.
+                // The original path, then the new ones of one or both sides.
                 ("CONFLICT (distinct modes)", [old, new @ ..]) => {
                     moved.extend(new.iter().map(|new| (new, old)));
                 }
@@ -158,7 +163,9 @@ impl<'a> RealPaths<'a> {
         RealPaths(moved)
     }
 
-    /// What was put out of a directory's way may be put out of a symlink's way, too.
+    /// Returns the original path of `path`.
+    ///
+    /// A file moved out of a directory's way may be moved again, out of a symlink's way.
     fn of(&self, path: &RepoPath) -> RepoPath {
         let mut path = path;
         for _ in 0..=self.0.len() {
@@ -171,12 +178,12 @@ impl<'a> RealPaths<'a> {
     }
 }
 
-/// Which paths belong together.
+/// Partition of the paths into conflicts.
 #[derive(Default)]
 struct Groups {
-    /// The group of each path; groups are numbers.
+    /// Number of each path's group.
     of: BTreeMap<RepoPath, usize>,
-    /// What became of a group that was joined with another.
+    /// Group that each group was joined into, itself if none.
     joined: Vec<usize>,
 }
 
@@ -224,10 +231,10 @@ impl Groups {
     }
 }
 
-/// What belongs to one conflict.
+/// Pieces of one conflict.
 #[derive(Default)]
 struct Parts<'a> {
-    /// Sorted.
+    /// Paths of the conflict, sorted.
     paths: Vec<RepoPath>,
     base: Vec<Version>,
     ours: Vec<Version>,
@@ -251,16 +258,16 @@ impl Parts<'_> {
         }
         let all_versions = [&self.base, &self.ours, &self.theirs].into_iter().flatten();
         let staged: BTreeSet<&RepoPath> = all_versions.map(|version| &version.path).collect();
-        let weighty = self.messages.iter().filter_map(|message| {
-            let weight = KINDS.iter().position(|(kind, _)| *kind == message.kind)?;
-            Some((weight, real.of(message.paths.first()?)))
+        let ranked = self.messages.iter().filter_map(|message| {
+            let rank = KINDS.iter().position(|(kind, _)| *kind == message.kind)?;
+            Some((rank, real.of(message.paths.first()?)))
         });
-        let told = weighty.min();
-        let kind = told
+        let reported = ranked.min();
+        let kind = reported
             .as_ref()
-            .and_then(|(weight, _)| KINDS.get(*weight)?.1)
+            .and_then(|(rank, _)| KINDS.get(*rank)?.1)
             .unwrap_or_else(|| by_versions(&self.base, &self.ours, &self.theirs));
-        let named = told.map(|(_, path)| path);
+        let named = reported.map(|(_, path)| path);
         let path = named
             .filter(|path| staged.is_empty() || staged.contains(path))
             .or_else(|| staged.first().map(|path| (*path).clone()))
@@ -276,7 +283,7 @@ impl Parts<'_> {
     }
 }
 
-/// The kind that the versions themselves tell.
+/// Classifies a conflict by its versions.
 pub(super) fn by_versions(base: &[Version], ours: &[Version], theirs: &[Version]) -> ConflictKind {
     let all_versions = || [base, ours, theirs].into_iter().flatten();
     if all_versions().any(|version| version.kind == TreeEntryKind::Submodule) {
@@ -284,9 +291,10 @@ pub(super) fn by_versions(base: &[Version], ours: &[Version], theirs: &[Version]
     }
     match (ours, theirs) {
         ([ours], [theirs]) if ours.id == theirs.id && ours.kind != theirs.kind => {
-            match is_regular(ours.kind) && is_regular(theirs.kind) {
-                true => ConflictKind::ModeChanged,
-                false => ConflictKind::TypeChanged,
+            if is_regular(ours.kind) && is_regular(theirs.kind) {
+                ConflictKind::ModeChanged
+            } else {
+                ConflictKind::TypeChanged
             }
         }
         ([ours], [theirs]) if is_regular(ours.kind) != is_regular(theirs.kind) => {

@@ -1,4 +1,4 @@
-//! Conflicts, and what may become of them.
+//! Conflicts and their resolutions.
 
 use std::collections::BTreeSet;
 
@@ -11,77 +11,102 @@ use tine_path::RepoPath;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeSide {
+    /// The common ancestor.
     Base,
-    /// What is merged into.
+    /// The side that is merged into.
     Ours,
-    /// What is merged.
+    /// The side that is merged.
     Theirs,
 }
 
-/// Why both sides' changes cannot simply stand beside each other.
+/// Reason why the changes of both sides exclude each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConflictKind {
-    /// Both changed the same part of a text; with whole files: the same file.
+    /// Both sides changed the same part of a text.
+    ///
+    /// With whole files: the same file.
     BothModified,
-    /// Both added a file at one path, and not the same.
+    /// Both sides added different files at one path.
     BothAdded,
+    /// One side changed a file that the other deleted.
     ModifyDelete,
     /// One file got two names, or two files got one.
     RenameRename,
+    /// One side renamed a file that the other deleted.
     RenameDelete,
-    /// A file on one side, a symlink or submodule on the other.
+    /// One side has a file, the other a symlink or submodule.
     TypeChanged,
-    /// Only the executable bit differs.
+    /// The sides differ only in the executable bit.
     ModeChanged,
-    /// Both changed a file that is no text.
+    /// Both sides changed a binary file.
     Binary,
-    /// A file on one side, a directory on the other.
+    /// One side has a file, the other a directory.
     DirectoryFile,
-    /// One side added a file to a directory that the other renamed (`merge.directoryRenames`).
+    /// One side added a file to a directory that the other renamed.
+    ///
+    /// See `merge.directoryRenames`.
     DirectoryRenamed,
-    /// Both moved a submodule, and neither commit has the other.
+    /// Both sides moved a submodule, and neither commit contains the other.
     Submodule,
-    /// A patch does not fit: ours is what is there, theirs that with what fits.
+    /// A patch does not apply.
+    ///
+    /// Ours is the current version, theirs the version with the hunks that apply.
     Rejected,
 }
 
-/// What one side has.
+/// File, symlink or submodule that one side of a conflict has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Where the merge would put it. Renames are followed: it need not be where the side has it.
+    /// Path at which the merge would put it.
+    ///
+    /// Renames are followed, so the side may have it at another path.
     pub path: RepoPath,
-    /// Never a directory.
+    /// Kind of the entry; never a directory.
     pub kind: TreeEntryKind,
+    /// Id of the blob or, for a submodule, of the commit.
     pub id: ObjectId,
 }
 
-/// Changes of both sides that exclude each other. What of them does not, such as a rename on one
-/// side and an edit on the other, is in the versions already.
+/// Changes of both sides that exclude each other.
+///
+/// Compatible parts of the changes, such as a rename on one side and an edit on the other, are
+/// already in the versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
+    /// Reason for the conflict.
     pub kind: ConflictKind,
-    /// The path to speak of it: no two conflicts of a merge have the same.
+    /// Path that identifies the conflict.
+    ///
+    /// No two conflicts of a merge have the same.
     pub path: RepoPath,
-    /// All paths it is about, sorted; `path` is one of them. No two conflicts share one.
+    /// All paths of the conflict, sorted; `path` is one of them.
+    ///
+    /// No two conflicts of a merge share a path.
     pub paths: Vec<RepoPath>,
-    /// What each side has, sorted by path: mostly one, several where one file got several names.
+    /// Versions of the base, sorted by path.
+    ///
+    /// Mostly one; several if one file got several names.
     pub base: Vec<Version>,
+    /// Versions of ours, sorted by path.
     pub ours: Vec<Version>,
+    /// Versions of theirs, sorted by path.
     pub theirs: Vec<Version>,
 }
 
-/// What becomes of a conflict.
+/// Decision that settles a conflict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution {
-    /// What that side has, and nothing of the others.
+    /// The versions of one side, and nothing of the others.
     Side(MergeSide),
-    /// Exactly these, at any paths; none: all of it goes.
+    /// Exactly these versions, at any paths.
+    ///
+    /// An empty list leaves nothing of the conflict.
     Versions(Vec<Version>),
 }
 
 impl Conflict {
-    /// What `side` has.
+    /// Returns the versions that `side` has.
     pub fn versions(&self, side: MergeSide) -> &[Version] {
         match side {
             MergeSide::Base => &self.base,
@@ -90,32 +115,38 @@ impl Conflict {
         }
     }
 
-    /// Whether it is about files, and not only about where a directory went.
+    /// Returns true if the conflict is about files.
+    ///
+    /// Other conflicts are only about the new name of a directory.
     pub(super) fn has_versions(&self) -> bool {
         !(self.base.is_empty() && self.ours.is_empty() && self.theirs.is_empty())
     }
 
-    /// What resolving it does to the tree that leaves conflicts out.
+    /// Returns the edits that apply a resolution to the merged tree.
+    ///
+    /// The merged tree leaves conflicts out.
     pub fn edits(&self, resolution: &Resolution) -> Vec<TreeChange> {
         let versions = match resolution {
             Resolution::Side(side) => self.versions(*side),
             Resolution::Versions(versions) => versions,
         };
-        // A version where the other side has a directory takes the place of all that is in it.
-        let goes = versions.iter().map(|version| TreeChange {
+        // A version replaces a directory of the other side, with everything in it.
+        let removals = versions.iter().map(|version| TreeChange {
             path: version.path.clone(),
             new: None,
         });
-        let comes = versions.iter().map(|version| TreeChange {
+        let additions = versions.iter().map(|version| TreeChange {
             path: version.path.clone(),
             new: Some((version.kind, version.id)),
         });
-        goes.chain(comes).collect()
+        removals.chain(additions).collect()
     }
 }
 
-/// Edits of several conflicts in one tree: where a file takes the place of a directory, nothing
-/// more can come into that.
+/// Removes edits below paths at which another edit puts a file.
+///
+/// The edits resolve several conflicts in one tree. Nothing can be added to a directory that a file
+/// replaces.
 pub fn without_what_is_beneath_files(mut edits: Vec<TreeChange>) -> Vec<TreeChange> {
     let files: BTreeSet<RepoPath> = edits
         .iter()

@@ -5,9 +5,9 @@
 //!                                   │ Conflict + Resolution ─► edits of the tree
 //! ```
 //!
-//! Nothing here moves a ref, touches a checkout or remembers anything: objects are read, and blobs
-//! and trees are added to the object database, where equal ones are one. The same input gives the
-//! same outcome.
+//! Nothing here moves a ref, writes to a checkout or keeps state. It only reads objects and adds
+//! blobs and trees to the object database, which deduplicates them. The same input gives the same
+//! outcome.
 
 mod classify;
 pub mod conflict;

@@ -1,4 +1,4 @@
-//! Settling conflicts by a rule: the lines or the files of one side, or both.
+//! Settling of conflicts by a rule: the lines or files of one side, or both.
 
 use super::classify::is_regular;
 use super::conflict::without_what_is_beneath_files;
@@ -10,16 +10,21 @@ use super::{
 use tine_git::{GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
 use tine_path::RepoPath;
 
-/// The largest text that is merged line by line here, in bytes.
+/// Maximum size of a text that is merged by lines, in bytes.
 pub(super) const MAX_TEXT_BYTES: u64 = 32 << 20;
 
-/// The texts of a conflict, merged; `None` where it is about something else, or where one is no
-/// text or larger than 32 MiB.
+/// Merges the texts of a conflict line by line.
+///
+/// `None` if the conflict is not about the contents of regular files, or if a version is binary or
+/// larger than 32 MiB.
+///
+/// # Errors
+/// [`GitError`] if a blob cannot be read.
 pub fn text_of(
     repository: &Repository,
     conflict: &Conflict,
 ) -> Result<Option<TextMerge>, GitError> {
-    // What git is told to take for binary is no text, whatever it holds.
+    // A file that the attributes declare binary is not merged as text, whatever it contains.
     let is_binary_kind = conflict.kind == ConflictKind::Binary;
     let Some(FileVersions { base, ours, theirs }) =
         FileVersions::of(conflict).filter(|_| !is_binary_kind)
@@ -43,10 +48,10 @@ pub fn text_of(
     Ok(Some(merge_text(base, ours, theirs)))
 }
 
-/// The files of a conflict that is about what regular files hold.
+/// Versions of a conflict about the contents of regular files.
 #[derive(Clone, Copy)]
 struct FileVersions<'a> {
-    /// Over a symlink, say, both are new.
+    /// `None` if the base has no regular file at the path.
     base: Option<&'a Version>,
     ours: &'a Version,
     theirs: &'a Version,
@@ -74,8 +79,9 @@ impl FileVersions<'_> {
     }
 }
 
-/// The mode of a file that both sides have: that of the side which changed it. Where both did,
-/// `favor` decides.
+/// Merges the mode of a file that both sides have.
+///
+/// If both sides changed it, `favor` decides.
 fn merged_kind(
     base: Option<TreeEntryKind>,
     ours: TreeEntryKind,
@@ -96,10 +102,16 @@ fn merged_kind(
     }
 }
 
-/// What a conflict becomes where the lines that conflict are those of `favor`, and all else is
-/// merged: as git's `-X ours` and `-X theirs`. Of a binary file the content is that side's; its
-/// mode is merged. `None` where the conflict is about something else than what a file holds, and
-/// for both sides of a binary file.
+/// Settles a conflict with the lines of `favor`, and merges everything else.
+///
+/// This is what `-X ours` and `-X theirs` do in git. A binary file gets the contents of that side;
+/// its mode is merged.
+///
+/// `None` if the conflict is not about the contents of regular files, for [`Favor::Union`] of a
+/// binary file, and for [`Favor::Base`] without a file in the base.
+///
+/// # Errors
+/// [`GitError`] if a blob cannot be read or written.
 pub fn settle_content(
     repository: &Repository,
     conflict: &Conflict,
@@ -110,7 +122,7 @@ pub fn settle_content(
     };
     let FileVersions { base, ours, theirs } = versions;
     let id = match text_of(repository, conflict)? {
-        // Over nothing, all of both texts is one conflict: without it there is no file.
+        // Without a base, both texts are one whole conflict: no lines remain, so no file does.
         Some(_) if favor == Favor::Base && base.is_none() => return Ok(None),
         Some(text) => {
             let content = text.settle(favor);
@@ -130,9 +142,10 @@ pub fn settle_content(
     }))
 }
 
-/// Where a content goes that somebody gives for a conflict, and as what: a file in the merged mode,
-/// or a symlink where all sides that have something have symlinks. `None` where all have
-/// submodules.
+/// Returns the path and kind for new contents that resolve a conflict.
+///
+/// The contents become a file with the merged mode, or a symlink if every side that has an entry
+/// has a symlink. `None` if all have submodules.
 pub fn content_place(conflict: &Conflict) -> Option<(RepoPath, TreeEntryKind)> {
     let first = |side| conflict.versions(side).first();
     let (base, ours, theirs) = (
@@ -166,7 +179,7 @@ pub fn content_place(conflict: &Conflict) -> Option<(RepoPath, TreeEntryKind)> {
     Some((present.path.clone(), kind))
 }
 
-/// Settles what the strategy has an answer for.
+/// Settles the conflicts for which the strategy has a resolution.
 pub(super) fn settle(
     repository: &Repository,
     tree_id: ObjectId,
@@ -211,7 +224,7 @@ fn resolution(
     Ok(side.map(Resolution::Side).or_else(|| both(conflict)))
 }
 
-/// What is both sides' at once, of what is no text.
+/// Returns a resolution that keeps both sides of a conflict without text.
 fn both(conflict: &Conflict) -> Option<Resolution> {
     let (ours, theirs) = (conflict.ours.as_slice(), conflict.theirs.as_slice());
     match conflict.kind {

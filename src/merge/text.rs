@@ -5,11 +5,13 @@
 //! base ─► theirs  hunks ┴─►  become one region of the base  ─►   else ─► a conflict
 //! ```
 //!
-//! The rules are those of `git merge-file`: changes with no unchanged line between them touch, and
-//! what both sides changed alike is no conflict. Within a conflict ours and theirs are compared
-//! once more; the lines that they share are no part of it, unless there are three or fewer between
-//! two differences ([`Style::Merge`]; where the base is shown it would not fit, so the conflict
-//! stays whole).
+//! The rules are those of `git merge-file`. Changes with no unchanged line between them touch. A
+//! change that both sides made alike is not a conflict.
+//!
+//! In [`Style::Merge`], ours and theirs are compared once more inside a conflict. The lines that
+//! they share are not part of it, unless only three or fewer of them separate two differences. The
+//! styles that show the base keep the conflict whole, because the base lines would not match a part
+//! of it.
 
 mod render;
 #[cfg(test)]
@@ -23,10 +25,10 @@ use gix::diff::blob::{Algorithm, Diff, Interner, NoSliderHeuristic, Token};
 
 pub use self::render::{MarkerOptions, Style};
 
-/// git looks so far for a NUL byte.
+/// Number of bytes that git searches for a NUL byte.
 const BINARY_LOOK_BYTES: usize = 8000;
 
-/// Whether git would take these bytes for no text.
+/// Returns true if git would treat these bytes as binary.
 pub fn is_binary(content: &[u8]) -> bool {
     content
         .iter()
@@ -36,40 +38,53 @@ pub fn is_binary(content: &[u8]) -> bool {
 
 pub use self::reversal::takes_back;
 
-/// Which side's lines a conflict becomes.
+/// Side whose lines replace a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Favor {
+    /// Lines of the base.
     Base,
+    /// Lines of ours.
     Ours,
+    /// Lines of theirs.
     Theirs,
-    /// Ours, then theirs; what they share once.
+    /// Lines of ours, then of theirs. Lines that they share appear once.
     Union,
 }
 
-/// Three texts, merged.
+/// Result of a three-way merge of texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextMerge {
     base: Lines,
     ours: Lines,
     theirs: Lines,
-    /// From the beginning to the end; between them all three are alike, or both changed the same.
+    /// Regions where a side differs from the base, in ascending order.
+    ///
+    /// Between two regions the texts are alike, or both sides made the same change.
     regions: Vec<Region>,
 }
 
-/// A conflict: what stands in each text at the same place.
+/// Conflict in a text: the lines of each text at the same place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextHunk<'a> {
+    /// Lines of the base.
     pub base: &'a [u8],
+    /// Lines of ours.
     pub ours: &'a [u8],
+    /// Lines of theirs.
     pub theirs: &'a [u8],
-    /// 1-based, the end excluded: an empty range is before the line that it names.
+    /// Line numbers in the base: 1-based, the end excluded.
+    ///
+    /// An empty range is before the line that it names.
     pub base_lines: Range<usize>,
+    /// Line numbers in ours, as in `base_lines`.
     pub ours_lines: Range<usize>,
+    /// Line numbers in theirs, as in `base_lines`.
     pub theirs_lines: Range<usize>,
 }
 
-/// Merges what ours and theirs made of `base`. Costs grow with the lines and with the differences
-/// between them; lines are counted with 31 bits.
+/// Merges the changes of ours and theirs to `base`.
+///
+/// The cost grows with the number of lines and of differences. Lines are counted with 31 bits.
 pub fn merge_text(base: &[u8], ours: &[u8], theirs: &[u8]) -> TextMerge {
     let mut interner = Interner::new(0);
     let [base, ours, theirs] =
@@ -84,12 +99,14 @@ pub fn merge_text(base: &[u8], ours: &[u8], theirs: &[u8]) -> TextMerge {
 }
 
 impl TextMerge {
-    /// Whether nothing is in conflict.
+    /// Returns true if there is no conflict.
     pub fn is_clean(&self) -> bool {
         !self.regions.iter().any(Region::is_conflict)
     }
 
-    /// The conflicts, each whole: as they are shown with their base.
+    /// Returns the conflicts, each whole.
+    ///
+    /// The styles that show the base show them like this.
     pub fn hunks(&self) -> Vec<TextHunk<'_>> {
         let one_based = |lines: &Range<usize>| lines.start + 1..lines.end + 1;
         self.regions
@@ -107,11 +124,13 @@ impl TextMerge {
     }
 }
 
-/// A text's lines, with their ends; the last one may have none.
+/// Lines of a text, with their line ends.
+///
+/// The last line may have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Lines {
     content: Vec<u8>,
-    /// Where each line begins, and the end of the last.
+    /// Offset of each line, followed by the length of the text.
     starts: Vec<usize>,
     tokens: Vec<Token>,
 }
@@ -148,7 +167,7 @@ impl Lines {
     }
 }
 
-/// Lines of one text that stand in the place of lines of another.
+/// Lines of one text that replace lines of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Difference {
     before: Range<usize>,
@@ -168,7 +187,7 @@ fn differences(before: &[Token], after: &[Token], token_count: u32) -> Vec<Diffe
         .collect()
 }
 
-/// The same place in all three texts, where at least one side differs from the base.
+/// Range of the texts where a side differs from the base.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Region {
     base: Range<usize>,
@@ -181,9 +200,9 @@ struct Region {
 enum Outcome {
     Ours,
     Theirs,
-    /// Both sides came to the same, by changes that touch.
+    /// Both sides have the same lines, after changes that touch.
     Same,
-    /// Where ours and theirs differ, at least once.
+    /// Differences between ours and theirs, at least one.
     Conflict(Vec<Difference>),
 }
 
@@ -193,29 +212,29 @@ impl Region {
     }
 }
 
-/// How far the lines of the base have been followed in a side.
-struct Followed<'a> {
+/// Position in one side while following the lines of the base.
+struct SideCursor<'a> {
     differences: std::iter::Peekable<std::slice::Iter<'a, Difference>>,
-    /// The end of the last difference, in the base and in the side.
+    /// End of the last difference taken, as a line of the base.
     base_end: usize,
     side_end: usize,
 }
 
-impl<'a> Followed<'a> {
-    fn new(differences: &'a [Difference]) -> Followed<'a> {
-        Followed {
+impl<'a> SideCursor<'a> {
+    fn new(differences: &'a [Difference]) -> SideCursor<'a> {
+        SideCursor {
             differences: differences.iter().peekable(),
             base_end: 0,
             side_end: 0,
         }
     }
 
-    /// Where the next difference begins, in the base.
+    /// Returns the base line at which the next difference begins.
     fn next_start(&mut self) -> Option<usize> {
         self.differences.peek().map(|next| next.before.start)
     }
 
-    /// The next difference, if it begins at `end` or before.
+    /// Takes the next difference if it begins at or before `end`.
     fn take_up_to(&mut self, end: usize) -> Option<&'a Difference> {
         let next = self.differences.next_if(|next| next.before.start <= end)?;
         self.base_end = next.before.end;
@@ -223,20 +242,21 @@ impl<'a> Followed<'a> {
         Some(next)
     }
 
-    /// Where a line of the base is in the side: one that is in no difference, behind the last one
-    /// taken.
+    /// Returns the side's line for a line of the base.
+    ///
+    /// The line must be after the last difference taken, and before the next one.
     fn side_line(&self, base_line: usize) -> usize {
         self.side_end + base_line.saturating_sub(self.base_end)
     }
 }
 
-/// Joins the differences of both sides where they touch, and decides whose they are.
+/// Joins differences of both sides that touch, and decides their outcome.
 fn regions(base: &Lines, ours: &Lines, theirs: &Lines, token_count: u32) -> Vec<Region> {
     let our_differences = differences(&base.tokens, &ours.tokens, token_count);
     let their_differences = differences(&base.tokens, &theirs.tokens, token_count);
     let (mut left, mut right) = (
-        Followed::new(&our_differences),
-        Followed::new(&their_differences),
+        SideCursor::new(&our_differences),
+        SideCursor::new(&their_differences),
     );
     let mut regions = Vec::new();
     while let Some(start) = [left.next_start(), right.next_start()]
@@ -269,7 +289,7 @@ fn regions(base: &Lines, ours: &Lines, theirs: &Lines, token_count: u32) -> Vec<
                 if one.before == other.before
                     && ours.tokens(&one.after) == theirs.tokens(&other.after) =>
             {
-                // As if nobody had changed anything.
+                // Both sides made the same change, so the text of ours is kept.
                 continue;
             }
             _ => conflict(ours, &ours_range, theirs, &theirs_range, token_count),
@@ -284,7 +304,7 @@ fn regions(base: &Lines, ours: &Lines, theirs: &Lines, token_count: u32) -> Vec<
     regions
 }
 
-/// What is really different in a conflict.
+/// Finds the differences between ours and theirs in a conflict.
 fn conflict(
     ours: &Lines,
     ours_range: &Range<usize>,

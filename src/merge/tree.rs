@@ -1,4 +1,4 @@
-//! Merging two trees over a third.
+//! Merge of two trees with a third as base.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,34 +11,37 @@ use tine_git::{
     GitError, MergeTreeSpec, ObjectId, Repository, TreeChange, TreeEntry, TreeEntryKind,
 };
 
-/// What is merged.
+/// Objects to merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergeInput {
-    /// A commit or a tree. Without one it is found in the history, which takes commits on both
-    /// sides.
+    /// Merge base: a commit or a tree.
+    ///
+    /// `None` finds it in the history; then both sides must be commits.
     pub base: Option<ObjectId>,
-    /// What is merged into: a commit or a tree.
+    /// Side that is merged into: a commit or a tree.
     pub ours: ObjectId,
-    /// What is merged: a commit or a tree.
+    /// Side that is merged: a commit or a tree.
     pub theirs: ObjectId,
-    /// Whether histories that have nothing in common are merged, over an empty base.
+    /// Allows histories without a common ancestor, with an empty base.
     pub allow_unrelated: bool,
 }
 
-/// How closely changes are looked at.
+/// Unit in which changes are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// Inside files, line by line
-    // As `git merge` does: renames are followed, texts merged.
+    // As `git merge` does: it follows renames and merges texts.
     #[default]
     Text,
     /// Whole files
-    // At their paths: what both sides changed is a conflict.
+    // Renames are not followed. A file that both sides changed is a conflict.
     Path,
 }
 
-/// What becomes of conflicts. Changes that do not exclude each other stay in any case.
+/// Rule for conflicts.
+///
+/// Changes that do not exclude each other are always kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
@@ -50,42 +53,48 @@ pub enum Strategy {
     /// What the source has
     Theirs,
     /// The lines of both
-    // Ours first; what is no text stays open where there is nothing in between.
+    // Ours first. A conflict that is not about text stays open unless both sides can be kept.
     Union,
 }
 
 /// Choices of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MergeOptions {
+    /// Unit of comparison: lines or whole files.
     pub level: Level,
+    /// Treatment of conflicts.
     pub strategy: Strategy,
-    /// Files that one side adds stay where it has them, even if the other renamed the directory
-    /// (`merge.directoryRenames`).
+    /// True if files added to a directory stay there after its rename.
+    ///
+    /// One side adds the file, the other renames the directory (`merge.directoryRenames`).
     pub ignore_directory_renames: bool,
 }
 
-/// What a merge gives.
+/// Result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MergeOutcome {
-    /// The merged tree, with what the strategy settled. Open conflicts are left out of it: nothing
-    /// is at their paths, but for a directory in the place of a file
-    /// ([`DirectoryFile`](super::ConflictKind::DirectoryFile)), and what is at the paths of a
-    /// conflict that has no versions.
+    /// Merged tree, with the conflicts that the strategy settled.
+    ///
+    /// Open conflicts are left out: nothing is at their paths. There are two exceptions: a
+    /// directory in the place of a file ([`DirectoryFile`](super::ConflictKind::DirectoryFile)),
+    /// and the entries at the paths of a conflict without versions.
     pub tree_id: ObjectId,
-    /// Open ones, sorted by path.
+    /// Open conflicts, sorted by path.
     pub conflicts: Vec<Conflict>,
-    /// Those that the strategy settled, sorted by path.
+    /// Conflicts that the strategy settled, sorted by path.
     pub settled: Vec<Conflict>,
 }
 
-/// Merges. Refs, indexes and checkouts stay as they are; blobs and trees are added to the object
-/// database.
+/// Merges two commits or trees.
 ///
-/// At [`Level::Path`] without a base, the best common ancestor is taken, and of several the first:
-/// git's would be made of all of them, by merging texts.
+/// Refs, indexes and checkouts are not changed. Blobs and trees are added to the object database.
+///
+/// At [`Level::Path`] without a base, the best common ancestor is the base. Of several, the first
+/// one is taken: git would merge them into one, but that needs a merge of texts.
 ///
 /// # Errors
-/// [`GitError::UnrelatedHistories`] where no base was given and there is none.
+/// [`GitError::UnrelatedHistories`] if no base is given and there is none, another [`GitError`] if
+/// an object cannot be read or written.
 pub fn merge(
     repository: &Repository,
     input: &MergeInput,
@@ -98,7 +107,7 @@ pub fn merge(
     settle(repository, tree_id, conflicts, options)
 }
 
-/// As git does.
+/// Merges line by line, with git.
 fn merge_texts(
     repository: &Repository,
     input: &MergeInput,
@@ -129,7 +138,7 @@ fn merge_texts(
         }
     }
     let tree_id = repository.edit_tree(merged.tree_id, &removals)?;
-    // An old name may have been taken by something that is in no conflict.
+    // An entry without a conflict may have taken an old name.
     for path in classified.named_only {
         if repository.tree_entry(tree_id, &path)?.is_some() {
             for conflict in &mut classified.conflicts {
@@ -142,7 +151,7 @@ fn merge_texts(
     Ok((tree_id, classified.conflicts))
 }
 
-/// Whole files.
+/// Merges whole files.
 fn merge_paths(
     repository: &Repository,
     input: &MergeInput,

@@ -1,8 +1,8 @@
-//! Merging trees by whole files: three trees side by side, from the root downwards.
+//! Merge of whole files: walks three trees side by side, from the root down.
 //!
-//! What is equal on two sides is decided without looking into it, so that the costs grow with the
-//! changes. A file stays at its path: renames are not followed. What a file holds and whether it is
-//! executable are merged apart.
+//! An entry that is equal on two sides is decided without reading it, so the cost grows with the
+//! number of changes. Renames are not followed: a file stays at its path. The contents of a file
+//! and its executable bit are merged separately.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +11,27 @@ use super::{Conflict, ConflictKind, Version};
 use tine_git::{GitError, ObjectId, TreeChange, TreeEntry, TreeEntryKind};
 use tine_path::{EntryName, RepoPath};
 
-/// Where trees are read.
+/// Source of trees and blobs.
 pub(super) trait Trees {
-    /// What the tree holds, each name once.
+    /// Returns the entries of a tree, each name once.
     fn entries(&self, tree_id: ObjectId) -> Result<Vec<TreeEntry>, GitError>;
 
-    /// Whether the blob is no text that could be merged.
+    /// Returns true if the blob cannot be merged as text.
     fn is_binary(&self, blob_id: ObjectId) -> Result<bool, GitError>;
 }
 
-/// What merging gives.
+/// Result of a walk.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Walked {
-    /// What makes ours the merged tree, without what is in conflict.
+    /// Edits that turn ours into the merged tree, without the conflicts.
     pub changes: Vec<TreeChange>,
-    /// Sorted by path.
+    /// Conflicts, sorted by path.
     pub conflicts: Vec<Conflict>,
 }
 
 type Entry = (TreeEntryKind, ObjectId);
 
-/// The same place in base, ours and theirs.
+/// Values of the same place in base, ours and theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Three<T> {
     base: T,
@@ -50,7 +50,7 @@ impl<T> Three<T> {
 }
 
 impl<T: PartialEq + Copy> Three<T> {
-    /// What both agree on, or only one changed.
+    /// Returns the value that both agree on, or that only one changed.
     fn settled(self) -> Option<T> {
         if self.ours == self.theirs || self.base == self.theirs {
             Some(self.ours)
@@ -62,7 +62,9 @@ impl<T: PartialEq + Copy> Three<T> {
     }
 }
 
-/// Merges three trees; a missing one is empty.
+/// Merges three trees.
+///
+/// A missing base is an empty tree.
 pub(super) fn walk(
     trees: &impl Trees,
     base: Option<ObjectId>,
@@ -78,7 +80,7 @@ pub(super) fn walk(
                 ours: Some(ours),
                 theirs: Some(theirs),
             },
-            beneath: None,
+            contested_above: None,
         }],
         contested: Vec::new(),
         walked: Walked::default(),
@@ -91,27 +93,28 @@ pub(super) fn walk(
     Ok(walk.walked)
 }
 
-/// A directory that differs on all sides that have it.
+/// Directory that differs between all sides that have it.
 struct Directory {
     path: RepoPath,
     trees: Three<Option<ObjectId>>,
-    /// The innermost contested path above it.
-    beneath: Option<usize>,
+    /// Index of the innermost contested path above it.
+    contested_above: Option<usize>,
 }
 
-/// A path at which one side has a directory and the other a file: the file can be there if nothing
-/// of the directory stays.
+/// Path where one side has a directory and the other a file.
+///
+/// The file can only be there if nothing in the directory remains.
 struct Contested {
     path: RepoPath,
     files: Three<Option<Entry>>,
     directory_stays: bool,
-    beneath: Option<usize>,
+    contested_above: Option<usize>,
 }
 
 struct Walk<'a, T> {
     trees: &'a T,
     open: Vec<Directory>,
-    /// Inner ones after outer ones.
+    /// Contested paths, inner ones after outer ones.
     contested: Vec<Contested>,
     walked: Walked,
 }
@@ -129,7 +132,11 @@ impl<T: Trees> Walk<'_, T> {
             names.entry(entry.name).or_default().theirs = Some((entry.kind, entry.id));
         }
         for (name, entries) in names {
-            self.name(directory.path.join(&name), entries, directory.beneath)?;
+            self.name(
+                directory.path.join(&name),
+                entries,
+                directory.contested_above,
+            )?;
         }
         Ok(())
     }
@@ -142,49 +149,49 @@ impl<T: Trees> Walk<'_, T> {
         &mut self,
         path: RepoPath,
         entries: Three<Option<Entry>>,
-        beneath: Option<usize>,
+        contested_above: Option<usize>,
     ) -> Result<(), GitError> {
         if let Some(settled) = entries.settled() {
-            self.set(path, entries.ours, settled, beneath);
+            self.set(path, entries.ours, settled, contested_above);
             return Ok(());
         }
         let is_directory = |entry: &Entry| entry.0 == TreeEntryKind::Directory;
         let directories = entries.map(|entry| entry.filter(is_directory).map(|(_, id)| id));
         let files = entries.map(|entry| entry.filter(|entry| !is_directory(entry)));
-        let beneath = match (directories.ours, directories.theirs) {
-            (None, None) => return self.file(path, files, beneath),
+        let contested_above = match (directories.ours, directories.theirs) {
+            (None, None) => return self.file(path, files, contested_above),
             (Some(_), None) | (None, Some(_)) if files.ours.or(files.theirs).is_some() => {
                 self.contested.push(Contested {
                     path: path.clone(),
                     files,
                     directory_stays: false,
-                    beneath,
+                    contested_above,
                 });
                 Some(self.contested.len() - 1)
             }
-            _ => beneath,
+            _ => contested_above,
         };
         self.open.push(Directory {
             path,
             trees: directories,
-            beneath,
+            contested_above,
         });
         Ok(())
     }
 
-    /// Merges what is no directory on either side.
+    /// Merges an entry that is not a directory on either side.
     fn file(
         &mut self,
         path: RepoPath,
         files: Three<Option<Entry>>,
-        beneath: Option<usize>,
+        contested_above: Option<usize>,
     ) -> Result<(), GitError> {
         if let Some(settled) = files.settled() {
-            self.set(path, files.ours, settled, beneath);
+            self.set(path, files.ours, settled, contested_above);
             return Ok(());
         }
         let (Some(ours), Some(theirs)) = (files.ours, files.theirs) else {
-            self.conflict(ConflictKind::ModifyDelete, path, files, beneath);
+            self.conflict(ConflictKind::ModifyDelete, path, files, contested_above);
             return Ok(());
         };
         let base = files.base.filter(|(kind, _)| is_regular(*kind));
@@ -203,57 +210,57 @@ impl<T: Trees> Walk<'_, T> {
                 .settled()
                 .flatten();
             if let (Some(kind), Some(id)) = (kind, id) {
-                self.set(path, files.ours, Some((kind, id)), beneath);
+                self.set(path, files.ours, Some((kind, id)), contested_above);
                 return Ok(());
             }
             for blob in [base, Some(ours), Some(theirs)].into_iter().flatten() {
                 if id.is_none() && self.trees.is_binary(blob.1)? {
-                    self.conflict(ConflictKind::Binary, path, files, beneath);
+                    self.conflict(ConflictKind::Binary, path, files, contested_above);
                     return Ok(());
                 }
             }
         }
         let versions = files.map(|file| versions(&path, file));
         let kind = by_versions(&versions.base, &versions.ours, &versions.theirs);
-        self.conflict(kind, path, files, beneath);
+        self.conflict(kind, path, files, contested_above);
         Ok(())
     }
 
-    /// Decides on the paths that both a directory and a file want, inner ones first.
+    /// Decides on the contested paths, inner ones first.
     fn contested(&mut self) -> Result<(), GitError> {
         while let Some(contested) = self.contested.pop() {
             let Contested {
                 path,
                 files,
                 directory_stays,
-                beneath,
+                contested_above,
             } = contested;
             if directory_stays {
-                self.conflict(ConflictKind::DirectoryFile, path, files, beneath);
+                self.conflict(ConflictKind::DirectoryFile, path, files, contested_above);
                 continue;
             }
             if files.ours.is_none() {
-                // Before the file comes, and not only what was in it.
+                // The directory must go as a whole before the file comes.
                 self.change(path.clone(), None);
             }
-            self.file(path, files, beneath)?;
+            self.file(path, files, contested_above)?;
         }
         Ok(())
     }
 
-    /// Lets `path` be as `merged`.
+    /// Sets the merged entry of `path`.
     fn set(
         &mut self,
         path: RepoPath,
         ours: Option<Entry>,
         merged: Option<Entry>,
-        beneath: Option<usize>,
+        contested_above: Option<usize>,
     ) {
         if merged.is_some() {
-            self.stays(beneath);
+            self.stays(contested_above);
         }
         if merged != ours {
-            // A file takes the place of a directory, or the reverse.
+            // A file replaces a directory, or the reverse.
             if ours.is_some() && merged.is_some() {
                 self.change(path.clone(), None);
             }
@@ -266,9 +273,9 @@ impl<T: Trees> Walk<'_, T> {
         kind: ConflictKind,
         path: RepoPath,
         files: Three<Option<Entry>>,
-        beneath: Option<usize>,
+        contested_above: Option<usize>,
     ) {
-        self.stays(beneath);
+        self.stays(contested_above);
         if files.ours.is_some() {
             self.change(path.clone(), None);
         }
@@ -283,8 +290,8 @@ impl<T: Trees> Walk<'_, T> {
         });
     }
 
-    fn stays(&mut self, beneath: Option<usize>) {
-        if let Some(contested) = beneath.and_then(|index| self.contested.get_mut(index)) {
+    fn stays(&mut self, contested_above: Option<usize>) {
+        if let Some(contested) = contested_above.and_then(|index| self.contested.get_mut(index)) {
             contested.directory_stays = true;
         }
     }

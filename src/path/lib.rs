@@ -1,8 +1,8 @@
 //! Validated names and paths.
 //!
-//! A name is bytes, as Linux and git have it: UTF-8 is never assumed. Whatever comes from a tree,
-//! from the kernel or from a person becomes one of these types first, so that nothing below has to
-//! check again for `..`, empty components or NUL bytes.
+//! A name is bytes, as in Linux and git: UTF-8 is never assumed. Names and paths from a tree, the
+//! kernel or a user are converted to these types first. The code below need not check again for
+//! `..`, empty components or NUL bytes.
 
 pub mod shell;
 pub mod text;
@@ -19,10 +19,14 @@ use thiserror::Error;
 /// Longest file name in bytes (`NAME_MAX`).
 pub const NAME_MAX: usize = 255;
 
-/// At a checkout's root: its repository, or a file that leads there. No tree holds one.
+/// Name of the repository, or of the file that points to it.
+///
+/// It is at a checkout's root. No tree contains it.
 pub const DOT_GIT: &[u8] = b".git";
 
-/// An absolute path without `.` and `..`, taken literally: nothing is asked of any file system.
+/// Removes `.` and `..` components from an absolute path.
+///
+/// Each `..` removes the component before it, also if that is a symlink: no file system is read.
 pub fn normalized(path: &Path) -> PathBuf {
     let mut normalized = PathBuf::new();
     for component in path.components() {
@@ -37,28 +41,38 @@ pub fn normalized(path: &Path) -> PathBuf {
     normalized
 }
 
-/// Why bytes are no name or no path inside a fork.
+/// Reason why bytes are not a valid name or path.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum PathError {
+    /// The name is empty.
     #[error("a name may not be empty")]
     Empty,
+    /// The name is longer than [`NAME_MAX`].
     #[error("the name is longer than {NAME_MAX} bytes")]
     TooLong,
+    /// The name is `.` or `..`.
     #[error("{name:?} is no name inside a directory", name = String::from_utf8_lossy(.0))]
     Reserved(Vec<u8>),
+    /// The name contains `/` or NUL.
     #[error("the name {name:?} holds a slash or a NUL byte", name = String::from_utf8_lossy(.0))]
     ForbiddenByte(Vec<u8>),
+    /// The path is absolute or contains `..`.
     #[error("the path {0} is absolute or leads out of the fork")]
     Outside(PathBuf),
 }
 
-/// One component of a path: 1 to 255 bytes, no `/`, no NUL, neither `.` nor `..`.
+/// One component of a path.
+///
+/// It has 1 to 255 bytes, contains neither `/` nor NUL, and is neither `.` nor `..`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "serde_bytes::ByteBuf", into = "serde_bytes::ByteBuf")]
 pub struct EntryName(Box<[u8]>);
 
 impl EntryName {
     /// Validates `name`.
+    ///
+    /// # Errors
+    /// [`PathError`] if `name` is not a valid component; never [`PathError::Outside`].
     pub fn new(name: impl AsRef<[u8]>) -> Result<EntryName, PathError> {
         let name = name.as_ref();
         match name {
@@ -72,19 +86,22 @@ impl EntryName {
         }
     }
 
+    /// Returns the name's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
+    /// Returns the name as an [`OsStr`].
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
     }
 
-    /// [`DOT_GIT`].
+    /// Returns [`DOT_GIT`] as a name.
     pub fn dot_git() -> EntryName {
         EntryName(DOT_GIT.into())
     }
 
+    /// Returns true if the name is [`DOT_GIT`].
     pub fn is_dot_git(&self) -> bool {
         *self.0 == *DOT_GIT
     }
@@ -121,20 +138,26 @@ impl From<EntryName> for serde_bytes::ByteBuf {
     }
 }
 
-/// A path inside a fork or a tree, relative to its root: names joined by `/`. The root itself is
-/// empty.
+/// Path relative to the root of a fork or tree: names joined by `/`.
+///
+/// The path of the root itself is empty.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "serde_bytes::ByteBuf", into = "serde_bytes::ByteBuf")]
 pub struct RepoPath(Vec<u8>);
 
 impl RepoPath {
-    /// The root directory: the empty path.
+    /// Returns the path of the root directory, which is empty.
     pub fn root() -> RepoPath {
         RepoPath::default()
     }
 
-    /// Validates a relative path. Repeated and trailing slashes and `.` components are dropped;
-    /// `..`, a leading slash and invalid names are refused.
+    /// Validates a relative path.
+    ///
+    /// Repeated and trailing slashes and `.` components are dropped.
+    ///
+    /// # Errors
+    /// [`PathError::Outside`] if the path starts with a slash or contains `..`, another
+    /// [`PathError`] if a component is not a valid name.
     pub fn parse(path: impl AsRef<[u8]>) -> Result<RepoPath, PathError> {
         let path = path.as_ref();
         let outside = || PathError::Outside(PathBuf::from(OsStr::from_bytes(path)));
@@ -152,23 +175,26 @@ impl RepoPath {
         Ok(parsed)
     }
 
+    /// Returns the path's bytes, without a slash at either end.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
+    /// Returns true if the path is the root.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether it is the link to the repository at the root, which is part of no changeset, or
-    /// beneath it.
+    /// Returns true if the path is the root's `.git` or below it.
+    ///
+    /// Such a path is in no changeset.
     pub fn is_in_dot_git(&self) -> bool {
         self.components()
             .next()
             .is_some_and(|name| name.is_dot_git())
     }
 
-    /// This path with `name` below it.
+    /// Returns the path of `name` in this directory.
     pub fn join(&self, name: &EntryName) -> RepoPath {
         let mut joined = RepoPath(Vec::with_capacity(self.0.len() + 1 + name.as_bytes().len()));
         joined.0.extend_from_slice(&self.0);
@@ -184,14 +210,15 @@ impl RepoPath {
         self.0.extend_from_slice(name.as_bytes());
     }
 
-    /// The directories above the path, the nearest first, without the root.
+    /// Returns the directories above the path, nearest first, without the root.
     pub fn directories_above(&self) -> impl Iterator<Item = RepoPath> {
         let above = |path: &RepoPath| Some(path.split_last()?.0).filter(|dir| !dir.is_root());
         std::iter::successors(above(self), move |dir| above(dir))
     }
 
-    /// The directory that holds this path's last component, and that component; `None` for the
-    /// root.
+    /// Splits the path into its parent directory and its last component.
+    ///
+    /// `None` for the root.
     pub fn split_last(&self) -> Option<(RepoPath, EntryName)> {
         if self.is_root() {
             return None;
@@ -203,7 +230,7 @@ impl RepoPath {
         Some((RepoPath(parent.to_vec()), EntryName(name.into())))
     }
 
-    /// The components from the root downwards.
+    /// Returns the components from the root downwards.
     pub fn components(&self) -> impl Iterator<Item = EntryName> + '_ {
         self.0
             .split(|&b| b == b'/')
@@ -211,7 +238,7 @@ impl RepoPath {
             .map(|c| EntryName(c.into()))
     }
 
-    /// Whether this path is `ancestor` or lies beneath it.
+    /// Returns true if the path is `ancestor` or below it.
     pub fn starts_with(&self, ancestor: &RepoPath) -> bool {
         ancestor.is_root()
             || self
@@ -220,6 +247,7 @@ impl RepoPath {
                 .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
     }
 
+    /// Returns the path as a relative [`Path`]; empty for the root.
     pub fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.0))
     }

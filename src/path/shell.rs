@@ -1,7 +1,11 @@
-//! Words as a shell is given them, so that a command in a message can be pasted as it stands.
+//! Quoting of words for a shell.
+//!
+//! It makes a command in a message one that can be pasted unchanged.
 
-/// Quotes `word` where a shell would not take it as it is: in single quotes, or as `$'…'` (bash,
-/// zsh, ksh) where it has control characters or is not UTF-8.
+/// Quotes `word` if a shell would not read it literally.
+///
+/// The result is in single quotes. A word with control characters, or one that is not UTF-8,
+/// becomes `$'…'`, which bash, zsh and ksh understand.
 pub fn shell_word(word: impl AsRef<[u8]>) -> String {
     let bytes = word.as_ref();
     let is_plain = |c: char| {

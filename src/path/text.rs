@@ -1,4 +1,4 @@
-//! Paths in JSON, which holds text: where a path is not UTF-8 its bytes go as base64.
+//! Paths in JSON: a path that is not UTF-8 is encoded as base64.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,16 @@ use super::RepoPath;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum PathText {
+    /// A path that is UTF-8.
+    #[schemars(description = "")]
     Text(String),
-    Bytes { base64: String },
+    /// A path that is not UTF-8.
+    #[schemars(description = "")]
+    Bytes {
+        /// The path's bytes in standard base64, with padding.
+        #[schemars(description = "")]
+        base64: String,
+    },
 }
 
 impl From<&[u8]> for PathText {
@@ -32,7 +40,7 @@ impl From<&RepoPath> for PathText {
 }
 
 impl PathText {
-    /// The path's bytes; what is no base64 is empty.
+    /// Returns the path's bytes, or nothing if the base64 is invalid.
     pub fn to_bytes(&self) -> Vec<u8> {
         use base64::Engine;
         match self {
@@ -44,23 +52,33 @@ impl PathText {
     }
 }
 
-/// For `#[serde(with)]`: a path of the repository as [`PathText`].
+/// Serializes a [`RepoPath`] as [`PathText`], for `#[serde(with)]`.
 pub mod repo_path {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     use super::{PathText, RepoPath};
 
+    /// Serializes `path` as [`PathText`].
+    ///
+    /// # Errors
+    /// An error of the serializer.
     pub fn serialize<S: Serializer>(path: &RepoPath, serializer: S) -> Result<S::Ok, S::Error> {
         PathText::from(path).serialize(serializer)
     }
 
+    /// Deserializes a path of the repository.
+    ///
+    /// # Errors
+    /// An error of the deserializer, or [`PathError`](crate::PathError) if the path is invalid.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RepoPath, D::Error> {
         let bytes = PathText::deserialize(deserializer)?.to_bytes();
         RepoPath::parse(bytes).map_err(serde::de::Error::custom)
     }
 }
 
-/// For `#[serde(with)]`: a directory of the machine as [`PathText`]; it may not be empty.
+/// Serializes a path of the host as [`PathText`], for `#[serde(with)]`.
+///
+/// Deserializing an empty path fails.
 pub mod host_path {
     use std::ffi::{OsStr, OsString};
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -70,20 +88,28 @@ pub mod host_path {
 
     use super::PathText;
 
+    /// Serializes `path` as [`PathText`].
+    ///
+    /// # Errors
+    /// An error of the serializer.
     pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
         PathText::from(OsStr::as_bytes(path.as_os_str())).serialize(serializer)
     }
 
+    /// Deserializes a path of the host.
+    ///
+    /// # Errors
+    /// An error of the deserializer, or if the path is empty.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
         let bytes = PathText::deserialize(deserializer)?.to_bytes();
-        match bytes.is_empty() {
-            true => Err(serde::de::Error::custom("an empty path")),
-            false => Ok(PathBuf::from(OsString::from_vec(bytes))),
+        if bytes.is_empty() {
+            return Err(serde::de::Error::custom("an empty path"));
         }
+        Ok(PathBuf::from(OsString::from_vec(bytes)))
     }
 }
 
-/// As [`host_path`], where it may be missing.
+/// Like [`host_path`], for a path that may be missing.
 pub mod optional_host_path {
     use std::path::{Path, PathBuf};
 
@@ -95,6 +121,10 @@ pub mod optional_host_path {
     #[derive(Deserialize)]
     struct In(#[serde(with = "super::host_path")] PathBuf);
 
+    /// Serializes `path` as [`PathText`](super::PathText), `None` as null.
+    ///
+    /// # Errors
+    /// An error of the serializer.
     pub fn serialize<S: Serializer>(
         path: &Option<PathBuf>,
         serializer: S,
@@ -102,6 +132,10 @@ pub mod optional_host_path {
         path.as_deref().map(Out).serialize(serializer)
     }
 
+    /// Deserializes a path of the host, null as `None`.
+    ///
+    /// # Errors
+    /// An error of the deserializer, or if the path is empty.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<PathBuf>, D::Error> {

@@ -6,9 +6,10 @@ use serde::Serialize;
 use tine_ops::{ErrorCode, Failure};
 use tine_path::text::PathText;
 
-/// A command's failure in JSON.
+/// Failure of a command as a JSON object.
 #[derive(Serialize)]
 pub struct FailureObject<'a> {
+    /// The failure itself.
     pub error: FailureBody<'a>,
 }
 
@@ -39,7 +40,7 @@ pub struct FailureBody<'a> {
 }
 
 impl<'a> FailureBody<'a> {
-    /// As a command tells it that ends with `exit`.
+    /// Converts the failure of a command that exits with `exit`.
     pub fn of(failure: &'a Failure, exit: u8) -> FailureBody<'a> {
         FailureBody {
             code: failure.code,

@@ -1,10 +1,12 @@
-//! Handoffs in words.
+//! Text for handoffs.
 
 use crate::text::{counted, human_size, one_line};
 use tine_change::handoff::{HandoffRecord, HandoffState};
 use tine_ops::protocol::HandoffInfo;
 
-/// A handoff in a line.
+/// Formats a handoff in one line.
+///
+/// A second line names the work that the handoff leaves out, if there is any.
 pub fn format_line(handoff: &HandoffInfo) -> String {
     let record = &handoff.record;
     let mut line = format!(
@@ -27,7 +29,7 @@ pub fn format_line(handoff: &HandoffInfo) -> String {
     line
 }
 
-/// Whose work it is, and who is to have it.
+/// Returns the handoff's origin and, if it has one, its recipient.
 pub fn whose(record: &HandoffRecord) -> String {
     let fork = match (&record.fork, &record.imported_from) {
         (Some(fork), _) => fork.to_string(),
@@ -40,6 +42,7 @@ pub fn whose(record: &HandoffRecord) -> String {
     }
 }
 
+/// Returns the handoff's state, and its target if it was applied.
 pub fn stands(record: &HandoffRecord) -> String {
     match (&record.applied_to, record.applied_secs) {
         (Some(to), _) => format!("applied to {to}"),
@@ -48,6 +51,9 @@ pub fn stands(record: &HandoffRecord) -> String {
     }
 }
 
+/// Returns the number of commits and the mailbox size.
+///
+/// Empty if the handoff is not ready.
 pub fn size(record: &HandoffRecord) -> String {
     match record.state {
         HandoffState::Ready => format!(
@@ -62,7 +68,7 @@ pub fn size(record: &HandoffRecord) -> String {
     }
 }
 
-/// What is no part of it.
+/// Returns a text for the work that the handoff leaves out.
 fn left_out(record: &HandoffRecord) -> Option<String> {
     let merges = usize::try_from(record.merges).unwrap_or(usize::MAX);
     let merges = (merges > 0).then(|| format!("{} left out", counted(merges, "merge")));

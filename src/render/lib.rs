@@ -1,5 +1,6 @@
-//! Text for answers and failures, shared by all front ends: quoting, sizes, times, conflicts, and
-//! failures in JSON.
+//! Text for answers and failures: quoting, sizes, times, conflicts, and failures in JSON.
+//!
+//! All front ends share it.
 //!
 //! This crate never prints.
 

@@ -1,10 +1,10 @@
-//! Merges and their conflicts in words.
+//! Text for merges and their conflicts.
 
 use tine_change::review::ConflictRecord;
 use tine_merge::ConflictKind;
 use tine_ops::protocol::MergeTarget;
 
-/// How a target is spoken of.
+/// Returns the name of a merge's target: its branch, its fork or `HEAD`.
 pub fn target_name(target: &MergeTarget) -> String {
     match (&target.branch, &target.fork) {
         (Some(branch), _) => branch.clone(),
@@ -13,11 +13,14 @@ pub fn target_name(target: &MergeTarget) -> String {
     }
 }
 
-/// What happened to the path, on whose side.
+/// Describes what each side did to the conflict's path.
 pub fn kind_in_words(conflict: &ConflictRecord) -> String {
-    let by_side = |ours: &str, theirs: &str| match conflict.ours.is_empty() {
-        true => theirs.to_owned(),
-        false => ours.to_owned(),
+    let by_side = |ours: &str, theirs: &str| {
+        if conflict.ours.is_empty() {
+            theirs.to_owned()
+        } else {
+            ours.to_owned()
+        }
     };
     match conflict.kind {
         ConflictKind::BothModified => "both modified".to_owned(),

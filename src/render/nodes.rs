@@ -4,7 +4,7 @@ use crate::text::quoted;
 use tine_ops::protocol::{NodeKind, NodeLine};
 use tine_path::text::PathText;
 
-/// `ls -l`'s first column: `-rw-r--r--`.
+/// Returns the type and permissions as `ls -l` prints them: `-rw-r--r--`.
 pub fn mode_text(node: &NodeLine) -> String {
     let mode = u32::from_str_radix(&node.mode, 8).unwrap_or(0);
     let mut text = String::with_capacity(10);
@@ -23,7 +23,7 @@ pub fn mode_text(node: &NodeLine) -> String {
     text
 }
 
-/// `ls -l`'s letter.
+/// Returns the letter that `ls -l` prints for the type.
 pub fn kind_letter(kind: NodeKind) -> char {
     match kind {
         NodeKind::File => '-',
@@ -36,7 +36,7 @@ pub fn kind_letter(kind: NodeKind) -> char {
     }
 }
 
-/// What it is, in words.
+/// Returns the English word for the type.
 pub fn kind_word(kind: NodeKind) -> &'static str {
     match kind {
         NodeKind::File => "file",
@@ -49,7 +49,7 @@ pub fn kind_word(kind: NodeKind) -> &'static str {
     }
 }
 
-/// The path from the fork's root; a dot for that.
+/// Returns the quoted path from the fork's root, `.` for the root.
 pub fn shown(path: &PathText) -> String {
     match quoted(path) {
         path if path.is_empty() => ".".to_owned(),
@@ -57,7 +57,7 @@ pub fn shown(path: &PathText) -> String {
     }
 }
 
-/// `text`, and where it leads, if it is a symlink.
+/// Appends ` -> TARGET` to `text` if the node is a symlink.
 pub fn with_target(text: String, node: &NodeLine) -> String {
     match &node.target {
         Some(target) => format!("{text} -> {}", quoted(target)),

@@ -1,12 +1,14 @@
-//! Texts, paths, sizes and times as a person reads them.
+//! Formatting of text, paths, sizes and times for people.
 
 use std::fmt::Write as _;
 
 use tine_attr::Timestamp;
 use tine_path::text::PathText;
 
-/// `text` on one line: line breaks become spaces, and other control characters, which could steer
-/// the terminal, are escaped.
+/// Puts `text` on one line.
+///
+/// Line feeds and tabs become spaces and carriage returns are dropped. Other control characters,
+/// which could control the terminal, are escaped.
 pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for character in text.trim().chars() {
@@ -22,8 +24,10 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
-/// A repository path as git prints it: as it is, or in double quotes with C's escapes where it
-/// holds control characters, quotes, backslashes or bytes that are not UTF-8.
+/// Quotes a repository path as git does.
+///
+/// A path with control characters, quotes, backslashes or bytes that are not UTF-8 is put in double
+/// quotes, with C escapes. Any other path is returned unchanged.
 pub fn quoted(path: &PathText) -> String {
     let bytes = path.to_bytes();
     let plain = std::str::from_utf8(&bytes).ok().filter(|text| {
@@ -65,7 +69,7 @@ fn push_octal(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Bytes as a person reads them: `0 B`, `12.3 KiB`, `4.0 GiB`.
+/// Formats a number of bytes: `0 B`, `12.3 KiB`, `4.0 GiB`.
 pub fn human_size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
@@ -81,12 +85,12 @@ pub fn human_size(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS.get(unit).unwrap_or(&"PiB"))
 }
 
-/// Seconds since 1970.
+/// Returns the current time in seconds since 1970.
 pub fn now_secs() -> i64 {
     Timestamp::now().secs
 }
 
-/// How long ago `then_secs` was: `now`, `5m ago`.
+/// Formats the time since `then_secs`: `now`, `5m ago`.
 pub fn human_ago(then_secs: i64, now_secs: i64) -> String {
     match human_age(then_secs, now_secs) {
         age if age == "now" => age,
@@ -94,7 +98,9 @@ pub fn human_ago(then_secs: i64, now_secs: i64) -> String {
     }
 }
 
-/// The time since `then_secs` (seconds since 1970) as a person reads it: `now`, `5m`, `3h`, `12d`.
+/// Formats the age of `then_secs`: `now`, `5m`, `3h`, `12d`.
+///
+/// Both times are in seconds since 1970.
 pub fn human_age(then_secs: i64, now_secs: i64) -> String {
     let seconds = now_secs.saturating_sub(then_secs);
     match seconds {
@@ -105,12 +111,12 @@ pub fn human_age(then_secs: i64, now_secs: i64) -> String {
     }
 }
 
-/// The first characters of an object id, as git shows it.
+/// Returns the first 7 characters of an object id.
 pub fn short_id(id: &str) -> &str {
     id.get(..7).unwrap_or(id)
 }
 
-/// `1 change`, `2 changes`.
+/// Formats a count with its noun: `1 change`, `2 changes`.
 pub fn counted(count: usize, one: &str) -> String {
     match count {
         1 => format!("1 {one}"),

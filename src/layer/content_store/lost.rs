@@ -1,8 +1,8 @@
-//! Contents that `data` has lost: it ends before they do.
+//! Contents that are lost because `data` ends before them.
 //!
-//! The next content that is written makes `data` longer, and then nothing would tell such a place
-//! from zeroes. So the node gets a content file that is not there, as if that had been lost:
-//! reading it fails, and a check finds it.
+//! The next write extends `data`, and then nothing would distinguish such a place from zeroes. So
+//! the node gets a content file that does not exist, as if that file had been lost. Reading it
+//! fails, and a check finds it.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -13,11 +13,12 @@ use crate::contents::ContentReader;
 use crate::fault;
 use crate::{Content, ContentLocation, ContentRef, LayerError, LayerId, LayerIndex, Node, Op};
 
-/// What to change in the layer `id` in `dir` so that contents that `data` lacks stay lost. What is
-/// left of one is copied to its file.
+/// Returns changes after which the contents that `data` lacks stay lost.
+///
+/// They are for the layer `id` in `dir`. The remaining bytes of a content are copied to its file.
 ///
 /// # Errors
-/// [`LayerError::Io`], and [`LayerError::Corrupt`] where `index` names a place that cannot be.
+/// [`LayerError::Corrupt`] if `index` names an invalid place, [`LayerError::Io`] otherwise.
 pub(crate) fn lost_contents(
     dir: &Path,
     id: LayerId,
@@ -56,7 +57,7 @@ pub(crate) fn lost_contents(
     }
     let mut ops = Vec::new();
     for (number, (ino, node, offset)) in (last_number.saturating_add(1)..).zip(lost) {
-        // Less than a slot has.
+        // It is less than a slot.
         let left = data_len.saturating_sub(offset) as usize;
         if left > 0 {
             let mut bytes = vec![0; left];

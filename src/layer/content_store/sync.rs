@@ -1,4 +1,4 @@
-//! Bringing contents to the disk, and giving back the space of what is gone from it.
+//! Sync of contents, and release of freed ones.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
@@ -15,12 +15,15 @@ use crate::ranges::write_onto_itself;
 use crate::slots::{SLOT_MIN, runs};
 use crate::{ContentLocation, LayerError, LayerIndex};
 
-/// Content files that are synced one by one at most; past that, syncing the whole file system takes
-/// less time.
+/// Maximum number of content files to sync one by one.
+///
+/// For more, a sync of the whole file system takes less time.
 const SYNC_FILES_MAX: usize = 32;
 
-/// Contents that wait for the disk, and places to be freed after the log got there. Taken from the
-/// store with [`ContentStore::begin_sync`] and handed back with [`ContentStore::end_sync`].
+/// Sync of contents, and the places to free after it.
+///
+/// [`ContentStore::begin_sync`] takes it from the store and [`ContentStore::end_sync`] gives it
+/// back. The places are freed once the log is on disk.
 pub(crate) struct ContentSync {
     files: Arc<Descriptors>,
     data: Arc<File>,
@@ -28,21 +31,22 @@ pub(crate) struct ContentSync {
     is_data_dirty: bool,
     dirty_files: HashSet<u64>,
     is_dir_dirty: bool,
-    /// More than what is listed here waits for the disk: what another sync under way has taken, or
-    /// what a process before this one wrote.
+    /// True if contents that are not listed here need a sync.
+    ///
+    /// Another sync in progress has taken them, or an earlier process wrote them.
     is_all_dirty: bool,
     freed: Vec<ContentLocation>,
 }
 
 impl ContentSync {
-    /// Brings the contents to the disk.
+    /// Syncs the contents; blocks on the disk.
     pub(crate) fn write_out(&self) -> Result<(), LayerError> {
         if self.is_all_dirty || self.dirty_files.len() > SYNC_FILES_MAX {
             return fault::step()
                 .and_then(|()| tine_sys::file::sync_fs(&self.data))
                 .map_err(LayerError::io("sync the file system of", &self.data_path));
         }
-        // All of them at once, so that one commit of the file system's journal may serve for all.
+        // Start all of them at once, so that one commit of the file system's journal may cover all.
         for number in &self.dirty_files {
             if let Ok(file) = self.files.open(*number) {
                 let _ = tine_sys::file::start_writeback(&file);
@@ -55,7 +59,7 @@ impl ContentSync {
         }
         for number in &self.dirty_files {
             match fault::step().and_then(|()| self.files.open(*number)?.sync_data()) {
-                // Given up in the meantime.
+                // It was abandoned in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 result => result.map_err(LayerError::io("sync", self.files.path(*number)))?,
             }
@@ -66,8 +70,9 @@ impl ContentSync {
         Ok(())
     }
 
-    /// Gives the space of freed places back to the file system. Call only once the log is on the
-    /// disk.
+    /// Returns the space of freed places to the file system.
+    ///
+    /// The log must be on disk.
     pub(crate) fn release(&self) {
         let mut slots = Vec::new();
         for place in &self.freed {
@@ -85,7 +90,7 @@ impl ContentSync {
 }
 
 impl ContentStore {
-    /// Takes out all that waits for the disk.
+    /// Takes everything that needs a sync.
     pub(crate) fn begin_sync(&mut self) -> ContentSync {
         self.syncs_under_way += 1;
         self.freed_bytes = 0;
@@ -101,8 +106,9 @@ impl ContentStore {
         }
     }
 
-    /// Lets freed slots be used again, or, where syncing failed, remembers all of it for the next
-    /// time.
+    /// Ends a sync.
+    ///
+    /// Freed slots can be reused. After a failed sync, everything is kept for the next one.
     pub(crate) fn end_sync(&mut self, job: ContentSync, is_synced: bool) {
         self.syncs_under_way = self.syncs_under_way.saturating_sub(1);
         if is_synced {
@@ -111,7 +117,7 @@ impl ContentStore {
             }
             for place in job.freed {
                 if let ContentLocation::Slot { offset, capacity } = place {
-                    self.slots.give_back(offset, capacity);
+                    self.slots.release(offset, capacity);
                 }
             }
         } else {
@@ -122,14 +128,15 @@ impl ContentStore {
         }
     }
 
-    /// Lets the kernel tell of what it failed to write before; it does so once.
-    pub(crate) fn forget_errors(&self) {
+    /// Consumes errors of earlier writes, which the kernel reports once.
+    pub(crate) fn clear_write_errors(&self) {
         let _ = fault::step().and_then(|()| tine_sys::file::sync_fs(self.reader.data()));
     }
 
-    /// Writes all contents that `index` names onto themselves, so that the kernel takes them for
-    /// unwritten. What cannot be read is left alone.
-    pub(crate) fn write_again(&mut self, index: &LayerIndex) -> Result<(), LayerError> {
+    /// Rewrites all contents that `index` names with their own bytes.
+    ///
+    /// This makes the kernel mark them as dirty. Unreadable contents are left alone.
+    pub(crate) fn rewrite_all(&mut self, index: &LayerIndex) -> Result<(), LayerError> {
         self.is_all_dirty = true;
         for (content, _) in named_places(index, self.id) {
             let path = self.reader.path(content.place);
@@ -150,8 +157,9 @@ impl ContentStore {
     }
 }
 
-/// Makes all of a data file holes that `slots` (offset, capacity) do not cover. That it fails only
-/// costs space.
+/// Punches out all of a data file except `slots`.
+///
+/// The slots are (offset, capacity). A failure only wastes space.
 pub(crate) fn punch_all_but(data: &File, path: &Path, slots: &BTreeSet<(u64, u32)>) {
     let len = data.metadata().map_or(0, |meta| meta.len());
     let len = len.next_multiple_of(u64::from(SLOT_MIN));
@@ -169,7 +177,9 @@ pub(crate) fn punch_all_but(data: &File, path: &Path, slots: &BTreeSet<(u64, u32
     punch(data, path, gaps);
 }
 
-/// Makes ranges of the data file holes. That it fails only costs space.
+/// Punches ranges out of the data file.
+///
+/// A failure only wastes space.
 pub(super) fn punch(data: &File, path: &Path, ranges: Vec<(u64, u64)>) {
     for (offset, len) in ranges {
         if let Err(error) =

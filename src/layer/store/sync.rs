@@ -1,4 +1,6 @@
-//! Bringing a layer to the disk, in steps between which others use it; freezing and sealing.
+//! Syncing, freezing and sealing of a layer.
+//!
+//! A sync has steps between which others can use the layer.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,12 +13,17 @@ use crate::{ContentLocation, FrozenLayer, LayerError, LayerId};
 use tine_attr::Ino;
 
 impl Layer {
-    /// Brings everything to the disk: contents, then the log; then frees what waited for it, and
-    /// compacts the log when most of it is out of date. Not to be called between writing a content
-    /// and committing its node.
+    /// Syncs the layer: contents first, then the log.
     ///
-    /// An fsync of one file is this, too: what the log says to be complete must be so for every
-    /// file.
+    /// It then frees the contents that waited for that, and compacts the log if most of it is
+    /// obsolete. Do not call this between writing a content and committing its node.
+    ///
+    /// An fsync of one file syncs the whole layer, too, because the log says that every file is
+    /// complete.
+    ///
+    /// # Errors
+    /// [`LayerError::Poisoned`] or [`LayerError::Interrupted`] if the layer takes no changes,
+    /// [`LayerError::Io`] if the disk fails or is full.
     pub fn sync(&mut self) -> Result<(), LayerError> {
         let mut job = self.begin_sync()?;
         let result = self.run_sync(&mut job);
@@ -30,24 +37,28 @@ impl Layer {
         job.sync_log()
     }
 
-    /// The first step of [`Layer::sync`], so that the layer can be used while the disk works: what
-    /// is to be synced. Then [`SyncJob::sync_contents`] without holding the layer,
-    /// [`Layer::complete_sync`], [`SyncJob::sync_log`] without holding it again, and in the end
-    /// [`Layer::end_sync`]; that also where one of them failed. Several jobs may be under way, but
-    /// the second one syncs the whole file system.
+    /// Begins a sync in steps, between which others use the layer.
+    ///
+    /// The next steps are [`SyncJob::sync_contents`] without holding the layer,
+    /// [`Layer::complete_sync`], [`SyncJob::sync_log`] without holding the layer, and
+    /// [`Layer::end_sync`]. The last one must follow even if a step fails. Several jobs may run at
+    /// once, but the second one syncs the whole file system.
+    ///
+    /// # Errors
+    /// The errors of [`Layer::sync`].
     pub fn begin_sync(&mut self) -> Result<SyncJob, LayerError> {
         self.log.check()?;
-        while let Some(layer) = self.beneath.last() {
+        while let Some(layer) = self.lower_layers.last() {
             layer.seal()?;
-            self.beneath.pop();
+            self.lower_layers.pop();
         }
-        if self.contents_are_doubted {
+        if self.must_rewrite_contents {
             if self.contents.is_any_being_written() {
                 let busy = io::ErrorKind::ResourceBusy.into();
                 return Err(LayerError::io("write again", &self.dir)(busy));
             }
-            self.contents.write_again(&self.index)?;
-            self.contents_are_doubted = false;
+            self.contents.rewrite_all(&self.index)?;
+            self.must_rewrite_contents = false;
         }
         Ok(SyncJob {
             id: self.log.id(),
@@ -58,48 +69,61 @@ impl Layer {
         })
     }
 
-    /// Lets syncs of this layer bring those of `beneath` to the disk first that may not be there
-    /// yet.
-    pub(crate) fn stand_above<'a>(&mut self, beneath: impl Iterator<Item = &'a Arc<FrozenLayer>>) {
-        self.beneath = beneath
-            .filter(|layer| !layer.is_sealed())
-            .cloned()
-            .collect();
+    /// Sets the layers below that a sync of this layer seals first.
+    ///
+    /// Sealed ones are left out.
+    pub(crate) fn set_lower_layers<'a>(
+        &mut self,
+        layers: impl Iterator<Item = &'a Arc<FrozenLayer>>,
+    ) {
+        self.lower_layers = layers.filter(|layer| !layer.is_sealed()).cloned().collect();
     }
 
-    /// Whether the next sync begins with writing all contents again, which must not meet
-    /// [`Layer::begin_writing`].
+    /// Returns true if the next sync begins with writing all contents again.
+    ///
+    /// That must not overlap with [`Layer::begin_writing`].
     pub fn must_write_again(&self) -> bool {
-        self.contents_are_doubted
+        self.must_rewrite_contents
     }
 
-    /// The contents of `job` are on the disk: says so in the log. Records that were written
-    /// meanwhile name others, which may not be: after a power failure they do not count.
+    /// Logs that the contents of `job` are on disk.
+    ///
+    /// Records written meanwhile name other contents, which may not be on disk. They do not count
+    /// after a power failure.
+    ///
+    /// # Errors
+    /// [`LayerError::Poisoned`], [`LayerError::Interrupted`], or [`LayerError::Io`] if the log
+    /// cannot be written.
     pub fn complete_sync(&mut self, job: &mut SyncJob) -> Result<(), LayerError> {
         self.log.check()?;
         job.log = self.log.complete(job.log.len())?;
         Ok(())
     }
 
-    /// The last step of [`Layer::sync`]: takes note of what `job` did. If it failed, all of it is
-    /// still to be done. Not to be called between writing a content and committing its node.
+    /// Ends a sync: the last step, also after a failed one.
+    ///
+    /// If `job` failed, all of it remains to be done. Do not call this between writing a content
+    /// and committing its node.
     pub fn end_sync(&mut self, job: SyncJob) {
-        if self.take_note(job) {
+        if self.finish_job(job) {
             self.compact_if_due();
         }
     }
 
-    /// Takes note of a [`ContentFlush`](crate::content_file::ContentFlush) that failed.
+    /// Records that a [`ContentFlush`](crate::content_file::ContentFlush) failed.
     pub fn note_failed_sync(&mut self, error: &LayerError) {
-        match is_disk_full(error) {
-            true => self.contents_are_doubted = true,
-            false => self.give_up(),
+        if is_disk_full(error) {
+            self.must_rewrite_contents = true;
+        } else {
+            self.poison();
         }
     }
 
-    /// Takes no more changes: the kernel tells once of what it could not write, and takes it for
-    /// written. A second try would succeed and prove nothing.
-    pub(super) fn give_up(&mut self) {
+    /// Refuses changes until the layer is reopened.
+    ///
+    /// The kernel reports a failed write once and then marks the pages as clean. So a second try
+    /// would succeed and prove nothing.
+    pub(super) fn poison(&mut self) {
         self.log.poison();
         let failed = self.dir.join(FAILED_NAME);
         if let Err(error) = std::fs::File::create(&failed) {
@@ -107,8 +131,8 @@ impl Layer {
         }
     }
 
-    /// Whether the job was done.
-    pub(super) fn take_note(&mut self, job: SyncJob) -> bool {
+    /// Records the result of a job; returns true if done.
+    pub(super) fn finish_job(&mut self, job: SyncJob) -> bool {
         let is_synced = match job.progress {
             Progress::Done => {
                 self.log.mark_synced(&job.log);
@@ -119,11 +143,11 @@ impl Layer {
                 true
             }
             Progress::Waiting => {
-                self.give_up();
+                self.poison();
                 false
             }
             Progress::NoRoom => {
-                self.contents_are_doubted = true;
+                self.must_rewrite_contents = true;
                 false
             }
             Progress::Nothing => false,
@@ -135,14 +159,14 @@ impl Layer {
         is_synced
     }
 
-    /// Cuts off what files that became shorter still have at their ends.
+    /// Truncates files that became shorter to the length of their contents.
     fn trim(&mut self, shrunk: &HashMap<u64, Ino>) {
         for (number, ino) in shrunk {
-            // Shrunk again since: that record is not on the disk yet.
+            // It became shorter once more, and that record is not on disk yet.
             if self.shrunk.contains_key(number) {
                 continue;
             }
-            // Its end may be what is written just now.
+            // A running write may extend it.
             if self.contents.is_being_written(*number) {
                 self.shrunk.insert(*number, *ino);
                 continue;
@@ -156,42 +180,43 @@ impl Layer {
         }
     }
 
-    /// Whether anything was written since the last [`Layer::sync`].
+    /// Returns true if anything was written since the last [`Layer::sync`].
     pub fn is_dirty(&self) -> bool {
         !self.log.is_synced() || self.contents.is_dirty() || !self.shrunk.is_empty()
     }
 
-    /// Takes no more changes: what the layer says from now on is shared. It is sealed later
-    /// ([`FrozenLayer::seal`]), so this waits for no disk and costs O(1).
+    /// Freezes the layer: its state is shared and no longer changes.
+    ///
+    /// [`FrozenLayer::seal`] seals it later, so this does not wait for the disk and costs O(1).
     pub fn freeze(self) -> Arc<FrozenLayer> {
         let (dir, id, index) = (self.dir.clone(), self.log.id(), self.index.clone());
         let contents = self.contents.reader().clone();
         Arc::new(FrozenLayer::unsealed(dir, id, index, contents, self))
     }
 
-    /// Brings all of a frozen layer to the disk and says in the log that nothing follows.
+    /// Syncs a frozen layer and logs that nothing follows.
     pub(crate) fn seal(&mut self) -> Result<(), LayerError> {
         if !self.log.is_sealed() {
             self.sync()?;
         }
         self.log.seal()?;
         self.log.point().sync()?;
-        self.log.give_back_reserve();
+        self.log.release_reserve();
         Ok(())
     }
 }
 
-/// How far a [`SyncJob`] got.
+/// Progress of a [`SyncJob`].
 enum Progress {
     Nothing,
-    /// It is waiting for the disk, or the disk failed.
+    /// The job waits for the disk, or the disk failed.
     Waiting,
-    /// The contents found no room.
+    /// The disk had no room for the contents.
     NoRoom,
     Done,
 }
 
-/// What [`Layer::begin_sync`] found to be brought to the disk.
+/// Sync in progress, begun by [`Layer::begin_sync`].
 pub struct SyncJob {
     id: LayerId,
     contents: ContentSync,
@@ -201,12 +226,17 @@ pub struct SyncJob {
 }
 
 impl SyncJob {
-    /// Of which layer.
+    /// Returns the id of the layer.
     pub fn layer(&self) -> LayerId {
         self.id
     }
 
-    /// Brings the contents to the disk.
+    /// Writes the contents to disk.
+    ///
+    /// It blocks and does not hold the layer.
+    ///
+    /// # Errors
+    /// [`LayerError::Io`] if the disk fails or is full.
     pub fn sync_contents(&mut self) -> Result<(), LayerError> {
         self.progress = Progress::Waiting;
         let written = self.contents.write_out();
@@ -218,7 +248,12 @@ impl SyncJob {
         written
     }
 
-    /// Brings the log to the disk, then gives freed space back.
+    /// Syncs the log, then frees dropped contents.
+    ///
+    /// It blocks and does not hold the layer.
+    ///
+    /// # Errors
+    /// [`LayerError::Io`] if the disk fails.
     pub fn sync_log(&mut self) -> Result<(), LayerError> {
         self.progress = Progress::Waiting;
         self.log.sync()?;

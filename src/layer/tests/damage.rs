@@ -221,7 +221,7 @@ fn a_flipped_bit_in_a_log_that_was_left_alone_is_refused_wherever_it_is() {
     let (mut log, ends) = sample(|_| start);
     log.push_complete(log.bytes.len());
     let synced_len = log.bytes.len();
-    log.push_vouch();
+    log.push_synced();
     for at in 24..synced_len {
         let mut bytes = log.bytes.clone();
         bytes[at] ^= 1;

@@ -1,35 +1,38 @@
-//! A merge as one text: with markers around the conflicts, or with the conflicts settled.
+//! Rendering of a merge, with conflict markers or with settled conflicts.
 
 use std::ops::Range;
 
 use super::{Favor, Lines, Outcome, TextMerge};
 
-/// So many lines between two conflicts, or fewer, become part of one, as in git.
+/// Maximum number of lines between conflicts that are joined, as in git.
 const MAX_JOINED_LINES: usize = 3;
 
 const DEFAULT_MARKER_SIZE: usize = 7;
 
-/// What a conflict shows (`merge.conflictStyle`).
+/// Content of a conflict between its markers (`merge.conflictStyle`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Style {
-    /// Where ours and theirs differ.
+    /// The lines in which ours and theirs differ.
     #[default]
     Merge,
-    /// The base, too.
+    /// The lines of all three texts.
     Diff3,
-    /// The base, too; lines that both sides begin or end with are no part of the conflict.
+    /// `Diff3` without the lines that both sides begin or end with.
     Zdiff3,
 }
 
-/// How conflicts are marked.
+/// Choices for conflict markers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkerOptions {
+    /// Content between the markers.
     pub style: Style,
-    /// How many characters a marker has; for 0 it is 7.
+    /// Length of a marker in characters; 0 means 7.
     pub size: usize,
-    /// What stands behind the markers.
+    /// Label after the base marker; `None` for a bare marker.
     pub base_label: Option<String>,
+    /// Label after the ours marker.
     pub ours_label: Option<String>,
+    /// Label after the theirs marker.
     pub theirs_label: Option<String>,
 }
 
@@ -45,7 +48,9 @@ impl Default for MarkerOptions {
     }
 }
 
-/// Lines that are not taken from ours by themselves.
+/// Lines of a conflict or of one side's change.
+///
+/// The lines between two pieces are those of ours.
 #[derive(Debug, Clone)]
 struct Piece {
     base: Range<usize>,
@@ -62,16 +67,17 @@ enum Taken {
 }
 
 impl TextMerge {
-    /// The merged text, its conflicts between markers: as `git merge-file -p` prints it.
+    /// Returns the merged text with conflict markers, as `git merge-file -p`.
     pub fn render(&self, options: &MarkerOptions) -> Vec<u8> {
         self.write(options.style, MAX_JOINED_LINES, |piece, text| {
             self.write_marked(piece, options, text)
         })
     }
 
-    /// The merged text, its conflicts settled: as `git merge-file -p --ours`, `--theirs` or
-    /// `--union` prints it. With [`Favor::Base`] both sides' conflicting changes are left out, and
-    /// the others stay.
+    /// Returns the merged text with its conflicts settled.
+    ///
+    /// The result is that of `git merge-file -p` with `--ours`, `--theirs` or `--union`.
+    /// [`Favor::Base`] drops the conflicting changes of both sides and keeps the others.
     pub fn settle(&self, favor: Favor) -> Vec<u8> {
         let style = match favor {
             // Only a whole conflict has lines of the base.
@@ -86,8 +92,10 @@ impl TextMerge {
         })
     }
 
-    /// The merged text with both sides of each conflict. Other than with [`Favor::Union`] a line
-    /// that both sides have is never there twice, however few stand between two conflicts.
+    /// Returns the merged text with both sides of each conflict.
+    ///
+    /// Unlike with [`Favor::Union`], a line that both sides have never appears twice, even if few
+    /// such lines separate two conflicts.
     pub fn keep_both(&self) -> Vec<u8> {
         self.write(Style::Merge, 0, |piece, text| self.write_both(piece, text))
     }
@@ -118,7 +126,9 @@ impl TextMerge {
         text
     }
 
-    /// Conflicts with so many lines between them, or fewer, are one in [`Style::Merge`].
+    /// Splits the regions into pieces.
+    ///
+    /// [`Style::Merge`] joins conflicts with at most `max_joined_lines` lines between them.
     fn pieces(&self, style: Style, max_joined_lines: usize) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         for region in &self.regions {
@@ -153,7 +163,7 @@ impl TextMerge {
         pieces
     }
 
-    /// Without the lines that both sides begin or end with.
+    /// Removes the lines that both sides begin or end with.
     fn trimmed(&self, mut piece: Piece) -> Piece {
         let same = |(a, b): &(_, _)| a == b;
         let (ours, theirs) = (
@@ -203,7 +213,9 @@ impl TextMerge {
         marker(b'>', &options.theirs_label, text);
     }
 
-    /// How a line ends that the merge adds: CRLF where all texts do, as far as can be seen there.
+    /// Returns the line end for lines that the merge adds.
+    ///
+    /// It is CRLF if the lines before the conflict and the first line of the base end in CRLF.
     fn line_end(&self, piece: &Piece) -> &'static [u8] {
         let before = |lines: &Range<usize>| lines.start.saturating_sub(1);
         let is_crlf = ends_in_crlf(&self.ours, before(&piece.ours)) != Some(false)
@@ -213,7 +225,7 @@ impl TextMerge {
     }
 }
 
-/// Adds a conflict, to the one before where little stands between them.
+/// Adds a conflict, or extends the previous one if it is near.
 fn join(pieces: &mut Vec<Piece>, max_joined_lines: usize, piece: Piece) {
     match pieces.last_mut() {
         Some(last)
@@ -227,8 +239,9 @@ fn join(pieces: &mut Vec<Piece>, max_joined_lines: usize, piece: Piece) {
     }
 }
 
-/// Whether a line ends in CRLF; if it is the last and has no end, the one before. `None` if there
-/// is none.
+/// Returns true if a line ends in CRLF.
+///
+/// For a last line without a line end, the line before it counts. `None` if there is no such line.
 fn ends_in_crlf(lines: &Lines, line: usize) -> Option<bool> {
     let bytes = |line: usize| lines.bytes(&(line..line + 1));
     let whole = match bytes(line) {
@@ -238,7 +251,7 @@ fn ends_in_crlf(lines: &Lines, line: usize) -> Option<bool> {
     Some(whole.ends_with(b"\r\n"))
 }
 
-/// Writes lines so that the last one ends.
+/// Writes lines, and a line end if the last one has none.
 fn write_lines(lines: &Lines, range: &Range<usize>, line_end: &[u8], text: &mut Vec<u8>) {
     let bytes = lines.bytes(range);
     text.extend_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! Whether a text takes back what another one changed.
+//! Detection of changes that a later text reverts.
 
 use std::ops::Range;
 
@@ -6,9 +6,10 @@ use gix::diff::blob::{Interner, Token};
 
 use super::{Lines, differences};
 
-/// Whether `new`, which was made of `now`, takes back a change that led from `before` to `now`: the
-/// lines that were there before are there again, or lines that were added are gone, as a whole.
-/// What was changed to something else is not taken back.
+/// Returns true if `new` reverts a change made from `before` to `now`.
+///
+/// `new` was made from `now`. A change is reverted if the lines that it replaced are back, or the
+/// lines that it added are gone, as a whole. Lines that were changed once more do not count.
 pub fn takes_back(before: &[u8], now: &[u8], new: &[u8]) -> bool {
     let mut interner = Interner::new(0);
     let [before, now, new] = [before, now, new].map(|content| Lines::new(content, &mut interner));
@@ -20,7 +21,7 @@ pub fn takes_back(before: &[u8], now: &[u8], new: &[u8]) -> bool {
         since.iter().any(|since| {
             let put = new.tokens(&since.after);
             let is_back = match old {
-                // Put in their place, others are a change of what was added.
+                // Replacing added lines by others changes them further.
                 [] => put.is_empty(),
                 old => contains(put, old) && (added.is_empty() || !contains(put, added)),
             };
@@ -29,7 +30,9 @@ pub fn takes_back(before: &[u8], now: &[u8], new: &[u8]) -> bool {
     })
 }
 
-/// Whether lines were replaced at least in all of `changed`; of an empty one, beside it.
+/// Returns true if `replaced` covers all of `changed`.
+///
+/// An empty `changed` may also be at an end of `replaced`.
 fn covers(replaced: &Range<usize>, changed: &Range<usize>) -> bool {
     replaced.start <= changed.start && changed.end <= replaced.end
 }
