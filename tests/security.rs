@@ -328,7 +328,7 @@ fn hostile_requests(repo: &TestRepo) -> Vec<(Value, &'static str)> {
         repo.git_dir().join("tine/x"),
     ];
     for dir in inside {
-        requests.push((with("dir", json!(dir)), "mount-dir-refused"));
+        requests.push((with("at", json!(dir)), "mount-dir-refused"));
         requests.push((
             json!({"request": "mount", "arguments": {"fork": "demo", "at": dir, "allow_other": false}}),
             "mount-dir-refused",
@@ -386,7 +386,7 @@ fn no_request_reaches_outside() {
     let stream = connect(&repo);
     let mut requests = hostile_requests(&repo);
     requests.push((
-        json!({"request": "mount", "arguments": {"fork": "demo", "dir": repo.root().join("leads-inside/x"), "allow_other": false}}),
+        json!({"request": "mount", "arguments": {"fork": "demo", "at": repo.root().join("leads-inside/x"), "allow_other": false}}),
         "mount-dir-refused",
     ));
     for (mut request, code) in requests {

@@ -57,7 +57,7 @@ pub enum Question {
     /// A conflict that needs a resolution.
     Resolve(Box<ConflictQuestion>),
     /// A merge as a whole, for a judgement.
-    JudgeReview(Box<MergeQuestion>),
+    Judge(Box<MergeQuestion>),
 }
 
 /// Conflict to be resolved.
@@ -364,7 +364,7 @@ impl Resolver for CommandResolver {
     }
 
     fn judge(&self, question: &MergeQuestion) -> Result<Judgement, ResolverError> {
-        let printed = self.ask(&Question::JudgeReview(Box::new(question.clone())))?;
+        let printed = self.ask(&Question::Judge(Box::new(question.clone())))?;
         let text: JudgementText = serde_json::from_slice(&printed).map_err(malformed)?;
         let mut changes = Vec::new();
         for change in text.changes {

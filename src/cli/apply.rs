@@ -1,8 +1,8 @@
 //! `tine apply`: applies a patch to a fork's files.
 
 use super::Exit;
+use super::contents::{sent_content, store_dir};
 use super::context::Context;
-use super::inside::{sent_content, store_dir};
 use super::sequencing::{LeftArgs, carry_out};
 use crate::ops::{ApplyPatch, Failure};
 

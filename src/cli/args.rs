@@ -9,7 +9,7 @@ use super::output::Color;
 use super::{
     apply, branch, buffer, check, cherry_pick, completions, daemon, diff, doctor, exec, fetch,
     handoff, list, log, ls, man, mcp, merge, op, path, push, recover, resolve, restore, review,
-    round, shell, snapshot, stats, status, tool, top, tree, ui, uninstall, unmount, update, write,
+    round, shell, snapshot, stats, status, tool, top, tree, ui, uninstall, unmount, update,
 };
 use crate::{client, ops};
 
@@ -128,7 +128,7 @@ pub(super) enum Verb {
     Walk(ops::Walk),
     Stat(ops::Stat),
     Cat(ops::ReadFiles),
-    Write(write::Write),
+    Write(crate::ops::Write),
     #[command(aliases = ["move", "rename"])]
     Mv(ops::Move),
     Rm(ops::Remove),

@@ -4,8 +4,8 @@ use std::io::Read;
 
 use serde::Serialize;
 
+use super::contents::store_dir;
 use super::context::Context;
-use super::inside::store_dir;
 use super::{Exit, SUCCESS};
 use crate::change::resolver::JsonBytes;
 use crate::ops::protocol::FileLine;

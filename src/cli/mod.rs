@@ -12,7 +12,7 @@
 //! | `context` | where the command runs: directory, repository, connection, the fork it means |
 //! | `output` | standard output and standard error: text or JSON, colour, quoting |
 //! | `metrics` | what `stats` tells, as Prometheus reads it |
-//! | `inside` | paths of a fork, and what is there |
+//! | `contents` | contents on their way to the daemon |
 //! | `reference` | all commands in Markdown, `docs/reference.md` |
 //! | `identity`, `hooks` | what `git commit` does around a commit: identities and hooks |
 //!
@@ -31,6 +31,7 @@ mod cherry_pick;
 mod commit;
 mod completing;
 mod completions;
+mod contents;
 mod context;
 mod daemon;
 mod delete;
@@ -42,7 +43,6 @@ mod fsmonitor;
 mod gc;
 mod graph;
 mod handoff;
-mod inside;
 mod list;
 mod log;
 mod ls;

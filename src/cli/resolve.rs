@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use super::contents::{sent_content, store_dir};
 use super::context::Context;
-use super::inside::{sent_content, store_dir};
 use super::{Exit, review};
 use crate::merge::MergeSide;
 use crate::ops;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::contents::store_dir;
 use super::context::Context;
-use super::inside::store_dir;
 use crate::change::resolver::{
     AnsweredResolution, CommandResolver, ConflictQuestion, DEFAULT_PATIENCE, JsonBytes,
     MergeQuestion, QuestionCommit, QuestionResolution, QuestionVersion, Resolver, VerdictKind,

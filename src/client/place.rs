@@ -12,7 +12,7 @@ use crate::origin::AtOrigin;
 use tine_fuse as fuse;
 use tine_git::Repository;
 use tine_ops::protocol::ForkInfo;
-use tine_ops::{ErrorCode, Failure, Operation};
+use tine_ops::{ErrorCode, Failure, FindFork, Operation};
 use tine_path::shell::shell_word;
 use tine_sys::file::fs_figures;
 use tine_sys::namespace::mount_namespace_of;
@@ -211,8 +211,7 @@ impl Place {
 
     /// The fork in whose mount the command runs, if it does.
     pub fn fork_if_here(&self, connection: &mut Client) -> Result<Option<ForkName>, Failure> {
-        let (forks, _) = connection.forks()?;
-        Ok(self.here_of(&forks).map(|fork| fork.name.clone()))
+        Ok(connection.call(&FindFork {})?.fork)
     }
 
     /// The one of all `forks` in whose mount the command runs.

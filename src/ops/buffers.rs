@@ -253,10 +253,15 @@ fn in_fork(
     refused: &impl Fn(&str) -> Failure,
 ) -> Result<Option<BufferKey>, Failure> {
     let (records, _) = daemon.store.records();
+    // A fork may be mounted inside another's mount.
     let found = records
         .into_iter()
-        .find_map(|record| Some((record.name, beneath(&record.mount_dir, path)?)));
-    let Some((name, path)) = found else {
+        .filter_map(|record| {
+            let path = beneath(&record.mount_dir, path)?;
+            Some((record.mount_dir.as_os_str().len(), record.name, path))
+        })
+        .max_by_key(|(len, ..)| *len);
+    let Some((_, name, path)) = found else {
         return Ok(None);
     };
     let path = RepoPath::parse(path.as_os_str().as_bytes())?;

@@ -26,6 +26,28 @@ impl Operation for ListForks {
     }
 }
 
+/// Finds the fork whose mount contains the caller's directory.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FindFork {}
+
+/// The fork that was found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FoundFork {
+    /// `None` if the directory is in no mount.
+    pub fork: Option<ForkName>,
+}
+
+impl Operation for FindFork {
+    const NAME: &'static str = "find-fork";
+    type Answer = FoundFork;
+
+    fn run(self, call: &Call<'_>) -> Result<FoundFork, Failure> {
+        Ok(FoundFork {
+            fork: call.fork_if_any(None),
+        })
+    }
+}
+
 /// One fork.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ShowFork {

@@ -1,5 +1,6 @@
 //! Looking at and changing a fork by path, mounted or not.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -162,15 +163,43 @@ impl Operation for ReadFiles {
     }
 }
 
-/// `tine write`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Write a file of a fork, mounted or not
+///
+/// The content comes from standard input, or from --file. It takes the place of the old one in one
+/// step: nobody sees half of it. The file keeps its mode; what is no regular file is refused.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[command(after_long_help = "\
+Examples:
+  tine write fix-parser notes.md < notes.md
+  tine write fix-parser tools/run.sh -p --executable --file run.sh")]
 pub struct Write {
-    pub fork: ForkName,
+    /// The fork
+    #[arg(value_name = "FORK", required = true)]
+    #[serde(default)]
+    pub fork: Option<ForkName>,
+
+    /// From the fork's root, or absolute in its mount
+    #[arg(value_name = "PATH", value_parser = path_parser())]
     pub path: PathText,
-    pub content: Transfer,
-    /// Makes directories that are missing.
+
+    /// Take the content from FILE
+    #[arg(short = 'F', long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
+
+    /// Make directories that are missing
+    #[arg(short, long)]
+    #[serde(default)]
     pub parents: bool,
+
+    /// Let whoever may read it execute it
+    #[arg(short = 'x', long)]
+    #[serde(default)]
     pub executable: bool,
+
+    /// The content, on its way to the daemon.
+    #[arg(skip)]
+    pub content: Transfer,
 }
 
 impl Operation for Write {
@@ -178,8 +207,28 @@ impl Operation for Write {
     const DOING: &'static str = "writing";
     type Answer = WrittenLine;
 
+    fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        Some(&mut self.fork)
+    }
+
     fn run(self, call: &Call<'_>) -> Result<WrittenLine, Failure> {
-        write(call.daemon, call.by(), &self)
+        let fork = call.fork(self.fork)?;
+        let path = call.path(&fork, &self.path)?;
+        let options = PutOptions {
+            parents: self.parents,
+            executable: self.executable,
+        };
+        changing(call.daemon, &fork, |workspace| {
+            // Not before the fork is locked: a caller that is sent to the next daemon still has it.
+            let arrived = self.content.take(call.daemon.store.dir())?;
+            let written = workspace.put_file(call.by(), &path, arrived.content(), options)?;
+            Ok(WrittenLine {
+                fork: fork.clone(),
+                path: (&written.path).into(),
+                size: written.size,
+                created: written.created,
+            })
+        })
     }
 }
 
@@ -315,29 +364,6 @@ fn read(daemon: &Arc<Daemon>, fork: ForkName, paths: &[RepoPath]) -> Result<Cont
     })
 }
 
-pub(crate) fn write(
-    daemon: &Arc<Daemon>,
-    by: Actor<'_>,
-    request: &Write,
-) -> Result<WrittenLine, Failure> {
-    let path = parse(&request.path)?;
-    let options = PutOptions {
-        parents: request.parents,
-        executable: request.executable,
-    };
-    changing(daemon, &request.fork, |workspace| {
-        // Not before it is this request's turn: who is sent to the next daemon still has it.
-        let arrived = request.content.take(daemon.store.dir())?;
-        let written = workspace.put_file(by, &path, arrived.content(), options)?;
-        Ok(WrittenLine {
-            fork: request.fork.clone(),
-            path: (&written.path).into(),
-            size: written.size,
-            created: written.created,
-        })
-    })
-}
-
 pub(crate) fn rename(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
@@ -420,11 +446,6 @@ fn changing_in<T>(
     }
     Ok(answer)
 }
-
-pub(super) fn parse(path: &PathText) -> Result<RepoPath, Failure> {
-    Ok(RepoPath::parse(path.to_bytes())?)
-}
-
 pub(super) fn node_line(node: PathNode) -> NodeLine {
     let PathNode {
         path,

@@ -13,6 +13,7 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<ReadStats>(),
     Entry::of::<New>(),
     Entry::of::<ListForks>(),
+    Entry::of::<FindFork>(),
     Entry::of::<ShowFork>(),
     Entry::of::<NoteToldStrays>(),
     Entry::of::<Delete>(),

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Caller, in_buffer};
 use crate::change::resolver::JsonBytes;
 use crate::cli::Exit;
-use crate::cli::inside::{sent_content, store_dir};
+use crate::cli::contents::{sent_content, store_dir};
 use crate::client::failures;
 use crate::ops::protocol::{Route, ToolAnswer, ToolOperation};
 use crate::ops::{ErrorCode, Failure};

@@ -1,0 +1,36 @@
+//! Contents on their way to the daemon.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use super::context::Context;
+use crate::client::failures;
+use crate::ops::transfer::{Outgoing, Transfer};
+use crate::ops::{ErrorCode, Failure};
+use crate::workspace::Store;
+
+/// Where the store of the repository is.
+pub(super) fn store_dir(context: &Context) -> Result<PathBuf, Failure> {
+    Ok(Store::dir_of(context.repository()?))
+}
+
+/// The content of `file`, or of standard input, on its way to the daemon.
+pub(super) fn sent_content(store_dir: &Path, file: Option<&Path>) -> Result<Transfer, Failure> {
+    let mut outgoing = Outgoing::new(store_dir);
+    match file {
+        Some(path) => {
+            let mut file =
+                File::open(path).map_err(|error| failures::named("read", path, &error))?;
+            if file.metadata().is_ok_and(|meta| meta.is_dir()) {
+                return Err(Failure::new(
+                    ErrorCode::WrongKind,
+                    format!("{} is a directory", path.display()),
+                )
+                .hint("name a file"));
+            }
+            outgoing.add_all(&mut file)?;
+        }
+        None => outgoing.add_all(&mut std::io::stdin().lock())?,
+    }
+    Ok(outgoing.finish())
+}
