@@ -1,25 +1,24 @@
-//! POSIX access control lists, as values: how they are encoded, and how they and a mode keep in
-//! step.
+//! POSIX access control lists as values: encoding, and agreement with a mode.
 //!
-//! The rules are those of POSIX.1e (withdrawn draft 17, section 23.1) as `acl(5)` tells them and
-//! Linux carries them out in `fs/posix_acl.c`. The encoding is that of the `system.posix_acl_*`
-//! attributes (`linux/posix_acl_xattr.h`):
+//! The rules are those of POSIX.1e (withdrawn draft 17, section 23.1), as in `acl(5)` and Linux's
+//! `fs/posix_acl.c`. The encoding is that of the `system.posix_acl_*` attributes
+//! (`linux/posix_acl_xattr.h`):
 //!
 //! ```text
-//! version: u32 = 2     then for each entry  tag: u16  permissions: u16  id: u32      all little-endian
+//! version: u32 = 2     then for each entry  tag: u16  permissions: u16  id: u32    (little-endian)
 //! ```
 
 use super::error::FsError;
 
-/// The attribute that holds a node's own list.
+/// Extended attribute with a node's own list.
 pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute that holds what new nodes in a directory begin with.
+/// Extended attribute with the list that new nodes in a directory inherit.
 pub(super) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const HEADER_LEN: usize = 4;
 const ENTRY_LEN: usize = 8;
-/// The id of entries that need none.
+/// ID of entries that need none.
 const NO_ID: u32 = u32::MAX;
 
 const USER_OBJ: u16 = 0x01;
@@ -29,7 +28,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// Whom an entry speaks of. Entries stand in this order; ids in any.
+/// Subject of an entry. Tags are in this order in a list, IDs in any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Tag {
     Owner,
@@ -69,17 +68,20 @@ impl Tag {
     }
 }
 
-/// An access control list that means something: the three entries that a mode has, each once; a
-/// mask where there are entries for further users or groups; all in order.
+/// Valid access control list.
+///
+/// It has the three entries of a mode, each once, in order. It has a mask if there are entries for
+/// further users or groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Acl {
-    /// With permissions of three bits.
+    /// Entries with their three permission bits.
     entries: Vec<(Tag, u16)>,
 }
 
 impl Acl {
-    /// Reads an attribute's value; `None` for a list without entries, which means that there shall
-    /// be none.
+    /// Decodes an attribute's value.
+    ///
+    /// `None` for a list without entries, which removes the list.
     pub(crate) fn decode(value: &[u8]) -> Result<Option<Acl>, FsError> {
         let (version, entries) = value
             .split_first_chunk::<HEADER_LEN>()
@@ -107,9 +109,10 @@ impl Acl {
         let acl = Acl {
             entries: entries.ok_or(FsError::Invalid)?,
         };
-        match acl.is_valid() {
-            true => Ok(Some(acl)),
-            false => Err(FsError::Invalid),
+        if acl.is_valid() {
+            Ok(Some(acl))
+        } else {
+            Err(FsError::Invalid)
         }
     }
 
@@ -144,13 +147,14 @@ impl Acl {
         value
     }
 
-    /// Whether the mode says as much.
+    /// Returns whether a mode can express the list.
     pub(crate) fn is_mode_only(&self) -> bool {
         self.entries.len() == 3
     }
 
-    /// The nine permission bits of the mode that goes with the list: in the group's place stands
-    /// the mask, if there is one.
+    /// Returns the nine permission bits of the corresponding mode.
+    ///
+    /// If there is a mask, it takes the place of the group's bits.
     pub(crate) fn mode(&self) -> u16 {
         let has_mask = self.has_mask();
         self.entries.iter().fold(0, |mode, (tag, perm)| match tag {
@@ -162,18 +166,19 @@ impl Acl {
         })
     }
 
-    /// What chmod does to the list.
+    /// Changes the list as chmod does.
     pub(crate) fn set_mode(&mut self, mode: u16) {
         self.change_mode_entries(|_, bits| bits, mode);
     }
 
-    /// What a new node has that is made with `mode` where this is the default list: the list is
-    /// narrowed to what the mode grants. [`Acl::mode`] is the node's then.
+    /// Restricts a new node's list to the bits of `mode`.
+    ///
+    /// The node's mode is then [`Acl::mode`].
     pub(crate) fn narrow(&mut self, mode: u16) {
         self.change_mode_entries(|perm, bits| perm & bits, mode);
     }
 
-    /// Changes the entries that stand in the mode, each by the three bits that are its own there.
+    /// Changes the entries that a mode has, given three bits for each.
     fn change_mode_entries(&mut self, change: impl Fn(u16, u16) -> u16, mode: u16) {
         let has_mask = self.has_mask();
         for (tag, perm) in &mut self.entries {

@@ -1,21 +1,21 @@
-//! Bringing many paths to a given state in one operation, which can be taken back as any other.
+//! Brings many paths to a given state in one undoable operation.
 //!
-//! What goes, goes first, and takes directories along that nothing is left in; then comes what is
-//! to be. A node is replaced and never changed in place, except that it may become executable or
-//! cease to be: whoever has a file open goes on with what he has, and the attic keeps it.
+//! Removals come first, and remove directories that become empty; then come additions. A node is
+//! replaced and never changed in place, except for its execute bits. So a program that has a file
+//! open keeps its bytes, and the trash keeps the file.
 //!
-//! Where the base has what is to be at a path, and the directory stands where the base has it, the
-//! base's own node comes back under its own number, with the time of this step: nothing but that is
-//! in the layer. Everything else gets a new number. A number that is in use elsewhere, or that the
-//! kernel remembers, stays where it is.
+//! If the base has the wanted node at the path, and the directory is where the base has it, the
+//! base's node comes back under its own number, with the time of this operation. The layer then
+//! holds nothing else of it. Every other node gets a new number. A number that is in use elsewhere,
+//! or that the kernel remembers, is not taken.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::error::{FsError, OperationError};
-use super::fs::{Found, Workspace};
+use super::fs::{FoundNode, Workspace};
 use super::inodes::BaseRef;
 use super::mutate::NewNode;
-use super::operations::builder::{DIRECTORY, Named, OperationBuilder};
+use super::operations::builder::{DIRECTORY, NameInDir, OperationBuilder};
 use super::operations::{Actor, FileChange, HeadMove, OperationKind, Undoes};
 use super::ops::Caller;
 use tine_attr::{FileKind, Ino};
@@ -23,72 +23,95 @@ use tine_git::{BlobContent, ObjectId, TreeEntryKind};
 use tine_layer::{Content, ContentRef, LogPosition, Touched};
 use tine_path::{EntryName, RepoPath};
 
-/// What shall be at a path.
+/// State that a path is brought to.
 #[derive(Debug, Clone)]
 pub struct Replacement {
+    /// Path in the fork.
     pub path: RepoPath,
-    /// Whether something is there that this is to replace: a file, or a link. Directories are not
-    /// spoken of.
+    /// True if a file or symlink at the path must be replaced.
+    ///
+    /// Directories do not count.
     pub replaces: bool,
-    /// `None`: nothing.
+    /// New node; `None` removes the path.
     pub new: Option<NewEntry>,
 }
 
-/// What shall come to a path.
+/// New node of a path.
 #[derive(Debug, Clone)]
 pub enum NewEntry {
+    /// Regular file.
     File {
+        /// Bytes of the file.
         content: FileContent,
+        /// True to set the execute bits that the umask allows.
         executable: bool,
-        /// Whether the base holds just that at this path: where possible its own node is taken.
+        /// True if the base has just that at this path. The base's node is then taken if possible.
         is_base: bool,
     },
+    /// Symlink.
     Symlink {
+        /// Target, not followed.
         target: Vec<u8>,
+        /// True if the base has just that at this path.
         is_base: bool,
     },
-    /// The regular file that is there, executable or not.
+    /// Regular file that is there already, with other execute bits.
     Mode {
+        /// True to set the execute bits, false to clear them.
         executable: bool,
     },
-    /// A directory with nothing in it, as submodules have. One that is there stays.
+    /// Empty directory, as submodules have. A directory that is there stays.
     Directory,
 }
 
-/// Bytes of a file.
+/// Bytes of a new file.
 #[derive(Debug, Clone)]
 pub enum FileContent {
-    /// Those of the blob, which somebody keeps from being collected, and their number.
+    /// Blob protected from garbage collection, and its size in bytes.
     Blob(ObjectId, u64),
+    /// These bytes. They are copied into the layer.
     Bytes(BlobContent),
 }
 
-/// How replacements are made.
+/// Options of [`Workspace::apply`].
 #[derive(Debug, Clone, Default)]
 pub struct ApplyOptions {
-    /// What is in their way and in no changeset, such as ignored files, goes. Repositories stay in
-    /// any case.
+    /// Removes obstacles that are in no changeset, such as ignored files.
+    ///
+    /// Never removes a repository.
     pub force: bool,
-    /// What kind of operation it is told to be; default: [`Revert`](OperationKind::Revert).
+    /// Recorded kind of the operation. Default: [`Revert`](OperationKind::Revert).
     pub kind: Option<OperationKind>,
-    /// HEAD goes with it, or has gone.
+    /// Move of HEAD that belongs to the operation.
+    ///
+    /// The caller makes it, before or after.
     pub advance: Option<Advance>,
-    /// When what is replaced was looked at: where it changed since, nothing is done. Default:
-    /// whatever is there goes.
+    /// Moment at which the replaced paths were read. A later change makes the operation fail.
+    ///
+    /// `None` replaces whatever is there.
     pub since: Option<LogPosition>,
 }
 
-/// What is written down of a move of HEAD, in the operation that lets the view follow.
+/// Move of HEAD, as the operation records it.
 #[derive(Debug, Clone)]
 pub struct Advance {
+    /// The move.
     pub moved: HeadMove,
-    /// What this takes back, or does again.
+    /// Operation that this one undoes or redoes.
     pub undoes: Option<Undoes>,
 }
 
 impl Workspace {
-    /// Makes it so, all or nothing. A path that is not as the replacement says, or has changed
-    /// since, is [`FsError::Stale`].
+    /// Brings the paths to their new states, all or none.
+    ///
+    /// This is one operation.
+    ///
+    /// # Errors
+    /// [`OperationError::DotGit`] for a path in `.git`; [`FsError::Stale`] (in
+    /// [`OperationError::Fs`]) if a path is not as its replacement says or has changed since;
+    /// [`OperationError::InTheWay`] for an obstacle that may not be removed;
+    /// [`OperationError::Source`] if new bytes cannot be read; [`OperationError::Fs`] if the layer
+    /// fails.
     pub fn apply(
         &self,
         by: Actor<'_>,
@@ -102,20 +125,20 @@ impl Workspace {
             return Err(OperationError::DotGit(refused.path.clone()));
         }
         let kind = options.kind.unwrap_or(OperationKind::Revert);
-        self.operate(by, kind, |doing| {
+        self.operate(by, kind, |builder| {
             let changed = match options.since {
-                Some(since) => doing
+                Some(since) => builder
                     .changed_since(since)
                     .ok_or_else(|| stale(&RepoPath::root()))?,
                 None => Touched::default(),
             };
             if let Some(advance) = &options.advance {
-                doing.note(FileChange::Advanced(advance.moved.clone()));
-                doing.undoes(advance.undoes.clone());
+                builder.note(FileChange::Advanced(advance.moved.clone()));
+                builder.undoes(advance.undoes.clone());
             }
             let mut applying = Applying {
                 workspace: self,
-                doing,
+                builder,
                 force: options.force,
                 changed,
                 gone: HashMap::new(),
@@ -125,15 +148,17 @@ impl Workspace {
             };
             let applied = applying.run(replacements);
             if applied.is_err() {
-                let Applying { doing, stored, .. } = applying;
-                doing.abandon(&stored);
+                let Applying {
+                    builder, stored, ..
+                } = applying;
+                builder.abandon(&stored);
             }
             applied
         })
     }
 }
 
-/// Paths that come, sorted.
+/// Returns the paths that get a node, sorted.
 fn coming(replacements: &[Replacement]) -> Vec<RepoPath> {
     let coming = replacements
         .iter()
@@ -143,17 +168,18 @@ fn coming(replacements: &[Replacement]) -> Vec<RepoPath> {
     paths
 }
 
-/// A step in the making.
+/// Operation under construction.
 struct Applying<'a, 'd> {
     workspace: &'a Workspace,
-    doing: &'a mut OperationBuilder<'d>,
+    builder: &'a mut OperationBuilder<'d>,
     force: bool,
-    /// What changed since it was looked at.
+    /// Changes since the paths were read.
     changed: Touched,
-    /// Names that go, by directory.
+    /// Removed names, by directory.
     gone: HashMap<Ino, HashSet<EntryName>>,
-    /// Directories that are made in this step.
-    made: HashMap<RepoPath, Found>,
+    /// Directories that this operation made.
+    made: HashMap<RepoPath, FoundNode>,
+    /// Paths that get a node, sorted.
     coming: Vec<RepoPath>,
     /// Contents that no record names yet.
     stored: Vec<ContentRef>,
@@ -172,8 +198,7 @@ impl Applying<'_, '_> {
                 continue;
             }
             let (parent, name) = path.split_last().ok_or(OperationError::Root)?;
-            // What somebody else removed meanwhile, or git leaves out of a sparse checkout, need
-            // not go.
+            // A path that is gone already, or left out of a sparse checkout, need not be removed.
             let Some(dir) = self.dir_before(&parent)? else {
                 continue;
             };
@@ -184,19 +209,19 @@ impl Applying<'_, '_> {
             if self.has_changed(&named, &found) {
                 return Err(stale(path));
             }
-            // A submodule's directory.
+            // The directory of a submodule.
             if self.kind(path, &found)? == FileKind::Directory && !self.is_hollow(path, &found)? {
                 return Err(OperationError::InTheWay(path.clone()));
             }
             self.remove(path, &named, &found)?;
             emptied.insert(parent);
         }
-        // The deepest come last.
+        // Deepest directories first.
         while let Some(path) = emptied.pop_last() {
             let Some((parent, name)) = path.split_last() else {
                 continue;
             };
-            if self.comes_beneath(&path) {
+            if self.has_arrival_below(&path) {
                 continue;
             }
             let dir = self.dir_before(&parent)?.ok_or_else(|| stale(&parent))?;
@@ -220,37 +245,42 @@ impl Applying<'_, '_> {
         Ok(())
     }
 
-    fn has_changed(&self, named: &Named, found: &Found) -> bool {
+    fn has_changed(&self, named: &NameInDir, found: &FoundNode) -> bool {
         let name = (named.dir.ino, named.name.clone());
         self.changed.nodes.contains(&found.ino) || self.changed.names.contains(&name)
     }
 
-    fn kind(&self, path: &RepoPath, found: &Found) -> Result<FileKind, OperationError> {
-        self.doing.kind(found).map_err(OperationError::at(path))
+    fn kind(&self, path: &RepoPath, found: &FoundNode) -> Result<FileKind, OperationError> {
+        self.builder.kind(found).map_err(OperationError::at(path))
     }
 
-    /// A directory as it is before this step, if it is there.
-    fn dir_before(&self, path: &RepoPath) -> Result<Option<Found>, OperationError> {
-        match self.workspace.walk_dir(self.doing.state(), path) {
+    /// Returns a directory as it is before this operation, if it exists.
+    fn dir_before(&self, path: &RepoPath) -> Result<Option<FoundNode>, OperationError> {
+        match self.workspace.walk_dir(self.builder.state(), path) {
             Ok(dir) => Ok(Some(dir)),
             Err(FsError::NotFound | FsError::NotADirectory) => Ok(None),
             Err(error) => Err(OperationError::at(path)(error)),
         }
     }
 
-    /// What the name at `path`, in the directory `dir`, leads to now.
-    fn named(&self, path: &RepoPath, dir: Found, name: EntryName) -> Result<Named, OperationError> {
+    /// Returns the name at `path` in `dir`, with its present node.
+    fn named(
+        &self,
+        path: &RepoPath,
+        dir: FoundNode,
+        name: EntryName,
+    ) -> Result<NameInDir, OperationError> {
         let found = self
-            .doing
+            .builder
             .child(&dir, &name)
             .map_err(OperationError::at(path))?;
-        Ok(Named { dir, name, found })
+        Ok(NameInDir { dir, name, found })
     }
 
-    /// Whether something comes to a place beneath the directory.
-    fn comes_beneath(&self, dir: &RepoPath) -> bool {
-        // What begins alike and goes on with less than a slash stands between a directory and what
-        // is in it.
+    /// Returns whether a path below the directory gets a node.
+    fn has_arrival_below(&self, dir: &RepoPath) -> bool {
+        // Paths that continue with a byte less than a slash sort between a directory and its
+        // children.
         let first = self.coming.partition_point(|path| path < dir);
         let alike = self.coming.get(first..).unwrap_or_default();
         alike
@@ -262,10 +292,10 @@ impl Applying<'_, '_> {
     fn entries(
         &self,
         path: &RepoPath,
-        dir: &Found,
-    ) -> Result<Vec<(FileKind, EntryName, Found)>, OperationError> {
+        dir: &FoundNode,
+    ) -> Result<Vec<(FileKind, EntryName, FoundNode)>, OperationError> {
         let at = || OperationError::at(path);
-        let state = self.doing.state();
+        let state = self.builder.state();
         let gone = self.gone.get(&dir.ino);
         let mut entries = Vec::new();
         for (name, kind, _) in self.workspace.entries(state, dir).map_err(at())? {
@@ -283,8 +313,8 @@ impl Applying<'_, '_> {
         Ok(entries)
     }
 
-    /// Whether there is nothing in the directory but directories that there is nothing in.
-    fn is_hollow(&self, path: &RepoPath, dir: &Found) -> Result<bool, OperationError> {
+    /// Returns whether the directory holds nothing but empty directories, at any depth.
+    fn is_hollow(&self, path: &RepoPath, dir: &FoundNode) -> Result<bool, OperationError> {
         let mut rest = vec![dir.clone()];
         while let Some(dir) = rest.pop() {
             for (kind, _, child) in self.entries(path, &dir)? {
@@ -297,8 +327,8 @@ impl Applying<'_, '_> {
         Ok(true)
     }
 
-    /// Whether there is a repository in the directory.
-    fn holds_repository(&self, path: &RepoPath, dir: &Found) -> Result<bool, OperationError> {
+    /// Returns whether a repository is below the directory.
+    fn holds_repository(&self, path: &RepoPath, dir: &FoundNode) -> Result<bool, OperationError> {
         let mut rest = vec![dir.clone()];
         while let Some(dir) = rest.pop() {
             for (kind, name, child) in self.entries(path, &dir)? {
@@ -313,21 +343,21 @@ impl Applying<'_, '_> {
         Ok(false)
     }
 
-    /// Takes the name away, with all that is beneath it.
+    /// Removes the name with everything below it.
     fn remove(
         &mut self,
         path: &RepoPath,
-        named: &Named,
-        found: &Found,
+        named: &NameInDir,
+        found: &FoundNode,
     ) -> Result<(), OperationError> {
-        self.doing.remove(path, named, found)?;
+        self.builder.remove(path, named, found)?;
         let gone = self.gone.entry(named.dir.ino).or_default();
         gone.insert(named.name.clone());
         Ok(())
     }
 
-    /// The name is free afterwards, or what is in the way is told.
-    fn clear(&mut self, path: &RepoPath, named: &mut Named) -> Result<(), OperationError> {
+    /// Makes the name free, or fails with the obstacle.
+    fn clear(&mut self, path: &RepoPath, named: &mut NameInDir) -> Result<(), OperationError> {
         let Some(found) = named.found.take() else {
             return Ok(());
         };
@@ -338,14 +368,15 @@ impl Applying<'_, '_> {
             }
             _ => self.force,
         };
-        match may_go {
-            true => self.remove(path, named, &found),
-            false => Err(OperationError::InTheWay(path.clone())),
+        if may_go {
+            self.remove(path, named, &found)
+        } else {
+            Err(OperationError::InTheWay(path.clone()))
         }
     }
 
-    /// The directory at `path`, made with those above it where it is missing.
-    fn dir_at(&mut self, path: &RepoPath) -> Result<Found, OperationError> {
+    /// Returns the directory at `path`. Makes it and its parents if missing.
+    fn dir_at(&mut self, path: &RepoPath) -> Result<FoundNode, OperationError> {
         let mut reached = RepoPath::root();
         let mut dir = self.dir_before(&reached)?.ok_or(OperationError::Root)?;
         for name in path.components() {
@@ -374,36 +405,37 @@ impl Applying<'_, '_> {
         &mut self,
         dir_path: &RepoPath,
         path: &RepoPath,
-        named: &Named,
-    ) -> Result<Found, OperationError> {
+        named: &NameInDir,
+    ) -> Result<FoundNode, OperationError> {
         let base = self.base_node(dir_path, named)?;
         let base = base.filter(|base| base.entry().kind == TreeEntryKind::Directory);
         let made = match base {
-            Some(base) => self.doing.take_base(path, named, base)?,
-            None => self.doing.make(self.owner(), path, named, DIRECTORY)?,
+            Some(base) => self.builder.take_base(path, named, base)?,
+            None => self.builder.make(self.owner(), path, named, DIRECTORY)?,
         };
         self.made.insert(path.clone(), made.clone());
         Ok(made)
     }
 
-    /// Whom what comes belongs to.
+    /// Returns the owner of new nodes.
     fn owner(&self) -> Caller {
-        let attrs = self.doing.state().base.attrs;
+        let attrs = self.builder.state().base.attrs;
         Caller::new(attrs.uid, attrs.gid)
     }
 
-    /// The base's own node of this name, if the directory stands where the base has it and nobody
-    /// uses the number.
+    /// Returns the base's node of this name, if it may come back.
+    ///
+    /// The directory must be where the base has it, and the number unused.
     fn base_node(
         &self,
         dir_path: &RepoPath,
-        named: &Named,
+        named: &NameInDir,
     ) -> Result<Option<BaseRef>, OperationError> {
-        let state = self.doing.state();
+        let state = self.builder.state();
         if state.base.base.hasher().ino(dir_path) != named.dir.ino && !dir_path.is_root() {
             return Ok(None);
         }
-        // One that is made in this step has a place in the base or none.
+        // A directory that this operation made may have no place in the base.
         if self.made.contains_key(dir_path) && !named.dir.is_in_base() {
             return Ok(None);
         }
@@ -415,7 +447,7 @@ impl Applying<'_, '_> {
         let node = base_dir
             .find(named.name.as_bytes())
             .and_then(|index| BaseRef::new(&base_dir, index));
-        Ok(node.filter(|node| self.doing.is_unused(node.entry().ino)))
+        Ok(node.filter(|node| self.builder.is_unused(node.entry().ino)))
     }
 
     fn put(&mut self, path: &RepoPath, new: &NewEntry) -> Result<(), OperationError> {
@@ -438,7 +470,7 @@ impl Applying<'_, '_> {
             && let Some(base) = self.base_node(&parent, &named)?
         {
             let kind = base.entry().kind;
-            let found = self.doing.take_base(path, &named, base)?;
+            let found = self.builder.take_base(path, &named, base)?;
             return match (new, kind) {
                 (
                     NewEntry::File {
@@ -456,7 +488,9 @@ impl Applying<'_, '_> {
             };
         }
         let node = self.new_node(path, new)?;
-        self.doing.make(self.owner(), path, &named, node).map(drop)
+        self.builder
+            .make(self.owner(), path, &named, node)
+            .map(drop)
     }
 
     fn new_node(&mut self, path: &RepoPath, new: &NewEntry) -> Result<NewNode, OperationError> {
@@ -498,7 +532,10 @@ impl Applying<'_, '_> {
                     path: path.clone(),
                     source,
                 })?;
-                let place = self.doing.store(&bytes).map_err(OperationError::at(path))?;
+                let place = self
+                    .builder
+                    .store(&bytes)
+                    .map_err(OperationError::at(path))?;
                 self.stored.extend(place);
                 Ok((
                     bytes.len() as u64,
@@ -529,18 +566,21 @@ impl Applying<'_, '_> {
     fn set_executable(
         &mut self,
         path: &RepoPath,
-        found: &Found,
+        found: &FoundNode,
         executable: bool,
     ) -> Result<(), OperationError> {
-        let umask = self.doing.state().base.attrs.umask;
-        self.doing.set_perm(path, found, |perm| match executable {
-            true => perm | 0o111 & !umask,
-            false => perm & !0o111,
+        let umask = self.builder.state().base.attrs.umask;
+        self.builder.set_perm(path, found, |perm| {
+            if executable {
+                perm | 0o111 & !umask
+            } else {
+                perm & !0o111
+            }
         })
     }
 }
 
-/// The path is not as the replacements say: somebody changed it meanwhile.
+/// Returns the error for a path that changed meanwhile.
 fn stale(path: &RepoPath) -> OperationError {
     OperationError::at(path)(FsError::Stale)
 }

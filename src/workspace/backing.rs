@@ -1,8 +1,7 @@
-//! Contents that the kernel reads by itself, from the file that holds them (FUSE passthrough).
+//! FUSE passthrough: contents that the kernel reads directly from their backing file.
 //!
-//! What the kernel has been given once it reads until the last program has closed the file,
-//! whatever is decided here. So such a content is *pinned*: it stays in its file, which is exactly
-//! as long as the content is.
+//! Once the kernel has a backing file, it reads it until the last program closes the file. So such
+//! a content is *pinned*: it stays in its backing file, whose length is the content's.
 
 use std::collections::hash_map::Entry;
 use std::fs::File;
@@ -10,12 +9,14 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use super::error::FsError;
-use super::fs::{Invalidation, State, Workspace};
+use super::fs::{Invalidation, ViewState, Workspace};
 use tine_attr::{Ino, Timestamp};
 use tine_layer::{Content, Layer, LayerError, Node};
 
-/// Has the file of a pinned content end where the content ends. The content lock must be held.
-pub(super) fn cut_pinned(state: &mut State, ino: Ino) -> Result<(), FsError> {
+/// Truncates the file of a pinned content to the content's size.
+///
+/// The caller holds the content lock.
+pub(super) fn cut_pinned(state: &mut ViewState, ino: Ino) -> Result<(), FsError> {
     let layer = state.stack.open_layer_mut();
     if state.pins.contains_key(&ino)
         && let Some((node, content)) = layer.content_of(ino)
@@ -26,17 +27,26 @@ pub(super) fn cut_pinned(state: &mut State, ino: Ino) -> Result<(), FsError> {
     Ok(())
 }
 
-/// A pinned content when its layer is frozen: the kernel goes on using the file, so that is the
-/// next layer's from then on, and the frozen one gets a copy.
-pub(super) struct Lent {
+/// Pinned content whose layer is about to be frozen.
+///
+/// The kernel goes on using the backing file, so that becomes the next layer's. The frozen layer
+/// gets a copy.
+pub(super) struct PinnedContent {
+    /// Node that has the content.
     pub ino: Ino,
+    /// Record for the layer that is frozen, with the copy.
     pub in_frozen: Node,
+    /// Record for the next layer, with the backing file.
     pub in_next: Node,
 }
 
-/// Makes the copies and second names of all pinned contents that are the open layer's. No node has
-/// them yet.
-pub(super) fn lend_pinned(state: &mut State, next: &mut Layer) -> Result<Vec<Lent>, FsError> {
+/// Copies and links all pinned contents of the open layer.
+///
+/// Called before the layer is frozen. No node refers to the results yet.
+pub(super) fn lend_pinned(
+    state: &mut ViewState,
+    next: &mut Layer,
+) -> Result<Vec<PinnedContent>, FsError> {
     let pinned: Vec<Ino> = state.pins.keys().copied().collect();
     let mut lent = Vec::new();
     for ino in pinned {
@@ -51,7 +61,7 @@ pub(super) fn lend_pinned(state: &mut State, next: &mut Layer) -> Result<Vec<Len
         };
         let in_next = with(next.adopt_file_of(layer, content)?);
         let in_frozen = with(layer.duplicate_content(content, node.size)?);
-        lent.push(Lent {
+        lent.push(PinnedContent {
             ino,
             in_frozen,
             in_next,
@@ -61,10 +71,16 @@ pub(super) fn lend_pinned(state: &mut State, next: &mut Layer) -> Result<Vec<Len
 }
 
 impl Workspace {
-    /// The file that holds the node's content and nothing else, to be read only. It does until
-    /// [`Workspace::unpin_content`] has been called as often as this gave a file, or the mount has
-    /// ended. `None` where the open layer has no such file: small contents share one, and those of
-    /// the base or of a frozen layer move when they are written to.
+    /// Pins a content and returns its backing file, for reading only.
+    ///
+    /// The file holds nothing but this content. It stays the content's file until
+    /// [`Workspace::unpin_content`] has been called once for each file returned, or the mount ends.
+    /// `None` if the open layer has no such file: small contents share one, and contents of the
+    /// base or of a frozen layer move when they are written.
+    ///
+    /// # Errors
+    /// [`FsError::Layer`] if the backing file cannot be made or read; [`FsError::Base`] with
+    /// `GitError::TakesLong` on a nonblocking thread that would have to wait.
     pub fn pin_content(&self, ino: Ino) -> Result<Option<Arc<File>>, FsError> {
         let _contents = self.contents.write(ino)?;
         let mut state = self.write_state();
@@ -81,8 +97,13 @@ impl Workspace {
         Ok(file)
     }
 
-    /// What a program wrote to a pinned content through a mapping of its file got there without a
-    /// request: gives the node the time of it.
+    /// Updates the times of a pinned content written through a mapping.
+    ///
+    /// Such writes reach the backing file without a request.
+    ///
+    /// # Errors
+    /// [`FsError::Layer`] if the backing file cannot be made or read; [`FsError::Base`] with
+    /// `GitError::TakesLong` on a nonblocking thread that would have to wait.
     pub fn note_mapped_writes(&self, ino: Ino) -> Result<(), FsError> {
         let contents = self.contents.write(ino)?;
         let mut state = self.write_state();
@@ -98,7 +119,7 @@ impl Workspace {
             .metadata()
             .map_err(LayerError::io("stat a content in", layer.dir()))?;
         let written = Timestamp::of_stat(meta.mtime(), meta.mtime_nsec());
-        // A request gives its time to the node after it wrote to the file.
+        // After a write request the node's time is later than the file's.
         if written <= node.ctime {
             return Ok(());
         }
@@ -109,6 +130,7 @@ impl Workspace {
         Ok(())
     }
 
+    /// Removes one pin of the content.
     pub fn unpin_content(&self, ino: Ino) {
         if let Entry::Occupied(mut pins) = self.write_state().pins.entry(ino) {
             match pins.get().saturating_sub(1) {

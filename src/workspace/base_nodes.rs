@@ -1,4 +1,4 @@
-//! What lies beneath a fork's layers: the base and the attributes that its nodes share.
+//! Base of a fork, with the attributes that its nodes share.
 
 use std::sync::Arc;
 
@@ -14,28 +14,34 @@ use tine_layer::{Content, Node, Origin, Xattrs};
 /// Attributes that all base nodes of a fork share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseAttrs {
+    /// Owner of every base node.
     pub uid: u32,
+    /// Group of every base node.
     pub gid: u32,
-    /// Permission bits taken away from 0666 and 0777.
+    /// Permission bits that are cleared in 0666 and 0777.
     pub umask: u16,
-    /// Access and modification time of every base node of which no table says otherwise: when the
-    /// fork, or the one that it was forked from, was made.
+    /// Access and modification time of base nodes that are in no table.
+    ///
+    /// It is the time at which the fork, or the fork that it began as, was made.
     pub time: Timestamp,
-    /// Change time of every base node; `None` in records of earlier versions, where it is `time`.
+    /// Change time of every base node.
+    ///
+    /// `None` in records of earlier versions, where it is `time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<Timestamp>,
-    /// The table of nodes that are older than `time`.
+    /// Table of nodes that are older than `time`, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<TimesId>,
 }
 
-/// Base nodes changed at least this many seconds before the fork was made. git compares times by
-/// the second: a change within the second in which a fork is made has another change time than what
-/// it changes.
+/// Age of base nodes when the fork is made, in seconds.
+///
+/// Git compares times by the second. So a change within the second of the fork's making still gets
+/// another ctime than the base node.
 const CHANGED_BEFORE_SECS: i64 = 2;
 
 impl BaseAttrs {
-    /// Attributes of a fork that is made now.
+    /// Returns the attributes of a fork that is made now.
     pub fn now(uid: u32, gid: u32, umask: u16) -> BaseAttrs {
         let time = Timestamp::now();
         BaseAttrs {
@@ -51,12 +57,12 @@ impl BaseAttrs {
         }
     }
 
-    /// Change time of every base node, and of no other: what is changed later has a later one.
+    /// Returns the ctime of every base node. Changed nodes have a later one.
     pub fn change_time(&self) -> Timestamp {
         self.changed.unwrap_or(self.time)
     }
 
-    /// Permission bits of a base node.
+    /// Returns the permission bits of a base node.
     pub fn perm(&self, kind: TreeEntryKind) -> u16 {
         match kind {
             TreeEntryKind::File => 0o666 & !self.umask,
@@ -68,7 +74,7 @@ impl BaseAttrs {
     }
 }
 
-/// The nodes of a base as a fork shows them where its layers are silent. Immutable.
+/// Nodes of a base, as a fork without layers shows them. Immutable.
 pub(super) struct BaseNodes {
     pub base: Arc<Base>,
     pub attrs: BaseAttrs,
@@ -81,7 +87,7 @@ impl BaseNodes {
         known.unwrap_or(self.attrs.time)
     }
 
-    /// The root directory's attributes.
+    /// Returns the root directory's attributes.
     pub(crate) fn root_attr(&self) -> Result<Attr, GitError> {
         let root = self.base.root()?;
         Ok(self.directory_attr(Ino::ROOT, &root))
@@ -95,7 +101,7 @@ impl BaseNodes {
         }
     }
 
-    /// The attributes of an untouched base node.
+    /// Returns the attributes of an untouched base node.
     pub(crate) fn attr(&self, node: &BaseRef) -> Result<Attr, FsError> {
         let entry = node.entry();
         match entry.kind {
@@ -152,7 +158,7 @@ impl BaseNodes {
     }
 }
 
-/// A base node as a record that a layer could hold.
+/// Returns a base node as a record that a layer can hold.
 pub(super) fn base_node(attr: &Attr, origin: Origin) -> Node {
     Node {
         kind: attr.kind,
@@ -182,12 +188,12 @@ pub(super) fn file_kind(kind: TreeEntryKind) -> FileKind {
     }
 }
 
-/// Units of 512 bytes, in whole blocks of 4 KiB.
+/// Returns the number of 512-byte blocks, in multiples of 4 KiB.
 pub(super) fn blocks_of(size: u64) -> u64 {
     size.div_ceil(4096).saturating_mul(8)
 }
 
-/// Links of a base directory: 2, and one for each directory in it.
+/// Returns the link count of a base directory: 2, and one per subdirectory.
 fn directory_links(dir: &BaseDir) -> u32 {
     let subdirectories = dir
         .entries

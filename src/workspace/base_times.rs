@@ -1,11 +1,10 @@
-//! Modification times of base files that are as old as in the main checkout.
+//! Table of modification times that base files take from the main checkout.
 //!
-//! Where build outputs are carried, a build tool compares their times, or remembers the exact times
-//! of what they were made from. A file whose content the main checkout has, too, bears the time
-//! that it has there, and so does a directory with the same names; everything else in the base
-//! bears the time at which the fork was made, and is newer than all outputs. A table holds the
-//! former. It is immutable, named by its hash, and shared by all forks that were made of the same
-//! base and the same state of the main checkout.
+//! A build tool compares the times of carried build outputs, or remembers the exact times of their
+//! sources. So a file that is the same in the main checkout has its time from there, and so does a
+//! directory with the same names. A table holds these. Every other base node has the time at which
+//! the fork was made, and is newer than all outputs. A table is immutable, named by its hash, and
+//! shared by all forks made of the same base and state of the main checkout.
 
 use std::fmt;
 
@@ -14,13 +13,15 @@ use sha1::{Digest, Sha1};
 
 use tine_attr::{Ino, InoMap, Timestamp};
 
-/// Begins each table; the number is the format's.
+/// First bytes of each table. The last digit is the format's number.
 const MAGIC: &[u8; 8] = b"tinetim1";
 
-/// Bytes of an entry: number (8), seconds (8) and nanoseconds (4), big-endian.
+/// Size of an entry in bytes.
+///
+/// Number (8), seconds (8) and nanoseconds (4), big-endian.
 const ENTRY_LEN: usize = 20;
 
-/// Names a table: the SHA-1 of its bytes.
+/// Name of a table: the SHA-1 of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TimesId([u8; 20]);
@@ -62,7 +63,7 @@ impl TryFrom<String> for TimesId {
     }
 }
 
-/// A table, by inode number.
+/// Table of modification times by inode number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseTimes {
     id: TimesId,
@@ -70,7 +71,7 @@ pub struct BaseTimes {
 }
 
 impl BaseTimes {
-    /// Builds a table and the bytes that are stored of it.
+    /// Builds a table. Also returns the bytes to store.
     pub fn build(mut times: Vec<(Ino, Timestamp)>) -> (BaseTimes, Vec<u8>) {
         times.sort_unstable_by_key(|(ino, _)| *ino);
         let mut bytes = Vec::with_capacity(MAGIC.len() + times.len() * ENTRY_LEN);
@@ -87,7 +88,7 @@ impl BaseTimes {
         (table, bytes)
     }
 
-    /// Reads a stored table; `None` if the bytes are not those that `id` names.
+    /// Parses a stored table. `None` if `id` is not the name of the bytes.
     pub fn parse(id: TimesId, bytes: &[u8]) -> Option<BaseTimes> {
         if id_of(bytes) != id {
             return None;
@@ -108,11 +109,14 @@ impl BaseTimes {
         })
     }
 
+    /// Returns the name of the table.
     pub fn id(&self) -> TimesId {
         self.id
     }
 
-    /// Returns the time since when the main checkout has the node as the base has it.
+    /// Returns the main checkout's modification time of an equal node.
+    ///
+    /// `None` if the main checkout does not have the node as the base has it.
     pub fn get(&self, ino: Ino) -> Option<Timestamp> {
         self.times.get(&ino).copied()
     }

@@ -1,5 +1,4 @@
-//! Carried nodes in a fork's view: found, told of, and put into the layer when they are about to
-//! change.
+//! Carried nodes in a fork's view: lookup, invalidation and copy-up.
 
 use std::sync::Arc;
 
@@ -11,58 +10,63 @@ use super::carry::tree::below;
 use super::carry::{CarriedNode, Carry, version_of};
 use super::copy_up::Fetched;
 use super::error::FsError;
-use super::fs::{Found, Invalidation, Place, State, Workspace};
+use super::fs::{FoundNode, Invalidation, NodePlace, ViewState, Workspace};
 use super::inodes::{BaseRef, LowerRef};
 use tine_attr::{Attr, FileKind, Ino};
 use tine_git::TreeEntryKind;
 use tine_layer::{Content, Dentry, Node, Op, Xattrs};
 use tine_path::{EntryName, RepoPath};
 
-/// Larger files, in bytes, keep the main checkout's bytes until they are written.
-const OWN_MAX: u64 = 256 << 20;
+/// Maximum size of a file that a metadata change copies up.
+///
+/// In bytes. Larger files stay the main checkout's until they are written.
+const COPY_UP_MAX: u64 = 256 << 20;
 
-/// Where the carry has what a directory of the view holds beneath layers and base.
+/// Part of the carry that a directory of the view shows.
 pub(super) enum CarriedDir {
-    /// Carried roots, in this base directory.
+    /// Carried roots in this base directory.
     Roots(RepoPath),
-    /// All that this carried directory holds.
+    /// Everything in this carried directory.
     Within(RepoPath),
 }
 
-/// What must be in the layer before a carried node can be: the directories above, and the names of
-/// all of them.
+/// Records that a layer needs before it can hold a carried node.
+///
+/// These are the directories above the node, and the dentries of all of them.
 #[derive(Default)]
-pub(super) struct Home {
+pub(super) struct PlaceRecords {
+    /// Directories above the node that no layer has.
     pub nodes: Vec<(Ino, Node)>,
+    /// Dentries of the node and of those directories.
     pub names: Vec<Op>,
 }
 
-impl Home {
-    pub(crate) fn add(&mut self, other: Home) {
+impl PlaceRecords {
+    pub(crate) fn add(&mut self, other: PlaceRecords) {
         self.nodes.extend(other.nodes);
         self.names.extend(other.names);
     }
 }
 
 impl Workspace {
-    /// What the carry has beneath a directory of the view.
+    /// Returns the part of the carry that a directory shows.
     pub(super) fn carried_dir<'w>(
         &'w self,
-        state: &State,
-        dir: &Found,
+        state: &ViewState,
+        dir: &FoundNode,
     ) -> Result<Option<(&'w Arc<Carry>, CarriedDir)>, FsError> {
         let Some(carry) = &self.carry else {
             return Ok(None);
         };
         let roots = |path: RepoPath| carry.has_roots_in(&path).then_some(CarriedDir::Roots(path));
-        let beneath = match &dir.place {
-            Place::BaseRoot => roots(RepoPath::root()),
-            Place::Base(base) if base.entry().kind == TreeEntryKind::Directory => {
+        let lower = match &dir.place {
+            NodePlace::BaseRoot => roots(RepoPath::root()),
+            NodePlace::Base(base) if base.entry().kind == TreeEntryKind::Directory => {
                 roots(base.path())
             }
-            Place::Base(_) => None,
-            Place::Carried(node) => Some(CarriedDir::Within(node.path.clone())),
-            Place::Layer => {
+            NodePlace::Base(_) => None,
+            NodePlace::Carried(node) => Some(CarriedDir::Within(node.path.clone())),
+            NodePlace::Layer => {
                 let node = self.layer_node(state, dir.ino)?;
                 match (&node.content, &node.origin) {
                     (Content::Carried(carried), _) => {
@@ -75,25 +79,27 @@ impl Workspace {
                 }
             }
         };
-        Ok(beneath.map(|beneath| (carry, beneath)))
+        Ok(lower.map(|lower| (carry, lower)))
     }
 
-    /// What the carry has at a name of which layers and base do not speak.
+    /// Returns the carried node at a name in no layer or base.
     pub(super) fn carried_child(
         &self,
-        state: &State,
-        dir: &Found,
+        state: &ViewState,
+        dir: &FoundNode,
         name: &[u8],
-    ) -> Result<Option<Found>, FsError> {
-        let node = self.carried_beneath(state, dir, name)?;
+    ) -> Result<Option<FoundNode>, FsError> {
+        let node = self.carried_node_at(state, dir, name)?;
         Ok(node.and_then(|(carry, node)| found(carry, state, node)))
     }
 
-    /// What the main checkout has at a name in a directory of the view, whether or not it is seen.
-    pub(super) fn carried_beneath<'w>(
+    /// Returns the main checkout's node at a name in a directory.
+    ///
+    /// The view may hide it.
+    pub(super) fn carried_node_at<'w>(
         &'w self,
-        state: &State,
-        dir: &Found,
+        state: &ViewState,
+        dir: &FoundNode,
         name: &[u8],
     ) -> Result<Option<(&'w Arc<Carry>, CarriedNode)>, FsError> {
         let (carry, node) = match self.carried_dir(state, dir)? {
@@ -104,12 +110,12 @@ impl Workspace {
         Ok(node.map(|node| (carry, node)))
     }
 
-    /// All that the carry has in a carried directory, but for what layers and base have instead.
+    /// Returns the nodes of a carried directory that layers and base lack.
     pub(super) fn carried_children(
         &self,
-        state: &State,
-        dir: &Found,
-    ) -> Result<Vec<(EntryName, Found)>, FsError> {
+        state: &ViewState,
+        dir: &FoundNode,
+    ) -> Result<Vec<(EntryName, FoundNode)>, FsError> {
         let Some((carry, CarriedDir::Within(path))) = self.carried_dir(state, dir)? else {
             return Ok(Vec::new());
         };
@@ -120,12 +126,13 @@ impl Workspace {
         Ok(found.collect())
     }
 
-    /// Whether what stands at `name` in the directory, or that nothing does, may change without
-    /// anybody telling.
-    pub(super) fn may_change_untold(
+    /// Returns whether the answer for a name may change without notice.
+    ///
+    /// That is so if the main checkout decides what is at the name, or that nothing is.
+    pub(super) fn name_may_change_silently(
         &self,
-        state: &State,
-        dir: &Found,
+        state: &ViewState,
+        dir: &FoundNode,
         name: &[u8],
     ) -> Result<bool, FsError> {
         if self.carry.is_none() || state.stack.dentry(dir.ino, name).is_some() {
@@ -143,29 +150,29 @@ impl Workspace {
         })
     }
 
-    /// Whether the main checkout may change the attributes, or what the name leads to, without
-    /// anybody telling.
-    pub(super) fn follows(&self, state: &State, found: &Found) -> bool {
+    /// Returns whether a node or its name may change without notice.
+    pub(super) fn may_change_silently(&self, state: &ViewState, found: &FoundNode) -> bool {
         match &found.place {
-            Place::Carried(_) => true,
-            Place::Layer => self.carried_path(state, found).is_some(),
-            Place::Base(_) | Place::BaseRoot => false,
+            NodePlace::Carried(_) => true,
+            NodePlace::Layer => self.carried_path(state, found).is_some(),
+            NodePlace::Base(_) | NodePlace::BaseRoot => false,
         }
     }
 
-    /// As [`Workspace::follows`], of a node that the kernel remembers.
+    /// Returns whether the main checkout may change a remembered node without notice.
     pub fn is_carried(&self, ino: Ino) -> bool {
         if self.carry.is_none() {
             return false;
         }
         let state = self.read_state();
         let found = self.find(&state, ino);
-        found.is_ok_and(|found| self.follows(&state, &found))
+        found.is_ok_and(|found| self.may_change_silently(&state, &found))
     }
 
-    /// The attributes of a layer's node. A directory that still shows what the main checkout has
-    /// changes when that does.
-    pub(super) fn as_followed(&self, ino: Ino, node: &Node, attr: Attr) -> Attr {
+    /// Returns the attributes of a layer's node.
+    ///
+    /// A directory that still shows the main checkout's names also changes when those do.
+    pub(super) fn with_carried_times(&self, ino: Ino, node: &Node, attr: Attr) -> Attr {
         let (Content::Carried(carried), FileKind::Directory, Some(carry)) =
             (&node.content, node.kind, &self.carry)
         else {
@@ -181,9 +188,11 @@ impl Workspace {
         })
     }
 
-    /// Has directories listed anew in which the main checkout changed names since somebody looked:
-    /// the kernel goes on with the list that it has until the directory's time changes, and that of
-    /// the fork's own change may be the later one. No lock may be held.
+    /// Invalidates directories in which the main checkout changed names.
+    ///
+    /// These are changes since the directory was last read. The kernel keeps its cached listing
+    /// until the directory's time changes, and the fork's own change may be the later one. No lock
+    /// may be held.
     pub(super) fn announce_listings(&self) {
         if let Some(carry) = &self.carry {
             let changed = carry.take_changed_dirs();
@@ -191,9 +200,9 @@ impl Workspace {
         }
     }
 
-    /// Shows the dependency tree at `path` of the main checkout as `generation` has it, from now
-    /// on. When this returns the kernel has forgotten what is otherwise than before. No lock may be
-    /// held.
+    /// Shows a generation of the dependency tree at `path` from now on.
+    ///
+    /// On return the kernel has dropped every cache that differs. No lock may be held.
     pub(super) fn show_generation(
         &self,
         path: RepoPath,
@@ -208,22 +217,24 @@ impl Workspace {
             .as_ref()
             .is_some_and(|before| before.id == generation.id)
         {
-            // It was damaged, and is made anew: numbers are those of versions.
+            // The same generation was damaged and is made again. Numbers belong to versions.
             let nodes = self.inodes.carried_below(&path);
             self.announce(nodes.iter().map(|node| Invalidation::Node(node.ino())));
         }
         let difference = match before {
             Some(before) => TreeDifference::between(&before, &generation),
-            None => self.difference_from_followed(carry, &path, &generation),
+            None => self.difference_from_checkout(carry, &path, &generation),
         };
         self.announce_tree(&path, &difference);
         self.announce_times(carry, &path);
         self.announce_listings();
     }
 
-    /// What `generation` has otherwise than the kernel remembers of the main checkout's tree.
-    /// Nothing in that has changed for longer than the kernel remembers that a name leads nowhere.
-    fn difference_from_followed(
+    /// Returns the differences between `generation` and the tree that the kernel remembers.
+    ///
+    /// The main checkout's tree has not changed for longer than the kernel caches a negative
+    /// lookup.
+    fn difference_from_checkout(
         &self,
         carry: &Carry,
         path: &RepoPath,
@@ -251,7 +262,7 @@ impl Workspace {
         difference
     }
 
-    /// Lets the kernel forget what it remembers of a tree that is another by now.
+    /// Invalidates the names and directories of a tree that differ.
     fn announce_tree(&self, tree: &RepoPath, difference: &TreeDifference) {
         let hasher = self.base().hasher().clone();
         let mut changes = Vec::new();
@@ -278,8 +289,10 @@ impl Workspace {
         self.announce(changes);
     }
 
-    /// Lets the kernel forget the times of files in the tree that the fork shows as of another
-    /// moment than when they were found. Their numbers are those of their versions.
+    /// Invalidates the times of files that now have other times.
+    ///
+    /// The fork now shows the files as of another moment. Their numbers stay, as these belong to
+    /// versions.
     fn announce_times(&self, carry: &Carry, tree: &RepoPath) {
         let mut changes = Vec::new();
         for node in self.inodes.carried_below(tree) {
@@ -295,19 +308,21 @@ impl Workspace {
         self.announce(changes);
     }
 
-    /// The path at which the main checkout has the directory, if it is a carried one.
-    pub(super) fn carried_path(&self, state: &State, dir: &Found) -> Option<RepoPath> {
+    /// Returns the main checkout's path of a carried directory.
+    pub(super) fn carried_path(&self, state: &ViewState, dir: &FoundNode) -> Option<RepoPath> {
         match &dir.place {
-            Place::Carried(node) => Some(node.path.clone()),
-            Place::Layer => match &state.stack.node(dir.ino)?.content {
+            NodePlace::Carried(node) => Some(node.path.clone()),
+            NodePlace::Layer => match &state.stack.node(dir.ino)?.content {
                 Content::Carried(carried) => Some(carried.path.clone()),
                 _ => None,
             },
-            Place::Base(_) | Place::BaseRoot => None,
+            NodePlace::Base(_) | NodePlace::BaseRoot => None,
         }
     }
 
-    /// A file is what it was when it was found, a directory what it is now.
+    /// Returns the attributes of a carried node.
+    ///
+    /// A file's are those at lookup, a directory's the present ones.
     pub(super) fn carried_attr(&self, node: &CarriedNode) -> Result<Attr, FsError> {
         if !node.is_dir() {
             return Ok(node.attr);
@@ -329,8 +344,7 @@ impl Workspace {
         })
     }
 
-    /// The attributes of the base directory at `path` with the links that carried directories in it
-    /// make.
+    /// Adds the links of carried directories to a base directory's attributes.
     pub(super) fn with_dir_roots(&self, attr: Attr, path: &RepoPath) -> Attr {
         let carried = self
             .carry
@@ -342,7 +356,7 @@ impl Workspace {
         }
     }
 
-    /// A carried node as a record that a layer could hold.
+    /// Returns a carried node as a record that a layer can hold.
     pub(super) fn carried_node(&self, node: &CarriedNode) -> Result<Node, FsError> {
         let attr = self.carried_attr(node)?;
         let carry = self.carry.as_ref().ok_or(FsError::Stale)?;
@@ -370,16 +384,22 @@ impl Workspace {
         })
     }
 
-    /// What brings a carried node's place into the layer. Nothing where a layer has it.
-    pub(super) fn home(&self, state: &State, node: &CarriedNode) -> Result<Home, FsError> {
+    /// Returns the records that put a carried node's place into the layer.
+    ///
+    /// Empty if a layer has it.
+    pub(super) fn place_records(
+        &self,
+        state: &ViewState,
+        node: &CarriedNode,
+    ) -> Result<PlaceRecords, FsError> {
         let carry = self.carry.as_ref().ok_or(FsError::Stale)?;
         let hasher = state.base.base.hasher();
-        let mut home = Home::default();
+        let mut records = PlaceRecords::default();
         let mut name_at = |path: &RepoPath, ino: Ino| {
             let (parent, name) = path.split_last().ok_or(FsError::Stale)?;
             let parent_ino = hasher.ino(&parent);
             if state.stack.dentry(parent_ino, name.as_bytes()).is_none() {
-                home.names.push(Op::PutDentry {
+                records.names.push(Op::PutDentry {
                     parent: parent_ino,
                     name,
                     dentry: Dentry::Entry(ino),
@@ -391,8 +411,8 @@ impl Workspace {
         let mut nodes = Vec::new();
         for dir in carry.dirs_above(&node.path) {
             if state.stack.node(parent_ino).is_some() {
-                home.nodes = nodes;
-                return Ok(home);
+                records.nodes = nodes;
+                return Ok(records);
             }
             let above = carry
                 .node(&dir)?
@@ -401,54 +421,66 @@ impl Workspace {
             nodes.push((parent_ino, self.carried_node(&above)?));
             (parent, parent_ino) = name_at(&dir, parent_ino)?;
         }
-        // The base directory that holds the root: so that whoever goes up from the root finds where
-        // that stands.
+        // The base directory that holds the carried root. A walk upwards from that root needs its
+        // node.
         if parent_ino != Ino::ROOT
             && state.stack.node(parent_ino).is_none()
             && let Some((dir, index)) = state.base.base.find(&parent)?
             && let Some(base) = BaseRef::new(&dir, index)
         {
-            let place = Place::Base(base);
+            let place = NodePlace::Base(base);
             let ino = parent_ino;
-            nodes.push((ino, self.node(state, &Found { ino, place })?));
+            nodes.push((ino, self.node(state, &FoundNode { ino, place })?));
         }
-        home.nodes = nodes;
-        Ok(home)
+        records.nodes = nodes;
+        Ok(records)
     }
 
-    /// As [`Workspace::home`], of a number that the kernel remembers, where it is a carried node's.
-    pub(super) fn home_of(&self, state: &State, ino: Ino) -> Result<Home, FsError> {
+    /// Returns the records for a carried node's remembered number.
+    ///
+    /// Empty for any other number. See [`Workspace::place_records`].
+    pub(super) fn place_records_of(
+        &self,
+        state: &ViewState,
+        ino: Ino,
+    ) -> Result<PlaceRecords, FsError> {
         if self.carry.is_none() || state.stack.node(ino).is_some() {
-            return Ok(Home::default());
+            return Ok(PlaceRecords::default());
         }
         match self.inodes.lower(ino) {
-            Some(LowerRef::Carried(node)) => self.home(state, &node),
-            Some(LowerRef::Base(_)) | None => Ok(Home::default()),
+            Some(LowerRef::Carried(node)) => self.place_records(state, &node),
+            Some(LowerRef::Base(_)) | None => Ok(PlaceRecords::default()),
         }
     }
 
-    /// Whether a file must be copied ([`Workspace::own_carried`]) before something of it becomes
-    /// the fork's own, but not its bytes: so that they stay whatever the main checkout does.
-    pub(super) fn is_to_be_owned(&self, state: &State, found: &Found) -> Result<bool, FsError> {
+    /// Returns whether a metadata change must first copy the file up.
+    ///
+    /// Its bytes then stay, whatever the main checkout does. [`Workspace::copy_up_carried`] copies
+    /// them.
+    pub(super) fn needs_copy_up(
+        &self,
+        state: &ViewState,
+        found: &FoundNode,
+    ) -> Result<bool, FsError> {
         if self.carry.is_none() {
             return Ok(false);
         }
         Ok(match &found.place {
-            Place::Carried(node) => {
-                node.attr.kind == FileKind::Regular && is_owned_size(node.attr.size)
+            NodePlace::Carried(node) => {
+                node.attr.kind == FileKind::Regular && is_copied_size(node.attr.size)
             }
-            Place::Layer => {
+            NodePlace::Layer => {
                 let node = self.layer_node(state, found.ino)?;
                 let is_carried =
                     matches!(&node.content, Content::Carried(carried) if carried.version.is_some());
-                is_carried && is_owned_size(node.size)
+                is_carried && is_copied_size(node.size)
             }
-            Place::Base(_) | Place::BaseRoot => false,
+            NodePlace::Base(_) | NodePlace::BaseRoot => false,
         })
     }
 
-    /// Copies the bytes of a carried file into the layer. Nothing else of it changes.
-    pub(super) fn own_carried(&self, found: &Found) -> Result<(), FsError> {
+    /// Copies the bytes of a carried file up. Changes nothing else of it.
+    pub(super) fn copy_up_carried(&self, found: &FoundNode) -> Result<(), FsError> {
         let ino = found.ino;
         self.remember(found)?;
         let owned = self.contents.write(ino).and_then(|_content| {
@@ -456,7 +488,7 @@ impl Workspace {
                 ino,
                 |size| size,
                 0,
-                |fetched| self.own_fetched(ino, fetched),
+                |fetched| self.put_copied_up(ino, fetched),
             )
         });
         let owned = self.note_stale(ino, owned);
@@ -464,24 +496,25 @@ impl Workspace {
         owned
     }
 
-    /// As [`Workspace::own_carried`], of a node that the kernel remembers, if it must be.
-    pub(super) fn own_carried_node(&self, ino: Ino) -> Result<(), FsError> {
+    /// Copies up a carried file that the kernel remembers, if needed.
+    pub(super) fn copy_up_if_needed(&self, ino: Ino) -> Result<(), FsError> {
         if self.carry.is_none() {
             return Ok(());
         }
         let (found, must) = {
             let state = self.read_state();
             let found = self.find(&state, ino)?;
-            let must = self.is_to_be_owned(&state, &found)?;
+            let must = self.needs_copy_up(&state, &found)?;
             (found, must)
         };
-        match must {
-            true => self.own_carried(&found),
-            false => Ok(()),
+        if must {
+            self.copy_up_carried(&found)
+        } else {
+            Ok(())
         }
     }
 
-    fn own_fetched(&self, ino: Ino, fetched: &mut Option<Fetched>) -> Result<(), FsError> {
+    fn put_copied_up(&self, ino: Ino, fetched: &mut Option<Fetched>) -> Result<(), FsError> {
         let mut state = self.write_state();
         let found = self.find(&state, ino)?;
         let mut node = self.node(&state, &found)?;
@@ -494,9 +527,10 @@ impl Workspace {
         self.put_content(&mut state, ino, node)
     }
 
-    /// Before the layers go from beneath a carried directory that the kernel remembers: lets the
-    /// number mean the main checkout's from then on.
-    pub(super) fn remember_carried_dir(&self, state: &State, ino: Ino) {
+    /// Makes a remembered number mean the main checkout's directory.
+    ///
+    /// Called before the fork drops the layers that have the directory.
+    pub(super) fn remember_carried_dir(&self, state: &ViewState, ino: Ino) {
         if let Some(carry) = &self.carry
             && let Some(node) = state.stack.node(ino)
             && let Content::Carried(carried) = &node.content
@@ -508,8 +542,10 @@ impl Workspace {
         }
     }
 
-    /// After an operation on `ino`: where it found that the main checkout has another version, the
-    /// kernel is told that the name leads elsewhere. No lock may be held.
+    /// Invalidates the name of a carried node whose file was replaced.
+    ///
+    /// That is so if the operation on it found another version. `done` is the operation's result,
+    /// which is returned. No lock may be held.
     pub(super) fn note_stale<T>(&self, ino: Ino, done: Result<T, FsError>) -> Result<T, FsError> {
         if let Err(FsError::Stale) = done
             && self.carry.is_some()
@@ -523,23 +559,24 @@ impl Workspace {
     }
 }
 
-/// Whether a file of this size is copied.
-fn is_owned_size(size: u64) -> bool {
-    (1..=OWN_MAX).contains(&size)
+/// Returns whether a file of this size is copied up.
+fn is_copied_size(size: u64) -> bool {
+    (1..=COPY_UP_MAX).contains(&size)
 }
 
-/// A carried node as the view has it, at a name of which no layer speaks. `None` for a directory
-/// that the fork has elsewhere: it moved it away, and the name is free since.
-pub(super) fn found(carry: &Carry, state: &State, mut node: CarriedNode) -> Option<Found> {
+/// Returns the carried node as the view shows it.
+///
+/// Its name is in no layer. If a layer has a node of its number, a file gets another number. `None`
+/// for a directory then: the fork moved it away, and the name is free since.
+pub(super) fn found(carry: &Carry, state: &ViewState, mut node: CarriedNode) -> Option<FoundNode> {
     let mut salt = 0;
     while state.stack.node(node.ino()).is_some() {
-        // A program may have open what the fork had at this number before it went back to a
-        // snapshot.
+        // A program may have the layer's node open, from before the fork went back to a snapshot.
         salt += 1;
         node.attr.ino = carry.other_number(&node.path, node.version.as_ref()?, salt);
     }
-    Some(Found {
+    Some(FoundNode {
         ino: node.ino(),
-        place: Place::Carried(Arc::new(node)),
+        place: NodePlace::Carried(Arc::new(node)),
     })
 }

@@ -1,54 +1,57 @@
-//! Which paths changed since a moment: what git asks before it looks at a fork's files (`fsmonitor`
-//! in its words).
+//! Paths that changed since a moment, for git's `fsmonitor`.
 //!
-//! A path that is missing here is a change that git does not see, so whatever cannot be told for
-//! sure is [`Changed::Everything`]. A path too many costs git one `stat`.
+//! Git does not see a change whose path is missing here, so the answer is [`Changed::Everything`]
+//! unless it is certain. A path too many costs git one `stat`.
 //!
-//! A moment is named by a token. `tine:<instance>:<length>:<hash>` is a position in the open
-//! layer's log; what was logged since is what changed. `tine:base:…` is the state in which a fork
-//! on this base with these attributes begins, and everything that its layers speak of changed
-//! since: that is the token in the index of a new fork, which all forks of a base have in common.
+//! A token names the moment. `tine:<instance>:<length>:<hash>` is a position in the open layer's
+//! log; the later records are the changes. `tine:base:…` is the state in which a fork on this base
+//! with these attributes begins; everything in its layers is a change. All new forks of a base have
+//! that token in their index.
 //!
-//! git keeps two things that age: which files are as its index says, and for each directory which
-//! untracked files are in it. [`Changed::Everything`] makes it look at all files, and list
-//! directories anew where their times tell it to. But if that git command lists nothing
-//! (`git diff`), it believes its lists from then on, though they are as old as before. So the token
-//! that goes with such an answer ends in `:stale`, and whoever comes back with that is told all
-//! directories that there are.
+//! Git caches two things: which files match its index, and the untracked files of each directory.
+//! [`Changed::Everything`] makes git check all files, and list a directory again if its times
+//! differ. But after a command that lists nothing (`git diff`), git trusts its lists, although they
+//! are as old as before. So the token of such an answer ends in `:stale`, and the next answer for
+//! that token names every directory.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::base_nodes::BaseAttrs;
 use super::dir_places::DirPlaces;
 use super::error::FsError;
-use super::fs::{Found, Invalidation, State, Workspace};
+use super::fs::{FoundNode, Invalidation, ViewState, Workspace};
 use tine_attr::{FileKind, Ino};
 use tine_git::Base;
 use tine_layer::{Dentry, LayerIndex, LogPosition, Node, Touched};
 use tine_path::{DOT_GIT, EntryName, RepoPath};
 
-/// More paths than these are told as everything.
+/// Maximum number of paths in an answer. With more, the answer is "everything".
 const PATHS_MAX: usize = 200_000;
 
-/// A name that stands for "some name in this directory": git then lists the directory anew.
+/// Name that means "some name in this directory". Git then lists the directory again.
 const ANY_NAME: &[u8] = b".tine";
 
-/// What changed.
+/// Changes since a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
-    /// Perhaps everything.
+    /// Anything may have changed.
     Everything,
-    /// These paths of the view, and what is beneath those that end in a slash. Some name what is
-    /// not there, now or ever.
+    /// Paths of the view, and everything below paths with a final slash.
+    ///
+    /// Some may name nothing, now or ever.
     Paths(BTreeSet<Vec<u8>>),
 }
 
-/// Names the state in which every fork on `base` with these attributes, whatever its times, begins.
+/// Returns the token of a fork's first state on `base`.
+///
+/// It depends on the attributes of base nodes, but not on their times.
 pub(super) fn beginning(base: &Base, attrs: &BaseAttrs) -> String {
     format!("tine:base:{}", base_name(base, attrs))
 }
 
-/// A name that two bases have in common only if a fork of one begins as one of the other does.
+/// Returns a name for a base and its attributes.
+///
+/// Two bases share it only if their forks begin alike.
 pub(super) fn base_name(base: &Base, attrs: &BaseAttrs) -> String {
     let tree_id = base.tree_id();
     let BaseAttrs {
@@ -60,18 +63,19 @@ pub(super) fn base_name(base: &Base, attrs: &BaseAttrs) -> String {
     )
 }
 
-/// What a token says.
+/// Contents of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Since {
+struct ChangeToken {
+    /// Position in the log of the open layer.
     position: LogPosition,
-    /// Whether git's lists of untracked files may be older than that.
+    /// True if git's lists of untracked files may predate `position`.
     is_stale: bool,
 }
 
 const STALE: &str = ":stale";
 
-impl Since {
-    fn parse(token: &str) -> Option<Since> {
+impl ChangeToken {
+    fn parse(token: &str) -> Option<ChangeToken> {
         let (token, is_stale) = match token.strip_suffix(STALE) {
             Some(token) => (token, true),
             None => (token, false),
@@ -86,7 +90,7 @@ impl Since {
             len: len.parse().ok()?,
             prefix,
         };
-        Some(Since { position, is_stale })
+        Some(ChangeToken { position, is_stale })
     }
 
     fn token(&self) -> String {
@@ -102,21 +106,24 @@ impl Since {
 }
 
 impl Workspace {
-    /// Names the state in which this fork began, for [`Workspace::changed_since`]: without layers.
+    /// Returns the token of this fork's first state, without layers.
+    ///
+    /// [`Workspace::changed_since`] accepts it.
     pub fn beginning(&self) -> String {
         let state = self.read_state();
         beginning(&state.base.base, &state.base.attrs)
     }
 
-    /// This moment, for [`ApplyOptions::since`](super::ApplyOptions::since).
+    /// Returns the present position, for [`ApplyOptions::since`](super::ApplyOptions::since).
     pub fn position(&self) -> LogPosition {
         self.read_state().stack.open_layer().position()
     }
 
-    /// Whether [`Workspace::changed_since`] can tell what changed since the moment that `token`
-    /// names, which is none of a new fork's.
+    /// Returns whether the changes since `token` are known.
+    ///
+    /// False for the token of a new fork and for a stale one.
     pub fn can_tell_since(&self, token: &str) -> bool {
-        Since::parse(token).is_some_and(|since| {
+        ChangeToken::parse(token).is_some_and(|since| {
             let state = self.read_state();
             !since.is_stale
                 && state
@@ -127,46 +134,55 @@ impl Workspace {
         })
     }
 
-    /// What changed since the moment that `token` names, and a token for a moment that is not later
-    /// than this answer.
+    /// Returns the paths that changed since `token`, and the next token.
+    ///
+    /// The next token's moment is not later than this answer.
+    ///
+    /// # Errors
+    /// [`FsError::Base`] or [`FsError::Carried`] if a directory cannot be read, [`FsError::Stale`]
+    /// if a dentry names no node.
     pub fn changed_since(&self, token: &str) -> Result<(String, Changed), FsError> {
-        let since = Since::parse(token);
+        let since = ChangeToken::parse(token);
         let lists_are_stale = since.is_some_and(|since| since.is_stale);
         let begins = token == self.beginning();
         let (position, all, changes, recent) = {
             let state = self.read_state();
             let layer = state.stack.open_layer();
-            let all = match begins {
-                true => Some(self.paths_of(&state, self.all_touched(&state), lists_are_stale)?),
-                false => None,
+            let all = if begins {
+                Some(self.paths_of(&state, self.all_touched(&state), lists_are_stale)?)
+            } else {
+                None
             };
             let changes = since.and_then(|since| layer.changes_since(since.position));
             (layer.position(), all, changes, layer.recent_changes())
         };
         let touched = changes.and_then(|changes| changes.read());
         let (recent, before) = recent;
-        self.have_seen(&before);
+        self.settle_in_kernel(&before);
         match &touched {
-            // Who got that token had seen what was before it.
-            Some(touched) => self.have_seen(touched),
-            None => self.have_seen(&recent.and_then(|recent| recent.read()).unwrap_or_default()),
+            // The holder of that token has seen everything before it.
+            Some(touched) => self.settle_in_kernel(touched),
+            None => {
+                self.settle_in_kernel(&recent.and_then(|recent| recent.read()).unwrap_or_default())
+            }
         }
-        // What changes from here on is told the next time: under its name of then, and under the
-        // name that it loses now.
+        // A later change is part of the next answer: under the path it has then, and under the name
+        // that it removes.
         let changed = match all {
             Some(changed) => changed,
             None => self.paths_of(&self.read_state(), touched, lists_are_stale)?,
         };
         let is_stale = changed == Changed::Everything;
-        Ok((Since { position, is_stale }.token(), changed))
+        Ok((ChangeToken { position, is_stale }.token(), changed))
     }
 
-    /// Makes sure that programs see what has changed. A change is in the log before the program
-    /// that makes it, and the kernel, have had their answer: git would be told of it, find the file
-    /// as it was, and believe that for good. A name changes while the kernel has the directory
-    /// locked, so whoever has it forget a name there, any name, has waited for that. Attributes it
-    /// asks for anew.
-    fn have_seen(&self, touched: &Touched) {
+    /// Makes the kernel see changes that are in the log already.
+    ///
+    /// A change is in the log before the program that makes it, and the kernel, have the answer.
+    /// Git would hear of it, find the file unchanged, and keep that for good. While a name changes,
+    /// the kernel holds the directory's lock. So to invalidate any name there is to wait for the
+    /// change. Attributes are invalidated, too.
+    fn settle_in_kernel(&self, touched: &Touched) {
         let Ok(name) = EntryName::new(ANY_NAME) else {
             return;
         };
@@ -178,14 +194,14 @@ impl Workspace {
         self.announce(touched.nodes.iter().copied().map(Invalidation::Attributes));
     }
 
-    /// The paths of the view at which `touched` shows.
+    /// Returns the paths of the view that `touched` affects.
     pub(super) fn paths_touched(&self, touched: Touched) -> Result<Changed, FsError> {
         self.paths_of(&self.read_state(), Some(touched), false)
     }
 
-    /// All that the layers speak of; `None` where that is too much.
-    fn all_touched(&self, state: &State) -> Option<Touched> {
-        let is_as_beneath = |node: &Node| {
+    /// Returns everything that the layers touch; `None` if that is too much.
+    fn all_touched(&self, state: &ViewState) -> Option<Touched> {
+        let is_as_below = |node: &Node| {
             let origin = node.origin.as_ref();
             node.perm == origin.map_or(node.perm, |origin| state.base.attrs.perm(origin.kind))
                 && (node.uid, node.gid) == (state.base.attrs.uid, state.base.attrs.gid)
@@ -196,111 +212,115 @@ impl Workspace {
             if index.node_count().saturating_add(index.dentry_count()) > PATHS_MAX as u64 {
                 return None;
             }
-            touched.add_layer(index, is_as_beneath);
+            touched.add_layer(index, is_as_below);
         }
         Some(touched)
     }
 
-    /// The paths at which `touched` shows; where git's lists are stale all directories are among
-    /// them.
+    /// Returns the paths that `touched` affects. All directories, too, if git's lists are stale.
     fn paths_of(
         &self,
-        state: &State,
+        state: &ViewState,
         touched: Option<Touched>,
         lists_are_stale: bool,
     ) -> Result<Changed, FsError> {
         let Some(touched) = touched else {
             return Ok(Changed::Everything);
         };
-        let mut teller = Teller {
+        let mut collector = PathCollector {
             workspace: self,
             state,
             paths: BTreeSet::new(),
             places: DirPlaces::new(state),
             walked: BTreeSet::new(),
         };
-        let told = teller.tell(&touched).and_then(|()| match lists_are_stale {
-            true => teller.tell_all_directories(),
-            false => Ok(()),
+        let added = collector.add_touched(&touched).and_then(|()| {
+            if lists_are_stale {
+                collector.add_all_directories()
+            } else {
+                Ok(())
+            }
         });
-        match told {
-            Ok(()) => Ok(Changed::Paths(teller.paths)),
-            Err(Stop::TooMuch) => Ok(Changed::Everything),
-            Err(Stop::Failed(error)) => Err(error),
+        match added {
+            Ok(()) => Ok(Changed::Paths(collector.paths)),
+            Err(StopCollecting::TooMuch) => Ok(Changed::Everything),
+            Err(StopCollecting::Failed(error)) => Err(error),
         }
     }
 }
 
-/// The layers' indexes, newest first.
-fn layers(state: &State) -> impl Iterator<Item = &LayerIndex> {
+/// Returns the layers' indexes, newest first.
+fn layers(state: &ViewState) -> impl Iterator<Item = &LayerIndex> {
     state.stack.indexes()
 }
 
-/// Why an answer is not put together to its end.
-enum Stop {
-    /// Everything must be told.
+/// Reason to stop collecting paths.
+enum StopCollecting {
+    /// The answer must be "everything".
     TooMuch,
+    /// The file system failed.
     Failed(FsError),
 }
 
-impl From<FsError> for Stop {
-    fn from(error: FsError) -> Stop {
-        Stop::Failed(error)
+impl From<FsError> for StopCollecting {
+    fn from(error: FsError) -> StopCollecting {
+        StopCollecting::Failed(error)
     }
 }
 
-/// Puts an answer together.
-struct Teller<'a> {
+/// Collector of changed paths.
+struct PathCollector<'a> {
     workspace: &'a Workspace,
-    state: &'a State,
+    state: &'a ViewState,
     paths: BTreeSet<Vec<u8>>,
     places: DirPlaces<'a>,
-    /// Directories of which everything beneath was told.
+    /// Directories below which everything is in `paths`.
     walked: BTreeSet<RepoPath>,
 }
 
-impl Teller<'_> {
-    fn tell(&mut self, touched: &Touched) -> Result<(), Stop> {
+impl PathCollector<'_> {
+    fn add_touched(&mut self, touched: &Touched) -> Result<(), StopCollecting> {
         for (parent, name) in &touched.names {
-            self.tell_name(*parent, name)?;
+            self.add_name(*parent, name)?;
         }
-        // Nodes with names that are still to be found, and how many.
+        // Nodes with names that are still to be found, and the number of those.
         let mut missing: HashMap<Ino, u32> = HashMap::new();
         for ino in &touched.nodes {
             let node = self.state.stack.node(*ino).filter(|node| node.nlink > 0);
             match node.map(|node| (node.kind, node.nlink)) {
                 None => {}
-                Some((FileKind::Directory, _)) => self.tell_directory(*ino)?,
+                Some((FileKind::Directory, _)) => self.add_directory(*ino)?,
                 Some((_, names)) => {
-                    let missing_names =
-                        names.saturating_sub(u32::from(self.tell_base_place(*ino)?));
+                    let missing_names = names.saturating_sub(u32::from(self.add_base_path(*ino)?));
                     missing.insert(*ino, missing_names);
                 }
             }
         }
         missing.retain(|_, names| *names > 0);
-        // Who makes or replaces a file names it in the same breath, and those names are told.
+        // The record that makes or replaces a file also names it, and those names are added.
         for (parent, name) in &touched.names {
             if let Some(Dentry::Entry(ino)) = self.state.stack.dentry(*parent, name.as_bytes())
-                && (self.places.dir_path(*parent).is_some() || self.is_in_attic(*parent, None))
+                && (self.places.dir_path(*parent).is_some() || self.is_in_trash(*parent, None))
             {
                 find_one(&mut missing, ino);
             }
         }
         self.search(&mut missing, &touched.names)?;
-        match missing.is_empty() {
-            true => Ok(()),
-            false => Err(Stop::TooMuch),
+        if missing.is_empty() {
+            Ok(())
+        } else {
+            Err(StopCollecting::TooMuch)
         }
     }
 
-    /// Looks for the rest of `missing` among all that the layers name, but not among what is told
-    /// already.
+    /// Searches the layers for the other names of the `missing` nodes.
+    ///
+    /// Skips names in `added`.
     fn search(
         &mut self,
         missing: &mut HashMap<Ino, u32>,
-        told: &HashSet<(Ino, EntryName)>,
-    ) -> Result<(), Stop> {
+        added: &HashSet<(Ino, EntryName)>,
+    ) -> Result<(), StopCollecting> {
         let mut seen = HashSet::new();
         for index in layers(self.state) {
             for (parent, dir) in index.dirs() {
@@ -311,12 +331,12 @@ impl Teller<'_> {
                     if let Dentry::Entry(ino) = dentry
                         && missing.contains_key(&ino)
                         && self.state.stack.dentry(parent, name.as_bytes()) == Some(dentry)
-                        && !told.contains(&(parent, name.clone()))
+                        && !added.contains(&(parent, name.clone()))
                         && seen.insert((parent, name.clone()))
                     {
                         match self.places.dir_path(parent) {
                             Some(dir) => self.add(&dir, name)?,
-                            None if self.is_in_attic(parent, None) => {}
+                            None if self.is_in_trash(parent, None) => {}
                             None => continue,
                         }
                         find_one(missing, ino);
@@ -327,9 +347,9 @@ impl Teller<'_> {
         Ok(())
     }
 
-    /// Tells of `name` in the directory `parent`.
-    fn tell_name(&mut self, parent: Ino, name: &EntryName) -> Result<(), Stop> {
-        // Where the directory is gone, that is told of it.
+    /// Adds `name` in the directory `parent`, and everything below it.
+    fn add_name(&mut self, parent: Ino, name: &EntryName) -> Result<(), StopCollecting> {
+        // If the directory is gone, its own name is added.
         let Some(dir) = self.places.dir_path(parent) else {
             return Ok(());
         };
@@ -337,10 +357,10 @@ impl Teller<'_> {
         let path = dir.join(name);
         match self.workspace.walk(self.state, &path) {
             Ok(child) if self.workspace.kind(self.state, &child)? == FileKind::Directory => {
-                self.tell_beneath(path, child)
+                self.add_below(path, child)
             }
             Ok(_) => Ok(()),
-            // It may have been a directory.
+            // The node may have been a directory.
             Err(FsError::NotFound | FsError::NotADirectory) => {
                 self.paths.insert([path.as_bytes(), b"/"].concat());
                 Ok(())
@@ -349,41 +369,42 @@ impl Teller<'_> {
         }
     }
 
-    /// Tells of a directory that changed itself: everything beneath may be out of reach now.
-    fn tell_directory(&mut self, ino: Ino) -> Result<(), Stop> {
+    /// Adds a directory whose own node changed, with everything below: it may be unreachable now.
+    fn add_directory(&mut self, ino: Ino) -> Result<(), StopCollecting> {
         let Some(path) = self.places.dir_path(ino) else {
             return Ok(());
         };
         let Some((parent, name)) = path.split_last() else {
-            return Err(Stop::TooMuch);
+            return Err(StopCollecting::TooMuch);
         };
         self.add(&parent, &name)?;
         let found = self.workspace.walk(self.state, &path)?;
-        self.tell_beneath(path, found)
+        self.add_below(path, found)
     }
 
-    /// Has git list every directory anew.
-    fn tell_all_directories(&mut self) -> Result<(), Stop> {
+    /// Makes git list every directory again.
+    fn add_all_directories(&mut self) -> Result<(), StopCollecting> {
         self.paths.insert(ANY_NAME.to_vec());
         let root = self.workspace.find(self.state, Ino::ROOT)?;
-        self.tell_directories(RepoPath::root(), root)
+        self.add_listings(RepoPath::root(), root)
     }
 
-    /// Tells of all that is beneath the directory at `path`. What git knows of untracked files it
-    /// knows for each directory by itself, so each is named.
-    fn tell_beneath(&mut self, path: RepoPath, found: Found) -> Result<(), Stop> {
+    /// Adds everything below the directory at `path`.
+    ///
+    /// Git keeps the untracked files of each directory separately, so each directory is named.
+    fn add_below(&mut self, path: RepoPath, found: FoundNode) -> Result<(), StopCollecting> {
         if path.components().any(|name| name.is_dot_git()) || self.walked.contains(&path) {
             return Ok(());
         }
         self.paths.insert([path.as_bytes(), b"/"].concat());
-        self.tell_directories(path, found)
+        self.add_listings(path, found)
     }
 
-    /// Has git list the directory at `path`, and those beneath, anew.
-    fn tell_directories(&mut self, path: RepoPath, found: Found) -> Result<(), Stop> {
+    /// Makes git list the directory at `path` again, and those below it.
+    fn add_listings(&mut self, path: RepoPath, found: FoundNode) -> Result<(), StopCollecting> {
         let mut open = vec![(path, found)];
         while let Some((path, found)) = open.pop() {
-            // git ignores what is carried, and does not look.
+            // Git ignores carried directories and does not list them.
             let is_carried =
                 self.workspace.carried_path(self.state, &found).as_ref() == Some(&path);
             if is_carried || !self.walked.insert(path.clone()) {
@@ -392,7 +413,7 @@ impl Teller<'_> {
             if self.paths.len() > PATHS_MAX
                 || path.components().any(|name| is_shunned(name.as_bytes()))
             {
-                return Err(Stop::TooMuch);
+                return Err(StopCollecting::TooMuch);
             }
             self.paths.insert(in_dir(&path, ANY_NAME));
             for (name, kind, _) in self.workspace.entries(self.state, &found)? {
@@ -408,9 +429,10 @@ impl Teller<'_> {
         Ok(())
     }
 
-    /// Whether the node, which is no directory, stands where it did in the base; then that is told,
-    /// if anybody can see it there.
-    fn tell_base_place(&mut self, ino: Ino) -> Result<bool, Stop> {
+    /// Adds the base path of a node that has not moved. Returns whether it has not.
+    ///
+    /// The node is not a directory. The path is left out if it is in the trash.
+    fn add_base_path(&mut self, ino: Ino) -> Result<bool, StopCollecting> {
         let node = self.workspace.layer_node(self.state, ino)?;
         let Some((base_parent, name)) = node
             .origin
@@ -424,9 +446,9 @@ impl Teller<'_> {
             return Ok(false);
         }
         let Some(dir) = self.places.base_dir_path(parent, base_parent.clone()) else {
-            return Ok(self.is_in_attic(parent, Some(base_parent)));
+            return Ok(self.is_in_trash(parent, Some(base_parent)));
         };
-        // Where the directory itself went, nothing is left that says so of the name.
+        // If the directory itself was moved, no dentry of the layers says so of this name.
         match self.workspace.walk(self.state, &dir.join(&name)) {
             Ok(there) if there.ino == ino => self.add(&dir, &name).map(|()| true),
             Ok(_) | Err(FsError::NotFound | FsError::NotADirectory) => Ok(false),
@@ -434,13 +456,13 @@ impl Teller<'_> {
         }
     }
 
-    /// Adds `name` in the directory at `dir`, and that the directory is to be listed anew.
-    fn add(&mut self, dir: &RepoPath, name: &EntryName) -> Result<(), Stop> {
+    /// Adds a name, and makes git list its directory if needed.
+    fn add(&mut self, dir: &RepoPath, name: &EntryName) -> Result<(), StopCollecting> {
         let mut outer = RepoPath::root();
         for (depth, component) in dir.components().chain([name.clone()]).enumerate() {
             if component.is_dot_git() {
-                // Whether a directory is a repository of its own is what its `.git` says. The
-                // fork's own is no news.
+                // A directory's `.git` decides whether it is a repository. The fork's own does not
+                // change that.
                 if depth > 0 {
                     self.paths.insert(outer.as_bytes().to_vec());
                     self.paths.insert(in_dir(&outer, ANY_NAME));
@@ -453,21 +475,23 @@ impl Teller<'_> {
             .components()
             .any(|component| is_shunned(component.as_bytes()))
         {
-            return Err(Stop::TooMuch);
+            return Err(StopCollecting::TooMuch);
         }
         self.paths.insert(outer.as_bytes().to_vec());
         if is_shunned(name.as_bytes()) {
             self.paths.insert(in_dir(dir, ANY_NAME));
         }
-        match self.paths.len() > PATHS_MAX {
-            true => Err(Stop::TooMuch),
-            false => Ok(()),
+        if self.paths.len() > PATHS_MAX {
+            Err(StopCollecting::TooMuch)
+        } else {
+            Ok(())
         }
     }
 
-    /// Whether what keeps the directory is the attic, where nobody sees it. `base_path` is that of
-    /// a base directory, which need not be in a layer.
-    fn is_in_attic(&self, ino: Ino, base_path: Option<RepoPath>) -> bool {
+    /// Returns whether the directory is in the trash, where no path leads.
+    ///
+    /// `base_path` is the path of a base directory, which need not be in a layer.
+    fn is_in_trash(&self, ino: Ino, base_path: Option<RepoPath>) -> bool {
         let origin = |ino| match self.state.stack.node(ino) {
             Some(node) if node.nlink == 0 => None,
             Some(node) => Some(node.origin.as_ref().map(|origin| origin.path.clone())),
@@ -494,7 +518,7 @@ impl Teller<'_> {
     }
 }
 
-/// One of the names was found.
+/// Counts one name of the node as found.
 fn find_one(missing: &mut HashMap<Ino, u32>, ino: Ino) {
     if let Some(count) = missing.get_mut(&ino) {
         *count = count.saturating_sub(1);
@@ -505,14 +529,16 @@ fn find_one(missing: &mut HashMap<Ino, u32>, ino: Ino) {
 }
 
 fn in_dir(dir: &RepoPath, name: &[u8]) -> Vec<u8> {
-    match dir.is_root() {
-        true => name.to_vec(),
-        false => [dir.as_bytes(), b"/", name].concat(),
+    if dir.is_root() {
+        name.to_vec()
+    } else {
+        [dir.as_bytes(), b"/", name].concat()
     }
 }
 
-/// Whether git may take the name for another spelling of `.git`, and then forgets what it is told
-/// of it (`verify_path`). Some that it does not are among them.
+/// Returns whether git may take the name for another spelling of `.git`.
+///
+/// Git ignores such a name in an answer (`verify_path`). Some names that it accepts are included.
 fn is_shunned(name: &[u8]) -> bool {
     let lower = name.to_ascii_lowercase();
     let is_dot_git = |part: &[u8]| {
@@ -522,7 +548,7 @@ fn is_shunned(name: &[u8]) -> bool {
         let end = rest.map(|rest| rest.iter().find(|byte| !b". ".contains(byte)));
         matches!(end, Some(None | Some(b':')))
     };
-    // Bytes that are not ASCII may be characters that some file systems drop.
+    // Non-ASCII bytes may be characters that some file systems drop.
     let is_ascii = lower.is_ascii();
     lower.split(|byte| *byte == b'\\').any(is_dot_git)
         || !is_ascii && lower.iter().filter(|byte| byte.is_ascii()).eq(DOT_GIT)
@@ -545,8 +571,8 @@ mod tests {
                 len: 17,
                 prefix,
             };
-            let since = Since { position, is_stale };
-            assert_eq!(Since::parse(&since.token()), Some(since));
+            let since = ChangeToken { position, is_stale };
+            assert_eq!(ChangeToken::parse(&since.token()), Some(since));
         }
         for foreign in [
             "",
@@ -556,7 +582,7 @@ mod tests {
             "tine:1",
             "tine:x:1",
         ] {
-            assert_eq!(Since::parse(foreign), None, "{foreign}");
+            assert_eq!(ChangeToken::parse(foreign), None, "{foreign}");
         }
     }
 

@@ -1,5 +1,6 @@
-//! Keeps those apart who read and who change one node's content, so that the state need not be held
-//! while much is copied.
+//! Locks between readers and writers of one node's content.
+//!
+//! They allow large copies without holding the state.
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -7,10 +8,12 @@ use super::error::FsError;
 use tine_attr::Ino;
 use tine_git::nonblocking;
 
-/// Nodes share locks, this many for a fork: a large file keeps few others waiting.
+/// Number of locks of a fork. Nodes share them; a large file delays few others.
 const LOCKS: usize = 256;
 
-/// Taken before the state. Who holds one may not take another: two nodes may have the same.
+/// Locks of the contents. Taken before the state.
+///
+/// A thread may hold only one, because two nodes may share it.
 pub(super) struct ContentLocks {
     locks: Box<[RwLock<()>]>,
 }
@@ -24,8 +27,9 @@ impl Default for ContentLocks {
 }
 
 impl ContentLocks {
-    /// While it is held, the node's bytes do not change. Refused to who is in haste and would have
-    /// to wait.
+    /// Locks the node's bytes against changes.
+    ///
+    /// Refused to a nonblocking thread that would wait.
     pub(crate) fn read(&self, ino: Ino) -> Result<RwLockReadGuard<'_, ()>, FsError> {
         let lock = self.lock_of(ino);
         match lock.try_read() {
@@ -37,8 +41,9 @@ impl ContentLocks {
         }
     }
 
-    /// To change the node's bytes where they are, or how many they are. Refused as
-    /// [`ContentLocks::read`] is.
+    /// Locks the node's bytes to change them in place, or their number.
+    ///
+    /// Refused to a nonblocking thread that would wait.
     pub(crate) fn write(&self, ino: Ino) -> Result<RwLockWriteGuard<'_, ()>, FsError> {
         let lock = self.lock_of(ino);
         match lock.try_write() {
@@ -50,12 +55,15 @@ impl ContentLocks {
         }
     }
 
-    /// While they are held, nobody changes any content in its place.
+    /// Locks all contents against changes in place.
     pub(crate) fn write_all(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
         self.locks.iter().map(RwLock::write).collect()
     }
 
-    /// Numbers of base nodes are hashes, those of new ones count upwards: the low bits spread both.
+    /// Returns the lock of a node.
+    ///
+    /// Numbers of base nodes are hashes, those of new nodes count upwards. The low bits spread
+    /// both.
     fn lock_of(&self, ino: Ino) -> &RwLock<()> {
         &self.locks[(ino.0 % LOCKS as u64) as usize]
     }

@@ -1,34 +1,35 @@
-//! Copying up: what the first change of a base file, or of a carried one, does with the bytes that
-//! it keeps.
+//! Copy-up: copies the bytes that a lower file keeps at its first change.
 //!
-//! The blob is fetched before the state is locked; a large one is copied then, too, to a place in
-//! the layer that no record names yet. A blob never changes, nor does a version of a carried file,
-//! so nothing has to be checked again but whether the node still has it.
+//! The file is a base file or a carried one. Its blob is fetched before the state is locked. A
+//! large one is also copied before, to a place in the layer that no record names yet. Neither a
+//! blob nor a version of a carried file ever changes, so the only check needed later is that the
+//! node still has it.
 
 use super::error::FsError;
-use super::fs::{State, Workspace};
-use super::lower::{Bytes, Lower};
+use super::fs::{ViewState, Workspace};
+use super::lower::{ByteSource, LowerBytes};
 use tine_attr::Ino;
 use tine_git::nonblocking;
 use tine_layer::contents::SLOT_MAX;
 use tine_layer::{CarriedContent, Content, ContentRef, Node};
 
-/// Contents are copied in pieces of this many bytes.
+/// Size of the pieces in which contents are copied, in bytes.
 const COPY_CHUNK: u64 = 1 << 20;
 
 /// Bytes that are about to be copied up.
 pub(super) struct Fetched {
-    /// What the node had when it was fetched.
+    /// Content that the node had when the bytes were fetched.
     of: Content,
-    lower: Lower,
-    /// A place that has so many of its first bytes.
+    lower: LowerBytes,
+    /// Copy in the open layer, and the number of bytes copied.
     copied: Option<(ContentRef, u64)>,
 }
 
 impl Workspace {
-    /// Runs `change` with what it needs of the node's blob, if that is what the node has: `keep`
-    /// says of the present length how many bytes are kept, `expected_len` how many there will be.
-    /// The node's content lock must be held, and no other.
+    /// Fetches the node's lower bytes, if any, and runs `change`.
+    ///
+    /// `keep` maps the present length to the number of bytes that the change keeps. `expected_len`
+    /// is the length after the change. The caller holds the node's content lock and no other.
     pub(super) fn copying_up<T>(
         &self,
         ino: Ino,
@@ -58,13 +59,13 @@ impl Workspace {
             let found = self.find(&state, ino)?;
             let bytes = self.bytes(&state, &found)?;
             let of = match &bytes {
-                Bytes::Base(..) => Content::Base,
-                Bytes::Blob(_, id) => Content::Blob(*id),
-                Bytes::Carried(file) => Content::Carried(Box::new(CarriedContent {
+                ByteSource::Base(..) => Content::Base,
+                ByteSource::Blob(_, id) => Content::Blob(*id),
+                ByteSource::Carried(file) => Content::Carried(Box::new(CarriedContent {
                     path: file.path.clone(),
                     version: Some(file.version),
                 })),
-                Bytes::Layer => return Ok(None),
+                ByteSource::Layer => return Ok(None),
             };
             (bytes, of, keep(self.attr(&state, &found)?.size))
         };
@@ -77,16 +78,24 @@ impl Workspace {
         let Some(lower) = self.fetch(bytes)? else {
             return Ok(None);
         };
-        let copied = match keep > SLOT_MAX {
-            true => self.copy_ahead(&lower, keep, expected_len),
-            false => None,
+        let copied = if keep > SLOT_MAX {
+            self.copy_ahead(&lower, keep, expected_len)
+        } else {
+            None
         };
         Ok(Some(Fetched { of, lower, copied }))
     }
 
-    /// Copies while others use the fork. Where that fails it is done again with the state locked,
-    /// which makes room on a full disk, or tells what is wrong.
-    fn copy_ahead(&self, lower: &Lower, keep: u64, expected_len: u64) -> Option<(ContentRef, u64)> {
+    /// Copies while others use the fork. Returns `None` on failure.
+    ///
+    /// The copy is then made with the state locked, which frees space on a full disk or reports the
+    /// error.
+    fn copy_ahead(
+        &self,
+        lower: &LowerBytes,
+        keep: u64,
+        expected_len: u64,
+    ) -> Option<(ContentRef, u64)> {
         let file = {
             let mut state = self.write_state();
             let layer = state.stack.open_layer_mut();
@@ -114,12 +123,13 @@ impl Workspace {
         }
     }
 
-    /// A content of the open layer with the first `keep` bytes of the node's, about to grow to
-    /// `expected_len`. Fresh (named by no record) where the node's content was not the open layer's
-    /// own.
+    /// Returns a content with the first `keep` bytes of the node's.
+    ///
+    /// The content is the open layer's. It has room for `expected_len` bytes. It is fresh (no
+    /// record names it) unless the node's content was the open layer's already.
     pub(super) fn own_content(
         &self,
-        state: &mut State,
+        state: &mut ViewState,
         node: &Node,
         keep: u64,
         expected_len: u64,
@@ -155,13 +165,13 @@ impl Workspace {
             (Content::Base | Content::Blob(_) | Content::Carried(_), _) if keep == 0 => None,
             (Content::Base, Some(origin)) => match lower {
                 Some(lower) => Some(lower),
-                None => Some(Lower::Blob(
+                None => Some(LowerBytes::Blob(
                     state.base.base.content(&origin.path, origin.id)?,
                 )),
             },
             (Content::Blob(id), _) => match lower {
                 Some(lower) => Some(lower),
-                None => Some(Lower::Blob(state.base.base.raw_content(*id)?)),
+                None => Some(LowerBytes::Blob(state.base.base.raw_content(*id)?)),
             },
             (Content::Carried(carried), _) => match lower {
                 Some(lower) => Some(lower),
@@ -191,10 +201,11 @@ impl Workspace {
     }
 }
 
-/// Gives the first `len` bytes to `write`, piece by piece, each with its offset. Fewer are an
-/// error.
+/// Passes the first `len` bytes to `write` in pieces, with offsets.
+///
+/// Fewer bytes are [`FsError::Stale`].
 fn copy_lower(
-    lower: &Lower,
+    lower: &LowerBytes,
     len: u64,
     mut write: impl FnMut(u64, &[u8]) -> Result<(), FsError>,
 ) -> Result<(), FsError> {

@@ -1,38 +1,40 @@
-//! What a fork's layers change against its base, as a plain value.
+//! Changes of a fork's layers against its base, as a plain value.
 //!
-//! A [`DeltaDir`] names the tree that the directory shows where the delta is silent, and the names
-//! at which it speaks. Only directories with something to say are in it, so its size is that of the
-//! changes.
+//! A [`DeltaDir`] names the base tree of a directory, and the names at which the fork may differ
+//! from it. Only directories with such names are included, so the size is that of the changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::FsError;
-use super::fs::{Found, Place, State, Workspace};
+use super::fs::{FoundNode, NodePlace, ViewState, Workspace};
 use tine_attr::{Attr, FileKind, Ino, InoMap};
 use tine_git::{InoHasher, ObjectId, TreeEntryKind};
 use tine_layer::{Content, Dentry, LayerIndex, Origin};
 use tine_path::{DOT_GIT, EntryName};
 
-/// The changes of a fork against its base.
+/// Changes of a fork against its base.
 #[derive(Debug, Clone)]
 pub struct Delta {
+    /// Root directory of the view.
     pub root: DeltaDir,
 }
 
 /// One directory of the view.
 #[derive(Debug, Clone)]
 pub struct DeltaDir {
+    /// Inode number of the directory.
     pub ino: Ino,
-    /// The base tree beneath: names that `entries` lacks are as in it. `None` for a directory made
-    /// in the fork.
+    /// Base tree below. Names missing in `entries` are as in it.
+    ///
+    /// `None` for a directory made in the fork.
     pub base_tree_id: Option<ObjectId>,
-    /// Whether the directory is a submodule's (empty in the base).
+    /// True if the directory is a submodule's (empty in the base).
     pub is_submodule: bool,
+    /// Names at which the fork may differ from the base tree.
     pub entries: BTreeMap<EntryName, DeltaEntry>,
 }
 
-/// Nobody limits how deep directories go, and a thread's stack is small: a deep delta is taken
-/// apart level by level.
+/// Frees a deep delta level by level: a thread's stack is small.
 impl Drop for DeltaDir {
     fn drop(&mut self) {
         let mut rest = vec![std::mem::take(&mut self.entries)];
@@ -46,31 +48,36 @@ impl Drop for DeltaDir {
     }
 }
 
-/// What the fork has at one name.
+/// State of the fork at one name.
 #[derive(Debug, Clone)]
 pub enum DeltaEntry {
-    /// Nothing, though the base has something.
+    /// Nothing, although the base has a node.
     Absent,
     /// A directory in which something may differ.
     Directory(DeltaDir),
-    /// Anything else.
+    /// Any other node.
     Node(DeltaNode),
 }
 
-/// A file, symlink or special node that the layers name.
+/// File, symlink or special node that the layers have.
 #[derive(Debug, Clone)]
 pub struct DeltaNode {
+    /// Attributes of the node.
     pub attr: Attr,
-    /// The stored blob, if the node's bytes are those of one: an untouched base file or one adopted
-    /// after a commit.
+    /// Blob with the node's bytes, if one is stored.
+    ///
+    /// That is so for an untouched base file and for one adopted after a commit.
     pub blob_id: Option<ObjectId>,
-    /// A symlink's target.
+    /// Target; `None` unless the node is a symlink.
     pub link_target: Option<Vec<u8>>,
+    /// Place in the base; `None` for a node made in the fork.
     pub origin: Option<Box<Origin>>,
 }
 
 impl DeltaNode {
-    /// The node's mode in a tree; `None` for what git cannot hold (fifos, sockets, devices).
+    /// Returns the node's kind in a git tree.
+    ///
+    /// `None` if git cannot hold it (fifos, sockets, devices).
     pub fn tree_kind(&self) -> Option<TreeEntryKind> {
         match self.attr.kind {
             FileKind::Regular if self.attr.perm & 0o100 != 0 => Some(TreeEntryKind::Executable),
@@ -85,32 +92,31 @@ impl DeltaNode {
     }
 }
 
-/// The indexes of a fork's layers, the oldest first.
+/// Indexes of a fork's layers, oldest first.
 type Layers<'a> = [&'a LayerIndex];
 
-/// Base names, by directory, at which no layer has a dentry but at or beneath which some layer has
-/// a node.
-type Touched = InoMap<BTreeSet<EntryName>>;
+/// Base names, by directory, with layer nodes at or below them.
+type TouchedNames = InoMap<BTreeSet<EntryName>>;
 
-/// A directory whose entries are being put together.
+/// Directory whose entries are incomplete.
 struct Unfinished {
     dir: DeltaDir,
-    /// What is still to be looked at.
-    rest: Vec<(EntryName, Found)>,
-    /// Whether it is a carried directory that the fork moved: git does not ignore it there for
-    /// sure, so all that it holds is told.
+    /// Entries that are still to be visited.
+    rest: Vec<(EntryName, FoundNode)>,
+    /// True below a carried directory that the fork moved.
+    ///
+    /// Git may not ignore it there, so its whole content is included.
     is_moved: bool,
 }
 
-/// What the layers say of the names in a directory, all layers taken together: one answer for each
-/// name.
+/// Returns the merged dentries of all layers in a directory.
 fn names_in<'a>(layers: &Layers<'a>, dir: Ino) -> BTreeMap<&'a EntryName, Dentry> {
     let deltas = layers.iter().filter_map(|index| index.dir(dir));
     deltas.flat_map(|delta| delta.iter()).collect()
 }
 
-/// Marks the way from the root down to a base place.
-fn mark_touched(touched: &mut Touched, hasher: &InoHasher, origin: &Origin) {
+/// Marks the path from the root to a base place.
+fn mark_touched(touched: &mut TouchedNames, hasher: &InoHasher, origin: &Origin) {
     let mut path = origin.path.clone();
     while let Some((parent, name)) = path.split_last() {
         if !touched.entry(hasher.ino(&parent)).or_default().insert(name) {
@@ -121,15 +127,18 @@ fn mark_touched(touched: &mut Touched, hasher: &InoHasher, origin: &Origin) {
 }
 
 impl Workspace {
-    /// What the layers change, as a value of this instant. Costs O(changes).
+    /// Returns the changes of the layers, as of now. Costs O(changes).
+    ///
+    /// # Errors
+    /// [`FsError::Base`] or [`FsError::Carried`] if a directory cannot be read, [`FsError::Stale`]
+    /// if a dentry names no node.
     pub fn delta(&self) -> Result<Delta, FsError> {
         let state = self.read_state();
         let stack = &state.stack;
         let layers: Vec<&LayerIndex> = stack.indexes().rev().collect();
-        let mut touched = Touched::default();
+        let mut touched = TouchedNames::default();
         for (ino, node) in layers.iter().flat_map(|index| index.nodes()) {
-            // What was made here was never a node of the base; most of what the attic keeps is of
-            // that kind.
+            // Only base nodes have an origin. Most nodes in the trash were made in the fork.
             if node.origin.is_some()
                 && let Some(node) = stack.node(ino)
                 && node.nlink > 0
@@ -139,19 +148,20 @@ impl Workspace {
             }
         }
         let root = self.find(&state, Ino::ROOT)?;
-        let mut root = self.delta_beneath(&state, &layers, &touched, &root)?;
+        let mut root = self.delta_below(&state, &layers, &touched, &root)?;
         root.entries.remove(DOT_GIT);
         Ok(Delta { root })
     }
 
-    /// The delta of `root` with all beneath it. The walk keeps its own stack: directories may be
-    /// deeper than a thread's.
-    fn delta_beneath(
+    /// Returns the delta of `root` with everything below.
+    ///
+    /// The walk keeps an explicit stack, because directories may be deeper than a thread's.
+    fn delta_below(
         &self,
-        state: &State,
+        state: &ViewState,
         layers: &Layers<'_>,
-        touched: &Touched,
-        root: &Found,
+        touched: &TouchedNames,
+        root: &FoundNode,
     ) -> Result<DeltaDir, FsError> {
         let mut above: Vec<(Unfinished, EntryName)> = Vec::new();
         let mut current = self.delta_dir(state, layers, touched, root, false)?;
@@ -181,23 +191,23 @@ impl Workspace {
         }
     }
 
-    /// One directory, with its whiteouts; everything else in it is still to be looked at.
+    /// Returns one directory with its whiteouts. Its other entries are still to be visited.
     fn delta_dir(
         &self,
-        state: &State,
+        state: &ViewState,
         layers: &Layers<'_>,
-        touched: &Touched,
-        dir: &Found,
+        touched: &TouchedNames,
+        dir: &FoundNode,
         is_moved: bool,
     ) -> Result<Unfinished, FsError> {
         let base_dir = self.base_dir(state, dir)?;
         let is_submodule = match &dir.place {
-            Place::Layer => {
+            NodePlace::Layer => {
                 let origin = self.layer_node(state, dir.ino)?.origin.as_ref();
                 origin.is_some_and(|origin| origin.kind == TreeEntryKind::Submodule)
             }
-            Place::Base(base) => base.entry().kind == TreeEntryKind::Submodule,
-            Place::Carried(_) | Place::BaseRoot => false,
+            NodePlace::Base(base) => base.entry().kind == TreeEntryKind::Submodule,
+            NodePlace::Carried(_) | NodePlace::BaseRoot => false,
         };
         let mut entries = BTreeMap::new();
         let mut rest = Vec::new();
@@ -208,8 +218,8 @@ impl Workspace {
                     entries.insert((*name).clone(), DeltaEntry::Absent);
                 }
                 Dentry::Entry(ino) => {
-                    let place = Place::Layer;
-                    rest.push(((*name).clone(), Found { ino, place }));
+                    let place = NodePlace::Layer;
+                    rest.push(((*name).clone(), FoundNode { ino, place }));
                 }
             }
         }
@@ -244,8 +254,8 @@ impl Workspace {
         })
     }
 
-    /// Whether a carried directory stands elsewhere than in the main checkout.
-    fn is_moved(&self, state: &State, parent: Ino, name: &EntryName, dir: &Found) -> bool {
+    /// Returns whether the fork moved a carried directory.
+    fn is_moved(&self, state: &ViewState, parent: Ino, name: &EntryName, dir: &FoundNode) -> bool {
         let home = self
             .carried_path(state, dir)
             .and_then(|path| path.split_last());
@@ -254,7 +264,7 @@ impl Workspace {
         })
     }
 
-    fn delta_node(&self, state: &State, found: &Found) -> Result<DeltaNode, FsError> {
+    fn delta_node(&self, state: &ViewState, found: &FoundNode) -> Result<DeltaNode, FsError> {
         let node = self.node(state, found)?;
         let blob_id = match (&node.content, &node.origin) {
             (Content::Base, Some(origin)) => Some(origin.id),

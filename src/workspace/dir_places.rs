@@ -1,23 +1,23 @@
-//! Where directories stand in a view: from a number to a path.
+//! Maps the inode numbers of directories to paths in a view.
 
 use std::collections::HashMap;
 
-use super::fs::State;
+use super::fs::ViewState;
 use tine_attr::Ino;
 use tine_layer::Dentry;
 use tine_path::{EntryName, RepoPath};
 
-/// Finds the paths of directories, and remembers what it found.
+/// Finder of directory paths, with a memo.
 pub(super) struct DirPlaces<'a> {
-    state: &'a State,
-    /// Where directories are, as far as it was found out; `None` for one that is nowhere any more.
+    state: &'a ViewState,
+    /// Known paths; `None` for a directory that no name leads to.
     dirs: HashMap<Ino, Option<RepoPath>>,
-    /// By directory: what the directories in it are called for which a layer has an entry.
+    /// For each parent, the names of directories with an entry.
     names_of_dirs: HashMap<Ino, HashMap<Ino, EntryName>>,
 }
 
 impl<'a> DirPlaces<'a> {
-    pub(crate) fn new(state: &'a State) -> DirPlaces<'a> {
+    pub(crate) fn new(state: &'a ViewState) -> DirPlaces<'a> {
         DirPlaces {
             state,
             dirs: HashMap::new(),
@@ -25,7 +25,9 @@ impl<'a> DirPlaces<'a> {
         }
     }
 
-    /// Where the directory is that a layer has a node for; `None` for one that is gone.
+    /// Returns the path of a directory that a layer has.
+    ///
+    /// `None` if it is gone.
     pub(crate) fn dir_path(&mut self, ino: Ino) -> Option<RepoPath> {
         if ino == Ino::ROOT {
             return Some(RepoPath::root());
@@ -37,7 +39,9 @@ impl<'a> DirPlaces<'a> {
         self.path_of_dir(ino, origin)
     }
 
-    /// As [`DirPlaces::dir_path`], of the base directory `base_path`, which need not be in a layer.
+    /// Returns the present path of the base directory `base_path`.
+    ///
+    /// Like [`DirPlaces::dir_path`], but the directory need not be in a layer.
     pub(crate) fn base_dir_path(&mut self, ino: Ino, base_path: RepoPath) -> Option<RepoPath> {
         match self.state.stack.node(ino) {
             Some(node) if node.nlink == 0 => None,
@@ -46,7 +50,7 @@ impl<'a> DirPlaces<'a> {
     }
 
     fn path_of_dir(&mut self, ino: Ino, origin: Option<RepoPath>) -> Option<RepoPath> {
-        // From the directory upwards to one whose place is known.
+        // From the directory upwards to one whose path is known.
         let mut way: Vec<(Ino, EntryName)> = Vec::new();
         let (mut at, mut origin) = (ino, origin);
         let mut path = loop {

@@ -1,15 +1,14 @@
-//! One atomic step in the making: nodes and names as they shall be, committed as a single log
-//! record.
+//! Builder of one atomic step: changes of nodes and names, committed as one log record.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::carried::Home;
+use super::carried::PlaceRecords;
 use super::carry::CarriedNode;
 use super::error::FsError;
 use super::flags::{check_may_add, check_may_remove};
-use super::fs::{Found, Place, State, Workspace};
+use super::fs::{FoundNode, NodePlace, ViewState, Workspace};
 use super::mutate::NewNode;
 use super::ops::Caller;
 use tine_attr::{FileKind, Ino, Timestamp};
@@ -17,24 +16,27 @@ use tine_git::TreeEntryKind;
 use tine_layer::{Dentry, Node, Op};
 use tine_path::EntryName;
 
-/// Collects changes of nodes and names; nothing happens before [`Edit::commit`].
-pub(super) struct Edit<'a> {
+/// Pending changes of nodes and names. Nothing happens before [`LayerEdit::commit`].
+pub(super) struct LayerEdit<'a> {
     workspace: &'a Workspace,
-    pub state: &'a mut State,
-    /// The time of everything in this step.
+    pub state: &'a mut ViewState,
+    /// Time of everything in this step.
     pub now: Timestamp,
+    /// Nodes to put, by number.
     nodes: BTreeMap<Ino, Node>,
+    /// Numbers of nodes to drop.
     drops: BTreeSet<Ino>,
-    /// Those among them that were carried until now.
+    /// Nodes in `nodes` that were carried before this step.
     carried: Vec<Arc<CarriedNode>>,
+    /// Dentries to put or drop, in order.
     names: Vec<Op>,
-    /// What the names of this step lead to after it.
-    led: BTreeMap<(Ino, EntryName), Option<Ino>>,
+    /// Nodes of the changed names afterwards; `None` for a free name.
+    targets: BTreeMap<(Ino, EntryName), Option<Ino>>,
 }
 
-impl<'a> Edit<'a> {
-    pub(crate) fn new(workspace: &'a Workspace, state: &'a mut State) -> Edit<'a> {
-        Edit {
+impl<'a> LayerEdit<'a> {
+    pub(crate) fn new(workspace: &'a Workspace, state: &'a mut ViewState) -> LayerEdit<'a> {
+        LayerEdit {
             workspace,
             state,
             now: Timestamp::now(),
@@ -42,17 +44,17 @@ impl<'a> Edit<'a> {
             drops: BTreeSet::new(),
             carried: Vec::new(),
             names: Vec::new(),
-            led: BTreeMap::new(),
+            targets: BTreeMap::new(),
         }
     }
 
-    /// The node as it shall be, copied up where no layer has it yet.
-    pub(crate) fn node_mut(&mut self, found: &Found) -> Result<&mut Node, FsError> {
+    /// Returns the pending node for a change. Copies it up if no layer has it.
+    pub(crate) fn node_mut(&mut self, found: &FoundNode) -> Result<&mut Node, FsError> {
         match self.nodes.entry(found.ino) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(vacant) => {
                 let node = self.workspace.node(self.state, found)?;
-                if let Place::Carried(carried) = &found.place {
+                if let NodePlace::Carried(carried) = &found.place {
                     self.carried.push(carried.clone());
                 }
                 Ok(vacant.insert(node))
@@ -60,94 +62,102 @@ impl<'a> Edit<'a> {
         }
     }
 
-    /// The node as it shall be, to be looked at.
-    pub(crate) fn node(&self, found: &Found) -> Result<Node, FsError> {
+    /// Returns the pending node.
+    pub(crate) fn node(&self, found: &FoundNode) -> Result<Node, FsError> {
         match self.nodes.get(&found.ino) {
             Some(node) => Ok(node.clone()),
             None => self.workspace.node(self.state, found),
         }
     }
 
-    pub(crate) fn kind(&self, found: &Found) -> Result<FileKind, FsError> {
+    pub(crate) fn kind(&self, found: &FoundNode) -> Result<FileKind, FsError> {
         match self.nodes.get(&found.ino) {
             Some(node) => Ok(node.kind),
             None => self.workspace.kind(self.state, found),
         }
     }
 
-    /// What `name` in `dir` leads to after what was said of this step so far.
-    pub(crate) fn child(&self, dir: &Found, name: &EntryName) -> Result<Option<Found>, FsError> {
-        match self.led.get(&(dir.ino, name.clone())) {
-            Some(led) => Ok(led.map(Found::in_layer)),
+    /// Returns the node at `name` in `dir`, with the pending changes applied.
+    pub(crate) fn child(
+        &self,
+        dir: &FoundNode,
+        name: &EntryName,
+    ) -> Result<Option<FoundNode>, FsError> {
+        match self.targets.get(&(dir.ino, name.clone())) {
+            Some(target) => Ok(target.map(FoundNode::in_layer)),
             None if self.is_made_here(dir) => Ok(None),
             None => self.workspace.child(self.state, dir, name.as_bytes()),
         }
     }
 
-    /// Whether the directory has no entry after what was said of this step so far.
-    pub(crate) fn is_empty(&self, dir: &Found) -> Result<bool, FsError> {
+    /// Returns whether the directory is empty, with the pending changes applied.
+    pub(crate) fn is_empty(&self, dir: &FoundNode) -> Result<bool, FsError> {
         let of_dir = self
-            .led
+            .targets
             .iter()
             .filter(|((parent, _), _)| *parent == dir.ino);
-        let led: BTreeMap<&EntryName, &Option<Ino>> =
-            of_dir.map(|((_, name), led)| (name, led)).collect();
-        if led.values().any(|led| led.is_some()) {
+        let targets: BTreeMap<&EntryName, &Option<Ino>> =
+            of_dir.map(|((_, name), target)| (name, target)).collect();
+        if targets.values().any(|target| target.is_some()) {
             return Ok(false);
         }
         if self.is_made_here(dir) {
             return Ok(true);
         }
         let entries = self.workspace.entries(self.state, dir)?;
-        Ok(entries.iter().all(|(name, _, _)| led.contains_key(name)))
+        Ok(entries
+            .iter()
+            .all(|(name, _, _)| targets.contains_key(name)))
     }
 
-    fn is_made_here(&self, dir: &Found) -> bool {
-        matches!(dir.place, Place::Layer)
+    fn is_made_here(&self, dir: &FoundNode) -> bool {
+        matches!(dir.place, NodePlace::Layer)
             && self.state.stack.node(dir.ino).is_none()
             && self.nodes.contains_key(&dir.ino)
     }
 
-    /// A node that is made in this step; its number.
+    /// Adds a new node and returns its number.
     pub(crate) fn new_node(&mut self, node: Node) -> Result<Ino, FsError> {
         let ino = self.state.stack.open_layer_mut().allocate_ino()?;
         self.nodes.insert(ino, node);
         Ok(ino)
     }
 
-    /// Whether no node that stays has this number of the base's: none that a layer names, none that
-    /// the kernel remembers.
+    /// Returns whether a base node may come back under this number.
+    ///
+    /// No layer may have a node there, and the kernel must not remember one.
     pub(crate) fn is_unused(&self, ino: Ino) -> bool {
         let is_named = self.state.stack.node(ino).is_some() && !self.drops.contains(&ino);
         !is_named && !self.nodes.contains_key(&ino) && !self.workspace.inodes.is_remembered(ino)
     }
 
-    /// A node under a number that is unused.
+    /// Puts a node under an unused number.
     pub(crate) fn put_node(&mut self, ino: Ino, node: Node) {
         self.drops.remove(&ino);
         self.nodes.insert(ino, node);
     }
 
-    /// Makes a node at a free name of a directory, which may be one that is made in this step.
+    /// Makes a node at a free name. The directory may be pending itself.
     pub(crate) fn make(
         &mut self,
         caller: Caller,
-        dir: &Found,
+        dir: &FoundNode,
         name: &EntryName,
         new: NewNode,
-    ) -> Result<Found, FsError> {
+    ) -> Result<FoundNode, FsError> {
         check_may_add(self.state, dir)?;
         let kind = new.kind;
         let node = new.into_node(caller, &self.node(dir)?, self.now)?;
         let ino = self.new_node(node)?;
         self.put_name(dir, name, ino)?;
         self.touch_dir(dir, i64::from(kind == FileKind::Directory))?;
-        Ok(Found::in_layer(ino))
+        Ok(FoundNode::in_layer(ino))
     }
 
-    /// A name came to, or went from, the directory: its times change, and its links by those of
-    /// subdirectories.
-    pub(crate) fn touch_dir(&mut self, dir: &Found, links: i64) -> Result<(), FsError> {
+    /// Updates a directory for an added or removed name.
+    ///
+    /// Sets its times, and adds `links` to its link count.
+    pub(crate) fn touch_dir(&mut self, dir: &FoundNode, links: i64) -> Result<(), FsError> {
         let now = self.now;
         let node = self.node_mut(dir)?;
         node.mtime = now;
@@ -157,10 +167,10 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    /// Makes `name` in `dir` lead to the node, which is a directory or not.
+    /// Makes `name` in `dir` lead to a node of any kind.
     pub(crate) fn put_name(
         &mut self,
-        dir: &Found,
+        dir: &FoundNode,
         name: &EntryName,
         ino: Ino,
     ) -> Result<(), FsError> {
@@ -173,7 +183,7 @@ impl<'a> Edit<'a> {
                 .base_ino(dir, name)?
                 .is_some_and(|base_ino| base_ino == ino);
         let (parent, name) = (dir.ino, name.clone());
-        self.led.insert((parent, name.clone()), Some(ino));
+        self.targets.insert((parent, name.clone()), Some(ino));
         self.names.push(if is_base_place {
             Op::DropDentry { parent, name }
         } else {
@@ -186,9 +196,9 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    /// Takes `name` from `dir`: a whiteout where something beneath would show otherwise.
-    pub(crate) fn drop_name(&mut self, dir: &Found, name: &EntryName) -> Result<(), FsError> {
-        let shows_beneath = match self.state.stack.frozen_dentry(dir.ino, name.as_bytes()) {
+    /// Removes `name` from `dir`. Puts a whiteout if a lower layer has the name.
+    pub(crate) fn drop_name(&mut self, dir: &FoundNode, name: &EntryName) -> Result<(), FsError> {
+        let shows_lower = match self.state.stack.frozen_dentry(dir.ino, name.as_bytes()) {
             Some(Dentry::Entry(_)) => true,
             Some(Dentry::Whiteout) => false,
             None => {
@@ -196,13 +206,13 @@ impl<'a> Edit<'a> {
                     || !self.is_made_here(dir)
                         && self
                             .workspace
-                            .carried_beneath(self.state, dir, name.as_bytes())?
+                            .carried_node_at(self.state, dir, name.as_bytes())?
                             .is_some()
             }
         };
         let (parent, name) = (dir.ino, name.clone());
-        self.led.insert((parent, name.clone()), None);
-        self.names.push(if shows_beneath {
+        self.targets.insert((parent, name.clone()), None);
+        self.names.push(if shows_lower {
             Op::PutDentry {
                 parent,
                 name,
@@ -214,7 +224,7 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    fn base_ino(&self, dir: &Found, name: &EntryName) -> Result<Option<Ino>, FsError> {
+    fn base_ino(&self, dir: &FoundNode, name: &EntryName) -> Result<Option<Ino>, FsError> {
         let is_new = |node: &Node| !matches!(&node.origin, Some(origin) if origin.kind == TreeEntryKind::Directory);
         if self.nodes.get(&dir.ino).is_some_and(is_new) {
             return Ok(None);
@@ -226,14 +236,15 @@ impl<'a> Edit<'a> {
         }))
     }
 
-    /// The node lost a name (a directory: its only one). Without any left it is gone, unless
-    /// somebody still uses it.
-    pub(crate) fn lose_link(&mut self, found: &Found) -> Result<(), FsError> {
+    /// Lowers the link count of a node. A directory loses its only name.
+    ///
+    /// Without links the node is dropped, unless the kernel remembers it.
+    pub(crate) fn lose_link(&mut self, found: &FoundNode) -> Result<(), FsError> {
         let is_dir = self.workspace.kind(self.state, found)? == FileKind::Directory;
         let links = match (self.nodes.get(&found.ino), &found.place) {
             (Some(node), _) => node.nlink,
-            (None, Place::Layer) => self.workspace.layer_node(self.state, found.ino)?.nlink,
-            (None, Place::Base(_) | Place::Carried(_) | Place::BaseRoot) => 1,
+            (None, NodePlace::Layer) => self.workspace.layer_node(self.state, found.ino)?.nlink,
+            (None, NodePlace::Base(_) | NodePlace::Carried(_) | NodePlace::BaseRoot) => 1,
         };
         if !is_dir && links > 1 || self.workspace.inodes.is_remembered(found.ino) {
             let now = self.now;
@@ -260,9 +271,10 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    /// All that is beneath the directory loses its name there, as if it were emptied step by step.
-    /// Where nobody uses what the base has alone, nothing is said of it.
-    pub(crate) fn empty_dir(&mut self, dir: &Found) -> Result<(), FsError> {
+    /// Removes all names below the directory.
+    ///
+    /// Base nodes that the kernel does not remember need no record.
+    pub(crate) fn empty_dir(&mut self, dir: &FoundNode) -> Result<(), FsError> {
         let mut rest = vec![dir.clone()];
         while let Some(dir) = rest.pop() {
             let is_kept = self.workspace.inodes.is_remembered(dir.ino);
@@ -284,7 +296,7 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    /// Makes it so, in one record.
+    /// Commits all changes as one record.
     pub(crate) fn commit(self) -> Result<(), FsError> {
         let place = |op: &Op| match op {
             Op::PutDentry { parent, name, .. } | Op::DropDentry { parent, name } => {
@@ -292,20 +304,20 @@ impl<'a> Edit<'a> {
             }
             _ => None,
         };
-        let spoken_of: Vec<_> = self.names.iter().filter_map(place).collect();
-        let mut home = Home::default();
+        let changed: Vec<_> = self.names.iter().filter_map(place).collect();
+        let mut places = PlaceRecords::default();
         for carried in &self.carried {
             let node = self.nodes.get(&carried.ino());
             if node.is_some_and(|node| node.nlink > 0) {
-                home.add(self.workspace.home(self.state, carried)?);
+                places.add(self.workspace.place_records(self.state, carried)?);
             }
         }
         let mut ops = Vec::with_capacity(self.nodes.len() + self.names.len() + self.drops.len());
-        let nodes = home.nodes.into_iter().chain(self.nodes);
+        let nodes = places.nodes.into_iter().chain(self.nodes);
         ops.extend(nodes.map(|(ino, node)| Op::PutNode(ino, node)));
-        let home_names = home.names.into_iter();
+        let place_names = places.names.into_iter();
         ops.extend(
-            home_names.filter(|op| place(op).is_none_or(|place| !spoken_of.contains(&place))),
+            place_names.filter(|op| place(op).is_none_or(|place| !changed.contains(&place))),
         );
         ops.extend(self.names);
         ops.extend(self.drops.into_iter().map(Op::DropNode));

@@ -1,36 +1,46 @@
-//! What `chattr` sets, and what it forbids: the rules of the kernel's `fs/namei.c`, `fs/attr.c` and
-//! `fs/xattr.c`, which it applies to inodes of its own file systems and not to those of FUSE.
+//! Inode flags of `chattr`, and the changes that they forbid.
 //!
-//! Nobody is exempt while a flag is set, root neither; only root sets and takes immutable and
-//! append-only.
+//! The rules are those of the kernel's `fs/namei.c`, `fs/attr.c` and `fs/xattr.c`. The kernel
+//! applies them to its own file systems' inodes and not to those of FUSE. A flag binds every
+//! user, root too. Only root sets and clears immutable and append-only.
 
 use super::error::FsError;
-use super::fs::{Found, Invalidation, State, Workspace};
+use super::fs::{FoundNode, Invalidation, ViewState, Workspace};
 use super::ops::{Caller, FallocateMode, SetAttr, SetTime};
 use tine_attr::{FileKind, Ino, InodeFlags, Timestamp};
 use tine_layer::Node;
 
-/// What only root changes.
+/// Flags that only root changes.
 const PROTECTION: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
-/// What new nodes take over from their directory.
+/// Flags that a new node inherits from its directory.
 const INHERITED: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::NODUMP)
     .union(InodeFlags::NOATIME)
     .union(InodeFlags::DIRSYNC);
-/// What makes changes of names in a directory synchronous.
+/// Flags that make changes of names in a directory synchronous.
 const SYNCS_NAMES: InodeFlags = InodeFlags::SYNC.union(InodeFlags::DIRSYNC);
 
 impl Workspace {
-    /// What `chattr` set.
+    /// Returns the flags that `chattr` set.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if no node has the number; [`FsError::Base`] if the base cannot be read.
     pub fn flags(&self, ino: Ino) -> Result<InodeFlags, FsError> {
         let state = self.read_state();
         self.find(&state, ino)?;
         Ok(flags_of(&state, ino))
     }
 
-    /// Sets the flags of a file or directory to exactly these. Announced to the mount.
+    /// Sets the inode flags of a file or directory to exactly these.
+    ///
+    /// The mount is notified.
+    ///
+    /// # Errors
+    /// [`FsError::Unsupported`] for other nodes, [`FsError::NotPermitted`] if the caller is neither
+    /// root nor the owner, changes immutable or append-only without being root, or the node stays
+    /// immutable.
     pub fn set_flags(&self, caller: Caller, ino: Ino, flags: InodeFlags) -> Result<(), FsError> {
-        self.own_carried_node(ino)?;
+        self.copy_up_if_needed(ino)?;
         let mut state = self.write_state();
         let found = self.find(&state, ino)?;
         let mut node = self.node(&state, &found)?;
@@ -54,14 +64,17 @@ impl Workspace {
         Ok(())
     }
 
-    /// After a change of the node's content or attributes: brings it to the disk where that was
-    /// asked for. No lock may be held.
+    /// Syncs a node after a change, if its flags demand it.
+    ///
+    /// No lock may be held. Blocks.
     pub(super) fn sync_if_flagged(&self, ino: Ino) -> Result<(), FsError> {
         let must = flags_of(&self.read_state(), ino).intersects(InodeFlags::SYNC);
         if must { self.fsync(ino) } else { Ok(()) }
     }
 
-    /// As [`Workspace::sync_if_flagged`], after a change of names in these directories.
+    /// Syncs after a change of names, if a directory's flags demand it.
+    ///
+    /// No lock may be held. Blocks.
     pub(super) fn sync_names_if_flagged(&self, dirs: &[Ino]) -> Result<(), FsError> {
         let must = {
             let state = self.read_state();
@@ -72,53 +85,61 @@ impl Workspace {
     }
 }
 
-fn flags_of(state: &State, ino: Ino) -> InodeFlags {
+fn flags_of(state: &ViewState, ino: Ino) -> InodeFlags {
     state.stack.node(ino).map(Node::flags).unwrap_or_default()
 }
 
-fn refuse_any(state: &State, ino: Ino, flags: InodeFlags) -> Result<(), FsError> {
-    match flags_of(state, ino).intersects(flags) {
-        true => Err(FsError::NotPermitted),
-        false => Ok(()),
+fn refuse_any(state: &ViewState, ino: Ino, flags: InodeFlags) -> Result<(), FsError> {
+    if flags_of(state, ino).intersects(flags) {
+        Err(FsError::NotPermitted)
+    } else {
+        Ok(())
     }
 }
 
-/// A new name in the directory.
-pub(super) fn check_may_add(state: &State, dir: &Found) -> Result<(), FsError> {
+/// Checks that the directory may get a new name.
+pub(super) fn check_may_add(state: &ViewState, dir: &FoundNode) -> Result<(), FsError> {
     refuse_any(state, dir.ino, InodeFlags::IMMUTABLE)
 }
 
-/// Taking a name from the directory, or leading it elsewhere.
-pub(super) fn check_may_remove(state: &State, dir: &Found, node: &Found) -> Result<(), FsError> {
+/// Checks that the name of `node` may be removed or replaced.
+pub(super) fn check_may_remove(
+    state: &ViewState,
+    dir: &FoundNode,
+    node: &FoundNode,
+) -> Result<(), FsError> {
     refuse_any(state, dir.ino, PROTECTION)?;
     refuse_any(state, node.ino, PROTECTION)
 }
 
-/// Another name for the node, its extended attributes, its owner, mode or chosen times.
-pub(super) fn check_may_change(state: &State, ino: Ino) -> Result<(), FsError> {
+/// Checks that the node's attributes may be changed.
+///
+/// These are links, extended attributes, owner, mode and chosen times.
+pub(super) fn check_may_change(state: &ViewState, ino: Ino) -> Result<(), FsError> {
     refuse_any(state, ino, PROTECTION)
 }
 
-/// Writing to the file.
-pub(super) fn check_may_write(state: &State, ino: Ino, offset: u64) -> Result<(), FsError> {
+/// Checks that the file may be written at `offset`.
+pub(super) fn check_may_write(state: &ViewState, ino: Ino, offset: u64) -> Result<(), FsError> {
     let appends = state
         .stack
         .node(ino)
         .is_some_and(|node| offset >= node.size);
-    let forbidding = match appends {
-        true => InodeFlags::IMMUTABLE,
-        false => PROTECTION,
+    let forbidding = if appends {
+        InodeFlags::IMMUTABLE
+    } else {
+        PROTECTION
     };
     refuse_any(state, ino, forbidding)
 }
 
-/// Replacing all of the content.
-pub(super) fn check_may_replace(state: &State, ino: Ino) -> Result<(), FsError> {
+/// Checks that the whole content may be replaced.
+pub(super) fn check_may_replace(state: &ViewState, ino: Ino) -> Result<(), FsError> {
     refuse_any(state, ino, PROTECTION)
 }
 
 pub(super) fn check_may_allocate(
-    state: &State,
+    state: &ViewState,
     ino: Ino,
     mode: FallocateMode,
 ) -> Result<(), FsError> {
@@ -129,22 +150,24 @@ pub(super) fn check_may_allocate(
     refuse_any(state, ino, forbidding)
 }
 
-/// Changing attributes. Setting both times to now, as who may write the file may do, is not kept
-/// from one that may be appended to.
-pub(super) fn check_may_set(state: &State, ino: Ino, set: &SetAttr) -> Result<(), FsError> {
+/// Checks that these attributes may be set.
+///
+/// Setting both times to now needs only write permission, so append-only allows it.
+pub(super) fn check_may_set(state: &ViewState, ino: Ino, set: &SetAttr) -> Result<(), FsError> {
     let touch = SetAttr {
         atime: Some(SetTime::Now),
         mtime: Some(SetTime::Now),
         ..SetAttr::default()
     };
-    let forbidding = match *set == touch {
-        true => InodeFlags::IMMUTABLE,
-        false => PROTECTION,
+    let forbidding = if *set == touch {
+        InodeFlags::IMMUTABLE
+    } else {
+        PROTECTION
     };
     refuse_any(state, ino, forbidding)
 }
 
-/// What a new node takes over from its directory.
+/// Sets the flags that a new node inherits from its directory.
 pub(super) fn inherit_flags(node: &mut Node, dir: &Node) {
     let flags = dir.flags().intersection(INHERITED);
     node.set_flags(match node.kind {

@@ -1,42 +1,46 @@
-//! Looking at a fork by path: following symlinks within it, listing, and reading contents.
+//! Read access to a fork by path: following symlinks, listing, reading.
 //!
-//! A path is followed before anything is locked for a change, and becomes one without symlinks on
-//! its way. Should a symlink take the place of a directory in between, the operation finds no
-//! directory there and is refused.
+//! A path is followed before anything is locked for a change, and the result has no symlinks on its
+//! way. If a symlink replaces a directory in between, the operation finds no directory there and
+//! fails.
 
 use std::collections::VecDeque;
 
 use super::error::{FsError, OperationError};
-use super::fs::{Place, Workspace};
+use super::fs::{NodePlace, Workspace};
 use tine_attr::{Attr, FileKind};
 use tine_path::{EntryName, RepoPath};
 
-/// Symlinks on one way, as many as Linux follows.
+/// Maximum number of symlinks on one path, as in Linux.
 const SYMLINKS_MAX: u32 = 40;
 
-/// Files are read in pieces of this many bytes.
+/// Size of the pieces in which files are read, in bytes.
 const READ_CHUNK: usize = 1 << 20;
 
-/// Whether a symlink at a path's end is followed.
+/// Treatment of a symlink at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Last {
+    /// Follows it.
     Follow,
+    /// Uses the symlink itself.
     Keep,
 }
 
-/// One path of a fork, and what is there.
+/// Path of a fork, with its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathNode {
+    /// Path, without symlinks on its way.
     pub path: RepoPath,
+    /// Attributes of the node.
     pub attr: Attr,
-    /// A symlink's target.
+    /// Target; `None` unless the node is a symlink.
     pub link_target: Option<Vec<u8>>,
 }
 
 /// Components that are still to be followed. `..` comes from symlinks only.
-type Rest = VecDeque<Vec<u8>>;
+type RestOfPath = VecDeque<Vec<u8>>;
 
-fn push_front(rest: &mut Rest, target: &[u8]) {
+fn push_front(rest: &mut RestOfPath, target: &[u8]) {
     for name in target.split(|&b| b == b'/').rev() {
         if !matches!(name, b"" | b".") {
             rest.push_front(name.to_vec());
@@ -45,10 +49,15 @@ fn push_front(rest: &mut Rest, target: &[u8]) {
 }
 
 impl Workspace {
-    /// The same place without symlinks on the way. What is missing is no error: the rest of the
-    /// path stays as it is.
+    /// Returns the same place, without symlinks on the way.
+    ///
+    /// If a component is missing, the rest of the path stays as it is.
+    ///
+    /// # Errors
+    /// [`OperationError::LeadsOut`], [`OperationError::SymlinkLoop`],
+    /// [`OperationError::NotADirectory`]; [`OperationError::Fs`] if the file system fails.
     pub fn follow(&self, path: &RepoPath, last: Last) -> Result<RepoPath, OperationError> {
-        let mut rest: Rest = path
+        let mut rest: RestOfPath = path
             .components()
             .map(|name| name.as_bytes().to_vec())
             .collect();
@@ -99,7 +108,10 @@ impl Workspace {
         Ok(reached)
     }
 
-    /// What is at `path`.
+    /// Returns the node at `path`.
+    ///
+    /// # Errors
+    /// [`OperationError::NotFound`], and those of [`Workspace::follow`].
     pub fn look_at(&self, path: &RepoPath, last: Last) -> Result<PathNode, OperationError> {
         let path = self.follow(path, last)?;
         let attr = self.resolve(&path).map_err(OperationError::at(&path))?;
@@ -118,8 +130,12 @@ impl Workspace {
         })
     }
 
-    /// What the directory at `path` holds, sorted; anything else itself. A symlink is followed.
-    /// Without the fork's own `.git`.
+    /// Returns the entries of the directory at `path`, sorted.
+    ///
+    /// Returns any other node itself. Follows a symlink at the end. Leaves out the fork's `.git`.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::look_at`].
     pub fn list_at(&self, path: &RepoPath) -> Result<Vec<PathNode>, OperationError> {
         let node = self.look_at(path, Last::Follow)?;
         match node.attr.kind {
@@ -128,9 +144,13 @@ impl Workspace {
         }
     }
 
-    /// Everything beneath `path`, sorted, each directory as it is when it is come to; what is no
-    /// directory itself. A symlink at the beginning is followed, those beneath are not. Without the
-    /// fork's own `.git`.
+    /// Returns everything below `path`, sorted.
+    ///
+    /// Returns a node that is not a directory itself. Follows a symlink at the start, but none
+    /// below. Each directory is read at another time. Leaves out the fork's `.git`.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::look_at`].
     pub fn walk_at(&self, path: &RepoPath) -> Result<Vec<PathNode>, OperationError> {
         let node = self.look_at(path, Last::Follow)?;
         if node.attr.kind != FileKind::Directory {
@@ -140,7 +160,7 @@ impl Workspace {
         let mut rest = vec![node.path.clone()];
         while let Some(dir) = rest.pop() {
             let children = match self.children(&dir) {
-                // It went away meanwhile.
+                // The directory was removed meanwhile.
                 Err(OperationError::NotFound(_) | OperationError::NotADirectory(_))
                     if dir != node.path =>
                 {
@@ -156,8 +176,9 @@ impl Workspace {
         Ok(found)
     }
 
-    /// The entries of the directory at `path`, sorted. Nobody else waits while sizes are looked up
-    /// and links read.
+    /// Returns the entries of the directory at `path`, sorted.
+    ///
+    /// Sizes and symlinks are read without a lock.
     fn children(&self, path: &RepoPath) -> Result<Vec<PathNode>, OperationError> {
         let failed = || OperationError::at(path);
         let (base_nodes, listed) = {
@@ -169,9 +190,9 @@ impl Workspace {
                     .child(&state, &dir, name.as_bytes())?
                     .ok_or(FsError::Stale)?;
                 let attr = match &child.place {
-                    Place::Base(_) => None,
-                    Place::Carried(node) => Some(node.attr),
-                    Place::Layer | Place::BaseRoot => Some(self.attr(&state, &child)?),
+                    NodePlace::Base(_) => None,
+                    NodePlace::Carried(node) => Some(node.attr),
+                    NodePlace::Layer | NodePlace::BaseRoot => Some(self.attr(&state, &child)?),
                 };
                 Ok((path.join(&name), child, attr))
             });
@@ -185,15 +206,15 @@ impl Workspace {
             }
             let attr = match (attr, &child.place) {
                 (Some(attr), _) => attr,
-                (None, Place::Base(base)) => {
+                (None, NodePlace::Base(base)) => {
                     let attr = self.base_attr(&base_nodes, base);
                     attr.map_err(OperationError::at(&path))?
                 }
-                (None, Place::Layer | Place::Carried(_) | Place::BaseRoot) => continue,
+                (None, NodePlace::Layer | NodePlace::Carried(_) | NodePlace::BaseRoot) => continue,
             };
             match self.path_node(path, attr) {
                 Ok(node) => nodes.push(node),
-                // A link that went away meanwhile, or is another thing now.
+                // The link was removed or replaced meanwhile.
                 Err(OperationError::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -202,8 +223,13 @@ impl Workspace {
         Ok(nodes)
     }
 
-    /// Gives `take` the content of the regular file at `path`, piece by piece; symlinks are
-    /// followed. Its length.
+    /// Passes the content of a regular file to `take`, in pieces.
+    ///
+    /// Follows symlinks. Returns the length.
+    ///
+    /// # Errors
+    /// [`OperationError::IsADirectory`], [`OperationError::NotAFile`], those of
+    /// [`Workspace::follow`] and of `take`.
     pub fn read_at<E: From<OperationError>>(
         &self,
         path: &RepoPath,

@@ -1,17 +1,16 @@
-//! A fork's file system: what a number and a name lead to, and the state behind every operation.
+//! A fork's file system: resolves inode numbers and names, and holds the state behind them.
 //!
-//! A directory's child is looked up by name in the layers first, by the directory's number; where
-//! they are silent it is the base's, at the place the directory itself has in the base. So a
-//! renamed base directory brings everything beneath it along without a record for any of it.
+//! A lookup in a directory searches the layers first, by the directory's number. Where no layer has
+//! a dentry, the base answers, at the directory's own origin in the base. So renaming a base
+//! directory moves everything below it, without a record for any child.
 //!
-//! The operations stand in files of their own: [`mutate`](super::mutate) changes names and
-//! attributes, [`io`](super::io) reads and writes contents, [`listing`](super::listing) lists,
-//! [`paths`](super::paths) works by path.
+//! The operations are in other modules: `mutate` changes names and attributes, `io` reads and
+//! writes contents, `listing` lists, `paths` works by path.
 //!
-//! Lock order: `syncing`, `journal`, `contents`, `state`, then the inode table; the listener is
-//! called with none of them held. Base objects are read while `state` is held for reading where
-//! they are small (trees, headers), never contents; nor is it held while much is copied to or from
-//! a layer.
+//! Lock order: `syncing`, `journal`, `contents`, `state`, then the inode table. The listener is
+//! called with none of them held. Small base objects (trees, headers) may be read while `state` is
+//! held for reading; contents may not. No large copy to or from a layer happens while `state` is
+//! held.
 
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ use super::inodes::{BaseRef, InodeTable, LowerRef};
 use super::lower_stack::LowerStack;
 use super::operations::journal::Journal;
 use super::ops::StatFs;
-use super::shown::Shown;
+use super::shown::ShownTexts;
 use super::view_steps::ViewStep;
 use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use tine_git::{Base, BaseDir, TreeEntryKind};
@@ -36,97 +35,121 @@ use tine_layer::{
 use tine_path::{EntryName, NAME_MAX, PathError, RepoPath};
 use tine_sys::file::fs_figures;
 
-/// What a mount must tell the kernel after a change that did not come through it.
+/// Cache invalidation that a mount must send to the kernel.
+///
+/// It follows a change that did not come through that mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invalidation {
-    /// The name in this directory may lead elsewhere now.
-    Entry { parent: Ino, name: EntryName },
+    /// The name in this directory may resolve to another node now.
+    Entry {
+        /// Directory that holds the name.
+        parent: Ino,
+        /// Name whose dentry the kernel must drop.
+        name: EntryName,
+    },
     /// The node's attributes or content changed.
     Node(Ino),
-    /// The node's attributes changed, and its content did not, or as the kernel knows.
+    /// The node's attributes changed. The content did not, or the kernel knows of its change.
     Attributes(Ino),
 }
 
-/// A change that did not come through the kernel, and has happened.
+/// Completed change that did not come through the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Announcement {
+    /// Caches that the kernel must drop.
     pub invalidations: Vec<Invalidation>,
-    /// How a program would have made it, as far as it may be watched.
+    /// Steps by which a program would have made the change.
+    ///
+    /// Only steps that may be watched are included.
     pub steps: Vec<ViewStep>,
 }
 
-/// Who is told of changes that did not come through the kernel.
+/// Callback that receives changes that did not come through the kernel.
 pub type AnnouncementListener = Arc<dyn Fn(Announcement) + Send + Sync>;
 
-/// One fork's file system. All methods may be called from any thread; each is atomic.
+/// One fork's file system.
+///
+/// All methods may be called from any thread; each is atomic.
 pub struct Workspace {
-    /// Immutable.
+    /// Carried files of the main checkout. Immutable once the workspace is in use.
     pub(super) carry: Option<Arc<Carry>>,
+    /// Locks of the nodes' contents.
     pub(super) contents: ContentLocks,
-    pub(super) state: RwLock<State>,
+    /// Base, layers and pins.
+    pub(super) state: RwLock<ViewState>,
+    /// Nodes that the kernel remembers. Synchronizes itself.
     pub(super) inodes: InodeTable,
+    /// Callback of the mount; `None` while nothing is mounted.
     listener: RwLock<Option<AnnouncementListener>>,
-    /// Held during an operation.
+    /// Operations of the fork. Held during an operation.
     pub(super) journal: Mutex<Journal>,
-    pub(super) shown: Shown,
-    /// Held during a sync, so that whoever finds the layer clean knows that it is on the disk.
+    /// Unsaved editor texts that the view shows. Synchronizes itself.
+    pub(super) shown: ShownTexts,
+    /// Held during a sync.
+    ///
+    /// So a caller that finds the layer clean knows that it is on disk.
     syncing: Mutex<()>,
 }
 
-/// What changes.
-pub(super) struct State {
+/// Mutable part of a workspace, under one lock.
+pub(super) struct ViewState {
+    /// Base tree and the attributes of its nodes.
     pub base: Arc<BaseNodes>,
+    /// Open layer and frozen layers.
     pub stack: LayerStack,
-    /// As [`LowerStack::since`](super::standing::Standing::since).
+    /// Lower bound of shown ctimes; see [`LowerStack::since`].
     pub since: Option<Timestamp>,
-    /// How often each content is pinned to its place ([`Workspace::pin_content`]).
+    /// Number of pins of each content ([`Workspace::pin_content`]).
     pub pins: InoMap<u32>,
 }
 
-/// The ctime that a layer's node shows in a fork that stands on its layers `since` then.
+/// Returns the ctime that a layer's node shows.
+///
+/// It is not earlier than `since`, the time at which the fork got its lower layers.
 pub(super) fn shown_ctime(node: &Node, since: Option<Timestamp>) -> Timestamp {
     since.map_or(node.ctime, |since| node.ctime.max(since))
 }
 
-/// A node together with where its facts are.
+/// Node together with the place of its attributes.
 #[derive(Clone)]
-pub(super) struct Found {
+pub(super) struct FoundNode {
     pub ino: Ino,
-    pub place: Place,
+    pub place: NodePlace,
 }
 
-impl Found {
-    /// A node that a layer has, or will have.
-    pub(crate) fn in_layer(ino: Ino) -> Found {
-        Found {
+impl FoundNode {
+    /// Returns a node that a layer has, or will have.
+    pub(crate) fn in_layer(ino: Ino) -> FoundNode {
+        FoundNode {
             ino,
-            place: Place::Layer,
+            place: NodePlace::Layer,
         }
     }
 
-    /// Whether the base has it, and no layer before.
+    /// Returns whether the base has the node and no layer does.
     pub(crate) fn is_in_base(&self) -> bool {
-        matches!(self.place, Place::Base(_))
+        matches!(self.place, NodePlace::Base(_))
     }
 }
 
+/// Place of a node's attributes.
 #[derive(Clone)]
-pub(super) enum Place {
-    /// A layer names it.
+pub(super) enum NodePlace {
+    /// A layer has the node.
     Layer,
-    /// Only the base has it.
+    /// Only the base has the node.
     Base(BaseRef),
-    /// It is carried, and no layer has it.
+    /// The node is carried, and no layer has it.
     Carried(Arc<CarriedNode>),
-    /// The root, which no layer names yet.
+    /// The root, while no layer has it.
     BaseRoot,
 }
 
-impl From<LowerRef> for Place {
-    fn from(lower: LowerRef) -> Place {
+impl From<LowerRef> for NodePlace {
+    fn from(lower: LowerRef) -> NodePlace {
         match lower {
-            LowerRef::Base(base) => Place::Base(base),
-            LowerRef::Carried(node) => Place::Carried(node),
+            LowerRef::Base(base) => NodePlace::Base(base),
+            LowerRef::Carried(node) => NodePlace::Carried(node),
         }
     }
 }
@@ -144,7 +167,10 @@ impl From<PathError> for FsError {
 }
 
 impl Workspace {
-    /// Puts a file system together from its parts.
+    /// Assembles a file system from its parts.
+    ///
+    /// # Errors
+    /// [`FsError::Layer`] if the open layer cannot reserve the inode numbers of the frozen ones.
     pub fn new(base: Arc<Base>, attrs: BaseAttrs, stack: LayerStack) -> Result<Workspace, FsError> {
         Workspace::over(
             BaseNodes {
@@ -156,8 +182,12 @@ impl Workspace {
         )
     }
 
-    /// Puts a file system together that stands on `lower_stack`, but for its layers, which are in
-    /// `stack`.
+    /// Assembles a file system on the base of `lower_stack`.
+    ///
+    /// The layers come from `stack`, also the frozen ones.
+    ///
+    /// # Errors
+    /// [`FsError::Layer`] if the open layer cannot reserve the inode numbers of the frozen ones.
     pub fn on_lower_stack(
         lower_stack: &LowerStack,
         stack: LayerStack,
@@ -173,7 +203,7 @@ impl Workspace {
         Ok(Workspace {
             carry: None,
             contents: ContentLocks::default(),
-            state: RwLock::new(State {
+            state: RwLock::new(ViewState {
                 base: Arc::new(base),
                 stack,
                 since: None,
@@ -182,29 +212,35 @@ impl Workspace {
             inodes: InodeTable::default(),
             listener: RwLock::new(None),
             journal: Mutex::default(),
-            shown: Shown::default(),
+            shown: ShownTexts::default(),
             syncing: Mutex::new(()),
         })
     }
 
-    /// With what the fork carries. Before anybody uses it.
+    /// Adds the carried files of the fork. Must be called before the workspace is used.
     #[must_use]
     pub fn carrying(mut self, carry: Carry) -> Workspace {
         self.carry = Some(Arc::new(carry));
         self
     }
 
+    /// Returns the base tree.
     pub fn base(&self) -> Arc<Base> {
         self.state.read().base.base.clone()
     }
 
-    /// Attributes that base nodes share.
+    /// Returns the attributes that base nodes share.
     pub fn base_attrs(&self) -> BaseAttrs {
         self.state.read().base.attrs
     }
 
-    /// The number of what `name` in `parent` leads to; `None` also where the directory is gone.
-    /// Counts no lookup.
+    /// Returns the number of the node at `name` in `parent`. Counts no lookup.
+    ///
+    /// `None` also if the directory is gone.
+    ///
+    /// # Errors
+    /// [`FsError::NotADirectory`], [`FsError::NameTooLong`]; [`FsError::Base`] or
+    /// [`FsError::Carried`] if a directory or node cannot be read.
     pub fn number_at(&self, parent: Ino, name: &[u8]) -> Result<Option<Ino>, FsError> {
         let state = self.state.read();
         let dir = match self.find_dir(&state, parent) {
@@ -214,14 +250,20 @@ impl Workspace {
         Ok(self.child(&state, &dir, name)?.map(|found| found.ino))
     }
 
-    /// Counts one lookup of a node that a name led to before a change.
+    /// Counts one lookup of the former node of a name.
     pub fn remember_former(&self, ino: Ino) {
-        // Without a place there is nothing that two paths could share.
+        // Without a place no collision of two paths can be found, so this cannot fail.
         let _ = self.inodes.remember(ino, None);
     }
 
-    /// Finds `name` in `parent` and counts one lookup of the node, to be given back with
-    /// [`Workspace::forget`].
+    /// Finds `name` in `parent` and counts one lookup of the node.
+    ///
+    /// The caller drops it with [`Workspace::forget`].
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotADirectory`], [`FsError::NameTooLong`],
+    /// [`FsError::Stale`] if `parent` is unknown; [`FsError::Base`] or [`FsError::Carried`] if a
+    /// directory or node cannot be read.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
         let state = self.state.read();
         let dir = self.find_dir(&state, parent)?;
@@ -231,8 +273,13 @@ impl Workspace {
         Ok(attr)
     }
 
-    /// As [`Workspace::lookup`], with nothing where nothing is; and whether what is answered may
-    /// change without anybody telling, because it is the main checkout's.
+    /// Looks up a name that may be absent.
+    ///
+    /// Like [`Workspace::lookup`], but returns `None` for a missing name. The flag is true if the
+    /// answer may change without notice, because it is the main checkout's.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::lookup`] without [`FsError::NotFound`].
     pub fn lookup_untold(&self, parent: Ino, name: &[u8]) -> Result<(Option<Attr>, bool), FsError> {
         let state = self.state.read();
         let dir = self.find_dir(&state, parent)?;
@@ -240,21 +287,23 @@ impl Workspace {
             Some(found) => {
                 let attr = self.attr(&state, &found)?;
                 self.remember(&found)?;
-                (Some(attr), self.follows(&state, &found))
+                (Some(attr), self.may_change_silently(&state, &found))
             }
-            None => (None, self.may_change_untold(&state, &dir, name)?),
+            None => (None, self.name_may_change_silently(&state, &dir, name)?),
         };
         drop(state);
         self.announce_listings();
         Ok(looked)
     }
 
-    /// Gives back `count` lookups. A node without links or lookups is freed.
+    /// Subtracts `count` from the node's lookup count.
+    ///
+    /// Frees the node if it has neither links nor lookups.
     pub fn forget(&self, ino: Ino, count: u64) {
         if !self.inodes.forget(ino, count) {
             return;
         }
-        let is_orphan = |state: &State| {
+        let is_orphan = |state: &ViewState| {
             state
                 .stack
                 .open_layer()
@@ -277,8 +326,9 @@ impl Workspace {
         }
     }
 
-    /// Gives back all lookups and pins: the kernel sends nothing when a mount ends. Nodes without
-    /// links are freed, and no text is shown any more.
+    /// Clears all lookup counts, pins and shown texts, and frees orphans.
+    ///
+    /// Called when a mount ends, because the kernel sends no FORGET then.
     pub fn forget_all(&self) {
         self.show_nothing();
         let mut state = self.state.write();
@@ -298,6 +348,11 @@ impl Workspace {
         }
     }
 
+    /// Returns the attributes of a node.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if no node has the number; [`FsError::Base`], [`FsError::Layer`] or
+    /// [`FsError::Carried`] if its attributes cannot be read.
     pub fn getattr(&self, ino: Ino) -> Result<Attr, FsError> {
         let attr = {
             let state = self.state.read();
@@ -310,17 +365,25 @@ impl Workspace {
         Ok(attr)
     }
 
-    /// Refuses what nobody may execute, which even root may not. In directories root may search
-    /// whatever their mode.
+    /// Refuses a file without any execute bit, also to root.
+    ///
+    /// Root may search any directory, whatever its mode.
+    ///
+    /// # Errors
+    /// [`FsError::AccessDenied`], and the errors of [`Workspace::getattr`].
     pub fn check_executable(&self, ino: Ino) -> Result<(), FsError> {
         let attr = self.getattr(ino)?;
-        match attr.kind == FileKind::Directory || attr.perm & 0o111 != 0 {
-            true => Ok(()),
-            false => Err(FsError::AccessDenied),
+        if attr.kind == FileKind::Directory || attr.perm & 0o111 != 0 {
+            Ok(())
+        } else {
+            Err(FsError::AccessDenied)
         }
     }
 
-    /// Figures of the host file system that holds the layer.
+    /// Returns the figures of the host file system of the open layer.
+    ///
+    /// # Errors
+    /// [`FsError::Layer`] if `statvfs` fails.
     pub fn statfs(&self) -> Result<StatFs, FsError> {
         let dir = self.state.read().stack.open_layer().dir().to_path_buf();
         let host = fs_figures(&dir).map_err(LayerError::io("ask for the figures of", &dir))?;
@@ -335,7 +398,10 @@ impl Workspace {
         })
     }
 
-    /// Brings the node's content and everything before it in the log to the disk.
+    /// Writes the node's content, and the log up to it, to disk. Blocks.
+    ///
+    /// # Errors
+    /// [`FsError::Layer`] or [`FsError::NoSpace`] if writing or syncing fails.
     pub fn fsync(&self, ino: Ino) -> Result<(), FsError> {
         let flush = {
             let state = self.state.read();
@@ -345,7 +411,7 @@ impl Workspace {
                 None => None,
             }
         };
-        // The bulk goes out while others use the fork.
+        // The bulk is flushed while others use the fork.
         if let Some((layer, flush)) = flush
             && let Err(error) = flush.run()
         {
@@ -355,7 +421,10 @@ impl Workspace {
         self.sync()
     }
 
-    /// Brings all of the layers to the disk. Others may use the fork while the disk works.
+    /// Writes all layers to disk. Blocks, but others may use the fork meanwhile.
+    ///
+    /// # Errors
+    /// [`FsError::Layer`] or [`FsError::NoSpace`] if writing or syncing fails.
     pub fn sync(&self) -> Result<(), FsError> {
         let _one_at_a_time = self.syncing.lock();
         let mut job = {
@@ -386,13 +455,14 @@ impl Workspace {
             })
             .and_then(|()| job.sync_log());
         self.with_layer(layer, |layer| layer.end_sync(job));
-        // What was frozen meanwhile is not on the disk before it is sealed.
+        // A layer that was frozen meanwhile is on disk only once it is sealed.
         done.and_then(|()| self.seal_frozen())?;
         Ok(())
     }
 
-    /// Brings frozen layers to the disk, the oldest first: what stands above one must not be there
-    /// before.
+    /// Seals the frozen layers, oldest first.
+    ///
+    /// A layer must not be on disk before the layers below it.
     fn seal_frozen(&self) -> Result<(), LayerError> {
         let (frozen, retired) = {
             let state = self.state.read();
@@ -407,8 +477,9 @@ impl Workspace {
             .try_for_each(|layer| layer.seal())
     }
 
-    /// Calls `change` with the layer, which may have been frozen meanwhile; `None` where that was
-    /// sealed, too.
+    /// Calls `change` with the layer `id`, which may be frozen by now.
+    ///
+    /// Returns `None` if the layer is sealed or gone.
     fn with_layer<T>(&self, id: LayerId, change: impl FnOnce(&mut Layer) -> T) -> Option<T> {
         let mut state = self.state.write();
         if state.stack.open_layer().id() == id {
@@ -416,57 +487,61 @@ impl Workspace {
         }
         let mut layers = state.stack.frozen().iter().chain(state.stack.retired());
         let frozen = layers.find(|layer| layer.id() == id).cloned();
-        // Whoever seals it waits for the disk.
+        // A thread that seals the layer waits for the disk.
         drop(state);
         frozen?.with_unsealed(change)
     }
 
-    /// Whether anything was written since the last sync.
+    /// Returns whether anything was written since the last sync.
     pub fn is_dirty(&self) -> bool {
         let state = self.state.read();
         state.stack.has_unsealed() || state.stack.open_layer().is_dirty()
     }
 
-    /// Takes no more changes until the fork is opened again: a panic may have left anything half
-    /// done.
+    /// Refuses changes until the fork is opened again.
+    ///
+    /// Called after a panic, which may have left a change half done.
     pub fn interrupt(&self) {
         self.state.write().stack.open_layer_mut().interrupt();
     }
 
-    /// Whether a panic has ended that changes are taken.
+    /// Returns whether a panic made the workspace refuse changes.
     pub fn is_interrupted(&self) -> bool {
         self.state.read().stack.open_layer().is_interrupted()
     }
 
+    /// Checks that the open layer takes changes.
+    ///
     /// # Errors
-    /// Where the layer takes no changes, as after a panic.
+    /// The layer's error if it takes none, as after a panic.
     pub fn check_takes_changes(&self) -> Result<(), LayerError> {
         self.state.read().stack.open_layer().check_takes_changes()
     }
 
-    /// Figures of the open layer.
+    /// Returns the figures of the open layer.
     pub fn stats(&self) -> LayerStats {
         self.state.read().stack.open_layer().stats()
     }
 
-    /// Whether the kernel remembers the node.
+    /// Returns whether the kernel remembers the node.
     pub fn is_remembered(&self, ino: Ino) -> bool {
         self.inodes.is_remembered(ino)
     }
 
-    /// How many nodes the kernel remembers.
+    /// Returns the number of nodes that the kernel remembers.
     pub fn remembered(&self) -> u64 {
         self.inodes.len() as u64
     }
 
-    /// Gives up memory that was needed when the kernel remembered more nodes.
+    /// Releases memory that the inode table needed when it held more nodes.
     pub fn shrink(&self) {
         self.inodes.shrink();
     }
 
-    /// Sets who is told of changes that did not come through the kernel; `None` when the mount is
-    /// gone. The listener is called without any lock held and must not call back into this
-    /// workspace.
+    /// Sets the callback for changes that did not come through the kernel.
+    ///
+    /// `None` when the mount is gone. The listener is called without any lock held and must not
+    /// call back into this workspace.
     pub fn set_listener(&self, listener: Option<AnnouncementListener>) {
         *self.listener.write() = listener;
     }
@@ -475,12 +550,14 @@ impl Workspace {
         self.listener.read().is_some()
     }
 
-    /// Tells the listener. No lock of this workspace may be held.
+    /// Notifies the listener. No lock of this workspace may be held.
     pub(super) fn announce(&self, changes: impl IntoIterator<Item = Invalidation>) {
         self.announce_steps(changes, Vec::new());
     }
 
-    /// As [`Workspace::announce`], of a change that may be watched.
+    /// Notifies the listener of a change that may be watched.
+    ///
+    /// Like [`Workspace::announce`], with the steps that a watcher should see.
     pub(super) fn announce_steps(
         &self,
         changes: impl IntoIterator<Item = Invalidation>,
@@ -491,7 +568,7 @@ impl Workspace {
             let mut changes: Vec<Invalidation> = changes.into_iter().collect();
             let is_name = |change: &Invalidation| matches!(change, Invalidation::Entry { .. });
             if self.shows_texts() && changes.iter().any(is_name) {
-                // Another directory may stand where a path leads that is shown.
+                // The change may have moved another directory to the path of a shown text.
                 changes.extend(self.shown_names());
             }
             if !changes.is_empty() {
@@ -503,29 +580,30 @@ impl Workspace {
         }
     }
 
-    pub(super) fn read_state(&self) -> RwLockReadGuard<'_, State> {
+    pub(super) fn read_state(&self) -> RwLockReadGuard<'_, ViewState> {
         self.state.read()
     }
 
-    pub(super) fn write_state(&self) -> RwLockWriteGuard<'_, State> {
+    pub(super) fn write_state(&self) -> RwLockWriteGuard<'_, ViewState> {
         self.state.write()
     }
 
-    /// The node with this number: one that a layer names, the root, or one that the kernel
-    /// remembers.
-    pub(super) fn find(&self, state: &State, ino: Ino) -> Result<Found, FsError> {
+    /// Finds the node with this number.
+    ///
+    /// It must be in a layer, be the root, or be remembered by the kernel.
+    pub(super) fn find(&self, state: &ViewState, ino: Ino) -> Result<FoundNode, FsError> {
         let place = if state.stack.node(ino).is_some() {
-            Place::Layer
+            NodePlace::Layer
         } else if ino == Ino::ROOT {
-            Place::BaseRoot
+            NodePlace::BaseRoot
         } else {
             self.inodes.lower(ino).ok_or(FsError::Stale)?.into()
         };
-        Ok(Found { ino, place })
+        Ok(FoundNode { ino, place })
     }
 
-    /// As [`Workspace::find`], of a directory.
-    pub(super) fn find_dir(&self, state: &State, ino: Ino) -> Result<Found, FsError> {
+    /// Finds the directory with this number; see [`Workspace::find`].
+    pub(super) fn find_dir(&self, state: &ViewState, ino: Ino) -> Result<FoundNode, FsError> {
         let found = self.find(state, ino)?;
         match self.kind(state, &found)? {
             FileKind::Directory => Ok(found),
@@ -533,36 +611,40 @@ impl Workspace {
         }
     }
 
-    /// The layers' node of a [`Place::Layer`].
-    pub(super) fn layer_node<'s>(&self, state: &'s State, ino: Ino) -> Result<&'s Node, FsError> {
+    /// Returns the layers' node of a [`NodePlace::Layer`].
+    pub(super) fn layer_node<'s>(
+        &self,
+        state: &'s ViewState,
+        ino: Ino,
+    ) -> Result<&'s Node, FsError> {
         state.stack.node(ino).ok_or(FsError::Stale)
     }
 
-    pub(super) fn kind(&self, state: &State, found: &Found) -> Result<FileKind, FsError> {
+    pub(super) fn kind(&self, state: &ViewState, found: &FoundNode) -> Result<FileKind, FsError> {
         Ok(match &found.place {
-            Place::Layer => self.layer_node(state, found.ino)?.kind,
-            Place::Base(base) => file_kind(base.entry().kind),
-            Place::Carried(node) => node.attr.kind,
-            Place::BaseRoot => FileKind::Directory,
+            NodePlace::Layer => self.layer_node(state, found.ino)?.kind,
+            NodePlace::Base(base) => file_kind(base.entry().kind),
+            NodePlace::Carried(node) => node.attr.kind,
+            NodePlace::BaseRoot => FileKind::Directory,
         })
     }
 
-    /// What is at `name` in the directory `dir`.
+    /// Returns the node at `name` in the directory `dir`.
     pub(super) fn child(
         &self,
-        state: &State,
-        dir: &Found,
+        state: &ViewState,
+        dir: &FoundNode,
         name: &[u8],
-    ) -> Result<Option<Found>, FsError> {
-        // The kernel passes up to 1024 bytes, and a missing entry would not tell why it can never
-        // be there.
+    ) -> Result<Option<FoundNode>, FsError> {
+        // The kernel passes names of up to 1024 bytes. A plain "not found" would hide that such a
+        // name can never exist.
         if name.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
         }
         match state.stack.dentry(dir.ino, name) {
-            Some(Dentry::Entry(ino)) => Ok(Some(Found {
+            Some(Dentry::Entry(ino)) => Ok(Some(FoundNode {
                 ino,
-                place: Place::Layer,
+                place: NodePlace::Layer,
             })),
             Some(Dentry::Whiteout) => Ok(None),
             None => match self.base_dir(state, dir)? {
@@ -575,37 +657,40 @@ impl Workspace {
         }
     }
 
-    /// A base directory's entry, as the layers have its node or as the base has it.
+    /// Returns an entry of a base directory.
+    ///
+    /// The node is a layer's if one has it.
     pub(super) fn base_child(
         &self,
-        state: &State,
+        state: &ViewState,
         dir: &Arc<BaseDir>,
         index: usize,
-    ) -> Option<Found> {
+    ) -> Option<FoundNode> {
         let base = BaseRef::new(dir, index)?;
         let ino = base.entry().ino;
         let place = if state.stack.node(ino).is_some() {
-            Place::Layer
+            NodePlace::Layer
         } else {
-            Place::Base(base)
+            NodePlace::Base(base)
         };
-        Some(Found { ino, place })
+        Some(FoundNode { ino, place })
     }
 
-    /// The base directory beneath a directory of the view; `None` for one made in the fork and for
-    /// a submodule's.
+    /// Returns the base directory below a directory of the view.
+    ///
+    /// `None` for a directory made in the fork and for a submodule's.
     pub(super) fn base_dir(
         &self,
-        state: &State,
-        dir: &Found,
+        state: &ViewState,
+        dir: &FoundNode,
     ) -> Result<Option<Arc<BaseDir>>, FsError> {
         Ok(match &dir.place {
-            Place::BaseRoot => Some(state.base.base.root()?),
-            Place::Base(base) if base.entry().kind == TreeEntryKind::Directory => {
+            NodePlace::BaseRoot => Some(state.base.base.root()?),
+            NodePlace::Base(base) if base.entry().kind == TreeEntryKind::Directory => {
                 Some(state.base.base.dir(&base.path(), base.entry().id)?)
             }
-            Place::Base(_) | Place::Carried(_) => None,
-            Place::Layer => match &self.layer_node(state, dir.ino)?.origin {
+            NodePlace::Base(_) | NodePlace::Carried(_) => None,
+            NodePlace::Layer => match &self.layer_node(state, dir.ino)?.origin {
                 Some(origin) if origin.kind == TreeEntryKind::Directory => {
                     Some(state.base.base.dir(&origin.path, origin.id)?)
                 }
@@ -614,8 +699,8 @@ impl Workspace {
         })
     }
 
-    /// The number of the directory that holds the directory `ino`; the root holds itself.
-    pub(super) fn parent_of(&self, state: &State, dir: &Found) -> Result<Ino, FsError> {
+    /// Returns the number of the directory that holds `dir`. The root is its own parent.
+    pub(super) fn parent_of(&self, state: &ViewState, dir: &FoundNode) -> Result<Ino, FsError> {
         if dir.ino == Ino::ROOT {
             return Ok(Ino::ROOT);
         }
@@ -623,31 +708,31 @@ impl Workspace {
             return Ok(parent);
         }
         let base_parent = match &dir.place {
-            Place::BaseRoot => return Ok(Ino::ROOT),
-            Place::Base(base) => base.dir().path.clone(),
-            Place::Carried(node) => node
+            NodePlace::BaseRoot => return Ok(Ino::ROOT),
+            NodePlace::Base(base) => base.dir().path.clone(),
+            NodePlace::Carried(node) => node
                 .path
                 .split_last()
                 .map(|(parent, _)| parent)
                 .unwrap_or_default(),
-            Place::Layer => match &self.layer_node(state, dir.ino)?.origin {
+            NodePlace::Layer => match &self.layer_node(state, dir.ino)?.origin {
                 Some(origin) => origin
                     .path
                     .split_last()
                     .map(|(parent, _)| parent)
                     .unwrap_or_default(),
-                // Unlinked, and made in the fork: it is nowhere.
+                // An unlinked directory that was made in the fork has no place.
                 None => return Ok(Ino::ROOT),
             },
         };
         Ok(state.base.base.hasher().ino(&base_parent))
     }
 
-    pub(super) fn remember(&self, found: &Found) -> Result<(), FsError> {
+    pub(super) fn remember(&self, found: &FoundNode) -> Result<(), FsError> {
         let lower = match &found.place {
-            Place::Base(base) => Some(LowerRef::Base(base.clone())),
-            Place::Carried(node) => Some(LowerRef::Carried(node.clone())),
-            Place::Layer | Place::BaseRoot => None,
+            NodePlace::Base(base) => Some(LowerRef::Base(base.clone())),
+            NodePlace::Carried(node) => Some(LowerRef::Carried(node.clone())),
+            NodePlace::Layer | NodePlace::BaseRoot => None,
         };
         self.inodes
             .remember(found.ino, lower.as_ref())
@@ -657,19 +742,30 @@ impl Workspace {
             })
     }
 
-    pub(super) fn attr(&self, state: &State, found: &Found) -> Result<Attr, FsError> {
+    pub(super) fn attr(&self, state: &ViewState, found: &FoundNode) -> Result<Attr, FsError> {
         match &found.place {
-            Place::Layer => {
+            NodePlace::Layer => {
                 let node = self.layer_node(state, found.ino)?;
-                Ok(self.as_followed(found.ino, node, self.node_attr(state, found.ino, node)?))
+                Ok(self.with_carried_times(
+                    found.ino,
+                    node,
+                    self.node_attr(state, found.ino, node)?,
+                ))
             }
-            Place::Base(base) => self.base_attr(&state.base, base),
-            Place::Carried(node) => self.carried_attr(node),
-            Place::BaseRoot => Ok(self.with_dir_roots(state.base.root_attr()?, &RepoPath::root())),
+            NodePlace::Base(base) => self.base_attr(&state.base, base),
+            NodePlace::Carried(node) => self.carried_attr(node),
+            NodePlace::BaseRoot => {
+                Ok(self.with_dir_roots(state.base.root_attr()?, &RepoPath::root()))
+            }
         }
     }
 
-    pub(super) fn node_attr(&self, state: &State, ino: Ino, node: &Node) -> Result<Attr, FsError> {
+    pub(super) fn node_attr(
+        &self,
+        state: &ViewState,
+        ino: Ino,
+        node: &Node,
+    ) -> Result<Attr, FsError> {
         let blocks = match &node.content {
             Content::Own(content) => state.stack.content_blocks(*content, node.size)?,
             Content::Carried(_) if node.kind == FileKind::Directory => 0,
@@ -692,13 +788,15 @@ impl Workspace {
         })
     }
 
-    /// The node as a record that a layer could hold: what it has, or a copy-up of the base's.
-    pub(super) fn node(&self, state: &State, found: &Found) -> Result<Node, FsError> {
+    /// Returns the node as a record that a layer can hold.
+    ///
+    /// It is the layer's node, or a copy-up of the base's or carried one.
+    pub(super) fn node(&self, state: &ViewState, found: &FoundNode) -> Result<Node, FsError> {
         Ok(match &found.place {
-            Place::Layer => self.layer_node(state, found.ino)?.clone(),
-            Place::Base(base) => base_node(&self.base_attr(&state.base, base)?, base.origin()),
-            Place::Carried(node) => return self.carried_node(node),
-            Place::BaseRoot => base_node(&self.attr(state, found)?, state.base.root_origin()),
+            NodePlace::Layer => self.layer_node(state, found.ino)?.clone(),
+            NodePlace::Base(base) => base_node(&self.base_attr(&state.base, base)?, base.origin()),
+            NodePlace::Carried(node) => return self.carried_node(node),
+            NodePlace::BaseRoot => base_node(&self.attr(state, found)?, state.base.root_origin()),
         })
     }
 }

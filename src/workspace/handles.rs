@@ -1,18 +1,22 @@
-//! Nodes that are asked for by number alone: what `open_by_handle_at(2)` and an NFS server need,
-//! whose handles outlive what the kernel remembers.
+//! Lookup of nodes by number alone, for `open_by_handle_at(2)` and NFS servers.
 //!
-//! A layer knows its nodes by number. A base node's number is a hash of its path, so one that the
-//! kernel has forgotten is searched for in the whole view. What is carried has no handle that
-//! lasts.
+//! Such a handle outlives the kernel's memory of the node. A layer knows its nodes by number. A
+//! base node's number is a hash of its path; one that the kernel has forgotten is searched for in
+//! the whole view. Carried nodes have no durable handle.
 
 use super::error::FsError;
-use super::fs::{Found, Place, State, Workspace};
+use super::fs::{FoundNode, NodePlace, ViewState, Workspace};
 use tine_attr::{Attr, FileKind, Ino};
 use tine_git::nonblocking;
 
 impl Workspace {
-    /// The attributes of the node `ino`, which counts as looked up once; [`FsError::Stale`] where
-    /// no name leads to it.
+    /// Returns the attributes of the node `ino` and counts one lookup.
+    ///
+    /// May walk the whole view.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if no name leads to the node. [`FsError::Base`] with
+    /// `GitError::TakesLong` on a nonblocking thread if the view must be walked.
     pub fn lookup_number(&self, ino: Ino) -> Result<Attr, FsError> {
         {
             let state = self.read_state();
@@ -27,7 +31,7 @@ impl Workspace {
         while let Some(dir) = open.pop() {
             let state = self.read_state();
             let entries = match self.entries(&state, &dir) {
-                // It went meanwhile.
+                // The directory was removed meanwhile.
                 Err(FsError::Stale | FsError::NotADirectory) => continue,
                 entries => entries?,
             };
@@ -39,7 +43,7 @@ impl Workspace {
                     continue;
                 };
                 match &child.place {
-                    Place::Carried(_) => {}
+                    NodePlace::Carried(_) => {}
                     _ if number == ino => return self.found_by_number(&state, &child),
                     _ => open.push(child),
                 }
@@ -48,7 +52,7 @@ impl Workspace {
         Err(FsError::Stale)
     }
 
-    fn found_by_number(&self, state: &State, found: &Found) -> Result<Attr, FsError> {
+    fn found_by_number(&self, state: &ViewState, found: &FoundNode) -> Result<Attr, FsError> {
         let attr = self.attr(state, found)?;
         if attr.nlink == 0 {
             return Err(FsError::Stale);
@@ -57,7 +61,11 @@ impl Workspace {
         Ok(attr)
     }
 
-    /// The number of the directory that holds the directory `ino`.
+    /// Returns the number of the directory that holds the directory `ino`.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if no node has the number, [`FsError::NotADirectory`] if it is not a
+    /// directory's.
     pub fn number_of_parent(&self, ino: Ino) -> Result<Ino, FsError> {
         let state = self.read_state();
         let dir = self.find_dir(&state, ino)?;

@@ -1,8 +1,8 @@
-//! The inode table: which numbers the kernel remembers, and where untouched nodes come from.
+//! Inode table: the numbers that the kernel remembers, and the lower nodes among them.
 //!
-//! The kernel names a node by number alone, so for each number it was told the table keeps how
-//! often (the *lookups*, given back by FORGET) and, for a node that no layer names, its place in
-//! the base or in the carry. Nodes that a layer names are found there.
+//! The kernel names a node by number alone. For each number it got, the table keeps the *lookup
+//! count*, which FORGET lowers. For a node that no layer has, it also keeps the place in the
+//! base or in the carry. A node of a layer is found in the layer.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tine_git::{BaseDir, BaseEntry};
 use tine_layer::Origin;
 use tine_path::RepoPath;
 
-/// An entry of a decoded base directory.
+/// Entry of a decoded base directory.
 #[derive(Clone)]
 pub(super) struct BaseRef {
     dir: Arc<BaseDir>,
@@ -23,7 +23,7 @@ pub(super) struct BaseRef {
 }
 
 impl BaseRef {
-    /// `None` where the directory has no such entry.
+    /// Returns `None` if the directory has no such entry.
     pub(crate) fn new(dir: &Arc<BaseDir>, index: usize) -> Option<BaseRef> {
         dir.entries.get(index)?;
         Some(BaseRef {
@@ -63,7 +63,7 @@ impl BaseRef {
     }
 }
 
-/// Where a node comes from that no layer names.
+/// Place of a node that no layer has.
 #[derive(Clone)]
 pub(super) enum LowerRef {
     Base(BaseRef),
@@ -75,29 +75,32 @@ impl LowerRef {
         match (self, other) {
             (LowerRef::Base(one), LowerRef::Base(other)) => one.is_same_place(other),
             (LowerRef::Carried(one), LowerRef::Carried(other)) => one.path == other.path,
-            // A fork whose base changes may have one after the other.
+            // If the base of a fork changes, a carried path may become the base's, or the reverse.
             (LowerRef::Base(_), LowerRef::Carried(_))
             | (LowerRef::Carried(_), LowerRef::Base(_)) => true,
         }
     }
 }
 
-/// A table shrinks once it has this many times the room it needs …
+/// Factor of capacity over length above which the table shrinks.
 const SPARSE: usize = 4;
 
-/// … and more than this is in question, in nodes.
+/// Number of nodes below which the table does not shrink.
 const MIN_ROOM: usize = 1024;
 
+/// Table entry of one number.
 struct Remembered {
     lookups: u64,
     lower: Option<LowerRef>,
 }
 
-/// Two paths hash to one inode number.
+/// Collision: two paths have one inode number.
 #[derive(Debug)]
 pub(super) struct InoCollision;
 
-/// Internally synchronised; taken last, with nothing else acquired while it is held.
+/// Table of the numbers that the kernel remembers.
+///
+/// It synchronizes itself. Its locks are taken last, and nothing is acquired while they are held.
 #[derive(Default)]
 pub(super) struct InodeTable {
     remembered: DashMap<Ino, Remembered, InoHash>,
@@ -128,7 +131,7 @@ impl InodeTable {
         Ok(())
     }
 
-    /// Gives back `count` lookups; whether none is left.
+    /// Subtracts `count` from the lookup count. Returns true if none is left.
     pub(crate) fn forget(&self, ino: Ino, count: u64) -> bool {
         match self.remembered.entry(ino) {
             Entry::Vacant(_) => false,
@@ -143,29 +146,29 @@ impl InodeTable {
         }
     }
 
-    /// Gives back every lookup.
+    /// Clears all lookup counts.
     pub(crate) fn forget_all(&self) {
         self.remembered.clear();
     }
 
-    /// How many nodes the kernel remembers.
+    /// Returns the number of nodes that the kernel remembers.
     pub(crate) fn len(&self) -> usize {
         self.remembered.len()
     }
 
-    /// Gives up room that many more nodes took before: the table does not shrink by itself.
+    /// Frees room that many more nodes needed before. The table does not shrink by itself.
     pub(crate) fn shrink(&self) {
         if self.remembered.capacity() / SPARSE > self.remembered.len() + MIN_ROOM {
             self.remembered.shrink_to_fit();
         }
     }
 
-    /// Everything that the kernel remembers.
+    /// Returns all numbers that the kernel remembers.
     pub(crate) fn numbers(&self) -> Vec<Ino> {
         self.remembered.iter().map(|entry| *entry.key()).collect()
     }
 
-    /// The carried nodes at or below `dir` that the kernel remembers.
+    /// Returns the carried nodes at or below `dir` that the kernel remembers.
     pub(crate) fn carried_below(&self, dir: &RepoPath) -> Vec<Arc<CarriedNode>> {
         let carried = |known: &Remembered| match &known.lower {
             Some(LowerRef::Carried(node)) if node.path.starts_with(dir) => Some(node.clone()),
@@ -175,8 +178,9 @@ impl InodeTable {
         entries.filter_map(|entry| carried(entry.value())).collect()
     }
 
-    /// A base node that no layer names stands elsewhere now, or nowhere. What is carried stays
-    /// where it is.
+    /// Sets the base place of a node that no layer has. `None` if it has none now.
+    ///
+    /// A carried node stays where it is when `base` is `None`.
     pub(crate) fn set_base(&self, ino: Ino, base: Option<BaseRef>) {
         if let Some(mut known) = self.remembered.get_mut(&ino)
             && !(base.is_none() && matches!(known.lower, Some(LowerRef::Carried(_))))
@@ -185,7 +189,7 @@ impl InodeTable {
         }
     }
 
-    /// The node is a carried one, if no layer names it.
+    /// Makes the node a carried one while no layer has it.
     pub(crate) fn set_carried(&self, ino: Ino, node: Arc<CarriedNode>) {
         if let Some(mut known) = self.remembered.get_mut(&ino) {
             known.lower = Some(LowerRef::Carried(node));

@@ -1,16 +1,16 @@
-//! Reading and writing contents.
+//! Reads and writes contents.
 //!
-//! The state is not locked while much is read or written: the node's content lock keeps its readers
-//! and writers apart, and others use the fork meanwhile. Small contents share a file and may move
-//! in it, so these are copied under the lock.
+//! Large reads and writes do not hold the state. The node's content lock separates its readers from
+//! its writers, and others use the fork meanwhile. Small contents share a file and may move in it,
+//! so they are copied under the state's lock.
 
 use std::io::Read;
 
 use super::copy_up::Fetched;
 use super::error::FsError;
 use super::flags::{check_may_allocate, check_may_write};
-use super::fs::{Invalidation, State, Workspace, shown_ctime};
-use super::lower::Bytes;
+use super::fs::{Invalidation, ViewState, Workspace, shown_ctime};
+use super::lower::ByteSource;
 use super::ops::{Caller, FallocateMode};
 use super::privileges::{loses_privileges, take_privileges};
 use tine_attr::{FileKind, Ino, Timestamp};
@@ -18,16 +18,21 @@ use tine_git::ObjectId;
 use tine_layer::store::SeekWhence;
 use tine_layer::{Content, ContentFile, ContentRef, LayerError, Node, Op};
 
-/// Contents are copied in pieces of this many bytes.
+/// Size of the pieces in which contents are copied, in bytes.
 const COPY_CHUNK: usize = 1 << 20;
 
-/// Changes of this many bytes and more let others use the fork.
+/// Size from which a change does not hold the state, in bytes.
 const BULK: usize = 32 << 10;
 
-/// Largest file in bytes: offsets are signed in the kernel.
+/// Maximum size of a file in bytes: offsets are signed in the kernel.
 const MAX_SIZE: u64 = i64::MAX as u64;
 
 impl Workspace {
+    /// Returns the target of a symlink.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] if the node is not a symlink, [`FsError::Stale`] if it is unknown or
+    /// its carried link changed.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
         let (bytes, size) = {
             let state = self.read_state();
@@ -44,14 +49,17 @@ impl Workspace {
             }
             (self.bytes(&state, &found)?, self.attr(&state, &found)?.size)
         };
-        if let Bytes::Carried(link) = &bytes {
+        if let ByteSource::Carried(link) = &bytes {
             return self.note_stale(ino, link.carry.read_link(&link.path, &link.version));
         }
         let lower = self.fetch(bytes)?.ok_or(FsError::Invalid)?;
         lower.read(0, usize::try_from(size).map_err(|_| FsError::TooLarge)?)
     }
 
-    /// Reads up to `len` bytes at `offset`: fewer only at the end of the file.
+    /// Reads up to `len` bytes at `offset`. Returns fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::read_into`].
     pub fn read(&self, ino: Ino, offset: u64, len: usize) -> Result<Vec<u8>, FsError> {
         let mut buffer = vec![0; len];
         let read = self.read_into(ino, offset, &mut buffer)?;
@@ -59,19 +67,26 @@ impl Workspace {
         Ok(buffer)
     }
 
-    /// As [`Workspace::read`], into `buffer`; how much was read.
+    /// Reads at `offset` into `buffer`. Returns the number of bytes read.
+    ///
+    /// It is less than the buffer's length only at the end of the file.
+    ///
+    /// # Errors
+    /// [`FsError::IsADirectory`] or [`FsError::Invalid`] if the node is not a regular file,
+    /// [`FsError::Stale`] if it is unknown or its carried file changed; [`FsError::Layer`] or
+    /// [`FsError::Base`] if the bytes cannot be read.
     pub fn read_into(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
-        let read = self.read_locked(ino, offset, buffer);
+        let read = self.lock_and_read(ino, offset, buffer);
         self.note_stale(ino, read)
     }
 
-    fn read_locked(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
+    fn lock_and_read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         let _content = self.contents.read(ino)?;
-        self.read_unlocked(ino, offset, buffer)
+        self.read_locked(ino, offset, buffer)
     }
 
-    /// As [`Workspace::read_into`], for who has the node's content lock.
-    pub(super) fn read_unlocked(
+    /// Reads like [`Workspace::read_into`]. The caller holds the node's content lock.
+    pub(super) fn read_locked(
         &self,
         ino: Ino,
         offset: u64,
@@ -109,8 +124,14 @@ impl Workspace {
         }
     }
 
-    /// Writes all of `data` at `offset`. By an `unprivileged` caller the file loses what it grants
-    /// to whoever runs it.
+    /// Writes all of `data` at `offset`.
+    ///
+    /// A write by an `unprivileged` caller clears set-user-id, set-group-id and file capabilities.
+    ///
+    /// # Errors
+    /// [`FsError::TooLarge`], [`FsError::IsADirectory`], [`FsError::Invalid`] if the node is not a
+    /// file, [`FsError::NotPermitted`] if the inode flags forbid it; [`FsError::NoSpace`] or
+    /// [`FsError::Layer`] if the layer cannot be written.
     pub fn write(
         &self,
         ino: Ino,
@@ -118,17 +139,16 @@ impl Workspace {
         data: &[u8],
         unprivileged: Option<Caller>,
     ) -> Result<(), FsError> {
-        let written = self.note_stale(ino, self.write_locked(ino, offset, data, unprivileged));
+        let written = self.note_stale(ino, self.lock_and_write(ino, offset, data, unprivileged));
         if let Err(FsError::NotPermitted) = written {
-            // Written through a mapping it is in the kernel's cache already, where it must not
-            // stay.
+            // The kernel's cache already has what was written through a mapping. It must drop that.
             self.announce([Invalidation::Node(ino)]);
         }
         self.after_content_change(ino, written?)
     }
 
-    /// Whether the file lost what it granted.
-    fn write_locked(
+    /// Writes under the content lock. Returns whether the file lost privileges.
+    fn lock_and_write(
         &self,
         ino: Ino,
         offset: u64,
@@ -140,33 +160,38 @@ impl Workspace {
             .filter(|end| *end <= MAX_SIZE)
             .ok_or(FsError::TooLarge)?;
         let _content = self.contents.write(ino)?;
-        let check = |state: &State| check_may_write(state, ino, offset);
+        let check = |state: &ViewState| check_may_write(state, ino, offset);
         let write = |file: &ContentFile, len: u64| {
             file.write(len, offset, data)?;
             Ok(len.max(end))
         };
-        if data.len() >= BULK && self.change_beside(ino, unprivileged, check, write)? {
+        if data.len() >= BULK && self.change_in_place(ino, unprivileged, check, write)? {
             return Ok(false);
         }
-        let kept = |size| match offset == 0 && end >= size || data.is_empty() {
-            true => 0,
-            false => size,
+        let kept = |size| {
+            if offset == 0 && end >= size || data.is_empty() {
+                0
+            } else {
+                size
+            }
         };
         self.copying_up(ino, kept, end, |fetched| {
             self.write_fetched(ino, offset, data, unprivileged, fetched)
         })
     }
 
-    /// Changes a file of the open layer's own where it is, while others use the fork; whether that
-    /// could be done. `change` is told its length and answers the new one.
-    fn change_beside(
+    /// Changes a file of the open layer in place.
+    ///
+    /// Others use the fork meanwhile. `change` gets the file and its length and returns the new
+    /// length. Returns false if the content cannot be changed in place.
+    fn change_in_place(
         &self,
         ino: Ino,
         unprivileged: Option<Caller>,
-        check: impl FnOnce(&State) -> Result<(), FsError>,
+        check: impl FnOnce(&ViewState) -> Result<(), FsError>,
         change: impl FnOnce(&ContentFile, u64) -> Result<u64, LayerError>,
     ) -> Result<bool, FsError> {
-        let in_place = |state: &State| {
+        let in_place = |state: &ViewState| {
             let (node, content) = state.stack.open_layer().content_of(ino)?;
             let has_to_lose = unprivileged.is_some_and(|caller| loses_privileges(node, caller));
             (!has_to_lose).then_some((content, node.size))
@@ -186,8 +211,8 @@ impl Workspace {
         let mut state = self.write_state();
         state.stack.open_layer_mut().end_writing(&file);
         let has_it = in_place(&state).is_some_and(|(content, _)| content == file.content());
-        // A full disk is for the other way, which makes room. And the file may have been replaced
-        // or gone meanwhile.
+        // If the disk is full, the other way makes room. The file may also have been replaced or
+        // removed meanwhile.
         let (true, Ok(size)) = (has_it, changed) else {
             return Ok(false);
         };
@@ -199,7 +224,9 @@ impl Workspace {
         Ok(true)
     }
 
-    /// Writes all that [`Workspace::write`] does, small or copied up.
+    /// Writes as [`Workspace::write`] does, under the state's lock. Copies up if needed.
+    ///
+    /// Returns whether the file lost privileges.
     pub(super) fn write_fetched(
         &self,
         ino: Ino,
@@ -256,18 +283,20 @@ impl Workspace {
         Ok(has_lost)
     }
 
-    /// What is left to do when a content has changed. The kernel finds no mode in the answer and
-    /// would go on with the one that it remembers. No lock may be held.
+    /// Notifies the kernel and syncs after a content change. No lock may be held.
+    ///
+    /// The kernel's answer to a write carries no mode, so it would keep using the old one.
     fn after_content_change(&self, ino: Ino, has_lost_privileges: bool) -> Result<(), FsError> {
         self.announce(has_lost_privileges.then_some(Invalidation::Attributes(ino)));
         self.sync_if_flagged(ino)
     }
 
-    /// Changes a content from [`Workspace::own_content`]. Where it moves or the change fails, one
-    /// that no record names is given back.
+    /// Changes a content from [`Workspace::own_content`].
+    ///
+    /// If the content moves or the change fails, frees it unless a record names it.
     fn write_owned(
         &self,
-        state: &mut State,
+        state: &mut ViewState,
         node: &Node,
         content: ContentRef,
         change: impl FnOnce(&mut tine_layer::Layer, ContentRef) -> Result<ContentRef, LayerError>,
@@ -281,10 +310,12 @@ impl Workspace {
         Ok(changed?)
     }
 
-    /// The node's content cut or grown to `size` bytes. The node must then be put with it.
+    /// Returns the node's content, truncated or extended to `size` bytes.
+    ///
+    /// The caller must then put the node with it.
     pub(super) fn resize(
         &self,
-        state: &mut State,
+        state: &mut ViewState,
         ino: Ino,
         node: &Node,
         size: u64,
@@ -298,8 +329,8 @@ impl Workspace {
         }
         let keep = node.size.min(size);
         let content = self.own_content(state, node, keep, size, fetched)?;
-        // A copied-up content has what was kept; one that was there already, or came from a frozen
-        // layer, has all.
+        // A copied-up content has only the bytes that were kept. One of the open layer, or one
+        // copied from a frozen layer, has all.
         let len = if matches!(node.content, Content::Own(_)) {
             node.size
         } else {
@@ -311,27 +342,28 @@ impl Workspace {
         Ok(Content::Own(resized))
     }
 
-    /// Puts a node whose content may be new; if that fails, a content that no record names is given
-    /// back.
+    /// Puts a node whose content may be new.
+    ///
+    /// If that fails, frees the content unless a record names it.
     pub(super) fn put_content(
         &self,
-        state: &mut State,
+        state: &mut ViewState,
         ino: Ino,
         node: Node,
     ) -> Result<(), FsError> {
-        let home = self.home_of(state, ino);
+        let places = self.place_records_of(state, ino);
         let layer = state.stack.open_layer_mut();
         let before = layer.index().node(ino).and_then(|node| node.content.own());
         let fresh = node.content.own();
         let fresh = fresh.filter(|content| content.layer == layer.id() && before != fresh);
-        let committed = home.and_then(|home| {
-            let above = home
+        let committed = places.and_then(|places| {
+            let above = places
                 .nodes
                 .into_iter()
                 .map(|(ino, node)| Op::PutNode(ino, node));
             let mut ops: Vec<Op> = above.collect();
             ops.push(Op::PutNode(ino, node));
-            ops.extend(home.names);
+            ops.extend(places.names);
             Ok(layer.commit(ops)?)
         });
         if committed.is_err()
@@ -342,7 +374,12 @@ impl Workspace {
         committed
     }
 
-    /// Allocates, or makes zeros of, a range. Privileges go as with a write.
+    /// Allocates or zeroes a range. Clears privileges as a write does.
+    ///
+    /// # Errors
+    /// [`FsError::TooLarge`], [`FsError::Invalid`] if `len` is 0 or the node is not a file,
+    /// [`FsError::IsADirectory`], [`FsError::NotPermitted`] if the inode flags forbid it;
+    /// [`FsError::NoSpace`] or [`FsError::Layer`] if the layer cannot be written.
     pub fn fallocate(
         &self,
         ino: Ino,
@@ -362,7 +399,7 @@ impl Workspace {
             FallocateMode::PunchHole | FallocateMode::ZeroRange { keep_size: true } => true,
             FallocateMode::Allocate { .. } | FallocateMode::ZeroRange { keep_size: false } => false,
         };
-        let check = |state: &State| check_may_allocate(state, ino, mode);
+        let check = |state: &ViewState| check_may_allocate(state, ino, mode);
         let zero = |file: &ContentFile, size: u64| {
             file.zero(size, offset, len)?;
             Ok(size)
@@ -372,12 +409,13 @@ impl Workspace {
             let allocate = |fetched: &mut _| {
                 self.allocate_fetched(ino, offset, end, mode, unprivileged, fetched)
             };
-            match keeps_size
+            if keeps_size
                 && len >= BULK as u64
-                && self.change_beside(ino, unprivileged, check, zero)?
+                && self.change_in_place(ino, unprivileged, check, zero)?
             {
-                true => Ok(false),
-                false => self.copying_up(ino, |size| size, end, allocate),
+                Ok(false)
+            } else {
+                self.copying_up(ino, |size| size, end, allocate)
             }
         })?;
         self.after_content_change(ino, has_lost)
@@ -441,7 +479,10 @@ impl Workspace {
         Ok(has_lost)
     }
 
-    /// `SEEK_DATA` and `SEEK_HOLE`; [`FsError::NoSuchOffset`] past the end.
+    /// Finds the next data or hole at or after `offset` (`SEEK_DATA`, `SEEK_HOLE`).
+    ///
+    /// # Errors
+    /// [`FsError::NoSuchOffset`] at or past the end of the file, or if no data follows.
     pub fn seek(&self, ino: Ino, offset: u64, whence: SeekWhence) -> Result<u64, FsError> {
         let state = self.read_state();
         let found = self.find(&state, ino)?;
@@ -465,8 +506,13 @@ impl Workspace {
         })
     }
 
-    /// Copies up to `len` bytes from one file to another (or within one); the number copied. It
-    /// ends where the source ended at the start, also if the copy itself makes that longer.
+    /// Copies up to `len` bytes between files, or within one. Returns the number copied.
+    ///
+    /// The copy ends where the source ended at the start, even if the copy itself extends the
+    /// source.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::read`] and [`Workspace::write`], if nothing was copied yet.
     pub fn copy_range(
         &self,
         from: Ino,
@@ -476,7 +522,7 @@ impl Workspace {
         len: u64,
         unprivileged: Option<Caller>,
     ) -> Result<u64, FsError> {
-        // What the copy itself adds to a file that is copied onto its own end does not count.
+        // Bytes that the copy itself appends to its source are not copied.
         let len = len.min(self.getattr(from)?.size.saturating_sub(from_offset));
         let mut copied = 0;
         while copied < len {
@@ -495,8 +541,14 @@ impl Workspace {
         Ok(copied)
     }
 
-    /// Runs `read` over the whole content of a node, which nobody changes meanwhile: its length,
-    /// and a reader. Others use the fork; `read` may not.
+    /// Runs `read` over the whole content of a node.
+    ///
+    /// The content stays unchanged meanwhile. `read` gets the length and a reader. Others may use
+    /// the fork; `read` itself must not.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if the node is unknown or its carried file changed; [`FsError::Layer`] or
+    /// [`FsError::Base`] if the bytes cannot be read.
     pub fn with_content<T>(
         &self,
         ino: Ino,
@@ -520,7 +572,7 @@ impl Workspace {
                 ..
             }) => {
                 let Some(file) = state.stack.content_file(*content, size)? else {
-                    // It is short.
+                    // A content without a file of its own is short.
                     let mut bytes = vec![0; usize::try_from(size).map_err(|_| FsError::TooLarge)?];
                     state.stack.read_content(*content, size, 0, &mut bytes)?;
                     drop(state);
@@ -544,12 +596,17 @@ impl Workspace {
         }
     }
 
-    /// For nodes that are unchanged since `ctime` was seen: their content is this blob's now, which
-    /// the repository keeps, and leaves the layer. Number, times and attributes stay, so nothing is
-    /// announced. Returns how many contents left.
+    /// Replaces contents in the layer by blobs of the repository.
+    ///
+    /// Each entry names a node, the ctime at which it was read, and the blob that has its bytes.
+    /// Nodes that changed since are skipped. Number, times and attributes stay, so no invalidation
+    /// is needed. Returns the number of contents freed.
+    ///
+    /// # Errors
+    /// [`FsError::Layer`] or [`FsError::NoSpace`] if the open layer cannot record it.
     pub fn adopt_blobs(&self, adopted: &[(Ino, Timestamp, ObjectId)]) -> Result<usize, FsError> {
         let mut state = self.write_state();
-        let State {
+        let ViewState {
             stack, pins, since, ..
         } = &mut *state;
         let layer = stack.open_layer_mut();

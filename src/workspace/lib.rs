@@ -1,9 +1,9 @@
-//! A fork as a file system: complete without a mount.
+//! A fork's file system, and the store of forks.
 //!
-//! [`Workspace`] answers POSIX operations by inode number (as the kernel asks) and by path (as
-//! tools do), over a base tree and a stack of layers. [`Store`] is all that tine keeps for a
-//! repository: it makes, opens and removes forks. [`Delta`] is what a fork's layers change, as a
-//! plain value.
+//! Neither needs a mount. [`Workspace`] carries out POSIX operations by inode number (for the
+//! kernel) and by path (for tools), over a base tree and a stack of layers. [`Store`] is everything
+//! that tine keeps for a repository: it makes, opens and removes forks. [`Delta`] is a plain value
+//! with the changes of a fork's layers.
 
 mod acl;
 mod apply;

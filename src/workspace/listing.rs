@@ -1,28 +1,27 @@
-//! Listing directories without a handle: a cookie alone says where to go on.
+//! Lists directories without a handle: a cookie alone says where to continue.
 //!
-//! The names of each layer come first, from the top down and in each the last that arrived first,
-//! then the base's, numbered by their place in the immutable base directory, then what is carried,
-//! numbered by a hash of the name. A name is listed once: at the place it has in the lowest of them
-//! that speaks of it (of base, carry and layers), and leads to what the topmost layer says. So a
-//! name keeps its place while what it leads to is replaced, and entries that come and go never move
-//! the others.
+//! The order is: names of each layer, from the top layer down and the last arrival first; then
+//! those of the base, by their index in the immutable base directory; then carried names, by a hash
+//! of the name. A name is listed once, at its place in the lowest of base, carry and layers that
+//! has it, and with the node of the topmost layer. So a name keeps its place while its node is
+//! replaced, and entries that come and go never move others.
 //!
-//! A name that is made comes before all others. So a program that makes or renames a file for each
-//! entry it reads never meets its own, and its listing ends.
+//! A new name comes before all others. So a program that makes or renames a file for each entry
+//! that it reads never meets those, and its listing ends.
 //!
 //! ```text
 //! 1  .      2  ..      (1 << 62) - ((1 + k) << 40 | n)  the n-th arrival in layer k from the bottom
 //! 1 << 62 | i  base entry i      3 << 61 | hash  carried name
 //! ```
 //!
-//! What is merged of several layers counts as so many, and names keep their numbers in it.
+//! A layer that was merged from several counts as that many, and names keep their numbers in it.
 
 use std::sync::Arc;
 
 use super::carried::{CarriedDir, found};
 use super::carry::CarriedName;
 use super::error::FsError;
-use super::fs::{Found, Place, State, Workspace};
+use super::fs::{FoundNode, NodePlace, ViewState, Workspace};
 use super::ops::DirEntry;
 use tine_attr::{Attr, FileKind, Ino};
 use tine_layer::index::ARRIVALS;
@@ -32,28 +31,33 @@ use tine_path::EntryName;
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 const FIRST_BASE: u64 = 1 << 62;
-/// Cookies of carried names: see [`Carry::cookie`](super::carry::Carry::cookie).
+/// First cookie of carried names: see [`Carry::cookie`](super::carry::Carry::cookie).
 const FIRST_CARRIED: u64 = 3 << 61;
 
-/// Entries gathered under one hold of the lock.
+/// Number of entries gathered under one hold of the lock.
 const BATCH: usize = 256;
 
-/// One entry before its attributes are known.
-struct Listed {
+/// Entry of a directory, perhaps without its attributes.
+struct ListedEntry {
     name: EntryName,
-    found: Found,
+    found: FoundNode,
     kind: FileKind,
     cookie: u64,
-    /// Of nodes that a layer names; a base node's are read without the lock.
+    /// Attributes of a layer's node. Those of a base node are read without the lock.
     attr: Option<Attr>,
 }
 
-/// `.` or `..`, which are no names.
+/// Names `.` and `..`, which an [`EntryName`] cannot be.
 pub(crate) const DOT_NAMES: [&str; 2] = [".", ".."];
 
 impl Workspace {
-    /// Lists a directory from `cookie` (0: the beginning) until `add` answers false. `.` and `..`
-    /// are not listed, but have their cookies: see [`Workspace::dots`].
+    /// Lists a directory from `cookie` (0: the start) until `add` returns false.
+    ///
+    /// `.` and `..` are not listed but have cookies; see [`Workspace::dots`].
+    ///
+    /// # Errors
+    /// [`FsError::Stale`], [`FsError::NotADirectory`]; [`FsError::Base`] or [`FsError::Carried`] if
+    /// a directory or node cannot be read.
     pub fn readdir(
         &self,
         ino: Ino,
@@ -61,7 +65,7 @@ impl Workspace {
         add: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<(), FsError> {
         self.list(ino, cookie, false, &mut |listed| {
-            let Listed {
+            let ListedEntry {
                 name,
                 found,
                 kind,
@@ -73,13 +77,17 @@ impl Workspace {
                 ino: found.ino,
                 kind,
                 cookie,
-                is_carried: matches!(found.place, Place::Carried(_)),
+                is_carried: matches!(found.place, NodePlace::Carried(_)),
             }))
         })
     }
 
-    /// As [`Workspace::readdir`], with attributes; counts one lookup for each entry that `add`
-    /// took.
+    /// Lists a directory with attributes; see [`Workspace::readdir`].
+    ///
+    /// Counts one lookup for each entry for which `add` returns true.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::readdir`] and [`Workspace::getattr`].
     pub fn readdir_plus(
         &self,
         ino: Ino,
@@ -88,7 +96,7 @@ impl Workspace {
     ) -> Result<(), FsError> {
         let base = self.read_state().base.clone();
         self.list(ino, cookie, true, &mut |listed| {
-            let Listed {
+            let ListedEntry {
                 name,
                 found,
                 kind,
@@ -97,9 +105,9 @@ impl Workspace {
             } = listed;
             let attr = match (attr, &found.place) {
                 (Some(attr), _) => attr,
-                (None, Place::Base(node)) => self.base_attr(&base, node)?,
-                (None, Place::Carried(node)) => node.attr,
-                (None, Place::Layer | Place::BaseRoot) => self.getattr(found.ino)?,
+                (None, NodePlace::Base(node)) => self.base_attr(&base, node)?,
+                (None, NodePlace::Carried(node)) => node.attr,
+                (None, NodePlace::Layer | NodePlace::BaseRoot) => self.getattr(found.ino)?,
             };
             let taken = add(
                 DirEntry {
@@ -107,7 +115,7 @@ impl Workspace {
                     ino: found.ino,
                     kind,
                     cookie,
-                    is_carried: matches!(found.place, Place::Carried(_)),
+                    is_carried: matches!(found.place, NodePlace::Carried(_)),
                 },
                 attr,
             );
@@ -118,8 +126,10 @@ impl Workspace {
         })
     }
 
-    /// The entries `.` and `..` with their cookies, as far as `cookie` has not passed them: numbers
-    /// and cookies.
+    /// Returns name, number and cookie of `.` and `..`, if after `cookie`.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`], [`FsError::NotADirectory`].
     pub fn dots(&self, ino: Ino, cookie: u64) -> Result<Vec<(&'static str, Ino, u64)>, FsError> {
         let state = self.read_state();
         let dir = self.find_dir(&state, ino)?;
@@ -136,7 +146,7 @@ impl Workspace {
         ino: Ino,
         mut cookie: u64,
         with_attrs: bool,
-        take: &mut dyn FnMut(Listed) -> Result<bool, FsError>,
+        take: &mut dyn FnMut(ListedEntry) -> Result<bool, FsError>,
     ) -> Result<(), FsError> {
         loop {
             let batch = {
@@ -156,15 +166,15 @@ impl Workspace {
         }
     }
 
-    /// The first `limit` entries of a directory after `cookie`.
+    /// Returns the first `limit` entries of a directory after `cookie`.
     fn entries_after(
         &self,
-        state: &State,
-        dir: &Found,
+        state: &ViewState,
+        dir: &FoundNode,
         cookie: u64,
         limit: usize,
         with_attrs: bool,
-    ) -> Result<Vec<Listed>, FsError> {
+    ) -> Result<Vec<ListedEntry>, FsError> {
         let mut batch = Vec::new();
         let base_dir = self.base_dir(state, dir)?;
         let is_in_base = |name: &EntryName| {
@@ -180,8 +190,7 @@ impl Workspace {
             Some((carry, CarriedDir::Within(path))) => Some((carry, path, carry.names(path)?)),
             None => None,
         };
-        // Whether it is there, or only in the directory's list, is asked of those alone that layers
-        // speak of.
+        // Only for names in layers, so few nodes are read to see if a listed name still exists.
         let is_carried = |name: &EntryName| {
             carried
                 .as_ref()
@@ -213,9 +222,15 @@ impl Workspace {
                 if batch.len() == limit {
                     return Ok(batch);
                 }
-                let (place, number) = (Place::Layer, band + arrival);
+                let (place, number) = (NodePlace::Layer, band + arrival);
                 let cookie = FIRST_BASE.saturating_sub(number);
-                batch.push(self.listed(state, name, Found { ino, place }, cookie, with_attrs)?);
+                batch.push(self.listed(
+                    state,
+                    name,
+                    FoundNode { ino, place },
+                    cookie,
+                    with_attrs,
+                )?);
             }
         }
         if cookie < FIRST_CARRIED
@@ -228,9 +243,9 @@ impl Workspace {
                     return Ok(batch);
                 }
                 let found = match state.stack.dentry(dir.ino, entry.name.as_bytes()) {
-                    Some(Dentry::Entry(ino)) => Some(Found {
+                    Some(Dentry::Entry(ino)) => Some(FoundNode {
                         ino,
-                        place: Place::Layer,
+                        place: NodePlace::Layer,
                     }),
                     Some(Dentry::Whiteout) => None,
                     None => self.base_child(state, base_dir, index),
@@ -249,9 +264,9 @@ impl Workspace {
                 rest = others;
                 for (CarriedName { cookie, name }, node) in carry.nodes_in(path, some)? {
                     let found = match state.stack.dentry(dir.ino, name.as_bytes()) {
-                        Some(Dentry::Entry(ino)) => Found {
+                        Some(Dentry::Entry(ino)) => FoundNode {
                             ino,
-                            place: Place::Layer,
+                            place: NodePlace::Layer,
                         },
                         Some(Dentry::Whiteout) => continue,
                         None if is_in_base(&name) => continue,
@@ -269,17 +284,17 @@ impl Workspace {
 
     fn listed(
         &self,
-        state: &State,
+        state: &ViewState,
         name: &EntryName,
-        found: Found,
+        found: FoundNode,
         cookie: u64,
         with_attrs: bool,
-    ) -> Result<Listed, FsError> {
-        Ok(Listed {
+    ) -> Result<ListedEntry, FsError> {
+        Ok(ListedEntry {
             name: name.clone(),
             kind: self.kind(state, &found)?,
             attr: match found.place {
-                Place::Layer if with_attrs => Some(self.attr(state, &found)?),
+                NodePlace::Layer if with_attrs => Some(self.attr(state, &found)?),
                 _ => None,
             },
             found,
@@ -287,16 +302,16 @@ impl Workspace {
         })
     }
 
-    /// Whether a directory has no entry.
-    pub(super) fn is_empty_dir(&self, state: &State, dir: &Found) -> Result<bool, FsError> {
+    /// Returns whether the directory is empty.
+    pub(super) fn is_empty_dir(&self, state: &ViewState, dir: &FoundNode) -> Result<bool, FsError> {
         Ok(self.entries_after(state, dir, 0, 1, false)?.is_empty())
     }
 
-    /// Every entry of a directory.
+    /// Returns all entries of a directory.
     pub(super) fn entries(
         &self,
-        state: &State,
-        dir: &Found,
+        state: &ViewState,
+        dir: &FoundNode,
     ) -> Result<Vec<(EntryName, FileKind, Ino)>, FsError> {
         let entries = self.entries_after(state, dir, 0, usize::MAX, false)?;
         Ok(entries
@@ -306,9 +321,11 @@ impl Workspace {
     }
 }
 
-/// What the layers say of the directory, the oldest first, the open one last: each with the number
-/// above which those of its names are. Those that say nothing are left out.
-fn deltas_bottom_up(state: &State, ino: Ino) -> Vec<(u64, &DirDelta)> {
+/// Returns each layer's part of the directory, oldest first.
+///
+/// The number is the lower bound of the layer's arrival numbers. Layers without a part are left
+/// out.
+fn deltas_bottom_up(state: &ViewState, ino: Ino) -> Vec<(u64, &DirDelta)> {
     let mut end = ARRIVALS;
     let indexes = state.stack.indexes().rev();
     let bands = indexes.map(|index| {

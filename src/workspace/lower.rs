@@ -1,49 +1,49 @@
-//! Bytes that lie beneath the layers: of blobs, and of carried files.
+//! Bytes below the layers: of blobs and of carried files.
 
 use std::io::Read;
 use std::sync::Arc;
 
 use super::carry::CarriedFile;
 use super::error::FsError;
-use super::fs::{Found, Place, State, Workspace};
+use super::fs::{FoundNode, NodePlace, ViewState, Workspace};
 use tine_git::{Base, BlobContent, ObjectId, TreeEntryKind};
 use tine_layer::{CarriedContent, Content, LayerError, Node};
 use tine_path::RepoPath;
 
-/// Where a node's bytes are, free of locks.
-pub(super) enum Bytes {
-    /// As a checkout would hold the blob.
+/// Place of a node's bytes. Holds no lock.
+pub(super) enum ByteSource {
+    /// Blob of the base, converted as a checkout would convert it.
     Base(Arc<Base>, RepoPath, ObjectId),
-    /// The blob itself.
+    /// Blob as it is, unconverted.
     Blob(Arc<Base>, ObjectId),
-    /// As the main checkout has them.
+    /// File of the main checkout.
     Carried(CarriedFile),
-    /// In a layer, or nothing.
+    /// Bytes in a layer, or none at all.
     Layer,
 }
 
-/// Bytes that lie beneath the layers.
+/// Bytes below the layers, opened for reading.
 #[derive(Clone)]
-pub(super) enum Lower {
+pub(super) enum LowerBytes {
     Blob(BlobContent),
     Carried(CarriedFile),
 }
 
-impl Lower {
+impl LowerBytes {
     pub(crate) fn len(&self) -> u64 {
         match self {
-            Lower::Blob(blob) => blob.len(),
-            Lower::Carried(file) => file.len(),
+            LowerBytes::Blob(blob) => blob.len(),
+            LowerBytes::Carried(file) => file.len(),
         }
     }
 
-    /// Reads at `offset` until `buffer` is full or the bytes end; how many were read.
+    /// Reads at `offset` until `buffer` is full or the bytes end. Returns the number read.
     pub(crate) fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, FsError> {
         match self {
-            Lower::Blob(blob) => blob.read_at(buffer, offset).map_err(|source| {
+            LowerBytes::Blob(blob) => blob.read_at(buffer, offset).map_err(|source| {
                 FsError::Layer(LayerError::io("read the spooled blob at", "spool")(source))
             }),
-            Lower::Carried(file) => file.read_at(offset, buffer),
+            LowerBytes::Carried(file) => file.read_at(offset, buffer),
         }
     }
 
@@ -64,38 +64,44 @@ impl Lower {
 }
 
 impl Workspace {
-    pub(super) fn bytes(&self, state: &State, found: &Found) -> Result<Bytes, FsError> {
+    pub(super) fn bytes(
+        &self,
+        state: &ViewState,
+        found: &FoundNode,
+    ) -> Result<ByteSource, FsError> {
         Ok(match &found.place {
-            Place::Base(base) => match base.entry().kind {
-                TreeEntryKind::Directory | TreeEntryKind::Submodule => Bytes::Layer,
+            NodePlace::Base(base) => match base.entry().kind {
+                TreeEntryKind::Directory | TreeEntryKind::Submodule => ByteSource::Layer,
                 TreeEntryKind::File | TreeEntryKind::Executable | TreeEntryKind::Symlink => {
-                    Bytes::Base(state.base.base.clone(), base.path(), base.entry().id)
+                    ByteSource::Base(state.base.base.clone(), base.path(), base.entry().id)
                 }
             },
-            Place::BaseRoot => Bytes::Layer,
-            Place::Carried(node) => match &node.version {
+            NodePlace::BaseRoot => ByteSource::Layer,
+            NodePlace::Carried(node) => match &node.version {
                 Some(_) => self.carried_bytes(&node.content())?,
-                None => Bytes::Layer,
+                None => ByteSource::Layer,
             },
-            Place::Layer => self.bytes_beneath(state, self.layer_node(state, found.ino)?)?,
+            NodePlace::Layer => self.lower_bytes(state, self.layer_node(state, found.ino)?)?,
         })
     }
 
-    /// The bytes of a layer's node.
-    fn bytes_beneath(&self, state: &State, node: &Node) -> Result<Bytes, FsError> {
+    /// Returns the place of the bytes of a layer's node.
+    fn lower_bytes(&self, state: &ViewState, node: &Node) -> Result<ByteSource, FsError> {
         Ok(match (&node.content, &node.origin) {
             (Content::Base, Some(origin)) => {
-                Bytes::Base(state.base.base.clone(), origin.path.clone(), origin.id)
+                ByteSource::Base(state.base.base.clone(), origin.path.clone(), origin.id)
             }
             (Content::Base, None) => return Err(FsError::Stale),
-            (Content::Blob(id), _) => Bytes::Blob(state.base.base.clone(), *id),
+            (Content::Blob(id), _) => ByteSource::Blob(state.base.base.clone(), *id),
             (Content::Carried(carried), _) => self.carried_bytes(carried)?,
-            (Content::Empty | Content::Link(_) | Content::Own(_), _) => Bytes::Layer,
+            (Content::Empty | Content::Link(_) | Content::Own(_), _) => ByteSource::Layer,
         })
     }
 
-    /// All bytes of a regular file, for who has the state: a short one, as others wait.
-    pub(super) fn whole(&self, state: &State, node: &Node) -> Result<Vec<u8>, FsError> {
+    /// Returns all bytes of a regular file.
+    ///
+    /// The caller holds the state, so the file must be short.
+    pub(super) fn whole(&self, state: &ViewState, node: &Node) -> Result<Vec<u8>, FsError> {
         let len = usize::try_from(node.size).map_err(|_| FsError::TooLarge)?;
         if let Content::Own(content) = node.content {
             let mut bytes = vec![0; len];
@@ -105,37 +111,37 @@ impl Workspace {
             bytes.truncate(read);
             return Ok(bytes);
         }
-        match self.fetch(self.bytes_beneath(state, node)?)? {
+        match self.fetch(self.lower_bytes(state, node)?)? {
             Some(lower) => lower.read(0, len),
             None => Ok(Vec::new()),
         }
     }
 
-    pub(super) fn carried_bytes(&self, carried: &CarriedContent) -> Result<Bytes, FsError> {
+    pub(super) fn carried_bytes(&self, carried: &CarriedContent) -> Result<ByteSource, FsError> {
         let Some(version) = carried.version else {
-            return Ok(Bytes::Layer);
+            return Ok(ByteSource::Layer);
         };
         let carry = self.carry.clone().ok_or(FsError::Stale)?;
         let path = carried.path.clone();
-        Ok(Bytes::Carried(CarriedFile {
+        Ok(ByteSource::Carried(CarriedFile {
             carry,
             path,
             version,
         }))
     }
 
-    pub(super) fn fetch(&self, bytes: Bytes) -> Result<Option<Lower>, FsError> {
+    pub(super) fn fetch(&self, bytes: ByteSource) -> Result<Option<LowerBytes>, FsError> {
         Ok(match bytes {
-            Bytes::Base(base, path, id) => Some(Lower::Blob(base.content(&path, id)?)),
-            Bytes::Blob(base, id) => Some(Lower::Blob(base.raw_content(id)?)),
-            Bytes::Carried(file) => Some(Lower::Carried(file)),
-            Bytes::Layer => None,
+            ByteSource::Base(base, path, id) => Some(LowerBytes::Blob(base.content(&path, id)?)),
+            ByteSource::Blob(base, id) => Some(LowerBytes::Blob(base.raw_content(id)?)),
+            ByteSource::Carried(file) => Some(LowerBytes::Carried(file)),
+            ByteSource::Layer => None,
         })
     }
 }
 
 struct LowerReader<'a> {
-    lower: &'a Lower,
+    lower: &'a LowerBytes,
     offset: u64,
 }
 

@@ -1,15 +1,14 @@
-//! What a fork stands on, and how that changes while programs work in it.
+//! Lower layers of a fork, and their exchange while programs run.
 //!
-//! Freezing what was written, and going back to what was frozen before, happen between two
-//! requests: who has the fork *exclusively* knows that nothing is being written. What is to outlive
-//! this process is recorded by the caller meanwhile, before what the record says is so: a change
-//! that comes after is in a layer that the record names.
+//! Freezing the open layer, and going back to frozen layers, happen between two requests: the
+//! holder of [`Exclusive`] knows that no write is under way. The caller first records the new
+//! state on disk, and then exchanges the layers. So a later change is in a layer that the record
+//! names.
 //!
-//! When the fork goes elsewhere, names lead to what is there at once. A file that a program has
-//! open keeps the bytes that it had: its number goes on to mean those, without a name, and what its
-//! names lead to gets a number of its own. The kernel does not tell which files are open, only
-//! which it remembers; it forgets those that nobody uses when their names are invalidated, so that
-//! is done first.
+//! After an exchange names resolve to the new nodes at once. A file that a program has open keeps
+//! its bytes: its number goes on to mean those, without a name, and the node that its names lead to
+//! gets a new number. The kernel does not say which files are open, only which it remembers. It
+//! forgets unused nodes when their names are invalidated, so that happens first.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -17,14 +16,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLockWriteGuard;
 
-use super::backing::{Lent, lend_pinned};
+use super::backing::{PinnedContent, lend_pinned};
 use super::base_nodes::{BaseAttrs, BaseNodes};
 use super::base_times::BaseTimes;
 use super::dir_places::DirPlaces;
 use super::error::FsError;
-use super::fs::{Found, Invalidation, State, Workspace};
+use super::fs::{FoundNode, Invalidation, ViewState, Workspace};
 use super::inodes::BaseRef;
-use super::view_steps::{Held, ViewStep};
+use super::view_steps::{BytesIdentity, ViewStep};
 use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use tine_git::{Base, BaseDir, ObjectId, TreeEntryKind};
 use tine_layer::{
@@ -33,22 +32,26 @@ use tine_layer::{
 };
 use tine_path::{DOT_GIT, EntryName, RepoPath};
 
-/// How long the kernel may take to forget what it was told to forget …
-const FORGETTING: Duration = Duration::from_millis(50);
-/// … and how long nothing may happen before it is taken to be done.
-const QUIET: Duration = Duration::from_millis(3);
+/// Maximum time for the kernel to forget the invalidated names.
+const FORGET_TIMEOUT: Duration = Duration::from_millis(50);
+/// Time without a FORGET after which the kernel counts as done.
+const FORGET_QUIET: Duration = Duration::from_millis(3);
 
-/// Everything beneath a fork's open layer.
+/// Base and frozen layers below a fork's open layer.
 #[derive(Clone)]
 pub struct LowerStack {
+    /// Base tree.
     pub base: Arc<Base>,
+    /// Attributes that base nodes share.
     pub attrs: BaseAttrs,
+    /// Modification times of base files; `None` if all have [`BaseAttrs::time`].
     pub times: Option<Arc<BaseTimes>>,
-    /// Newest first.
+    /// Frozen layers, newest first.
     pub frozen: Vec<Arc<FrozenLayer>>,
-    /// When the fork went back to this, if it ever did. No file of a layer shows an earlier ctime:
-    /// git, which compares times by the second, would take a file that went back for the one of the
-    /// same size that it has in its index.
+    /// Time at which the fork last went back to these layers.
+    ///
+    /// `None` if it never did. No file of a layer shows an earlier ctime. Git compares times by the
+    /// second and would otherwise take a reverted file for the one of the same size in its index.
     pub since: Option<Timestamp>,
 }
 
@@ -62,31 +65,31 @@ impl LowerStack {
     }
 }
 
-/// Numbers, and where each would stand in any base.
-type Places = HashMap<Ino, Option<RepoPath>>;
+/// Inode numbers, each with the path that it has in any base.
+type BasePaths = HashMap<Ino, Option<RepoPath>>;
 
-/// A fork while nobody else can use it.
+/// Exclusive access to a fork.
 pub struct Exclusive<'a> {
     workspace: &'a Workspace,
-    state: RwLockWriteGuard<'a, State>,
-    /// What the kernel has to forget.
+    state: RwLockWriteGuard<'a, ViewState>,
+    /// Caches that the kernel must drop.
     changes: Vec<Invalidation>,
-    /// How a program would have made them.
+    /// Steps by which a program would have made the changes.
     steps: Vec<ViewStep>,
-    /// Contents that the kernel uses by itself.
-    lent: Vec<Lent>,
+    /// Pinned contents, prepared for the freeze.
+    pinned: Vec<PinnedContent>,
 }
 
-/// Names and nodes that two standings may not have in common.
+/// Names and nodes that may differ between two lower stacks.
 #[derive(Default)]
-struct Differing {
+struct StackDifference {
     names: HashSet<(Ino, EntryName)>,
     nodes: HashSet<Ino>,
-    /// Names at which one base has a file and the other has one with another content.
+    /// Names at which both bases have a file, with different contents.
     rewritten: Vec<(Ino, EntryName)>,
 }
 
-impl Differing {
+impl StackDifference {
     fn add_layer(&mut self, index: &LayerIndex) {
         self.nodes.extend(index.nodes().map(|(ino, _)| ino));
         for (parent, dir) in index.dirs() {
@@ -95,9 +98,9 @@ impl Differing {
         }
     }
 
-    /// What the layers say that only one of the stacks has.
-    fn of(old: &LayerStack, new: &[Arc<FrozenLayer>]) -> Differing {
-        let mut differing = Differing::default();
+    /// Collects names and nodes of layers that only one stack has.
+    fn of(old: &LayerStack, new: &[Arc<FrozenLayer>]) -> StackDifference {
+        let mut differing = StackDifference::default();
         differing.add_layer(old.open_layer().index());
         for index in differing_layers(old.frozen(), new) {
             differing.add_layer(index);
@@ -105,16 +108,17 @@ impl Differing {
         differing
     }
 
-    /// Leaves `.git` out, which has the number `ino` before and after: who has something mounted on
-    /// it, as a command at the main checkout's path has, would lose that with the name.
+    /// Leaves out `.git`, whose number `ino` stays the same.
+    ///
+    /// A command that mounts something on it, as at the main checkout's path, would lose that mount
+    /// if the name were invalidated.
     fn leave_out_dot_git(&mut self, ino: Ino) {
         self.names
             .retain(|(parent, name)| *parent != Ino::ROOT || !name.is_dot_git());
         self.nodes.remove(&ino);
     }
 
-    /// The names at which one base has something and the other has not, or something of another
-    /// kind.
+    /// Adds names that only one base has, or with another kind.
     fn add_bases(&mut self, old: &Base, new: &Base) -> Result<(), FsError> {
         for BaseDifference {
             dir,
@@ -133,7 +137,7 @@ impl Differing {
     }
 }
 
-/// The layers that only one of two stacks has.
+/// Returns the layers that only one of two stacks has.
 pub(super) fn differing_layers<'l>(
     old: &'l [Arc<FrozenLayer>],
     new: &'l [Arc<FrozenLayer>],
@@ -146,16 +150,19 @@ pub(super) fn differing_layers<'l>(
         .map(|layer| layer.index())
 }
 
-/// A name at which two bases have not the same. Where both have a directory, it is what differs in
-/// that.
+/// Name at which two bases differ. Common directories are compared entry by entry.
 pub(super) struct BaseDifference {
+    /// Directory that holds the name.
     pub dir: RepoPath,
+    /// Name in the directory.
     pub name: EntryName,
+    /// Kind and object in the old base, if it has the name.
     pub old: Option<(TreeEntryKind, ObjectId)>,
+    /// Kind and object in the new base, if it has the name.
     pub new: Option<(TreeEntryKind, ObjectId)>,
 }
 
-/// Costs O(the directories in which something differs).
+/// Returns the differences of two bases. Reads only directories that differ.
 pub(super) fn base_differences(old: &Base, new: &Base) -> Result<Vec<BaseDifference>, FsError> {
     let mut differences = Vec::new();
     let mut pairs = vec![(old.root()?, new.root()?)];
@@ -194,7 +201,7 @@ fn entry(dir: &BaseDir, name: &EntryName) -> Option<(TreeEntryKind, ObjectId)> {
 }
 
 impl Workspace {
-    /// What the fork stands on now.
+    /// Returns the present lower layers of the fork.
     pub fn lower_stack(&self) -> LowerStack {
         let state = self.read_state();
         LowerStack {
@@ -206,8 +213,8 @@ impl Workspace {
         }
     }
 
-    /// Where a node with this number would stand in any base.
-    pub(super) fn base_path(&self, state: &State, ino: Ino) -> Option<RepoPath> {
+    /// Returns the path that this number has in any base.
+    pub(super) fn base_path(&self, state: &ViewState, ino: Ino) -> Option<RepoPath> {
         if ino.is_new() || ino == Ino::ROOT {
             return None;
         }
@@ -218,17 +225,19 @@ impl Workspace {
         }
     }
 
-    /// Whether the open layer has nothing to say but where the repository is.
+    /// Returns whether the open layer has nothing but the `.git` file.
     pub fn is_unwritten(&self) -> bool {
         has_nothing_but(&self.read_state(), |_, _| false, |_, _| false)
     }
 
-    /// How many steps changed the fork since it was opened or its layer was frozen.
+    /// Returns the number of commits to the open layer.
+    ///
+    /// Counts from when the fork was opened or the layer began.
     pub fn steps(&self) -> u64 {
         self.read_state().stack.open_layer().commits()
     }
 
-    /// The node that the fork has at `.git`.
+    /// Returns number and node of the fork's `.git`.
     pub fn dot_git(&self) -> Option<(Ino, Node)> {
         let state = self.read_state();
         match state.stack.dentry(Ino::ROOT, DOT_GIT) {
@@ -237,28 +246,35 @@ impl Workspace {
         }
     }
 
-    /// All frozen layers at hand, those too that only hold the contents of open files.
+    /// Returns all frozen layers in use.
+    ///
+    /// That includes those that only hold the contents of open files.
     pub fn frozen_layers(&self) -> Vec<Arc<FrozenLayer>> {
         let state = self.read_state();
         let layers = state.stack.frozen().iter().chain(state.stack.retired());
         layers.cloned().collect()
     }
 
-    /// Has things looked up in few indexes where there are many small layers. Others use the fork
-    /// meanwhile.
+    /// Merges the indexes of many small layers, so that lookups search few.
+    ///
+    /// Others use the fork meanwhile.
     pub fn merge_indexes(&self) {
         let frozen = self.read_state().stack.frozen().to_vec();
         let merged = MergedIndexes::of(&frozen);
         self.write_state().stack.use_merged(&merged);
     }
 
-    /// Puts a layer in the place of those that it was merged of, newest first, where the fork
-    /// stands on these.
+    /// Replaces layers by the one that they were merged into.
+    ///
+    /// `layers` are newest first. Does nothing unless the fork has all of them.
     pub fn exchange_layers(&self, merged: &Arc<FrozenLayer>, layers: &[LayerId]) {
         self.write_state().stack.exchange(merged, layers);
     }
 
-    /// Runs `act` while nobody else uses the fork. It must not wait for anybody who does.
+    /// Runs `act` while nobody else uses the fork.
+    ///
+    /// `act` must not wait for a user of the fork. The listener is notified afterwards. Blocks
+    /// until running requests end.
     pub fn exclusively<T>(&self, act: impl FnOnce(&mut Exclusive<'_>) -> T) -> T {
         let contents = self.contents.write_all();
         let mut exclusive = Exclusive {
@@ -266,7 +282,7 @@ impl Workspace {
             state: self.write_state(),
             changes: Vec::new(),
             steps: Vec::new(),
-            lent: Vec::new(),
+            pinned: Vec::new(),
         };
         let outcome = act(&mut exclusive);
         let changes = std::mem::take(&mut exclusive.changes);
@@ -277,19 +293,23 @@ impl Workspace {
         outcome
     }
 
-    /// Leaves out the names in directories that the kernel does not remember: it knows none of
-    /// them.
-    fn leave_out_forgotten(&self, differing: &mut Differing) {
+    /// Leaves out names in directories that the kernel does not remember.
+    fn leave_out_forgotten(&self, differing: &mut StackDifference) {
         let is_known = |dir: Ino| dir == Ino::ROOT || self.inodes.is_remembered(dir);
         differing.names.retain(|(parent, _)| is_known(*parent));
     }
 
-    /// Has the kernel forget what will not be as it is once the fork stands on `to`, so that it
-    /// remembers of those files only what is open. Changes nothing.
+    /// Invalidates names that an exchange for `to` will change.
+    ///
+    /// The kernel then remembers only those of the changed files that are open. Changes nothing in
+    /// the fork. Blocks for up to 50 ms.
+    ///
+    /// # Errors
+    /// [`FsError::Base`] if a directory of a base cannot be read.
     pub fn prepare_to_stand_on(&self, to: &LowerStack) -> Result<(), FsError> {
         let differing = {
             let state = self.read_state();
-            let mut differing = Differing::of(&state.stack, &to.frozen);
+            let mut differing = StackDifference::of(&state.stack, &to.frozen);
             if state.base.base.tree_id() != to.base.tree_id() {
                 differing.add_bases(&state.base.base, &to.base)?;
                 differing.nodes.extend(self.inodes.numbers());
@@ -304,7 +324,7 @@ impl Workspace {
                 .nodes
                 .iter()
                 .map(|ino| (*ino, self.base_path(&state, *ino)));
-            // Only what leads to nodes that it remembers: the rest is for later.
+            // Only names of remembered nodes. The rest is invalidated later.
             differing.names = names_of(&state, &places.collect())
                 .into_values()
                 .flatten()
@@ -319,7 +339,7 @@ impl Workspace {
             nodes.filter(|ino| self.inodes.is_remembered(**ino)).count()
         };
         let (begun, mut left, mut since) = (Instant::now(), remembered(), Instant::now());
-        while left > 0 && begun.elapsed() < FORGETTING && since.elapsed() < QUIET {
+        while left > 0 && begun.elapsed() < FORGET_TIMEOUT && since.elapsed() < FORGET_QUIET {
             std::thread::sleep(Duration::from_millis(1));
             let now_left = remembered();
             if now_left != left {
@@ -331,8 +351,10 @@ impl Workspace {
 }
 
 impl Exclusive<'_> {
-    /// As [`Workspace::is_unwritten`], or beside that only which operations led there, and the
-    /// times of what came back.
+    /// Returns whether the open layer is untouched, apart from operations.
+    ///
+    /// Like [`Workspace::is_unwritten`], but ignores the trash and base nodes that only have new
+    /// times.
     pub fn is_untouched(&self) -> bool {
         has_nothing_but(
             &self.state,
@@ -341,19 +363,26 @@ impl Exclusive<'_> {
         )
     }
 
-    /// Makes `next` ready to be written after the open layer: all of [`Exclusive::freeze`] and
-    /// [`Exclusive::stand_on`] that can fail.
+    /// Prepares `next` as the following open layer.
+    ///
+    /// Does everything of [`Exclusive::freeze`] and [`Exclusive::stand_on`] that can fail.
+    ///
+    /// # Errors
+    /// [`FsError::Layer`] or [`FsError::NoSpace`] if the pinned contents cannot be copied or the
+    /// numbers cannot be reserved.
     pub fn prepare(&mut self, next: &mut Layer) -> Result<(), FsError> {
         let stack = &self.state.stack;
         let below = inos_below(stack.frozen().iter().chain(stack.retired()));
         next.reserve_below(below.max(stack.open_layer().index().inos_below()))?;
-        self.lent = lend_pinned(&mut self.state, next)?;
+        self.pinned = lend_pinned(&mut self.state, next)?;
         Ok(())
     }
 
-    /// Freezes the open layer and goes on in `next`, which was prepared and recorded.
+    /// Freezes the open layer and continues in `next`.
+    ///
+    /// `next` must be prepared and recorded.
     pub fn freeze(&mut self, mut next: Layer) {
-        let in_next = self.exchange_lent();
+        let in_next = self.exchange_pinned();
         let ops = in_next
             .into_iter()
             .map(|(ino, node)| Op::PutNode(ino, node));
@@ -363,16 +392,17 @@ impl Exclusive<'_> {
         self.state.stack.freeze(next);
     }
 
-    /// Gives the open layer copies of what the kernel uses by itself; the nodes as the next layer
-    /// is to have them.
-    fn exchange_lent(&mut self) -> HashMap<Ino, Node> {
-        let lent = std::mem::take(&mut self.lent);
-        let (ops, in_next): (Vec<Op>, HashMap<Ino, Node>) = lent
+    /// Gives the open layer copies of the pinned contents.
+    ///
+    /// Returns the nodes for the next layer, which takes over the backing files.
+    fn exchange_pinned(&mut self) -> HashMap<Ino, Node> {
+        let pinned = std::mem::take(&mut self.pinned);
+        let (ops, in_next): (Vec<Op>, HashMap<Ino, Node>) = pinned
             .into_iter()
-            .map(|lent| {
+            .map(|pinned| {
                 (
-                    Op::PutNode(lent.ino, lent.in_frozen),
-                    (lent.ino, lent.in_next),
+                    Op::PutNode(pinned.ino, pinned.in_frozen),
+                    (pinned.ino, pinned.in_next),
                 )
             })
             .unzip();
@@ -382,11 +412,12 @@ impl Exclusive<'_> {
         in_next
     }
 
-    /// Lets the fork stand on `to` from now on, which is recorded. What it stood on must just have
-    /// been frozen; who wants it back has recorded that before. `renewed` are nodes of files there
-    /// with the times that they must have from now on.
+    /// Exchanges the lower layers for `to`, which must be recorded already.
+    ///
+    /// The open layer must just have been frozen. A caller that wants it back has recorded it.
+    /// `renewed` are nodes of files in `to`, with the times that they get now.
     pub fn stand_on(&mut self, to: LowerStack, renewed: InoMap<Node>) {
-        let mut differing = Differing::of(&self.state.stack, &to.frozen);
+        let mut differing = StackDifference::of(&self.state.stack, &to.frozen);
         let base = Arc::new(to.base_nodes());
         if base.base.tree_id() != self.state.base.base.tree_id()
             || base.attrs != self.state.base.attrs
@@ -403,7 +434,7 @@ impl Exclusive<'_> {
         {
             differing.leave_out_dot_git(ino);
         }
-        // A layer that hides a file of the base need not have a node for it.
+        // A layer that hides a file of the base may have no node for it.
         let hidden: Vec<Ino> = differing
             .names
             .iter()
@@ -416,8 +447,8 @@ impl Exclusive<'_> {
             .copied()
             .filter(|ino| self.workspace.inodes.is_remembered(*ino))
             .collect();
-        let mut held: HashMap<Ino, (Node, Held)> = HashMap::new();
-        let mut places: Places = HashMap::new();
+        let mut held: HashMap<Ino, (Node, BytesIdentity)> = HashMap::new();
+        let mut places: BasePaths = HashMap::new();
         for ino in &remembered {
             places.insert(*ino, self.workspace.base_path(&self.state, *ino));
             self.workspace.remember_carried_dir(&self.state, *ino);
@@ -441,8 +472,8 @@ impl Exclusive<'_> {
         places.retain(|ino, _| held.contains_key(ino));
         let names = names_of(&self.state, &places);
         held.retain(|ino, (node, before)| {
-            let now = self.file_beneath(*ino).filter(|_| names.contains_key(ino));
-            // What had no name gets none: nobody expects to find there what is written to it.
+            let now = self.lower_file(*ino).filter(|_| names.contains_key(ino));
+            // A file without a name does not get one: no program expects its writes there.
             node.nlink == 0 || now.is_none_or(|(_, now)| now != *before)
         });
         match self.keep_open_files(held, names, renewed) {
@@ -459,14 +490,16 @@ impl Exclusive<'_> {
         let names = differing.names.into_iter();
         self.changes
             .extend(names.map(|(parent, name)| Invalidation::Entry { parent, name }));
-        // The kernel has the root without ever having looked it up, and keeps what it listed there
-        // if it does not know a name.
+        // The kernel has the root without a lookup, and keeps its cached listing unless that is
+        // invalidated.
         let nodes = remembered.into_iter().chain([Ino::ROOT]);
         self.changes.extend(nodes.map(Invalidation::Node));
     }
 
-    /// Where in this view programs may watch what differs. Nothing where nobody is told.
-    fn watchable_paths(&self, differing: &Differing) -> BTreeSet<RepoPath> {
+    /// Returns the differing paths of this view that programs may watch.
+    ///
+    /// Empty if there is no listener.
+    fn watchable_paths(&self, differing: &StackDifference) -> BTreeSet<RepoPath> {
         if !self.workspace.has_listener() {
             return BTreeSet::new();
         }
@@ -491,7 +524,9 @@ impl Exclusive<'_> {
             .collect()
     }
 
-    /// The number of what a base may have by this name, where the directory stands in one.
+    /// Returns the number of the base's node at this name.
+    ///
+    /// `None` if the directory is not a base's.
     fn base_number(&self, parent: Ino, name: &EntryName) -> Option<Ino> {
         let dir = match parent {
             Ino::ROOT => RepoPath::root(),
@@ -500,7 +535,7 @@ impl Exclusive<'_> {
         Some(self.state.base.base.hasher().ino(&dir.join(name)))
     }
 
-    /// Lets go of layers that hold nothing which a program may have open.
+    /// Drops retired layers without the content of an open file.
     fn forget_retired(&mut self) {
         let stack = &self.state.stack;
         if stack.retired().is_empty() {
@@ -514,51 +549,56 @@ impl Exclusive<'_> {
         let needed: BTreeSet<LayerId> = nameless
             .filter_map(|(_, node)| Some(node.content.own()?.layer))
             .collect();
-        // One that is not on the disk yet is brought there by the next sync.
+        // A layer that is not sealed yet is sealed by the next sync.
         let stack = &mut self.state.stack;
         let is_needed = |layer: &FrozenLayer| layer.content_layers().any(|id| needed.contains(&id));
         stack.retain_retired(|layer| is_needed(layer) || !layer.is_sealed());
     }
 
-    /// The node beneath the open layer, which has just begun and speaks only of files that the
-    /// kernel uses by itself.
-    fn file_beneath(&self, ino: Ino) -> Option<(Node, Held)> {
+    /// Returns the regular file below the open layer.
+    ///
+    /// The open layer has just begun and holds only files with pinned contents.
+    fn lower_file(&self, ino: Ino) -> Option<(Node, BytesIdentity)> {
         self.regular_file(ino, self.state.stack.frozen_node(ino))
     }
 
-    /// A regular file, which is `node` or else the base's, and what tells its bytes from others.
-    fn regular_file(&self, ino: Ino, node: Option<&Node>) -> Option<(Node, Held)> {
+    /// Returns a regular file with the identity of its bytes.
+    ///
+    /// It is `node`, or the base's if that is `None`.
+    fn regular_file(&self, ino: Ino, node: Option<&Node>) -> Option<(Node, BytesIdentity)> {
         let node = match node {
             Some(node) => node.clone(),
             None => {
                 let place = self.workspace.inodes.lower(ino)?.into();
                 self.workspace
-                    .node(&self.state, &Found { ino, place })
+                    .node(&self.state, &FoundNode { ino, place })
                     .ok()?
             }
         };
         if node.kind != FileKind::Regular {
             return None;
         }
-        let held = Held::of(&node);
+        let held = BytesIdentity::of(&node);
         Some((node, held))
     }
 
-    /// Lets the numbers of `held` mean what they meant, and gives their names others: those names.
+    /// Keeps open files' contents, and gives their names new numbers.
+    ///
+    /// `held` has the open files by number. Returns those names.
     fn keep_open_files(
         &mut self,
-        held: HashMap<Ino, (Node, Held)>,
+        held: HashMap<Ino, (Node, BytesIdentity)>,
         mut names: HashMap<Ino, HashSet<(Ino, EntryName)>>,
         mut renewed: InoMap<Node>,
     ) -> Result<Vec<(Ino, EntryName)>, FsError> {
         let mut renumbered = Vec::new();
         let mut ops = Vec::new();
         for (ino, (mut before, _)) in held {
-            // The number may be that of a symlink or a fifo in another fork.
-            let beneath = self.file_beneath(ino).map(|(now, _)| now);
-            let beneath = beneath.or_else(|| self.state.stack.frozen_node(ino).cloned());
+            // The number may be a symlink's or a fifo's in the other lower layers.
+            let lower = self.lower_file(ino).map(|(now, _)| now);
+            let lower = lower.or_else(|| self.state.stack.frozen_node(ino).cloned());
             if let Some(names) = names.remove(&ino)
-                && let Some(mut now) = beneath.filter(|now| now.kind != FileKind::Directory)
+                && let Some(mut now) = lower.filter(|now| now.kind != FileKind::Directory)
             {
                 now.nlink = u32::try_from(names.len()).unwrap_or(u32::MAX);
                 if let Some(renewed) = renewed.get(&ino) {
@@ -587,22 +627,20 @@ impl Exclusive<'_> {
     }
 }
 
-/// Whether the node is the base's but for its times.
-fn is_as_base(state: &State, ino: Ino, node: &Node) -> bool {
+/// Returns whether the node differs from the base's in its times only.
+fn is_as_base(state: &ViewState, ino: Ino, node: &Node) -> bool {
     let Some(origin) = &node.origin else {
         return false;
     };
-    let attr = match origin.path.is_root() {
-        // It has links to what is carried, too.
-        true => state
-            .base
-            .root_attr()
-            .map(|attr| Attr {
-                nlink: node.nlink,
-                ..attr
-            })
-            .ok(),
-        false => base_ref(state, &origin.path).and_then(|base| state.base.attr(&base).ok()),
+    let attr = if origin.path.is_root() {
+        // Carried directories count as links of the root, too.
+        let root = state.base.root_attr().map(|attr| Attr {
+            nlink: node.nlink,
+            ..attr
+        });
+        root.ok()
+    } else {
+        base_ref(state, &origin.path).and_then(|base| state.base.attr(&base).ok())
     };
     let is_of_base = matches!(node.content, Content::Base | Content::Empty);
     is_of_base
@@ -613,10 +651,12 @@ fn is_as_base(state: &State, ino: Ino, node: &Node) -> bool {
         })
 }
 
-/// Whether the open layer has nothing to say but where the repository is, what is nothing, with the
-/// names in it, and nodes that are nothing, whose names count.
+/// Returns whether the open layer has only `.git` and ignored records.
+///
+/// A node for which `is_nothing` is true is ignored with the names in it. One for which
+/// `is_no_node` is true is ignored, but names in it count.
 fn has_nothing_but(
-    state: &State,
+    state: &ViewState,
     is_nothing: impl Fn(Ino, &Node) -> bool,
     is_no_node: impl Fn(Ino, &Node) -> bool,
 ) -> bool {
@@ -629,7 +669,7 @@ fn has_nothing_but(
         holds_nothing || parent == Ino::ROOT && dir.iter().all(|(name, _)| name.is_dot_git())
     };
     let is_untouched = |(ino, node): (Ino, &Node)| match ino {
-        // It is put when a fork is made.
+        // The root's node is put when a fork is made.
         Ino::ROOT if node.ctime == base.attrs.change_time() && node.xattrs.is_empty() => true,
         _ if is_nothing(ino, node) || is_no_node(ino, node) => true,
         _ => stack.dentry(Ino::ROOT, DOT_GIT) == Some(Dentry::Entry(ino)),
@@ -637,8 +677,10 @@ fn has_nothing_but(
     index.dirs().all(is_dot_git) && index.nodes().all(is_untouched)
 }
 
-/// The names that lead to these numbers. `places` tells where each would stand in any base.
-fn names_of(state: &State, places: &Places) -> HashMap<Ino, HashSet<(Ino, EntryName)>> {
+/// Returns the names that lead to these numbers.
+///
+/// `places` has the path of each in any base.
+fn names_of(state: &ViewState, places: &BasePaths) -> HashMap<Ino, HashSet<(Ino, EntryName)>> {
     let stack = &state.stack;
     let mut names: HashMap<Ino, HashSet<(Ino, EntryName)>> = HashMap::new();
     if places.is_empty() {
@@ -671,7 +713,7 @@ fn names_of(state: &State, places: &Places) -> HashMap<Ino, HashSet<(Ino, EntryN
     names
 }
 
-fn base_ref(state: &State, path: &RepoPath) -> Option<BaseRef> {
+fn base_ref(state: &ViewState, path: &RepoPath) -> Option<BaseRef> {
     match state.base.base.find(path) {
         Ok(found) => found.and_then(|(dir, index)| BaseRef::new(&dir, index)),
         Err(error) => {

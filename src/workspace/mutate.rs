@@ -1,17 +1,17 @@
 //! Operations that change names and attributes.
 //!
-//! Permissions are not checked here: the kernel does it (`default_permissions`) wherever the caller
-//! could be refused.
+//! They do not check permissions: the kernel does (`default_permissions`), wherever the caller may
+//! be refused.
 
 use super::acl;
 use super::backing::cut_pinned;
 use super::copy_up::Fetched;
-use super::edit::Edit;
+use super::edit::LayerEdit;
 use super::error::FsError;
 use super::flags::{
     check_may_add, check_may_change, check_may_remove, check_may_set, inherit_flags,
 };
-use super::fs::{Found, Place, State, Workspace};
+use super::fs::{FoundNode, NodePlace, ViewState, Workspace};
 use super::ops::{Caller, RenameMode, SetAttr, SetTime};
 use super::privileges::{S_ISGID, take_privileges};
 use super::xattr::{inherit_acl, set_perm};
@@ -19,7 +19,7 @@ use tine_attr::{Attr, FileKind, Ino, Timestamp};
 use tine_layer::{Content, Node, Xattrs};
 use tine_path::EntryName;
 
-/// What a new node is.
+/// Type and content of a new node.
 pub(super) struct NewNode {
     pub kind: FileKind,
     pub perm: u16,
@@ -29,7 +29,7 @@ pub(super) struct NewNode {
 }
 
 impl NewNode {
-    /// What an overlay file system takes for a whiteout.
+    /// Device node that an overlay file system takes for a whiteout.
     const OVERLAY_WHITEOUT: NewNode = NewNode {
         kind: FileKind::CharDevice,
         perm: 0,
@@ -38,8 +38,11 @@ impl NewNode {
         content: Content::Empty,
     };
 
-    /// The caller's, or in a set-group-id directory that group's. What the directory's default ACL
-    /// does not decide, the caller's umask does; some flags are the directory's.
+    /// Returns the node, owned by the caller.
+    ///
+    /// In a set-group-id directory it gets the directory's group. Its mode is limited by the
+    /// directory's default ACL, or by the caller's umask if there is none. It inherits some of the
+    /// directory's flags.
     pub(crate) fn into_node(
         self,
         caller: Caller,
@@ -79,8 +82,14 @@ impl NewNode {
 }
 
 impl Workspace {
-    /// Makes a regular file, fifo, socket or device node and counts one lookup of it. In a
-    /// set-group-id directory the new node gets its group.
+    /// Makes a file, fifo, socket or device node.
+    ///
+    /// Counts one lookup. In a set-group-id directory the new node gets the directory's group.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`], [`FsError::Invalid`] for another type, [`FsError::NotFound`] if the
+    /// directory was removed, [`FsError::NotPermitted`] if the directory is immutable;
+    /// [`FsError::NoSpace`] or [`FsError::Layer`] if the layer cannot be written.
     pub fn mknod(
         &self,
         caller: Caller,
@@ -104,7 +113,10 @@ impl Workspace {
         self.make(caller, parent, name, new)
     }
 
-    /// Makes a directory and counts one lookup of it.
+    /// Makes a directory and counts one lookup.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::mknod`].
     pub fn mkdir(
         &self,
         caller: Caller,
@@ -123,7 +135,11 @@ impl Workspace {
         self.make(caller, parent, name, new)
     }
 
-    /// Makes a symlink and counts one lookup of it.
+    /// Makes a symlink and counts one lookup.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if `target` is empty, [`FsError::NameTooLong`] if it is too long, and
+    /// those of [`Workspace::mknod`].
     pub fn symlink(
         &self,
         caller: Caller,
@@ -168,31 +184,43 @@ impl Workspace {
     /// Makes a node at a free name.
     pub(super) fn make_in(
         &self,
-        state: &mut State,
+        state: &mut ViewState,
         caller: Caller,
-        dir: &Found,
+        dir: &FoundNode,
         name: &EntryName,
         new: NewNode,
-    ) -> Result<Found, FsError> {
+    ) -> Result<FoundNode, FsError> {
         self.check_is_linked(state, dir)?;
         if self.child(state, dir, name.as_bytes())?.is_some() {
             return Err(FsError::Exists);
         }
-        let mut edit = Edit::new(self, state);
+        let mut edit = LayerEdit::new(self, state);
         let made = edit.make(caller, dir, name, new)?;
         edit.commit()?;
         Ok(made)
     }
 
-    /// Nothing can be made in a directory that was removed.
-    pub(super) fn check_is_linked(&self, state: &State, dir: &Found) -> Result<(), FsError> {
+    /// Checks that the directory was not removed: a removed one takes no new names.
+    pub(super) fn check_is_linked(
+        &self,
+        state: &ViewState,
+        dir: &FoundNode,
+    ) -> Result<(), FsError> {
         match dir.place {
-            Place::Layer if self.layer_node(state, dir.ino)?.nlink == 0 => Err(FsError::NotFound),
+            NodePlace::Layer if self.layer_node(state, dir.ino)?.nlink == 0 => {
+                Err(FsError::NotFound)
+            }
             _ => Ok(()),
         }
     }
 
-    /// Gives the node another name and counts one lookup of it.
+    /// Adds a name to the node and counts one lookup.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`], [`FsError::NotPermitted`] for a directory or where inode flags forbid
+    /// it, [`FsError::NotFound`] if the node has no name or the directory was removed,
+    /// [`FsError::TooManyLinks`]; [`FsError::NoSpace`] or [`FsError::Layer`] if the layer cannot be
+    /// written.
     pub fn link(
         &self,
         _caller: Caller,
@@ -217,12 +245,12 @@ impl Workspace {
         }
         check_may_add(&state, &dir)?;
         check_may_change(&state, ino)?;
-        if self.is_to_be_owned(&state, &found)? {
+        if self.needs_copy_up(&state, &found)? {
             drop(state);
-            self.own_carried(&found)?;
+            self.copy_up_carried(&found)?;
             return self.link(_caller, ino, new_parent, new_name);
         }
-        let mut edit = Edit::new(self, &mut state);
+        let mut edit = LayerEdit::new(self, &mut state);
         let now = edit.now;
         let node = edit.node_mut(&found)?;
         node.nlink = node.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
@@ -238,6 +266,11 @@ impl Workspace {
         Ok(attr)
     }
 
+    /// Removes a name of a node that is not a directory.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::IsADirectory`], [`FsError::NotPermitted`] where inode
+    /// flags forbid it; [`FsError::NoSpace`] or [`FsError::Layer`] if the layer cannot be written.
     pub fn unlink(&self, _caller: Caller, parent: Ino, name: &[u8]) -> Result<(), FsError> {
         let name = EntryName::new(name)?;
         let mut state = self.write_state();
@@ -247,11 +280,11 @@ impl Workspace {
         self.sync_names_if_flagged(&[parent])
     }
 
-    /// Takes a name from what is no directory; the node that had it.
+    /// Removes a name of a node that is not a directory. Returns the node's number.
     pub(super) fn unlink_in(
         &self,
-        state: &mut State,
-        dir: &Found,
+        state: &mut ViewState,
+        dir: &FoundNode,
         name: &EntryName,
     ) -> Result<Ino, FsError> {
         let found = self
@@ -261,7 +294,7 @@ impl Workspace {
         if self.kind(state, &found)? == FileKind::Directory {
             return Err(FsError::IsADirectory);
         }
-        let mut edit = Edit::new(self, state);
+        let mut edit = LayerEdit::new(self, state);
         edit.drop_name(dir, name)?;
         edit.lose_link(&found)?;
         edit.touch_dir(dir, 0)?;
@@ -269,6 +302,12 @@ impl Workspace {
         Ok(found.ino)
     }
 
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotADirectory`], [`FsError::NotEmpty`],
+    /// [`FsError::NotPermitted`] where inode flags forbid it; [`FsError::NoSpace`] or
+    /// [`FsError::Layer`] if the layer cannot be written.
     pub fn rmdir(&self, _caller: Caller, parent: Ino, name: &[u8]) -> Result<(), FsError> {
         let name = EntryName::new(name)?;
         let mut state = self.write_state();
@@ -278,11 +317,11 @@ impl Workspace {
         self.sync_names_if_flagged(&[parent])
     }
 
-    /// Removes an empty directory; the number it had.
+    /// Removes an empty directory. Returns its number.
     pub(super) fn rmdir_in(
         &self,
-        state: &mut State,
-        dir: &Found,
+        state: &mut ViewState,
+        dir: &FoundNode,
         name: &EntryName,
     ) -> Result<Ino, FsError> {
         let found = self
@@ -295,7 +334,7 @@ impl Workspace {
         if !self.is_empty_dir(state, &found)? {
             return Err(FsError::NotEmpty);
         }
-        let mut edit = Edit::new(self, state);
+        let mut edit = LayerEdit::new(self, state);
         edit.drop_name(dir, name)?;
         edit.lose_link(&found)?;
         edit.touch_dir(dir, -1)?;
@@ -303,6 +342,13 @@ impl Workspace {
         Ok(found.ino)
     }
 
+    /// Renames a node, or exchanges two names.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::Exists`] if `mode` does not replace, [`FsError::Invalid`]
+    /// if a directory would get below itself, [`FsError::NotEmpty`], [`FsError::IsADirectory`],
+    /// [`FsError::NotADirectory`], [`FsError::NotPermitted`] where inode flags forbid it;
+    /// [`FsError::NoSpace`] or [`FsError::Layer`] if the layer cannot be written.
     pub fn rename(
         &self,
         caller: Caller,
@@ -322,7 +368,7 @@ impl Workspace {
             .ok_or(FsError::NotFound)?;
         let target = self.child(&state, &to, new_name.as_bytes())?;
         let is_dir = self.kind(&state, &found)? == FileKind::Directory;
-        if is_dir && self.is_beneath(&state, &to, found.ino)? {
+        if is_dir && self.is_below(&state, &to, found.ino)? {
             return Err(FsError::Invalid);
         }
         match (mode, &target) {
@@ -344,10 +390,10 @@ impl Workspace {
         }
         let exchanged = target.as_ref().filter(|_| mode == RenameMode::Exchange);
         for found in [Some(&found), exchanged].into_iter().flatten() {
-            if self.is_to_be_owned(&state, found)? {
+            if self.needs_copy_up(&state, found)? {
                 let found = found.clone();
                 drop(state);
-                self.own_carried(&found)?;
+                self.copy_up_carried(&found)?;
                 let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
                 return self.rename(caller, parent, name, new_parent, new_name, mode);
             }
@@ -380,12 +426,12 @@ impl Workspace {
         self.sync_names_if_flagged(&[parent, new_parent])
     }
 
-    /// `left`, if any, takes the old name.
+    /// Moves a name, replacing `target`. The node `left`, if any, takes the old name.
     pub(super) fn move_name(
         &self,
-        state: &mut State,
-        (from, name, found): (&Found, &EntryName, &Found),
-        (to, new_name, target): (&Found, &EntryName, Option<Found>),
+        state: &mut ViewState,
+        (from, name, found): (&FoundNode, &EntryName, &FoundNode),
+        (to, new_name, target): (&FoundNode, &EntryName, Option<FoundNode>),
         left: Option<Node>,
     ) -> Result<(), FsError> {
         let kind = self.kind(state, found)?;
@@ -401,7 +447,7 @@ impl Workspace {
                 _ => {}
             }
         }
-        let mut edit = Edit::new(self, state);
+        let mut edit = LayerEdit::new(self, state);
         let now = edit.now;
         match left {
             Some(node) => {
@@ -425,16 +471,16 @@ impl Workspace {
 
     fn exchange(
         &self,
-        state: &mut State,
-        (from, name, found): (&Found, &EntryName, &Found),
-        (to, new_name, target): (&Found, &EntryName, &Found),
+        state: &mut ViewState,
+        (from, name, found): (&FoundNode, &EntryName, &FoundNode),
+        (to, new_name, target): (&FoundNode, &EntryName, &FoundNode),
     ) -> Result<(), FsError> {
         let (kind, target_kind) = (self.kind(state, found)?, self.kind(state, target)?);
-        if target_kind == FileKind::Directory && self.is_beneath(state, from, target.ino)? {
+        if target_kind == FileKind::Directory && self.is_below(state, from, target.ino)? {
             return Err(FsError::Invalid);
         }
         let links = |kind| i64::from(kind == FileKind::Directory);
-        let mut edit = Edit::new(self, state);
+        let mut edit = LayerEdit::new(self, state);
         let now = edit.now;
         edit.put_name(to, new_name, found.ino)?;
         edit.put_name(from, name, target.ino)?;
@@ -445,20 +491,20 @@ impl Workspace {
         edit.commit()
     }
 
-    /// Whether `dir` is the directory `ancestor` or lies beneath it.
-    pub(super) fn is_beneath(
+    /// Returns whether `dir` is the directory `ancestor` or below it.
+    pub(super) fn is_below(
         &self,
-        state: &State,
-        dir: &Found,
+        state: &ViewState,
+        dir: &FoundNode,
         ancestor: Ino,
     ) -> Result<bool, FsError> {
         let origin_path = |ino| Some(state.stack.node(ino)?.origin.as_ref()?.path.clone());
         let mut ino = dir.ino;
         let mut base_path = match &dir.place {
-            Place::Base(base) => Some(base.path()),
-            Place::Carried(node) => Some(node.path.clone()),
-            Place::BaseRoot => None,
-            Place::Layer => origin_path(ino),
+            NodePlace::Base(base) => Some(base.path()),
+            NodePlace::Carried(node) => Some(node.path.clone()),
+            NodePlace::BaseRoot => None,
+            NodePlace::Layer => origin_path(ino),
         };
         while ino != Ino::ROOT && ino != ancestor {
             if let Some(parent) = state.stack.dir_parent(ino) {
@@ -475,6 +521,12 @@ impl Workspace {
         Ok(ino == ancestor)
     }
 
+    /// Changes attributes and returns the new ones. Truncates or extends the content.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`], [`FsError::NotPermitted`] where inode flags forbid it; with a size also
+    /// [`FsError::IsADirectory`], [`FsError::Invalid`] and [`FsError::TooLarge`];
+    /// [`FsError::NoSpace`] or [`FsError::Layer`] if the layer cannot be written.
     pub fn setattr(&self, caller: Caller, ino: Ino, set: &SetAttr) -> Result<Attr, FsError> {
         let done = match set.size {
             Some(size) => self.contents.write(ino).and_then(|_content| {
@@ -486,7 +538,7 @@ impl Workspace {
                 )
             }),
             None => self
-                .own_carried_node(ino)
+                .copy_up_if_needed(ino)
                 .and_then(|()| self.set_fetched(caller, ino, set, &mut None)),
         };
         let attr = self.note_stale(ino, done)?;

@@ -1,18 +1,20 @@
-//! Where nodes are, by their numbers: for people who look.
+//! Maps inode numbers to paths, for diagnostics.
 
 use std::collections::{HashMap, HashSet};
 
-use super::fs::{State, Workspace};
+use super::fs::{ViewState, Workspace};
 use tine_attr::Ino;
 use tine_layer::Dentry;
 use tine_path::{EntryName, RepoPath};
 
-/// Deeper than any path: what leads in a circle ends.
-const DEEP: usize = 4096;
+/// Maximum depth of a path. It ends a walk that goes in a circle.
+const DEPTH_MAX: usize = 4096;
 
 impl Workspace {
-    /// A path of each of these nodes that has one and is not a directory; of several names any.
-    /// Takes time with what the layers name.
+    /// Returns one path for each of these nodes except directories.
+    ///
+    /// Nodes without a name are missing from the result. Takes time proportional to the layers'
+    /// dentries.
     pub fn paths_of_files(&self, numbers: &HashSet<Ino>) -> HashMap<Ino, RepoPath> {
         let state = self.read_state();
         let mut entries: HashMap<Ino, (Ino, EntryName)> = HashMap::new();
@@ -36,17 +38,17 @@ impl Workspace {
         numbers.iter().filter_map(path_of).collect()
     }
 
-    /// Directory and name of a node that is where it was in the base.
-    fn place_in_base(&self, state: &State, ino: Ino) -> Option<(Ino, EntryName)> {
+    /// Returns directory and name of a node that never moved.
+    fn place_in_base(&self, state: &ViewState, ino: Ino) -> Option<(Ino, EntryName)> {
         let (parent, name) = self.base_path(state, ino)?.split_last()?;
         Some((state.base.base.hasher().ino(&parent), name))
     }
 
-    fn dir_path(&self, state: &State, dir: Ino) -> Option<RepoPath> {
+    fn dir_path(&self, state: &ViewState, dir: Ino) -> Option<RepoPath> {
         let mut names = Vec::new();
         let mut at = dir;
         while at != Ino::ROOT {
-            if names.len() > DEEP || at == Ino::TRASH {
+            if names.len() > DEPTH_MAX || at == Ino::TRASH {
                 return None;
             }
             let entry = state.stack.dir_parent(at).and_then(|parent| {

@@ -1,8 +1,8 @@
-//! What tine's commands do to a fork by path: moving, removing, writing. Each is one step, in one
-//! record, announced to the mount, and an operation that can be taken back
-//! ([`operations`](super::operations)).
+//! Operations of tine's commands by path: moves, removals, writes.
 //!
-//! Modes are not asked: whoever may ask the daemon owns the fork. Flags of `chattr` hold.
+//! Each is one step and one record, is announced to the mount, and can be undone
+//! ([`operations`](super::operations)). Modes are not checked: everybody who may use the daemon
+//! owns the fork. Inode flags are obeyed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,9 +11,9 @@ use parking_lot::{MutexGuard, RwLockWriteGuard};
 
 use super::error::{FsError, OperationError};
 use super::follow::Last;
-use super::fs::{Invalidation, State, Workspace};
+use super::fs::{Invalidation, ViewState, Workspace};
 use super::mutate::NewNode;
-use super::operations::builder::{Done, OperationBuilder};
+use super::operations::builder::{CommittedOperation, OperationBuilder};
 use super::operations::journal::Journal;
 use super::operations::{Actor, FileChange, OperationKind, Undoes};
 use super::privileges::take_privileges;
@@ -23,68 +23,83 @@ use tine_layer::contents::SLOT_MAX;
 use tine_layer::{Content, ContentFile, ContentRef};
 use tine_path::{EntryName, RepoPath};
 
-/// Contents are copied in pieces of this many bytes.
+/// Size of the pieces in which contents are copied, in bytes.
 const COPY_CHUNK: usize = 1 << 20;
 
-/// How a move treats its destination.
+/// Options of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MoveOptions {
-    /// A file at the destination is replaced.
+    /// Replaces a file at the destination.
     pub force: bool,
-    /// The destination is a directory, into which is moved.
+    /// Requires that the destination is a directory, and moves into it.
     pub into: bool,
-    /// Directories that are missing on the way to the destination are made.
+    /// Makes missing parents of the destination.
     pub parents: bool,
 }
 
-/// What was moved.
+/// Result of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Moved {
+    /// Path before, without symlinks on its way.
     pub from: RepoPath,
+    /// Path after, without symlinks on its way.
     pub to: RepoPath,
-    /// Whether something was there.
+    /// True if a file was at the destination.
     pub replaced: bool,
 }
 
-/// How a file is written.
+/// Options of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PutOptions {
-    /// Directories that are missing on the way are made.
+    /// Makes missing parents.
     pub parents: bool,
-    /// The file can be executed by who may read it.
+    /// Sets the execute bits that the umask allows.
     pub executable: bool,
 }
 
-/// Bytes that become a file's content. They can be read more than once.
+/// Bytes that become a file's content. They may be read more than once.
 #[derive(Debug, Clone, Copy)]
 pub enum NewContent<'a> {
+    /// These bytes.
     Bytes(&'a [u8]),
-    /// All of it, which nobody changes meanwhile.
+    /// The whole file, which must not change meanwhile.
     File(&'a File),
 }
 
-/// What was written.
+/// Result of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
+    /// Path of the file, without symlinks on its way.
     pub path: RepoPath,
-    /// Bytes.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// Whether there was no file before.
+    /// True if no file was there before.
     pub created: bool,
 }
 
-/// The path, if it may be changed.
+/// Returns the path if it may be changed.
 fn changeable(path: RepoPath) -> Result<RepoPath, OperationError> {
-    match path.is_root() {
-        true => Err(OperationError::Root),
-        false if path.is_in_dot_git() => Err(OperationError::DotGit(path)),
-        false => Ok(path),
+    if path.is_root() {
+        Err(OperationError::Root)
+    } else if path.is_in_dot_git() {
+        Err(OperationError::DotGit(path))
+    } else {
+        Ok(path)
     }
 }
 
 impl Workspace {
-    /// Moves what is at `from`, a symlink itself: to `to`, or into it where that is a directory. A
-    /// directory is never replaced. The node keeps all but the time of its last change.
+    /// Moves the node at `from` to `to`, or into that directory.
+    ///
+    /// A symlink at `from` is moved itself. A directory is never replaced. The node keeps
+    /// everything but its ctime.
+    ///
+    /// # Errors
+    /// [`OperationError::NotFound`], [`OperationError::Exists`] without `force`,
+    /// [`OperationError::IsADirectory`], [`OperationError::NotADirectory`],
+    /// [`OperationError::IntoItself`], [`OperationError::SameFile`], [`OperationError::Root`] and
+    /// [`OperationError::DotGit`] for paths that may not change; [`OperationError::LeadsOut`] and
+    /// [`OperationError::SymlinkLoop`] for symlinks; [`OperationError::Fs`] if the layer fails.
     pub fn move_path(
         &self,
         by: Actor<'_>,
@@ -95,18 +110,20 @@ impl Workspace {
         let from = changeable(self.follow(from, Last::Keep)?)?;
         let (_, name) = from.split_last().ok_or(OperationError::Root)?;
         let to = self.destination(to, &name, options.into)?;
-        self.own_at(&from)?;
-        self.own_at(&to)?;
-        let replaced = self.operate(by, OperationKind::Move, |doing| {
+        self.copy_up_at(&from)?;
+        self.copy_up_at(&to)?;
+        let replaced = self.operate(by, OperationKind::Move, |builder| {
             if options.parents {
-                doing.with_parents(by.caller, &to)?;
+                builder.with_parents(by.caller, &to)?;
             }
-            move_in(doing, &from, &to, options.force)
+            move_in(builder, &from, &to, options.force)
         })?;
         Ok(Moved { from, to, replaced })
     }
 
-    /// Where something called `name` goes that is moved to `to`.
+    /// Returns the destination path of a node moved to `to`.
+    ///
+    /// `name` is the node's own name.
     fn destination(
         &self,
         to: &RepoPath,
@@ -120,17 +137,26 @@ impl Workspace {
         {
             return changeable(dir.join(name));
         }
-        match into {
-            true => Err(match self.resolve(&place) {
+        if into {
+            Err(match self.resolve(&place) {
                 Ok(_) => OperationError::NotADirectory(place),
                 Err(error) => OperationError::at(&place)(error),
-            }),
-            false => changeable(place),
+            })
+        } else {
+            changeable(place)
         }
     }
 
-    /// Removes what is at these paths, symlinks themselves, directories only if `recursive`: all of
-    /// it in one step, or nothing. What was removed, sorted, without what was beneath another.
+    /// Removes the nodes at these paths, all or none.
+    ///
+    /// Symlinks are removed themselves, directories only if `recursive`. Returns the removed paths,
+    /// sorted, without those below another.
+    ///
+    /// # Errors
+    /// [`OperationError::NotFound`], [`OperationError::IsADirectory`] without `recursive`,
+    /// [`OperationError::Root`] and [`OperationError::DotGit`] for paths that may not change;
+    /// [`OperationError::LeadsOut`] and [`OperationError::SymlinkLoop`] for symlinks;
+    /// [`OperationError::Fs`] if the layer fails.
     pub fn remove_paths(
         &self,
         by: Actor<'_>,
@@ -142,16 +168,16 @@ impl Workspace {
             .map(|path| changeable(self.follow(path, Last::Keep)?));
         let mut followed = followed.collect::<Result<Vec<_>, _>>()?;
         followed.sort();
-        followed.iter().try_for_each(|path| self.own_at(path))?;
-        self.operate(by, OperationKind::Remove, |doing| {
+        followed.iter().try_for_each(|path| self.copy_up_at(path))?;
+        self.operate(by, OperationKind::Remove, |builder| {
             let mut found = Vec::with_capacity(followed.len());
             for path in &followed {
-                let named = doing.named(path)?;
+                let named = builder.named(path)?;
                 let node = named
                     .found
                     .clone()
                     .ok_or(OperationError::NotFound(path.clone()))?;
-                let kind = doing.kind(&node).map_err(OperationError::at(path))?;
+                let kind = builder.kind(&node).map_err(OperationError::at(path))?;
                 if kind == FileKind::Directory && !recursive {
                     return Err(OperationError::IsADirectory(path.clone()));
                 }
@@ -160,7 +186,7 @@ impl Workspace {
             let mut removed: Vec<RepoPath> = Vec::new();
             for (path, named, node) in &found {
                 if !removed.iter().any(|above| path.starts_with(above)) {
-                    doing.remove(path, named, node)?;
+                    builder.remove(path, named, node)?;
                     removed.push((*path).clone());
                 }
             }
@@ -168,8 +194,16 @@ impl Workspace {
         })
     }
 
-    /// Replaces the content of the regular file at `path`, which keeps its mode, or makes that
-    /// file. A symlink is not followed at the end.
+    /// Replaces the content of a regular file, or makes the file.
+    ///
+    /// An existing file keeps its mode. A symlink at the end of the path is not followed.
+    ///
+    /// # Errors
+    /// [`OperationError::IsADirectory`], [`OperationError::NotAFile`], [`OperationError::NotFound`]
+    /// if the directory is missing, [`OperationError::Pinned`], [`OperationError::Source`] if
+    /// `content` cannot be read, [`OperationError::Root`] and [`OperationError::DotGit`] for paths
+    /// that may not change; [`OperationError::LeadsOut`] and [`OperationError::SymlinkLoop`] for
+    /// symlinks; [`OperationError::Fs`] if the layer fails.
     pub fn put_file(
         &self,
         by: Actor<'_>,
@@ -178,11 +212,11 @@ impl Workspace {
         options: PutOptions,
     ) -> Result<Written, OperationError> {
         let path = changeable(self.follow(path, Last::Keep)?)?;
-        self.own_at(&path)?;
+        self.copy_up_at(&path)?;
         loop {
             let staged = self.stage(&path, content)?;
             let size = staged.size;
-            // Nobody may write to a content that is replaced: it becomes the attic's.
+            // A replaced content belongs to the trash, so nobody may be writing to it.
             let ino = match self.resolve(&path) {
                 Ok(attr) if attr.kind == FileKind::Regular => Some(attr.ino),
                 _ => None,
@@ -192,7 +226,7 @@ impl Workspace {
                 OperationKind::Write,
                 Some(staged),
                 ino,
-                |doing, content| put_in(doing, by, &path, (content, size), ino, options),
+                |builder, content| put_in(builder, by, &path, (content, size), ino, options),
             )?;
             if let Some(created) = put {
                 return Ok(Written {
@@ -204,10 +238,14 @@ impl Workspace {
         }
     }
 
-    /// Replaces the content of the regular file at `path` by what `edit` makes of it: nobody else
-    /// writes to the file in between, through the mount or by another operation. A symlink is not
-    /// followed at the end. Where `edit` fails nothing happens, nor where the file has more than
-    /// `max_bytes` bytes ([`FsError::TooLarge`]).
+    /// Replaces a file's content by what `edit` makes of it, atomically.
+    ///
+    /// No other write to the file, through the mount or by an operation, happens in between. A
+    /// symlink at the end of the path is not followed. `edit` may be called more than once.
+    ///
+    /// # Errors
+    /// Those of `edit`, and then nothing happens. [`FsError::TooLarge`] (in [`OperationError::Fs`])
+    /// if the file has more than `max_bytes` bytes; otherwise as [`Workspace::put_file`].
     pub fn edit_file<E: From<OperationError>>(
         &self,
         by: Actor<'_>,
@@ -216,7 +254,7 @@ impl Workspace {
         mut edit: impl FnMut(&[u8]) -> Result<Vec<u8>, E>,
     ) -> Result<Written, E> {
         let path = changeable(self.follow(path, Last::Keep)?)?;
-        self.own_at(&path)?;
+        self.copy_up_at(&path)?;
         loop {
             let ino = self.hold(&path).map_err(OperationError::at(&path))?.ino;
             let edited = self.edit_held(by, &path, ino, max_bytes, &mut edit);
@@ -227,7 +265,7 @@ impl Workspace {
         }
     }
 
-    /// `None` where another node than `ino` is at `path` by now.
+    /// Edits the file. Returns `None` if `path` has another node than `ino` by now.
     fn edit_held<E: From<OperationError>>(
         &self,
         by: Actor<'_>,
@@ -244,7 +282,7 @@ impl Workspace {
         }
         let journal = self.journal.lock();
         let contents = self.contents.write(ino).map_err(at())?;
-        let before = match self.read_whole_unlocked(ino, max_bytes) {
+        let before = match self.read_whole_locked(ino, max_bytes) {
             Ok(before) => before,
             Err(error) => {
                 drop((journal, contents));
@@ -261,18 +299,19 @@ impl Workspace {
             OperationKind::Write,
             Some(staged),
             (journal, Some(contents)),
-            |doing, content| {
-                let found = doing.find(path)?.and_then(|named| named.found);
-                match found.is_some_and(|found| found.ino == ino) {
-                    true => put_in(
-                        doing,
+            |builder, content| {
+                let found = builder.find(path)?.and_then(|named| named.found);
+                if found.is_some_and(|found| found.ino == ino) {
+                    put_in(
+                        builder,
                         by,
                         path,
                         (content, size),
                         Some(ino),
                         PutOptions::default(),
-                    ),
-                    false => Ok(None),
+                    )
+                } else {
+                    Ok(None)
                 }
             },
         )?;
@@ -283,8 +322,8 @@ impl Workspace {
         }))
     }
 
-    /// All bytes of a file, if they are no more than `max_bytes`, for who has its content lock.
-    fn read_whole_unlocked(&self, ino: Ino, max_bytes: u64) -> Result<Vec<u8>, FsError> {
+    /// Returns all bytes of a file of at most `max_bytes`. The caller holds its content lock.
+    fn read_whole_locked(&self, ino: Ino, max_bytes: u64) -> Result<Vec<u8>, FsError> {
         let size = self.getattr(ino)?.size;
         if size > max_bytes {
             return Err(FsError::TooLarge);
@@ -292,7 +331,7 @@ impl Workspace {
         let mut bytes = vec![0; usize::try_from(size).map_err(|_| FsError::TooLarge)?];
         let mut done = 0;
         while done < bytes.len() {
-            match self.read_unlocked(ino, done as u64, &mut bytes[done..])? {
+            match self.read_locked(ino, done as u64, &mut bytes[done..])? {
                 0 => break,
                 read => done += read,
             }
@@ -301,10 +340,14 @@ impl Workspace {
         Ok(bytes)
     }
 
-    /// Notes that the whole fork was exchanged, whose state before is kept as the snapshot
-    /// `before`: taking that back ([`OperationError::IsSwitch`]) is going to that snapshot, and
-    /// this again, with the operation that is taken back or done again by it. To be called on what
-    /// the fork is now. The operation's number.
+    /// Records that the fork's whole state was exchanged. Returns the operation's number.
+    ///
+    /// The snapshot `before` keeps the former state. To undo the operation
+    /// ([`OperationError::IsSwitch`]) is to go to that snapshot and record that again, with
+    /// `undoes` naming the operation that it undoes or redoes. Must be called after the exchange.
+    ///
+    /// # Errors
+    /// [`OperationError::Fs`] if the layer fails.
     pub fn record_switch(
         &self,
         by: Actor<'_>,
@@ -312,48 +355,51 @@ impl Workspace {
         kind: OperationKind,
         undoes: Option<u64>,
     ) -> Result<u64, OperationError> {
-        self.operate(by, kind, |doing| {
-            doing.note(FileChange::Switched {
+        self.operate(by, kind, |builder| {
+            builder.note(FileChange::Switched {
                 before: before.to_owned(),
             });
-            doing.undoes(undoes.map(|operation| Undoes {
+            builder.undoes(undoes.map(|operation| Undoes {
                 operation,
                 changes: vec![0],
             }));
-            Ok(doing.id())
+            Ok(builder.id())
         })
     }
 
-    /// Copies what is carried at `path` into the layer where it is small: it is to be the fork's
-    /// own from now on, in the attic or elsewhere, whatever the main checkout does.
-    fn own_at(&self, path: &RepoPath) -> Result<(), OperationError> {
+    /// Copies up a carried file or directory at `path`.
+    ///
+    /// It becomes the fork's own, in the trash or elsewhere, whatever the main checkout does.
+    fn copy_up_at(&self, path: &RepoPath) -> Result<(), OperationError> {
         let carried = {
             let state = self.read_state();
             let found = self.walk(&state, path).ok();
-            found.filter(|found| self.is_to_be_owned(&state, found).unwrap_or(false))
+            found.filter(|found| self.needs_copy_up(&state, found).unwrap_or(false))
         };
-        let owned = carried.map_or(Ok(()), |found| self.own_carried(&found));
+        let owned = carried.map_or(Ok(()), |found| self.copy_up_carried(&found));
         owned.map_err(OperationError::at(path))
     }
 
-    /// Runs `act` on an operation in the making, and commits that.
+    /// Runs `act` on a new operation and commits it.
     pub(super) fn operate<T>(
         &self,
         by: Actor<'_>,
         kind: OperationKind,
         act: impl FnOnce(&mut OperationBuilder<'_>) -> Result<T, OperationError>,
     ) -> Result<T, OperationError> {
-        let acted = self.operate_with(by, kind, None, None, |doing, _| act(doing).map(Some))?;
+        let acted = self.operate_with(by, kind, None, None, |builder, _| act(builder).map(Some))?;
         acted.ok_or(OperationError::Root)
     }
 
-    /// As [`Workspace::operate`], with a content and while nobody writes to the node `ino`. `None`
-    /// where `act` says so, or the content is not the open layer's any more: then nothing happened.
+    /// Runs an operation with a staged content.
+    ///
+    /// Nobody writes to the node `ino` meanwhile. Like [`Workspace::operate`]. Returns `None`, and
+    /// does nothing, if `act` does or if the staged content is not the open layer's any more.
     fn operate_with<T>(
         &self,
         by: Actor<'_>,
         kind: OperationKind,
-        staged: Option<Staged>,
+        staged: Option<StagedContent>,
         ino: Option<Ino>,
         act: impl FnOnce(&mut OperationBuilder<'_>, Content) -> Result<Option<T>, OperationError>,
     ) -> Result<Option<T>, OperationError> {
@@ -365,13 +411,14 @@ impl Workspace {
         self.operate_locked(by, kind, staged, (journal, contents), act)
     }
 
-    /// As [`Workspace::operate_with`], for who has locked the journal, and the node's content where
-    /// there is one.
+    /// Runs an operation. The caller holds the journal, and the node's content lock if any.
+    ///
+    /// See [`Workspace::operate_with`].
     fn operate_locked<T>(
         &self,
         by: Actor<'_>,
         kind: OperationKind,
-        staged: Option<Staged>,
+        staged: Option<StagedContent>,
         (journal, contents): (MutexGuard<'_, Journal>, Option<RwLockWriteGuard<'_, ()>>),
         act: impl FnOnce(&mut OperationBuilder<'_>, Content) -> Result<Option<T>, OperationError>,
     ) -> Result<Option<T>, OperationError> {
@@ -387,10 +434,10 @@ impl Workspace {
         }
         let content = place.map_or(Content::Empty, Content::Own);
         let acted = self.next_id(&journal, &state).map_err(at()).and_then(|id| {
-            let mut doing =
+            let mut builder =
                 OperationBuilder::begin(self, &mut state, id, kind, by.command).map_err(at())?;
-            match act(&mut doing, content)? {
-                Some(value) => Ok(Some((value, doing.commit().map_err(at())?))),
+            match act(&mut builder, content)? {
+                Some(value) => Ok(Some((value, builder.commit().map_err(at())?))),
                 None => Ok(None),
             }
         });
@@ -408,27 +455,31 @@ impl Workspace {
         Ok(Some(value))
     }
 
-    /// What follows an operation that is in the layer.
+    /// Completes an operation that is in the layer.
+    ///
+    /// Bounds the trash, writes the journal, notifies the mount and syncs if inode flags ask for
+    /// it.
     pub(super) fn complete<C>(
         &self,
         mut journal: MutexGuard<'_, Journal>,
-        mut state: RwLockWriteGuard<'_, State>,
+        mut state: RwLockWriteGuard<'_, ViewState>,
         contents: C,
-        done: Done,
+        done: CommittedOperation,
     ) -> Result<(), FsError> {
-        let Done {
+        let CommittedOperation {
             operation,
             changed,
             dirs,
             before,
         } = done;
         let steps = before.map_or_else(Vec::new, |before| self.view_steps(&state, before));
-        let all = match journal.lacks_more_than(operation.id) {
-            true => self.reachable_in(&state).ok(),
-            false => None,
+        let all = if journal.lacks_more_than(operation.id) {
+            self.reachable_in(&state).ok()
+        } else {
+            None
         };
         journal.weights.add(&operation);
-        if let Err(error) = self.bound_attic(&mut state, &mut journal.weights) {
+        if let Err(error) = self.limit_trash(&mut state, &mut journal.weights) {
             log::warn!("the trash keeps more than it should: {error}");
         }
         drop(state);
@@ -451,9 +502,14 @@ impl Workspace {
         self.sync_names_if_flagged(&dirs)
     }
 
-    /// Brings a content to where the layer keeps it, as far as that can be done while others use
-    /// the fork.
-    fn stage(&self, path: &RepoPath, content: NewContent<'_>) -> Result<Staged, OperationError> {
+    /// Copies a content into the layer while others use the fork.
+    ///
+    /// A small content is only read; it is stored later.
+    fn stage(
+        &self,
+        path: &RepoPath,
+        content: NewContent<'_>,
+    ) -> Result<StagedContent, OperationError> {
         let unread = |source| OperationError::Source {
             path: path.clone(),
             source,
@@ -474,7 +530,7 @@ impl Workspace {
                     bytes
                 }
             };
-            return Ok(Staged {
+            return Ok(StagedContent {
                 bytes: Some(bytes),
                 place: None,
                 size,
@@ -505,7 +561,7 @@ impl Workspace {
                 layer.abandon_content(begun.content());
             }
         }
-        copied.map(|()| Staged {
+        copied.map(|()| StagedContent {
             bytes: None,
             place: Some(begun.content()),
             size,
@@ -513,11 +569,13 @@ impl Workspace {
     }
 }
 
-/// A content that no record names yet.
-struct Staged {
-    /// A small one, still to be stored.
+/// Content that no record names yet.
+struct StagedContent {
+    /// Bytes of a small content, which is not in the layer yet.
     bytes: Option<Vec<u8>>,
+    /// Place of a large content in the open layer.
     place: Option<ContentRef>,
+    /// Size in bytes.
     size: u64,
 }
 
@@ -550,55 +608,56 @@ fn copy_content(
     Ok(())
 }
 
-/// Whether something was replaced.
+/// Moves a node. Returns whether a file was replaced.
 fn move_in(
-    doing: &mut OperationBuilder<'_>,
+    builder: &mut OperationBuilder<'_>,
     from: &RepoPath,
     to: &RepoPath,
     force: bool,
 ) -> Result<bool, OperationError> {
-    let source = doing.named(from)?;
+    let source = builder.named(from)?;
     let found = source
         .found
         .clone()
         .ok_or(OperationError::NotFound(from.clone()))?;
-    let is_dir = doing.kind(&found).map_err(OperationError::at(from))? == FileKind::Directory;
+    let is_dir = builder.kind(&found).map_err(OperationError::at(from))? == FileKind::Directory;
     if is_dir && to.starts_with(from) {
         return Err(OperationError::IntoItself(from.clone()));
     }
-    let target = doing.named(to)?;
+    let target = builder.named(to)?;
     let Some(there) = target.found.clone() else {
-        doing.rename((from, &source, &found), (to, &target))?;
+        builder.rename((from, &source, &found), (to, &target))?;
         return Ok(false);
     };
     if there.ino == found.ino {
         return Err(OperationError::SameFile(from.clone(), to.clone()));
     }
-    match doing.kind(&there).map_err(OperationError::at(to))? {
+    match builder.kind(&there).map_err(OperationError::at(to))? {
         FileKind::Directory => return Err(OperationError::IsADirectory(to.clone())),
         _ if !force => return Err(OperationError::Exists(to.clone())),
         _ if is_dir => return Err(OperationError::NotADirectory(to.clone())),
         _ => {}
     }
-    doing.remove(to, &target, &there)?;
-    doing.rename((from, &source, &found), (to, &target))?;
+    builder.remove(to, &target, &there)?;
+    builder.rename((from, &source, &found), (to, &target))?;
     Ok(true)
 }
 
-/// Whether the file was made; `None` where another than `ino` is there.
+/// Writes a file. Returns whether it was made; `None` if another node than `ino` is there.
 fn put_in(
-    doing: &mut OperationBuilder<'_>,
+    builder: &mut OperationBuilder<'_>,
     by: Actor<'_>,
     path: &RepoPath,
     (content, size): (Content, u64),
     ino: Option<Ino>,
     options: PutOptions,
 ) -> Result<Option<bool>, OperationError> {
-    let named = match options.parents {
-        true => doing.with_parents(by.caller, path)?.0,
-        false => doing.named(path)?,
+    let named = if options.parents {
+        builder.with_parents(by.caller, path)?.0
+    } else {
+        builder.named(path)?
     };
-    let umask = doing.state().base.attrs.umask;
+    let umask = builder.state().base.attrs.umask;
     let Some(found) = named.found.clone() else {
         let new = NewNode {
             kind: FileKind::Regular,
@@ -607,10 +666,10 @@ fn put_in(
             size,
             content,
         };
-        doing.make(by.caller, path, &named, new)?;
+        builder.make(by.caller, path, &named, new)?;
         return Ok(Some(true));
     };
-    match doing.kind(&found).map_err(OperationError::at(path))? {
+    match builder.kind(&found).map_err(OperationError::at(path))? {
         FileKind::Regular => {}
         FileKind::Directory => return Err(OperationError::IsADirectory(path.clone())),
         _ => return Err(OperationError::NotAFile(path.clone())),
@@ -618,17 +677,18 @@ fn put_in(
     if ino != Some(found.ino) {
         return Ok(None);
     }
-    if doing.state().pins.contains_key(&found.ino) {
+    if builder.state().pins.contains_key(&found.ino) {
         return Err(OperationError::Pinned(path.clone()));
     }
-    doing.write(path, &found, |node| {
+    builder.write(path, &found, |node| {
         (node.content, node.size) = (content, size);
         if !by.caller.is_privileged() {
             take_privileges(node, by.caller);
         }
-        match options.executable {
-            true => set_perm(node, node.perm | 0o111 & !umask),
-            false => Ok(()),
+        if options.executable {
+            set_perm(node, node.perm | 0o111 & !umask)
+        } else {
+            Ok(())
         }
     })?;
     Ok(Some(false))

@@ -1,12 +1,11 @@
-//! Operations by path, for those who do not come through the kernel. What they change is announced
-//! to the mount.
+//! Operations by path, for callers other than the kernel. The mount is notified of changes.
 
 use std::collections::BTreeSet;
 
-use super::edit::Edit;
+use super::edit::LayerEdit;
 use super::error::FsError;
 use super::flags::check_may_replace;
-use super::fs::{Found, Invalidation, State, Workspace};
+use super::fs::{FoundNode, Invalidation, ViewState, Workspace};
 use super::mutate::NewNode;
 use super::ops::Caller;
 use super::privileges::take_privileges;
@@ -15,14 +14,24 @@ use tine_layer::{Content, ContentRef};
 use tine_path::{EntryName, RepoPath};
 
 impl Workspace {
-    /// The node at `path`; symlinks are not followed. Counts no lookup.
+    /// Returns the attributes of the node at `path`. Does not follow symlinks.
+    ///
+    /// Counts no lookup.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotADirectory`]; [`FsError::Base`] or [`FsError::Carried`]
+    /// if a directory or node cannot be read.
     pub fn resolve(&self, path: &RepoPath) -> Result<Attr, FsError> {
         let state = self.read_state();
         let found = self.walk(&state, path)?;
         self.attr(&state, &found)
     }
 
-    /// The whole content of the file, or the target of the symlink, at `path`.
+    /// Returns a file's content, or a symlink's target.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::resolve`], and [`FsError::IsADirectory`] or [`FsError::Invalid`] for
+    /// other nodes.
     pub fn read_path(&self, path: &RepoPath) -> Result<Vec<u8>, FsError> {
         let found = self.hold(path)?;
         let content = match self.getattr(found.ino).map(|attr| (attr.kind, attr.size)) {
@@ -36,8 +45,13 @@ impl Workspace {
         content
     }
 
-    /// The content of the regular file at `path`, for those whom nothing else concerns; `None`
-    /// where there is no such file, or one of more than `max_bytes`.
+    /// Returns the content of the regular file at `path`.
+    ///
+    /// `None` if there is none, or it has more than `max_bytes` bytes.
+    ///
+    /// # Errors
+    /// [`FsError::Layer`], [`FsError::Base`] or [`FsError::Carried`] if the file cannot be read,
+    /// [`FsError::Stale`] if it is carried and changed meanwhile.
     pub fn read_regular(
         &self,
         path: &RepoPath,
@@ -63,7 +77,10 @@ impl Workspace {
         content
     }
 
-    /// Names, kinds and numbers in the directory at `path`.
+    /// Returns name, kind and number of each entry of a directory.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::resolve`], and [`FsError::NotADirectory`] for other nodes.
     pub fn list_path(&self, path: &RepoPath) -> Result<Vec<(EntryName, FileKind, Ino)>, FsError> {
         let state = self.read_state();
         let found = self.walk(&state, path)?;
@@ -73,8 +90,14 @@ impl Workspace {
         }
     }
 
-    /// Replaces the content of the file at `path`, making it (mode 0666 less the umask) where it is
-    /// missing. Announced to the mount.
+    /// Replaces the content of the file at `path`, or makes the file.
+    ///
+    /// A new file has mode 0666 less the umask. The mount is notified.
+    ///
+    /// # Errors
+    /// [`FsError::IsADirectory`], [`FsError::Invalid`] for other nodes, [`FsError::NotFound`] if
+    /// the directory is missing, [`FsError::NotPermitted`] where inode flags forbid it;
+    /// [`FsError::NoSpace`] or [`FsError::Layer`] if the layer cannot be written.
     pub fn write_path(
         &self,
         caller: Caller,
@@ -84,8 +107,9 @@ impl Workspace {
         self.put_path(caller, path, content, true)
     }
 
-    /// As [`Workspace::write_path`], whatever flags the file or its directory has: for what tine
-    /// itself must keep right.
+    /// Writes a file that tine itself maintains, whatever its inode flags.
+    ///
+    /// The directory's flags are ignored, too. See [`Workspace::write_path`].
     pub(super) fn repair_path(
         &self,
         caller: Caller,
@@ -130,13 +154,13 @@ impl Workspace {
 
     fn replace_content(
         &self,
-        state: &mut State,
+        state: &mut ViewState,
         caller: Caller,
-        found: &Found,
+        found: &FoundNode,
         content: &[u8],
     ) -> Result<Invalidation, FsError> {
         let stored = self.store_content(state, content)?;
-        let mut edit = Edit::new(self, state);
+        let mut edit = LayerEdit::new(self, state);
         let now = edit.now;
         let node = edit.node_mut(found)?;
         (node.content, node.size) = (
@@ -148,15 +172,15 @@ impl Workspace {
             take_privileges(node, caller);
         }
         let done = edit.commit();
-        self.give_back_unless(done, state, stored)?;
+        self.abandon_unless(done, state, stored)?;
         Ok(Invalidation::Node(found.ino))
     }
 
     fn make_file(
         &self,
-        state: &mut State,
+        state: &mut ViewState,
         caller: Caller,
-        dir: &Found,
+        dir: &FoundNode,
         name: &EntryName,
         content: &[u8],
     ) -> Result<Invalidation, FsError> {
@@ -173,17 +197,17 @@ impl Workspace {
             ..caller
         };
         let made = self.make_in(state, caller, dir, name, new);
-        self.give_back_unless(made, state, stored)?;
+        self.abandon_unless(made, state, stored)?;
         Ok(Invalidation::Entry {
             parent: dir.ino,
             name: name.clone(),
         })
     }
 
-    /// A content of the open layer that no record names yet; `None` for no bytes.
+    /// Stores bytes as a content that no record names yet. `None` for no bytes.
     pub(super) fn store_content(
         &self,
-        state: &mut State,
+        state: &mut ViewState,
         content: &[u8],
     ) -> Result<Option<ContentRef>, FsError> {
         if content.is_empty() {
@@ -205,10 +229,11 @@ impl Workspace {
         }
     }
 
-    pub(super) fn give_back_unless<T>(
+    /// Frees the stored content if the step failed. Returns the step's result.
+    pub(super) fn abandon_unless<T>(
         &self,
         done: Result<T, FsError>,
-        state: &mut State,
+        state: &mut ViewState,
         stored: Option<ContentRef>,
     ) -> Result<T, FsError> {
         if let (Err(_), Some(content)) = (&done, stored) {
@@ -217,7 +242,12 @@ impl Workspace {
         done
     }
 
-    /// Removes the file or empty directory at `path`. Announced to the mount.
+    /// Removes the file or empty directory at `path`. The mount is notified.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotEmpty`], [`FsError::Invalid`] for the root,
+    /// [`FsError::NotPermitted`] where inode flags forbid it; [`FsError::NoSpace`] or
+    /// [`FsError::Layer`] if the layer cannot be written.
     pub fn remove_path(&self, _caller: Caller, path: &RepoPath) -> Result<(), FsError> {
         let (parent, name) = path.split_last().ok_or(FsError::Invalid)?;
         let (parent, removed, steps) = {
@@ -245,15 +275,15 @@ impl Workspace {
     }
 
     /// Finds the node at `path` and counts one lookup of it.
-    pub(super) fn hold(&self, path: &RepoPath) -> Result<Found, FsError> {
+    pub(super) fn hold(&self, path: &RepoPath) -> Result<FoundNode, FsError> {
         let state = self.read_state();
         let found = self.walk(&state, path)?;
         self.remember(&found)?;
         Ok(found)
     }
 
-    /// Finds the node at `path` from the root.
-    pub(super) fn walk(&self, state: &State, path: &RepoPath) -> Result<Found, FsError> {
+    /// Finds the node at `path`, from the root. Does not follow symlinks.
+    pub(super) fn walk(&self, state: &ViewState, path: &RepoPath) -> Result<FoundNode, FsError> {
         let mut found = self.find(state, Ino::ROOT)?;
         for name in path.components() {
             if self.kind(state, &found)? != FileKind::Directory {
@@ -266,7 +296,11 @@ impl Workspace {
         Ok(found)
     }
 
-    pub(super) fn walk_dir(&self, state: &State, path: &RepoPath) -> Result<Found, FsError> {
+    pub(super) fn walk_dir(
+        &self,
+        state: &ViewState,
+        path: &RepoPath,
+    ) -> Result<FoundNode, FsError> {
         let found = self.walk(state, path)?;
         match self.kind(state, &found)? {
             FileKind::Directory => Ok(found),

@@ -1,47 +1,49 @@
-//! Modification times of files that are brought back when a fork goes to another state.
+//! Modification times of files that a change of state brings back.
 //!
-//! A build tool must see each source that a restore or a reset replaces as git shows it after a
-//! checkout: changed now. So files whose content differs from what the fork shows get the time of
-//! now; those that have the same content keep the time that they show. What git ignores keeps the
-//! time that it had in that state: an output that was out of date there must not seem newer than
-//! its sources.
+//! A build tool must see the sources that a restore or reset replaces as after a checkout by git:
+//! modified now. So files whose content differs from the present view get the present time. Files
+//! with the same content keep the time that they show. Ignored files keep the time that they had in
+//! that state: an output that was out of date there must not seem newer than its sources.
 //!
-//! A file that git neither tracks nor ignores may be either, a new source or an output in a project
-//! that ignores none. It gets the time of now, and whatever was newer than it in that state, and is
-//! not ignored, becomes newer than it again.
+//! A file that git neither tracks nor ignores may be a new source, or an output in a project
+//! without ignore rules. It gets the present time. Files that were newer than it in that state, and
+//! are not ignored, become newer than it again.
 //!
-//! A directory in which a name comes or goes gets the time of now, too, and another one keeps the
-//! time that it shows.
+//! A directory gets the present time if a name in it comes or goes; otherwise it keeps the time
+//! that it shows.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::changed::Changed;
 use super::dir_places::DirPlaces;
 use super::error::FsError;
-use super::fs::{Place, Workspace};
+use super::fs::{NodePlace, Workspace};
 use super::lower_stack::{BaseDifference, base_differences, differing_layers};
 use tine_attr::{FileKind, Ino, InoMap, Timestamp};
 use tine_git::{Base, GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, TreeEntryKind};
 use tine_layer::{Content, Node, Touched};
 use tine_path::{EntryName, RepoPath};
 
-/// A file of more bytes that two states hold differently counts as changed: nobody waits for it to
-/// be compared.
+/// Maximum size of files that are compared, in bytes.
+///
+/// A larger file that two states hold differently counts as changed, because a comparison takes too
+/// long.
 const MAX_COMPARED: u64 = 1 << 20;
 
-/// Times for files that come at one moment: in the order of those that they had, a nanosecond
-/// apart.
-pub(super) struct InOrder {
+/// Generator of increasing times, one nanosecond apart, in a former order.
+pub(super) struct OrderedTimes {
     time: Timestamp,
     before: Option<Timestamp>,
 }
 
-impl InOrder {
-    pub(crate) fn from(time: Timestamp) -> InOrder {
-        InOrder { time, before: None }
+impl OrderedTimes {
+    pub(crate) fn from(time: Timestamp) -> OrderedTimes {
+        OrderedTimes { time, before: None }
     }
 
-    /// The time for a file that had `time`, which none before it had a later one than.
+    /// Returns the new time for a file that had `time`.
+    ///
+    /// Calls must come in the order of `time`.
     pub(crate) fn time_for(&mut self, time: Timestamp) -> Timestamp {
         if self.before.is_some_and(|before| before < time) {
             self.time = self.time.next();
@@ -51,24 +53,26 @@ impl InOrder {
     }
 }
 
-/// Which files of a view git ignores: what builds put out.
-pub(super) struct Outputs<'a> {
+/// Build outputs of a view: the files that git ignores.
+pub(super) struct BuildOutputs<'a> {
     base: &'a Base,
-    /// `None` where they cannot be read: then each file counts as a source.
+    /// Ignore rules; `None` if unreadable. Then every file counts as a source.
     rules: Option<IgnoreRules<'a>>,
 }
 
-impl<'a> Outputs<'a> {
-    /// `read` gives the content of the regular file of the view at a path, if there is one.
+impl<'a> BuildOutputs<'a> {
+    /// Reads the ignore rules of a view.
+    ///
+    /// `read` returns the content of the regular file at a path, if there is one.
     pub(crate) fn new(
         base: &'a Base,
         read: impl Fn(&RepoPath) -> Result<Option<Vec<u8>>, FsError> + 'a,
-    ) -> Outputs<'a> {
+    ) -> BuildOutputs<'a> {
         let rules = IgnoreRules::new(base.repository(), move |dir: &RepoPath| {
             let name = EntryName::new(b".gitignore").map_err(GitError::library("read rules"))?;
             read(&dir.join(&name)).map_err(GitError::library("read rules"))
         });
-        Outputs {
+        BuildOutputs {
             base,
             rules: rules
                 .inspect_err(|error| log::warn!("what git ignores is taken for sources: {error}"))
@@ -88,21 +92,23 @@ impl<'a> Outputs<'a> {
 }
 
 impl Workspace {
-    /// Returns the nodes that give the files of `to`, a state that this fork is about to go to, the
-    /// times that they must have there. Costs O(what one of the two states has in a layer that the
-    /// other has not, and the names in the directories above that), and O(what the layers of `to`
-    /// have) where a file comes back that git neither tracks nor ignores.
+    /// Returns nodes with new times for the files of `to`.
+    ///
+    /// `to` is the state that this fork goes to. Costs O(the records of layers that only one of the
+    /// states has, and the names in their directories). Costs O(the layers of `to`) if a file comes
+    /// back that git neither tracks nor ignores.
     pub(super) fn renewed_in(&self, to: &Workspace) -> Result<InoMap<Node>, FsError> {
-        let (Paths { files, mut dirs }, now) = (self.differing(to)?, Timestamp::now());
+        let (TreePaths { files, mut dirs }, now) = (self.differing(to)?, Timestamp::now());
         let base = to.base();
-        let mut outputs = Outputs::new(&base, |path| to.read_regular(path, MAX_IGNORE_FILE_BYTES));
+        let mut outputs =
+            BuildOutputs::new(&base, |path| to.read_regular(path, MAX_IGNORE_FILE_BYTES));
         let (mut same, mut back) = (InoMap::default(), InoMap::default());
         let mut oldest: Option<Timestamp> = None;
         for path in files {
             if outputs.has(&path) {
                 continue;
             }
-            // Also of what is a file in neither: a directory may have gone with it.
+            // For paths without a file as well: a directory may have gone with the file.
             dirs.extend(path.directories_above());
             dirs.insert(RepoPath::root());
             let Some((ino, node)) = to.plain_file(&path)? else {
@@ -160,7 +166,7 @@ impl Workspace {
         }
         let mut back: Vec<(Ino, Node)> = back.into_iter().collect();
         back.sort_by_key(|(ino, node)| (node.mtime, *ino));
-        let mut order = InOrder::from(now);
+        let mut order = OrderedTimes::from(now);
         for (ino, node) in back {
             let mtime = order.time_for(node.mtime);
             renew(ino, node, mtime);
@@ -168,11 +174,11 @@ impl Workspace {
         Ok(renewed)
     }
 
-    /// What is at `path`, if it is the fork's own or its base's.
+    /// Returns the node at `path`, unless it is carried.
     fn plain(&self, path: &RepoPath) -> Result<Option<(Ino, Node)>, FsError> {
         let state = self.read_state();
         match self.walk(&state, path) {
-            Ok(found) if matches!(found.place, Place::Carried(_)) => Ok(None),
+            Ok(found) if matches!(found.place, NodePlace::Carried(_)) => Ok(None),
             Ok(found) => Ok(Some((found.ino, self.node(&state, &found)?))),
             Err(FsError::NotFound | FsError::NotADirectory) => Ok(None),
             Err(error) => Err(error),
@@ -184,13 +190,15 @@ impl Workspace {
         Ok(plain.filter(|(_, node)| node.kind == FileKind::Directory))
     }
 
-    /// A regular file or a symlink.
+    /// Returns the regular file or symlink at `path`, unless it is carried.
     fn plain_file(&self, path: &RepoPath) -> Result<Option<(Ino, Node)>, FsError> {
         let plain = self.plain(path)?;
         Ok(plain.filter(|(_, node)| matches!(node.kind, FileKind::Regular | FileKind::Symlink)))
     }
 
-    /// But for the fork's own `.git`, which is not there before it stands there.
+    /// Returns the names in a directory, without the fork's `.git`.
+    ///
+    /// That is missing in a state that the fork does not have yet.
     fn names_in(&self, dir: &RepoPath) -> Result<BTreeSet<EntryName>, FsError> {
         let names = self.list_path(dir)?.into_iter().map(|(name, ..)| name);
         Ok(names
@@ -198,19 +206,18 @@ impl Workspace {
             .collect())
     }
 
-    /// The paths of regular files and symlinks that a layer speaks of, and of others.
+    /// Returns the paths of files and symlinks in layers, and perhaps others.
     fn files_of_layers(&self) -> Result<BTreeSet<RepoPath>, FsError> {
         let mut touched = Touched::default();
         for index in self.read_state().stack.indexes() {
             touched.add_layer(index, |_| true);
         }
-        let mut paths = Paths::default();
+        let mut paths = TreePaths::default();
         self.add_touched(touched, self, &mut paths)?;
         Ok(paths.files)
     }
 
-    /// Whether the file of this view has the bytes of the one of `to`: told without reading where
-    /// it can be.
+    /// Returns whether the two files have the same bytes. Avoids reading where possible.
     fn is_same(&self, before: &Node, to: &Workspace, node: &Node) -> Result<bool, FsError> {
         if before.kind != node.kind || before.size != node.size {
             return Ok(false);
@@ -231,10 +238,11 @@ impl Workspace {
         Ok(self.whole(&self.read_state(), before)? == to.whole(&to.read_state(), node)?)
     }
 
-    /// The paths at which a layer that only one of the two states has says something, or at which
-    /// their bases differ. Directories are those of `to`.
-    fn differing(&self, to: &Workspace) -> Result<Paths, FsError> {
-        let (mut paths, mut named) = (Paths::default(), BTreeSet::new());
+    /// Returns the paths at which the two states differ.
+    ///
+    /// Directories are those of `to`.
+    fn differing(&self, to: &Workspace) -> Result<TreePaths, FsError> {
+        let (mut paths, mut named) = (TreePaths::default(), BTreeSet::new());
         let mut touched = Touched::default();
         {
             let (here, there) = (self.read_state(), to.read_state());
@@ -242,8 +250,7 @@ impl Workspace {
             let differing = differing_layers(here.stack.frozen(), there.stack.frozen());
             for index in std::iter::once(here.stack.open_layer().index()).chain(differing) {
                 touched.add_layer(index, |_| true);
-                // What no layer of `to` speaks of is there as its base has it, and known by where
-                // that is.
+                // A node that no layer of `to` has is the base's there, at its origin.
                 for (ino, node) in index.nodes() {
                     let origin = node.origin.as_ref().map(|origin| origin.path.clone());
                     match node.kind {
@@ -274,15 +281,15 @@ impl Workspace {
         for path in named {
             match to.resolve(&path) {
                 Ok(attr) if attr.kind == FileKind::Directory => {
-                    to.add_beneath_to(&path, &mut paths)?
+                    to.add_below_to(&path, &mut paths)?
                 }
                 Ok(_) => drop(paths.files.insert(path)),
                 Err(FsError::NotFound | FsError::NotADirectory) => {}
                 Err(error) => return Err(error),
             }
         }
-        // A file of the base in a directory that was renamed is found by its name in the view that
-        // has a node for it.
+        // A base file in a renamed directory is found by its name in the view that has a node for
+        // it.
         for view in [self, to] {
             view.add_touched(touched.clone(), to, &mut paths)?;
         }
@@ -296,25 +303,27 @@ impl Workspace {
             let path = dir.join(&name);
             for (view, entry) in [(self, old), (to, new)] {
                 if let Some((TreeEntryKind::Directory, _)) = entry {
-                    view.add_beneath_to(&path, &mut paths)?;
+                    view.add_below_to(&path, &mut paths)?;
                 }
             }
-            // Also of what is a directory in both views: it may be empty.
+            // For paths that are directories in both views as well: one may be empty.
             paths.files.insert(path);
         }
         paths.files.retain(|path| !path.is_in_dot_git());
         Ok(paths)
     }
 
-    /// Adds where this view has what was touched, and what `of` has beneath directories among that.
+    /// Adds touched paths of this view, and everything below touched directories.
+    ///
+    /// The latter as `of` has it.
     fn add_touched(
         &self,
         touched: Touched,
         of: &Workspace,
-        paths: &mut Paths,
+        paths: &mut TreePaths,
     ) -> Result<(), FsError> {
         let Changed::Paths(found) = self.paths_touched(touched)? else {
-            return of.add_beneath_to(&RepoPath::root(), paths);
+            return of.add_below_to(&RepoPath::root(), paths);
         };
         for path in found {
             let (path, is_dir) = match path.strip_suffix(b"/") {
@@ -324,16 +333,17 @@ impl Workspace {
             let Ok(path) = RepoPath::parse(path) else {
                 continue;
             };
-            match is_dir {
-                true => of.add_beneath_to(&path, paths)?,
-                false => drop(paths.files.insert(path)),
+            if is_dir {
+                of.add_below_to(&path, paths)?;
+            } else {
+                paths.files.insert(path);
             }
         }
         Ok(())
     }
 
-    /// Adds the directory, and all that is in it.
-    fn add_beneath_to(&self, dir: &RepoPath, paths: &mut Paths) -> Result<(), FsError> {
+    /// Adds the directory and everything below it.
+    fn add_below_to(&self, dir: &RepoPath, paths: &mut TreePaths) -> Result<(), FsError> {
         let mut rest = vec![dir.clone()];
         while let Some(dir) = rest.pop() {
             let entries = match self.list_path(&dir) {
@@ -353,9 +363,9 @@ impl Workspace {
     }
 }
 
-/// Paths of files, symlinks among them, and of directories.
+/// Paths of files (with symlinks) and of directories.
 #[derive(Default)]
-struct Paths {
+struct TreePaths {
     files: BTreeSet<RepoPath>,
     dirs: BTreeSet<RepoPath>,
 }

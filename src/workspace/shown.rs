@@ -1,21 +1,22 @@
-//! Text shown in place of what files hold: what a person has in an editor and has not saved. It is
-//! in memory only: no layer has it, so no commit, diff, status or snapshot does.
+//! Unsaved texts of editors, shown in place of files.
 //!
-//! What is shown is a path, not a node: the text appears at the regular file that the path leads to
-//! now, whichever that is, and at none of the file's other names. Each text is a node of its own (a
-//! *text node*), whose number no other node ever has:
+//! A text is in memory only. No layer has it, so no commit, diff, status or snapshot does.
+//!
+//! A path shows the text, not a node: it appears at the regular file that the path leads to now,
+//! and at none of the file's other names. Each text is a node (a *text node*) whose number is never
+//! used again:
 //!
 //! ```text
-//! name ─┬─► the file, as always         for whoever records files, or writes to this one
-//!       └─► the text's node, immutable  for everybody else
+//! name ─┬─► the file, as always         for programs that record files, or write to this one
+//!       └─► the text node, immutable    for all others
 //! ```
 //!
-//! So the kernel's cache and mappings of one are never those of the other, nobody reads half of one
-//! text and half of the next, and whoever has a text open goes on reading it, as with a file that
-//! was replaced.
+//! So the kernel never mixes the caches and mappings of both, no program reads half of one text and
+//! half of the next, and a program that has a text open goes on reading it, as with a replaced
+//! file.
 //!
-//! A text node holds one lookup of its file, so that whatever is asked of it beside bytes, size and
-//! times can be asked of the file.
+//! A text node holds one lookup of its file, so that attributes other than bytes, size and times
+//! can be taken from the file.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -28,45 +29,62 @@ use super::fs::{Invalidation, Workspace};
 use tine_attr::{Attr, FileKind, Ino, InoMap, Timestamp};
 use tine_path::RepoPath;
 
-/// Numbers of text nodes are counted down from here. Those of a fork's new nodes are counted up
-/// from the top bit and come nowhere near.
+/// Number of the first text node. Text nodes count down from here.
+///
+/// Numbers of a fork's new nodes count up from the top bit, and never get near.
 const LAST: u64 = u64::MAX - 1;
+/// Lowest number of a text node.
 const FIRST: u64 = LAST - (1 << 48);
 
-/// What a fork shows. Internally synchronised: nothing else is locked while its lock is held.
+/// Texts that a fork shows.
+///
+/// It synchronizes itself. Nothing else is locked while its lock is held.
 #[derive(Default)]
-pub(super) struct Shown(Mutex<Table>);
+pub(super) struct ShownTexts(Mutex<ShownTable>);
 
+/// State under the lock.
 #[derive(Default)]
-struct Table {
+struct ShownTable {
+    /// Texts by path.
     paths: BTreeMap<RepoPath, ShownText>,
+    /// Text nodes that the kernel may remember.
     nodes: InoMap<TextNode>,
-    /// How many numbers were given.
+    /// Number of text nodes made so far.
     numbers: u64,
-    /// When files ceased to be hidden by a text that is newer than they are: what was made from
-    /// that text must be made again.
+    /// Times at which files older than their text got visible again.
+    ///
+    /// Whatever was built from that text must be built again.
     uncovered: InoMap<Timestamp>,
+    /// Processes of editors.
     editors: HashSet<u32>,
 }
 
+/// Text at one path.
 struct ShownText {
+    /// Bytes of the text.
     text: Arc<[u8]>,
+    /// Time at which the text was last changed.
     since: Timestamp,
-    /// The text's node, and its file.
+    /// Numbers of the text node and its file, once looked up.
     node: Option<(Ino, Ino)>,
-    /// Whether this text or one before had a node.
+    /// True if a text at the path ever had a node.
     was_seen: bool,
 }
 
+/// Node of one text.
 struct TextNode {
+    /// Bytes of the node. Immutable.
     text: Arc<[u8]>,
+    /// Modification time, unless the file's is later.
     since: Timestamp,
+    /// Number of the file, of which one lookup is held.
     file: Ino,
+    /// Lookup count of the node.
     lookups: u64,
 }
 
 impl TextNode {
-    /// What stat(2) tells, given that of the file.
+    /// Returns the attributes, given those of the file.
     fn attr(&self, ino: Ino, file: &Attr) -> Attr {
         let size = self.text.len() as u64;
         Attr {
@@ -80,7 +98,7 @@ impl TextNode {
     }
 }
 
-/// A moment that is later than `last`.
+/// Returns a time after `last`, the present one if possible.
 fn after(last: Timestamp) -> Timestamp {
     let next = match last.nanos {
         999_999_999 => Timestamp {
@@ -95,21 +113,22 @@ fn after(last: Timestamp) -> Timestamp {
     Timestamp::now().max(next)
 }
 
-/// Whether the number is a text node's.
+/// Returns whether the number is a text node's.
 pub fn is_text_node(ino: Ino) -> bool {
     (FIRST..=LAST).contains(&ino.0)
 }
 
 impl Workspace {
-    /// Shows `text` at `path` from now on, or with `None` what is there. Programs see it when this
-    /// returns.
+    /// Shows `text` at `path` from now on; `None` shows the file again.
+    ///
+    /// On return programs see it. Does nothing if no text is shown and `text` is `None`.
     pub fn show_text(&self, path: &RepoPath, text: Option<Arc<[u8]>>) {
         let ended = {
             let mut table = self.shown.0.lock();
             match text {
                 Some(text) => match table.paths.get_mut(path) {
                     Some(shown) => {
-                        // The name is asked for each time: the kernel has nothing to forget.
+                        // The kernel looks the name up each time, so nothing is cached.
                         shown.change(text);
                         return;
                     }
@@ -130,7 +149,7 @@ impl Workspace {
         self.announce(self.names_of(path));
     }
 
-    /// Where the file is older than the text that was shown, it becomes newer.
+    /// Makes a file newer than the text that hid it.
     fn note_uncovered(&self, path: &RepoPath, since: Timestamp) {
         if let Ok(file) = self.resolve(path)
             && file.mtime < since
@@ -139,7 +158,7 @@ impl Workspace {
         }
     }
 
-    /// What the kernel may remember of what `path` leads to.
+    /// Returns the invalidations of everything that `path` leads to.
     fn names_of(&self, path: &RepoPath) -> Vec<Invalidation> {
         let Some((parent, name)) = path.split_last() else {
             return Vec::new();
@@ -159,27 +178,29 @@ impl Workspace {
         names
     }
 
-    /// What the kernel may remember of all paths that are shown: names may lead elsewhere now.
+    /// Returns the invalidations of all paths that show a text. Call it after names changed.
     pub(super) fn shown_names(&self) -> Vec<Invalidation> {
         let paths: Vec<RepoPath> = self.shown.0.lock().paths.keys().cloned().collect();
         paths.iter().flat_map(|path| self.names_of(path)).collect()
     }
 
-    /// Has the kernel ask again for all paths that are shown, after names were changed through it,
-    /// and for the attributes of these files.
+    /// Invalidates all paths that show a text, and the attributes of `files`.
+    ///
+    /// Called after names were changed through the kernel.
     pub fn announce_shown(&self, files: &[Ino]) {
         let files = files.iter().copied().map(Invalidation::Attributes);
         self.announce(files.chain(self.shown_names()));
     }
 
-    /// Whether a path is shown that ends in `name`. Where the name stands in such a path, the
-    /// kernel must ask for it each time.
+    /// Returns whether a path that shows a text ends in `name`.
+    ///
+    /// The kernel must not cache such a name.
     pub fn is_name_shown(&self, name: &[u8]) -> bool {
         let table = self.shown.0.lock();
         table.paths.keys().any(|path| ends_in(path, name))
     }
 
-    /// Which of a directory's names are shown, in so far as there is something.
+    /// Returns the names in a directory that show a text.
     pub fn shown_in(&self, dir: Ino) -> Vec<Vec<u8>> {
         let paths: Vec<RepoPath> = self.shown.0.lock().paths.keys().cloned().collect();
         let state = self.read_state();
@@ -191,9 +212,10 @@ impl Workspace {
         names.collect()
     }
 
-    /// What `name` in the directory `parent` leads to for whoever sees texts: takes the lookup of
-    /// `file`, which is there, and gives one of the text's node for it. `None`, with the lookup
-    /// left, where nothing is shown.
+    /// Looks up the text node at `name` in `parent`.
+    ///
+    /// It takes over the caller's lookup of `file`, the file at the name. `None` if no text is
+    /// shown; the caller keeps the lookup.
     pub fn lookup_text(&self, parent: Ino, name: &[u8], file: &Attr) -> Option<Attr> {
         if file.kind != FileKind::Regular {
             return None;
@@ -201,7 +223,7 @@ impl Workspace {
         let path = self.shown_path(parent, name)?;
         let (attr, is_held) = {
             let mut table = self.shown.0.lock();
-            let Table {
+            let ShownTable {
                 paths,
                 nodes,
                 numbers,
@@ -233,7 +255,7 @@ impl Workspace {
         Some(attr)
     }
 
-    /// The path that is shown where this name is.
+    /// Returns the path of the text at this name.
     fn shown_path(&self, parent: Ino, name: &[u8]) -> Option<RepoPath> {
         let paths: Vec<RepoPath> = {
             let table = self.shown.0.lock();
@@ -249,7 +271,10 @@ impl Workspace {
         })
     }
 
-    /// The file that a text node stands for; any other number itself.
+    /// Returns the file of a text node. Returns any other number unchanged.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if the text node was forgotten.
     pub fn file_of_text(&self, ino: Ino) -> Result<Ino, FsError> {
         if !is_text_node(ino) {
             return Ok(ino);
@@ -262,7 +287,10 @@ impl Workspace {
             .ok_or(FsError::Stale)
     }
 
-    /// The bytes of a text node.
+    /// Returns the bytes of a text node.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if the text node was forgotten.
     pub fn text_of(&self, ino: Ino) -> Result<Arc<[u8]>, FsError> {
         let table = self.shown.0.lock();
         table
@@ -272,6 +300,11 @@ impl Workspace {
             .ok_or(FsError::Stale)
     }
 
+    /// Returns the attributes of a text node.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if the text node was forgotten, and those of [`Workspace::getattr`] for
+    /// its file.
     pub fn getattr_of_text(&self, ino: Ino) -> Result<Attr, FsError> {
         let file = self.getattr(self.file_of_text(ino)?)?;
         let table = self.shown.0.lock();
@@ -279,7 +312,7 @@ impl Workspace {
         Ok(node.attr(ino, &file))
     }
 
-    /// As [`Workspace::forget`], of a text node.
+    /// Lowers the lookup count of a text node; see [`Workspace::forget`].
     pub fn forget_text(&self, ino: Ino, lookups: u64) {
         let file = {
             let mut table = self.shown.0.lock();
@@ -297,8 +330,9 @@ impl Workspace {
         }
     }
 
-    /// A file's attributes as programs are to have them: what was made from a text that is shown no
-    /// more is older than the file.
+    /// Returns a file's attributes as programs must see them.
+    ///
+    /// A file that a text had hidden is newer than whatever was built from that text.
     pub fn uncovered(&self, mut attr: Attr) -> Attr {
         if let Some(since) = self.shown.0.lock().uncovered.get(&attr.ino) {
             attr.mtime = attr.mtime.max(*since);
@@ -307,32 +341,32 @@ impl Workspace {
         attr
     }
 
-    /// The file has the time that somebody gave it.
+    /// Forgets the raised time of a file. Called after a program set its times.
     pub fn forget_uncovered(&self, ino: Ino) {
         self.shown.0.lock().uncovered.remove(&ino);
     }
 
-    /// Sets which processes are editors: they are to see what they saved, not what they have yet to
-    /// save.
+    /// Sets the editors' processes, which see files instead of texts.
     pub fn set_editors(&self, processes: HashSet<u32>) {
         self.shown.0.lock().editors = processes;
     }
 
+    /// Returns whether the process is an editor's.
     pub fn is_editor(&self, process: u32) -> bool {
         self.shown.0.lock().editors.contains(&process)
     }
 
-    /// Shows nothing any more, when nobody is there to see it.
+    /// Removes all texts. Called when the mount is gone.
     pub(super) fn show_nothing(&self) {
         let mut table = self.shown.0.lock();
-        // Numbers go on being counted.
-        *table = Table {
+        // Numbers are never used again.
+        *table = ShownTable {
             numbers: table.numbers,
-            ..Table::default()
+            ..ShownTable::default()
         };
     }
 
-    /// Whether any path is shown.
+    /// Returns whether any path shows a text.
     pub fn shows_texts(&self) -> bool {
         !self.shown.0.lock().paths.is_empty()
     }

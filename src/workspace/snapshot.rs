@@ -1,4 +1,4 @@
-//! Snapshots: frozen points of a fork, and their durable records.
+//! Snapshots: frozen points of a fork, and their records on disk.
 
 use std::fmt;
 
@@ -10,34 +10,34 @@ use super::fork::{ForkName, ForkPoint, ForkRecord};
 use tine_attr::Timestamp;
 use tine_git::ConversionSettings;
 
-/// Why a snapshot was taken.
+/// Reason for a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotReason {
-    /// Somebody asked for it.
+    /// A user asked for it.
     Asked,
-    /// By the fork's policy, every so often.
+    /// The fork's policy takes one at intervals.
     Periodic,
     /// Before the fork was restored to another point.
     BeforeRestore,
     /// Before the fork was taken back to its base.
     BeforeReset,
-    /// Before its changes were discarded.
+    /// Before the fork's changes were discarded.
     BeforeDiscard,
-    /// Before something was merged into it.
+    /// Before a merge into the fork.
     BeforeMerge,
-    /// Before it was put on another branch.
+    /// Before the fork was put on another branch.
     BeforeSwitch,
-    /// Before it was brought up to another commit.
+    /// Before the fork was brought up to another commit.
     BeforeUpdate,
-    /// Before commits were made again on it.
+    /// Before commits were applied again on the fork.
     BeforeCherryPick,
-    /// Before the commits of patches were put on it.
+    /// Before the commits of patches were applied to the fork.
     BeforeApply,
 }
 
 impl SnapshotReason {
-    /// What the name of such a snapshot begins with, if nobody names it.
+    /// Returns the stem of default names for such snapshots.
     pub fn stem(self) -> &'static str {
         match self {
             SnapshotReason::Asked => "snapshot",
@@ -53,24 +53,26 @@ impl SnapshotReason {
         }
     }
 
-    /// Whether tine took it by itself, and may let it go when it is old.
+    /// Returns whether tine took the snapshot, and may delete it.
     pub fn is_automatic(self) -> bool {
         self != SnapshotReason::Asked
     }
 }
 
-/// How often a fork's snapshots are taken by themselves, where anything was written: in words
-/// `30s`, `5m`, `2h` or `100ops`.
+/// Interval of a fork's periodic snapshots.
+///
+/// One is taken only if anything was written. The text form is `30s`, `5m`, `2h` or `100ops`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum SnapshotEvery {
+    /// After this many seconds.
     Secs(u64),
-    /// After so many changes.
+    /// After this many changes.
     Changes(u64),
 }
 
 impl SnapshotEvery {
-    /// `None` for what is no such word.
+    /// Parses the text form. `None` if it is not valid.
     pub fn parse(word: &str) -> Option<SnapshotEvery> {
         let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let number: u64 = digits.parse().ok().filter(|number| *number > 0)?;
@@ -109,9 +111,11 @@ impl From<SnapshotEvery> for String {
     }
 }
 
-/// Which snapshots that tine took by itself are let go of at `now_secs`. Periodic ones get fewer
-/// with age: one an hour past an hour, one a day past a day. None gets older than 30 days, as long
-/// as git keeps what only a reflog reaches.
+/// Returns the automatic snapshots that may be deleted at `now_secs`.
+///
+/// Of periodic snapshots older than an hour, one for each hour stays; of those older than a day,
+/// one for each day. No automatic snapshot gets older than 30 days, which is as long as git keeps
+/// objects that only a reflog reaches.
 pub fn outdated(snapshots: &[SnapshotRecord], now_secs: i64) -> Vec<ForkName> {
     const HOUR: i64 = 60 * 60;
     const DAY: i64 = 24 * HOUR;
@@ -139,42 +143,49 @@ pub fn outdated(snapshots: &[SnapshotRecord], now_secs: i64) -> Vec<ForkName> {
     outdated
 }
 
-/// What the store remembers of a snapshot.
+/// Record of a snapshot in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotRecord {
-    /// Unique in its fork; what may be a fork's name may be a snapshot's.
+    /// Name, unique in its fork. It follows the rules of fork names.
     pub name: ForkName,
-    /// Seconds since 1970.
+    /// Time of the snapshot, in seconds since 1970.
     pub created_secs: i64,
+    /// Text that the user gave; `None` without one.
     pub message: Option<String>,
+    /// Reason for the snapshot.
     pub reason: SnapshotReason,
-    /// What it stands on, as in the fork's record of that time.
+    /// Commit of the base, in hex, as in the fork's record then.
     pub base_commit: Option<String>,
+    /// Tree of the base, in hex.
     pub base_tree: String,
+    /// Attributes that base nodes share.
     pub base_attrs: BaseAttrs,
+    /// Conversion settings of the base, as in the fork's record then.
     pub conversions: Option<ConversionSettings>,
-    /// HEAD and the branch that it was on (short name).
+    /// Commit of HEAD, in hex; `None` before the first commit.
     pub head_commit: Option<String>,
+    /// Short name of the branch that HEAD was on; `None` if detached.
     pub branch: Option<String>,
-    /// Where the fork's own commits began. Snapshots of earlier versions have none.
+    /// Fork point of then. `None` in records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork_point: Option<ForkPoint>,
-    /// Whether git left files of HEAD out of the fork (`git sparse-checkout`): that they are not
-    /// there is no deletion.
+    /// True if the fork had a sparse checkout.
+    ///
+    /// The absence of files that it left out is not a deletion.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_sparse: bool,
-    /// As in the fork's record of that time.
+    /// Lower bound of shown ctimes, as in the fork's record then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_since: Option<Timestamp>,
-    /// Newest first.
+    /// Identifiers of the frozen layers, newest first.
     pub frozen_layers: Vec<u64>,
-    /// The view as a git tree, in hex, once somebody asked for it; a ref keeps it.
+    /// Tree of the view, in hex, once it was asked for. A ref keeps it.
     #[serde(default)]
     pub tree: Option<String>,
 }
 
 impl SnapshotRecord {
-    /// The record of `fork` as of this snapshot. Its open layer is none.
+    /// Returns the fork's record as of this snapshot, without an open layer.
     pub(super) fn as_fork(&self, fork: &ForkRecord) -> ForkRecord {
         ForkRecord {
             base_commit: self.base_commit.clone(),
@@ -190,11 +201,12 @@ impl SnapshotRecord {
     }
 }
 
-/// A fork's snapshots, the oldest first: one atomically replaced file.
+/// Snapshots of a fork, oldest first. The store replaces their file atomically.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SnapshotList {
+    /// Records, oldest first.
     pub snapshots: Vec<SnapshotRecord>,
-    /// How many were given a number for a name.
+    /// Number of default names given so far.
     pub numbered: u64,
 }
 
@@ -205,7 +217,7 @@ impl SnapshotList {
             .find(|snapshot| snapshot.name == *name)
     }
 
-    /// The name asked for, or a free one that says why the snapshot was taken.
+    /// Returns the name asked for, or a free default name.
     pub(crate) fn name_for(
         &mut self,
         asked: Option<&ForkName>,

@@ -1,132 +1,163 @@
-//! Steps that a program would have taken to bring a view from before a change to after it.
+//! Steps by which a program would have changed the view.
 //!
-//! A change that does not come through the kernel switches the view at once. Programs that watch
-//! files expect more: the events of each call that such a change would have taken. So a mount is
-//! told the steps as well, and may replay them.
+//! A change that does not come through the kernel changes the view at once. Programs that watch
+//! files expect the events of each call that the change would have taken. So a mount also gets the
+//! steps, and may replay them.
 //!
 //! ```text
-//! before the change: the names it is about, and what they lead to ─► ViewBefore
-//! after it:          the same names                               ─► steps: remove, make, move, write, set the mode
+//! before the change: the names it concerns, with their nodes ─► ViewBefore
+//! after it:          the same names ─► steps: remove, make, move, write, set the mode
 //! ```
 //!
-//! A watch pins its inode, so nobody watches what the kernel does not remember: a name counts only
-//! if its directory, or the node that it led to, is remembered. What is in a directory that is new
-//! needs no steps, for the same reason.
+//! A watch pins its inode, so no program watches a node that the kernel does not remember. A name
+//! counts only if its directory, or its node before, is remembered. For the same reason the content
+//! of a new directory needs no steps.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::error::FsError;
-use super::fs::{Found, Place, State, Workspace};
+use super::fs::{FoundNode, NodePlace, ViewState, Workspace};
 use tine_attr::{Attr, FileKind, Ino};
 use tine_git::ObjectId;
 use tine_layer::{Content, Node};
 use tine_path::{EntryName, RepoPath};
 
-/// A name in a directory.
+/// Name in a directory, with the directory's path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamePlace {
+    /// Inode number of the directory.
     pub dir: Ino,
-    /// Where the directory is when the step is taken.
+    /// Path of the directory when the step is made.
     pub dir_path: RepoPath,
+    /// Name in the directory.
     pub name: EntryName,
 }
 
-/// Where a name that loses its node leads when all is done.
+/// Final state of a name that loses its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameOutcome {
+    /// The name is free.
     Nowhere,
-    /// Nowhere, because its directory goes as well, with the name in it.
+    /// The name is gone together with its directory.
     WithItsDirectory,
+    /// The name leads to this node.
     To(Ino),
 }
 
-/// One step.
+/// One step of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ViewStep {
-    /// The name loses its node.
+    /// A name loses its node.
     Remove {
+        /// The name.
         at: NamePlace,
+        /// Attributes of the node before.
         node: Attr,
+        /// Final state of the name.
         then: NameOutcome,
     },
-    /// The name, which is free, gets a node.
-    Make { at: NamePlace, node: Attr },
-    /// The node goes to another name, where it may replace one.
+    /// A free name gets a node.
+    Make {
+        /// The name.
+        at: NamePlace,
+        /// Attributes of the node.
+        node: Attr,
+    },
+    /// A node moves to another name, where it may replace a node.
     Move {
+        /// Name before.
         from: NamePlace,
+        /// Name after.
         to: NamePlace,
+        /// Attributes of the node before.
         node: Attr,
+        /// Attributes of the replaced node; `None` if the name was free.
         replaced: Option<Attr>,
-        /// Where `from` leads when all is done.
+        /// Final state of `from`.
         then: NameOutcome,
     },
-    /// The file gets another content.
-    Write { at: NamePlace, ino: Ino },
-    /// The file gets other permission bits.
-    SetMode { at: NamePlace, ino: Ino, perm: u16 },
+    /// A file gets another content.
+    Write {
+        /// Name of the file.
+        at: NamePlace,
+        /// Inode number of the file.
+        ino: Ino,
+    },
+    /// A file gets other permission bits.
+    SetMode {
+        /// Name of the file.
+        at: NamePlace,
+        /// Inode number of the file.
+        ino: Ino,
+        /// Low 12 bits of the new mode.
+        perm: u16,
+    },
 }
 
-/// The bytes of a file, in so far as they can be told from others without being read.
+/// Identity of a file's bytes, known without reading them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum BytesIdentity {
+    /// Content and size.
     Content(Content, u64),
-    /// A checkout of this blob at this path.
+    /// Checkout of this blob at this path.
     Base(RepoPath, ObjectId),
 }
 
-impl Held {
-    pub(crate) fn of(node: &Node) -> Held {
+impl BytesIdentity {
+    pub(crate) fn of(node: &Node) -> BytesIdentity {
         match (&node.content, &node.origin) {
-            (Content::Base, Some(origin)) => Held::Base(origin.path.clone(), origin.id),
-            (content, _) => Held::Content(content.clone(), node.size),
+            (Content::Base, Some(origin)) => BytesIdentity::Base(origin.path.clone(), origin.id),
+            (content, _) => BytesIdentity::Content(content.clone(), node.size),
         }
     }
 }
 
-/// What a name leads to.
-struct NodeBehind {
+/// Node of a name.
+struct NamedNode {
     attr: Attr,
-    /// Of a regular file or a symlink.
-    held: Option<Held>,
+    /// Identity of the bytes of a regular file or a symlink.
+    held: Option<BytesIdentity>,
 }
 
-/// A name that may be watched.
-struct NameBehind {
+/// Name that may be watched.
+struct WatchedName {
     dir: Ino,
-    node: Option<NodeBehind>,
+    node: Option<NamedNode>,
 }
 
-/// What names led to before a change.
+/// Nodes of names before a change.
 pub(super) struct ViewBefore {
-    /// All names that the change is about.
+    /// All names that the change concerns.
     paths: BTreeSet<RepoPath>,
-    names: HashMap<RepoPath, NameBehind>,
-    /// What is below directories that may go.
-    beneath: BTreeMap<RepoPath, (Ino, Attr)>,
-    /// Which names went where.
+    /// Names that may be watched, with their nodes.
+    names: HashMap<RepoPath, WatchedName>,
+    /// Nodes below directories that the change may remove, with their parents' numbers.
+    below: BTreeMap<RepoPath, (Ino, Attr)>,
+    /// Moves, as source and destination.
     moved: Vec<(RepoPath, RepoPath)>,
 }
 
 impl ViewBefore {
-    /// Adds names that nothing was found at.
+    /// Adds names that no node was found at.
     pub(crate) fn add_paths(&mut self, paths: BTreeSet<RepoPath>) {
         self.paths.extend(paths);
     }
 }
 
-/// Directories by path, as far as they were found.
-type Dirs = HashMap<RepoPath, Option<Found>>;
+/// Directories by path; `None` if there is none.
+type DirsByPath = HashMap<RepoPath, Option<FoundNode>>;
 
 impl Workspace {
     fn may_be_watched(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || self.inodes.is_remembered(ino)
     }
 
-    /// Looks at the names that a change is about, of which some are `moved`, before it is made;
-    /// `None` where nobody is told of steps.
+    /// Records the nodes of names before a change.
+    ///
+    /// `moved` are the moves among them. `None` if there is no listener.
     pub(super) fn view_before(
         &self,
-        state: &State,
+        state: &ViewState,
         paths: BTreeSet<RepoPath>,
         moved: Vec<(RepoPath, RepoPath)>,
     ) -> Option<ViewBefore> {
@@ -136,50 +167,49 @@ impl Workspace {
         let mut before = ViewBefore {
             paths,
             names: HashMap::new(),
-            beneath: BTreeMap::new(),
+            below: BTreeMap::new(),
             moved,
         };
-        let mut dirs = Dirs::new();
+        let mut dirs = DirsByPath::new();
         let mut open = Vec::new();
         for path in &before.paths {
-            let Some((behind, found)) = self.name_behind(state, &mut dirs, path) else {
+            let Some((name, found)) = self.watched_name(state, &mut dirs, path) else {
                 continue;
             };
-            let is_dir = |node: &NodeBehind| node.attr.kind == FileKind::Directory;
-            if behind.node.as_ref().is_some_and(is_dir)
+            let is_dir = |node: &NamedNode| node.attr.kind == FileKind::Directory;
+            if name.node.as_ref().is_some_and(is_dir)
                 && !before.moved.iter().any(|(from, _)| from == path)
                 && let Some(dir) = found
             {
                 open.push((path.clone(), dir));
             }
-            before.names.insert(path.clone(), behind);
+            before.names.insert(path.clone(), name);
         }
         while let Some((path, dir)) = open.pop() {
             if !self.may_be_watched(dir.ino) {
                 continue;
             }
-            if let Err(error) = self.add_beneath(state, &path, &dir, &mut before.beneath, &mut open)
-            {
+            if let Err(error) = self.add_below(state, &path, &dir, &mut before.below, &mut open) {
                 log::debug!("{path} is not looked at for those who watch it: {error}");
             }
         }
         Some(before)
     }
 
-    fn add_beneath(
+    fn add_below(
         &self,
-        state: &State,
+        state: &ViewState,
         path: &RepoPath,
-        dir: &Found,
-        beneath: &mut BTreeMap<RepoPath, (Ino, Attr)>,
-        open: &mut Vec<(RepoPath, Found)>,
+        dir: &FoundNode,
+        below: &mut BTreeMap<RepoPath, (Ino, Attr)>,
+        open: &mut Vec<(RepoPath, FoundNode)>,
     ) -> Result<(), FsError> {
         for (name, kind, _) in self.entries(state, dir)? {
             let Some(child) = self.child(state, dir, name.as_bytes())? else {
                 continue;
             };
             let at = path.join(&name);
-            beneath.insert(at.clone(), (dir.ino, self.attr(state, &child)?));
+            below.insert(at.clone(), (dir.ino, self.attr(state, &child)?));
             if kind == FileKind::Directory {
                 open.push((at, child));
             }
@@ -187,13 +217,13 @@ impl Workspace {
         Ok(())
     }
 
-    /// What is at `path`, if that may be watched.
-    fn name_behind(
+    /// Returns the node at `path`, if it may be watched.
+    fn watched_name(
         &self,
-        state: &State,
-        dirs: &mut Dirs,
+        state: &ViewState,
+        dirs: &mut DirsByPath,
         path: &RepoPath,
-    ) -> Option<(NameBehind, Option<Found>)> {
+    ) -> Option<(WatchedName, Option<FoundNode>)> {
         let (parent, name) = path.split_last()?;
         if path.is_in_dot_git() {
             return None;
@@ -215,39 +245,40 @@ impl Workspace {
             return None;
         }
         let node = match &found {
-            Some(found) => Some(self.node_behind(state, found).ok()?),
+            Some(found) => Some(self.named_node(state, found).ok()?),
             None => None,
         };
-        Some((NameBehind { dir: dir.ino, node }, found))
+        Some((WatchedName { dir: dir.ino, node }, found))
     }
 
-    fn node_behind(&self, state: &State, found: &Found) -> Result<NodeBehind, FsError> {
+    fn named_node(&self, state: &ViewState, found: &FoundNode) -> Result<NamedNode, FsError> {
         let attr = self.attr(state, found)?;
         let held = match (&found.place, attr.kind) {
-            (Place::Base(base), FileKind::Regular | FileKind::Symlink) => {
-                Some(Held::Base(base.path(), base.entry().id))
+            (NodePlace::Base(base), FileKind::Regular | FileKind::Symlink) => {
+                Some(BytesIdentity::Base(base.path(), base.entry().id))
             }
-            (_, FileKind::Regular | FileKind::Symlink) => Some(Held::of(&self.node(state, found)?)),
+            (_, FileKind::Regular | FileKind::Symlink) => {
+                Some(BytesIdentity::of(&self.node(state, found)?))
+            }
             _ => None,
         };
-        Ok(NodeBehind { attr, held })
+        Ok(NamedNode { attr, held })
     }
 
-    /// The steps that led from `before` to the view that is now, in an order in which they can be
-    /// taken.
-    pub(super) fn view_steps(&self, state: &State, before: ViewBefore) -> Vec<ViewStep> {
-        let mut dirs = Dirs::new();
+    /// Returns the steps from `before` to the present view, in order.
+    pub(super) fn view_steps(&self, state: &ViewState, before: ViewBefore) -> Vec<ViewStep> {
+        let mut dirs = DirsByPath::new();
         let mut steps = Steps::default();
         let mut done = HashSet::new();
         let ViewBefore {
             paths,
             mut names,
-            beneath,
+            below,
             moved,
         } = before;
-        let mut now: HashMap<&RepoPath, NameBehind> = paths
+        let mut now: HashMap<&RepoPath, WatchedName> = paths
             .iter()
-            .filter_map(|path| Some((path, self.name_behind(state, &mut dirs, path)?.0)))
+            .filter_map(|path| Some((path, self.watched_name(state, &mut dirs, path)?.0)))
             .collect();
         for (from, to) in &moved {
             let (Some(source), Some(target)) = (names.get(from), now.get(to)) else {
@@ -271,7 +302,7 @@ impl Workspace {
                     replaced: replaced.map(|node| node.attr),
                     then: come.map_or(NameOutcome::Nowhere, |(_, node)| NameOutcome::To(node.ino)),
                 });
-                // What has come to where it was comes after it has gone.
+                // The node that is at the source now comes after the moved one has gone.
                 if let Some((dir, node)) = come
                     && let Some(at) = place(from, dir)
                 {
@@ -282,7 +313,7 @@ impl Workspace {
             }
         }
         for path in paths.iter().filter(|path| !done.contains(*path)) {
-            steps.add(path, names.remove(path), now.remove(path), &beneath);
+            steps.add(path, names.remove(path), now.remove(path), &below);
         }
         steps.in_order()
     }
@@ -297,15 +328,18 @@ fn place(path: &RepoPath, dir: Ino) -> Option<NamePlace> {
     })
 }
 
-/// Steps, by when they are taken.
+/// Steps, grouped in the order in which they are made.
 #[derive(Default)]
 struct Steps {
-    /// By path.
+    /// Removals by path.
     removals: BTreeMap<RepoPath, ViewStep>,
+    /// New directories.
     dirs: Vec<ViewStep>,
+    /// Moves.
     moves: Vec<ViewStep>,
-    /// From where.
+    /// Sources of the moves.
     sources: Vec<RepoPath>,
+    /// Everything else.
     others: Vec<ViewStep>,
 }
 
@@ -313,16 +347,15 @@ impl Steps {
     fn add(
         &mut self,
         path: &RepoPath,
-        before: Option<NameBehind>,
-        now: Option<NameBehind>,
-        beneath: &BTreeMap<RepoPath, (Ino, Attr)>,
+        before: Option<WatchedName>,
+        now: Option<WatchedName>,
+        below: &BTreeMap<RepoPath, (Ino, Attr)>,
     ) {
         let (dir_before, before) = before.map_or((None, None), |name| (Some(name.dir), name.node));
         let (dir_now, now) = now.map_or((None, None), |name| (Some(name.dir), name.node));
         if let (Some(before), Some(now)) = (&before, &now)
             && before.attr.ino == now.attr.ino
-            // Nothing is written to a symlink, and nothing becomes another kind: it goes, and
-            // something else comes.
+            // A symlink cannot be written, and a node cannot change its kind: these are replaced.
             && before.attr.kind == now.attr.kind
             && (before.held == now.held || now.attr.kind == FileKind::Regular)
         {
@@ -340,8 +373,8 @@ impl Steps {
             }
             return;
         }
-        // A file that takes another's place comes right after that has gone, as git writes files.
-        let is_dir = |node: &Option<NodeBehind>| {
+        // A file that replaces another comes right after its removal, as git writes files.
+        let is_dir = |node: &Option<NamedNode>| {
             let kind = node.as_ref().map(|node| node.attr.kind);
             kind == Some(FileKind::Directory)
         };
@@ -353,14 +386,13 @@ impl Steps {
             let now = now.as_ref().map(|now| now.attr.ino);
             let then = now.map_or(NameOutcome::Nowhere, NameOutcome::To);
             if node.kind == FileKind::Directory {
-                self.empty(path, beneath);
+                self.empty(path, below);
             }
             let step = ViewStep::Remove { at, node, then };
-            match is_replaced {
-                true => self.others.push(step),
-                false => {
-                    self.removals.insert(path.clone(), step);
-                }
+            if is_replaced {
+                self.others.push(step);
+            } else {
+                self.removals.insert(path.clone(), step);
             }
         }
         if let Some(node) = now
@@ -377,10 +409,10 @@ impl Steps {
         }
     }
 
-    /// All that was below the directory goes.
-    fn empty(&mut self, path: &RepoPath, beneath: &BTreeMap<RepoPath, (Ino, Attr)>) {
+    /// Removes everything below the directory.
+    fn empty(&mut self, path: &RepoPath, below: &BTreeMap<RepoPath, (Ino, Attr)>) {
         let is_alike = |other: &RepoPath| other.as_bytes().starts_with(path.as_bytes());
-        let alike = beneath
+        let alike = below
             .range(path.clone()..)
             .take_while(|(other, _)| is_alike(other));
         for (at, (dir, node)) in alike.filter(|(other, _)| other.starts_with(path)) {
@@ -396,8 +428,10 @@ impl Steps {
         }
     }
 
-    /// Deepest first what goes, but not before what is moved out of it; then directories, what is
-    /// moved, and what else comes.
+    /// Returns all steps in order.
+    ///
+    /// Removals come first, deepest first, except for those of directories that something is moved
+    /// out of. New directories, moves, those removals and all else follow.
     fn in_order(self) -> Vec<ViewStep> {
         let Steps {
             removals,

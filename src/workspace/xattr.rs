@@ -1,9 +1,8 @@
-//! Extended attributes, and the access control lists among them.
+//! Extended attributes, and the access control lists (ACLs) among them.
 //!
-//! Names in `user.`, `trusted.` and `security.` are kept as they come: the kernel has checked who
-//! may set them on what. In `system.` there are the two access control lists and nothing else. A
-//! list and the mode of its node are one thing in two places: whatever changes one changes the
-//! other here.
+//! Attributes in `user.`, `trusted.` and `security.` are kept as they are: the kernel has checked
+//! who may set them. `system.` has only the two ACLs. An ACL and the mode of its node overlap, so a
+//! change of one also changes the other.
 
 use super::acl::{self, Acl};
 use super::error::FsError;
@@ -14,29 +13,41 @@ use super::privileges::S_ISGID;
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_layer::Node;
 
-/// Longest attribute name in bytes (`XATTR_NAME_MAX`).
+/// Maximum length of an attribute name in bytes (`XATTR_NAME_MAX`).
 const NAME_MAX: usize = 255;
-/// Longest value in bytes (`XATTR_SIZE_MAX`).
+/// Maximum size of a value in bytes (`XATTR_SIZE_MAX`).
 const VALUE_MAX: usize = 64 * 1024;
-/// Bytes that the names of a node's attributes, each with its end, may have together
-/// (`XATTR_LIST_MAX`): more could not be listed.
+/// Maximum size of a node's list of names (`XATTR_LIST_MAX`).
+///
+/// In bytes, each name with its NUL. `listxattr` cannot return more.
 const NAMES_MAX: usize = 64 * 1024;
-/// Bytes that a node's names and values may have together. They are logged with every change of the
-/// node.
+/// Maximum total size of a node's names and values, in bytes.
+///
+/// They are logged with every change of the node.
 const ALL_MAX: usize = 4 * VALUE_MAX;
 
-/// Names that only the privileged see.
+/// Prefix of names that only privileged callers see.
 const TRUSTED: &[u8] = b"trusted.";
 
-/// What a name speaks of.
-enum Meaning {
-    /// A value to keep.
+/// Kind of an attribute name.
+enum XattrKind {
+    /// The value is kept as it is.
     Value,
+    /// The node's own ACL.
     AccessAcl,
+    /// The ACL that new nodes in the directory inherit.
     DefaultAcl,
 }
 
 impl Workspace {
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`] or [`FsError::NoAttribute`] if `mode` forbids it; [`FsError::Range`],
+    /// [`FsError::ValueTooLong`] or [`FsError::AttributesFull`] beyond a limit;
+    /// [`FsError::Unsupported`] for an unknown prefix or an ACL on a symlink; [`FsError::Invalid`]
+    /// for a bad ACL or name; [`FsError::AccessDenied`] for a default ACL on a file;
+    /// [`FsError::NotPermitted`] where inode flags forbid it.
     pub fn setxattr(
         &self,
         caller: Caller,
@@ -45,12 +56,12 @@ impl Workspace {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<(), FsError> {
-        let meaning = meaning(name)?;
+        let kind = xattr_kind(name)?;
         if value.len() > VALUE_MAX {
             return Err(FsError::ValueTooLong);
         }
-        self.change_xattrs(ino, |node| match meaning {
-            Meaning::Value => {
+        self.change_xattrs(ino, |node| match kind {
+            XattrKind::Value => {
                 match (mode, node.xattrs.contains_key(name)) {
                     (XattrMode::Create | XattrMode::CreateAndReplace, true) => {
                         return Err(FsError::Exists);
@@ -63,14 +74,20 @@ impl Workspace {
                 node.xattrs.insert(name.into(), value.into());
                 check_room(node)
             }
-            // As the kernel's own file systems do, whatever the mode says.
-            Meaning::AccessAcl => set_access_acl(caller, node, Acl::decode(value)?),
-            Meaning::DefaultAcl => set_default_acl(node, Acl::decode(value)?),
+            // The kernel's own file systems ignore the create and replace flags here, too.
+            XattrKind::AccessAcl => set_access_acl(caller, node, Acl::decode(value)?),
+            XattrKind::DefaultAcl => set_default_acl(node, Acl::decode(value)?),
         })
     }
 
+    /// Returns the value of an extended attribute.
+    ///
+    /// # Errors
+    /// [`FsError::NoAttribute`] if the node lacks it or the caller may not see it;
+    /// [`FsError::Unsupported`], [`FsError::Invalid`] or [`FsError::Range`] for a bad name;
+    /// [`FsError::Stale`] if no node has the number.
     pub fn getxattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
-        meaning(name)?;
+        xattr_kind(name)?;
         let state = self.read_state();
         self.find(&state, ino)?;
         let value = state.stack.node(ino).and_then(|node| node.xattrs.get(name));
@@ -80,7 +97,10 @@ impl Workspace {
         }
     }
 
-    /// Names, as far as the caller may see them.
+    /// Returns the names of the attributes that the caller may see.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if no node has the number.
     pub fn listxattr(&self, caller: Caller, ino: Ino) -> Result<Vec<Vec<u8>>, FsError> {
         let state = self.read_state();
         self.find(&state, ino)?;
@@ -92,12 +112,18 @@ impl Workspace {
         Ok(visible.map(<[u8]>::to_vec).collect())
     }
 
+    /// Removes an extended attribute. An ACL need not exist.
+    ///
+    /// # Errors
+    /// [`FsError::NoAttribute`] if the node lacks it; [`FsError::Unsupported`],
+    /// [`FsError::Invalid`] or [`FsError::Range`] for a bad name; [`FsError::NotPermitted`] where
+    /// inode flags forbid it.
     pub fn removexattr(&self, _caller: Caller, ino: Ino, name: &[u8]) -> Result<(), FsError> {
-        let meaning = meaning(name)?;
-        self.change_xattrs(ino, |node| match (node.xattrs.remove(name), meaning) {
-            // A node has a list always, if only the one that its mode says.
-            (Some(_), _) | (None, Meaning::AccessAcl | Meaning::DefaultAcl) => Ok(()),
-            (None, Meaning::Value) => Err(FsError::NoAttribute),
+        let kind = xattr_kind(name)?;
+        self.change_xattrs(ino, |node| match (node.xattrs.remove(name), kind) {
+            // Every node has an ACL, if only the one that its mode implies.
+            (Some(_), _) | (None, XattrKind::AccessAcl | XattrKind::DefaultAcl) => Ok(()),
+            (None, XattrKind::Value) => Err(FsError::NoAttribute),
         })
     }
 
@@ -106,7 +132,7 @@ impl Workspace {
         ino: Ino,
         change: impl FnOnce(&mut Node) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
-        self.own_carried_node(ino)?;
+        self.copy_up_if_needed(ino)?;
         let mut state = self.write_state();
         let found = self.find(&state, ino)?;
         check_may_change(&state, ino)?;
@@ -117,24 +143,24 @@ impl Workspace {
         let changes_mode = node.perm != perm;
         self.put_content(&mut state, ino, node)?;
         drop(state);
-        // The kernel takes no more than ctime to have changed.
+        // After setxattr the kernel refreshes ctime only, not the mode.
         self.announce(changes_mode.then_some(Invalidation::Attributes(ino)));
         Ok(())
     }
 }
 
-fn meaning(name: &[u8]) -> Result<Meaning, FsError> {
+fn xattr_kind(name: &[u8]) -> Result<XattrKind, FsError> {
     if name == acl::ACCESS {
-        return Ok(Meaning::AccessAcl);
+        return Ok(XattrKind::AccessAcl);
     }
     if name == acl::DEFAULT {
-        return Ok(Meaning::DefaultAcl);
+        return Ok(XattrKind::DefaultAcl);
     }
     let known: [&[u8]; 3] = [b"user.", TRUSTED, b"security."];
     match known.iter().find(|prefix| name.starts_with(prefix)) {
         Some(prefix) if name.len() == prefix.len() => Err(FsError::Invalid),
         Some(_) if name.len() > NAME_MAX => Err(FsError::Range),
-        Some(_) => Ok(Meaning::Value),
+        Some(_) => Ok(XattrKind::Value),
         None => Err(FsError::Unsupported),
     }
 }
@@ -146,14 +172,16 @@ fn is_visible(caller: Caller, name: &[u8]) -> bool {
 fn check_room(node: &Node) -> Result<(), FsError> {
     let names: usize = node.shown_xattrs().map(|(name, _)| name.len() + 1).sum();
     let values: usize = node.shown_xattrs().map(|(_, value)| value.len()).sum();
-    match names > NAMES_MAX || names + values > ALL_MAX {
-        true => Err(FsError::AttributesFull),
-        false => Ok(()),
+    if names > NAMES_MAX || names + values > ALL_MAX {
+        Err(FsError::AttributesFull)
+    } else {
+        Ok(())
     }
 }
 
-/// Gives the node a list of its own, or takes it away. A list that says no more than a mode becomes
-/// the mode.
+/// Sets or removes the node's ACL.
+///
+/// An ACL that a mode can express becomes the mode.
 fn set_access_acl(caller: Caller, node: &mut Node, list: Option<Acl>) -> Result<(), FsError> {
     if node.kind == FileKind::Symlink {
         return Err(FsError::Unsupported);
@@ -171,13 +199,14 @@ fn set_access_acl(caller: Caller, node: &mut Node, list: Option<Acl>) -> Result<
 }
 
 fn put_access_acl(node: &mut Node, list: &Acl) {
-    match list.is_mode_only() {
-        true => node.xattrs.remove(acl::ACCESS),
-        false => node.xattrs.insert(acl::ACCESS.into(), list.encode().into()),
-    };
+    if list.is_mode_only() {
+        node.xattrs.remove(acl::ACCESS);
+    } else {
+        node.xattrs.insert(acl::ACCESS.into(), list.encode().into());
+    }
 }
 
-/// Sets what new nodes in the directory begin with, or takes it away.
+/// Sets or removes the ACL that new nodes in the directory inherit.
 fn set_default_acl(node: &mut Node, list: Option<Acl>) -> Result<(), FsError> {
     match (node.kind, list) {
         (FileKind::Symlink, _) => return Err(FsError::Unsupported),
@@ -193,7 +222,7 @@ fn set_default_acl(node: &mut Node, list: Option<Acl>) -> Result<(), FsError> {
     Ok(())
 }
 
-/// What a new node takes over from its directory's default list, which no umask narrows further.
+/// Applies the directory's default ACL instead of the umask.
 pub(super) fn inherit_acl(node: &mut Node, default: &[u8]) -> Result<(), FsError> {
     let Some(mut list) = Acl::decode(default)? else {
         return Ok(());
@@ -207,7 +236,7 @@ pub(super) fn inherit_acl(node: &mut Node, default: &[u8]) -> Result<(), FsError
     Ok(())
 }
 
-/// Sets the low 12 bits of the mode, and what the node's list says of them.
+/// Sets the low 12 bits of the mode, also in the ACL.
 pub(super) fn set_perm(node: &mut Node, perm: u16) -> Result<(), FsError> {
     node.perm = perm;
     if let Some(value) = node.xattrs.get(acl::ACCESS)

@@ -1,19 +1,18 @@
-//! An operation in the making: changes by path, each noted so that it can be taken back, in one
-//! step with its part of the attic.
+//! Builder of an operation: changes by path, recorded so that they can be undone.
 //!
-//! Paths go through no symlink here; what they lead to is looked up with the changes so far taken
-//! into account.
+//! All changes, and the operation's part of the trash, are one record of the layer. Paths follow no
+//! symlinks here. Lookups see the changes made so far.
 
 use std::collections::BTreeSet;
 
-use super::super::edit::Edit;
+use super::super::edit::LayerEdit;
 use super::super::error::{FsError, OperationError};
 use super::super::flags::{check_may_add, check_may_change, check_may_remove, check_may_replace};
-use super::super::fs::{Found, Invalidation, Place, State, Workspace};
+use super::super::fs::{FoundNode, Invalidation, NodePlace, ViewState, Workspace};
 use super::super::inodes::BaseRef;
 use super::super::mutate::NewNode;
 use super::super::ops::Caller;
-use super::super::renewing::{InOrder, Outputs};
+use super::super::renewing::{BuildOutputs, OrderedTimes};
 use super::super::view_steps::ViewBefore;
 use super::super::xattr::set_perm;
 use super::trash::{own_bytes, slot};
@@ -23,7 +22,7 @@ use tine_git::MAX_IGNORE_FILE_BYTES;
 use tine_layer::{Content, ContentRef, LogPosition, Node, Touched, Xattrs};
 use tine_path::{EntryName, RepoPath};
 
-/// A directory that is missing on the way to something.
+/// Missing parent directory that is made on the way to a path.
 pub(crate) const DIRECTORY: NewNode = NewNode {
     kind: FileKind::Directory,
     perm: 0o777,
@@ -32,57 +31,63 @@ pub(crate) const DIRECTORY: NewNode = NewNode {
     content: Content::Empty,
 };
 
+/// Operation under construction.
 pub(crate) struct OperationBuilder<'a> {
     workspace: &'a Workspace,
-    edit: Edit<'a>,
-    /// Its part of the attic.
-    part: Found,
+    edit: LayerEdit<'a>,
+    /// Directory of the operation in the trash.
+    part: FoundNode,
+    /// Record of the operation.
     operation: FileOperation,
+    /// Caches that the kernel must drop.
     changed: Vec<Invalidation>,
-    /// The names among them.
+    /// Names in `changed`.
     names_changed: BTreeSet<(Ino, EntryName)>,
     /// Directories in which names changed.
     dirs: BTreeSet<Ino>,
-    /// What it is about.
+    /// Paths that the operation concerns.
     paths: BTreeSet<RepoPath>,
-    /// From where to where.
+    /// Moves, as source and destination.
     moved: Vec<(RepoPath, RepoPath)>,
-    /// What was given its place or its content again, as old as it was.
-    came_back: Vec<(RepoPath, Found)>,
+    /// Returned nodes that still have their old times.
+    returned: Vec<(RepoPath, FoundNode)>,
 }
 
-/// What is left to do when an operation is in the layer.
-pub(crate) struct Done {
+/// Committed operation, for the steps that follow.
+pub(crate) struct CommittedOperation {
+    /// Record of the operation.
     pub operation: FileOperation,
+    /// Caches that the kernel must drop.
     pub changed: Vec<Invalidation>,
+    /// Directories in which names changed.
     pub dirs: Vec<Ino>,
-    /// What names led to before it.
+    /// Nodes of the names before; `None` without a listener.
     pub before: Option<ViewBefore>,
 }
 
-/// A name in a directory, and what it leads to.
-pub(crate) struct Named {
-    pub dir: Found,
+/// Name in a directory, and the node that it leads to.
+pub(crate) struct NameInDir {
+    pub dir: FoundNode,
     pub name: EntryName,
-    pub found: Option<Found>,
+    pub found: Option<FoundNode>,
 }
 
 impl<'a> OperationBuilder<'a> {
     pub(crate) fn begin(
         workspace: &'a Workspace,
-        state: &'a mut State,
+        state: &'a mut ViewState,
         id: u64,
         kind: OperationKind,
         command: &str,
     ) -> Result<OperationBuilder<'a>, FsError> {
-        let mut edit = Edit::new(workspace, state);
-        let trash = Found::in_layer(Ino::TRASH);
+        let mut edit = LayerEdit::new(workspace, state);
+        let trash = FoundNode::in_layer(Ino::TRASH);
         if edit.state.stack.node(Ino::TRASH).is_none() {
-            let node = attic_node(&edit);
+            let node = trash_dir_node(&edit);
             edit.put_node(Ino::TRASH, node);
         }
-        let node = attic_node(&edit);
-        let part = Found::in_layer(edit.new_node(node)?);
+        let node = trash_dir_node(&edit);
+        let part = FoundNode::in_layer(edit.new_node(node)?);
         edit.put_name(
             &trash,
             &EntryName::new(id.to_string().as_bytes())?,
@@ -108,15 +113,15 @@ impl<'a> OperationBuilder<'a> {
             dirs: BTreeSet::new(),
             paths: BTreeSet::new(),
             moved: Vec::new(),
-            came_back: Vec::new(),
+            returned: Vec::new(),
         })
     }
 
-    pub(crate) fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &ViewState {
         self.edit.state
     }
 
-    /// What others changed since; `None` where that cannot be told.
+    /// Returns the changes of others since then, if known.
     pub(crate) fn changed_since(&self, since: LogPosition) -> Option<Touched> {
         let layer = self.edit.state.stack.open_layer();
         layer.changes_since(since)?.read()
@@ -130,19 +135,19 @@ impl<'a> OperationBuilder<'a> {
         self.operation.undoes = undoes;
     }
 
-    pub(crate) fn node(&self, found: &Found) -> Result<Node, FsError> {
+    pub(crate) fn node(&self, found: &FoundNode) -> Result<Node, FsError> {
         self.edit.node(found)
     }
 
-    pub(crate) fn kind(&self, found: &Found) -> Result<FileKind, FsError> {
+    pub(crate) fn kind(&self, found: &FoundNode) -> Result<FileKind, FsError> {
         self.edit.kind(found)
     }
 
-    pub(crate) fn is_empty(&self, dir: &Found) -> Result<bool, FsError> {
+    pub(crate) fn is_empty(&self, dir: &FoundNode) -> Result<bool, FsError> {
         self.edit.is_empty(dir)
     }
 
-    /// Notes a change that says all by itself.
+    /// Records a change that needs no further data.
     pub(crate) fn note(&mut self, change: FileChange) {
         match &change {
             FileChange::Made { path, .. }
@@ -161,17 +166,20 @@ impl<'a> OperationBuilder<'a> {
         self.operation.changes.push(change);
     }
 
-    /// The name at `path`, in a directory that is there.
-    pub(crate) fn named(&self, path: &RepoPath) -> Result<Named, OperationError> {
+    /// Returns the name at `path`. Its directory must exist.
+    pub(crate) fn named(&self, path: &RepoPath) -> Result<NameInDir, OperationError> {
         let (named, missing) = self.deepest(path)?;
-        match missing.is_empty() {
-            true => Ok(named),
-            false => Err(OperationError::NotFound(above(path, missing.len())?)),
+        if missing.is_empty() {
+            Ok(named)
+        } else {
+            Err(OperationError::NotFound(above(path, missing.len())?))
         }
     }
 
-    /// What is at `path`; `None` also where a directory on the way is missing or no directory.
-    pub(crate) fn find(&self, path: &RepoPath) -> Result<Option<Named>, OperationError> {
+    /// Returns the node at `path`.
+    ///
+    /// `None` also if a parent is missing or not a directory.
+    pub(crate) fn find(&self, path: &RepoPath) -> Result<Option<NameInDir>, OperationError> {
         match self.deepest(path) {
             Ok((named, missing)) if missing.is_empty() && named.found.is_some() => Ok(Some(named)),
             Ok(_) | Err(OperationError::NotADirectory(_)) => Ok(None),
@@ -179,9 +187,10 @@ impl<'a> OperationBuilder<'a> {
         }
     }
 
-    /// The first name on the way to `path` that leads nowhere, or the last one, and the names
-    /// behind it.
-    fn deepest(&self, path: &RepoPath) -> Result<(Named, Vec<EntryName>), OperationError> {
+    /// Returns the first missing name on the way to `path`.
+    ///
+    /// Also returns the names after it. Returns the last name if none is missing.
+    fn deepest(&self, path: &RepoPath) -> Result<(NameInDir, Vec<EntryName>), OperationError> {
         let at = || OperationError::at(path);
         let names: Vec<EntryName> = path.components().collect();
         let mut dir = self
@@ -202,19 +211,19 @@ impl<'a> OperationBuilder<'a> {
                 }
                 found => {
                     let name = name.clone();
-                    return Ok((Named { dir, name, found }, behind.to_vec()));
+                    return Ok((NameInDir { dir, name, found }, behind.to_vec()));
                 }
             }
         }
         Err(OperationError::Root)
     }
 
-    /// Makes the directories that are missing on the way to `path`: how many. Then the name there.
+    /// Makes the missing parents of `path`. Returns the name there, and the number made.
     pub(crate) fn with_parents(
         &mut self,
         caller: Caller,
         path: &RepoPath,
-    ) -> Result<(Named, usize), OperationError> {
+    ) -> Result<(NameInDir, usize), OperationError> {
         let mut made = 0;
         loop {
             let (named, missing) = self.deepest(path)?;
@@ -232,9 +241,9 @@ impl<'a> OperationBuilder<'a> {
         &mut self,
         caller: Caller,
         path: &RepoPath,
-        named: &Named,
+        named: &NameInDir,
         new: NewNode,
-    ) -> Result<Found, OperationError> {
+    ) -> Result<FoundNode, OperationError> {
         let caller = Caller {
             umask: self.edit.state.base.attrs.umask,
             ..caller
@@ -251,22 +260,24 @@ impl<'a> OperationBuilder<'a> {
         Ok(made)
     }
 
-    /// Whether a node of the base may come back under its own number.
+    /// Returns whether a base node may take its number again.
     pub(crate) fn is_unused(&self, ino: Ino) -> bool {
         self.edit.is_unused(ino)
     }
 
-    /// Brings the base's node to a free name, under its own number, which is unused, and with the
-    /// time of this step. A directory has nothing in it then.
+    /// Puts the base's node at a free name, under its own number.
+    ///
+    /// The number must be unused. The node gets the time of this operation. A directory comes back
+    /// empty.
     pub(crate) fn take_base(
         &mut self,
         path: &RepoPath,
-        named: &Named,
+        named: &NameInDir,
         base: BaseRef,
-    ) -> Result<Found, OperationError> {
-        let found = Found {
+    ) -> Result<FoundNode, OperationError> {
+        let found = FoundNode {
             ino: base.entry().ino,
-            place: Place::Base(base),
+            place: NodePlace::Base(base),
         };
         self.try_take_base(named, &found)
             .map_err(OperationError::at(path))?;
@@ -278,7 +289,7 @@ impl<'a> OperationBuilder<'a> {
         Ok(found)
     }
 
-    fn try_take_base(&mut self, named: &Named, found: &Found) -> Result<(), FsError> {
+    fn try_take_base(&mut self, named: &NameInDir, found: &FoundNode) -> Result<(), FsError> {
         check_may_add(self.edit.state, &named.dir)?;
         let mut node = self.workspace.node(self.edit.state, found)?;
         let now = self.edit.now;
@@ -291,7 +302,7 @@ impl<'a> OperationBuilder<'a> {
         self.edit.put_name(&named.dir, &named.name, found.ino)?;
         self.edit.touch_dir(&named.dir, i64::from(is_dir))?;
         if is_dir {
-            // What was carried there went with the directory, too.
+            // Carried children went with the directory.
             for (name, ..) in self.workspace.entries(self.edit.state, found)? {
                 self.edit.drop_name(found, &name)?;
             }
@@ -299,11 +310,11 @@ impl<'a> OperationBuilder<'a> {
         Ok(())
     }
 
-    /// Gives a file other permission bits.
+    /// Changes the permission bits of a file.
     pub(crate) fn set_perm(
         &mut self,
         path: &RepoPath,
-        found: &Found,
+        found: &FoundNode,
         perm: impl FnOnce(u16) -> u16,
     ) -> Result<(), OperationError> {
         let before = self
@@ -320,7 +331,7 @@ impl<'a> OperationBuilder<'a> {
 
     fn try_set_perm(
         &mut self,
-        found: &Found,
+        found: &FoundNode,
         perm: impl FnOnce(u16) -> u16,
     ) -> Result<u16, FsError> {
         check_may_change(self.edit.state, found.ino)?;
@@ -332,12 +343,12 @@ impl<'a> OperationBuilder<'a> {
         Ok(before)
     }
 
-    /// A content of the layer that nothing names yet.
+    /// Stores bytes as a content that no record names yet.
     pub(crate) fn store(&mut self, bytes: &[u8]) -> Result<Option<ContentRef>, FsError> {
         self.workspace.store_content(self.edit.state, bytes)
     }
 
-    /// Gives back what [`OperationBuilder::store`] gave.
+    /// Frees contents from [`OperationBuilder::store`].
     pub(crate) fn abandon(&mut self, contents: &[ContentRef]) {
         let layer = self.edit.state.stack.open_layer_mut();
         contents
@@ -345,16 +356,20 @@ impl<'a> OperationBuilder<'a> {
             .for_each(|content| layer.abandon_content(*content));
     }
 
-    pub(crate) fn child(&self, dir: &Found, name: &EntryName) -> Result<Option<Found>, FsError> {
+    pub(crate) fn child(
+        &self,
+        dir: &FoundNode,
+        name: &EntryName,
+    ) -> Result<Option<FoundNode>, FsError> {
         self.edit.child(dir, name)
     }
 
-    /// Moves what is at `path` to the attic, with all beneath it.
+    /// Moves the node at `path` to the trash, with everything below it.
     pub(crate) fn remove(
         &mut self,
         path: &RepoPath,
-        named: &Named,
-        found: &Found,
+        named: &NameInDir,
+        found: &FoundNode,
     ) -> Result<(), OperationError> {
         let removed = self.try_remove(named, found);
         removed.map_err(OperationError::at(path))?;
@@ -363,17 +378,17 @@ impl<'a> OperationBuilder<'a> {
         Ok(())
     }
 
-    fn try_remove(&mut self, named: &Named, found: &Found) -> Result<(), FsError> {
+    fn try_remove(&mut self, named: &NameInDir, found: &FoundNode) -> Result<(), FsError> {
         check_may_remove(self.edit.state, &named.dir, found)?;
         let is_dir = self.edit.kind(found)? == FileKind::Directory;
-        // One that is made in this step has nothing yet.
-        if self.workspace.find_again(self.edit.state, found) {
+        // A node that this operation made has no bytes to keep.
+        if self.workspace.has_node(self.edit.state, found) {
             let bytes = self.workspace.weigh(self.edit.state, found)?;
             self.operation.kept_bytes = self.operation.kept_bytes.saturating_add(bytes);
         }
         self.edit.drop_name(&named.dir, &named.name)?;
         self.edit.touch_dir(&named.dir, -i64::from(is_dir))?;
-        // A layer must know the node for a name of the layer to lead there.
+        // A dentry of a layer needs a node in a layer.
         self.edit.node_mut(found)?;
         let slot = slot(self.operation.changes.len())?;
         self.edit.put_name(&self.part, &slot, found.ino)?;
@@ -382,12 +397,14 @@ impl<'a> OperationBuilder<'a> {
         Ok(())
     }
 
-    /// Gives the node that an earlier operation took away its place again, which is free.
+    /// Moves a node from the trash back to its path.
+    ///
+    /// The path must be free.
     pub(crate) fn put_back(
         &mut self,
         path: &RepoPath,
-        named: &Named,
-        (part, slot): (&Found, &EntryName),
+        named: &NameInDir,
+        (part, slot): (&FoundNode, &EntryName),
     ) -> Result<(), OperationError> {
         let back = self.try_put_back(named, part, slot);
         let found = back.map_err(OperationError::at(path))?;
@@ -395,16 +412,16 @@ impl<'a> OperationBuilder<'a> {
             path: path.clone(),
             ino: found.ino,
         });
-        self.came_back(path, found);
+        self.note_returned(path, found);
         Ok(())
     }
 
     fn try_put_back(
         &mut self,
-        named: &Named,
-        part: &Found,
+        named: &NameInDir,
+        part: &FoundNode,
         slot: &EntryName,
-    ) -> Result<Found, FsError> {
+    ) -> Result<FoundNode, FsError> {
         let found = self.edit.child(part, slot)?.ok_or(FsError::Stale)?;
         let is_dir = self.edit.kind(&found)? == FileKind::Directory;
         check_may_add(self.edit.state, &named.dir)?;
@@ -419,23 +436,26 @@ impl<'a> OperationBuilder<'a> {
         Ok(found)
     }
 
-    /// Notes that this is at `path` again, for [`OperationBuilder::renew`].
-    pub(crate) fn came_back(&mut self, path: &RepoPath, found: Found) {
-        self.came_back.push((path.clone(), found));
+    /// Notes that the node is back at `path`, for [`OperationBuilder::renew`].
+    pub(crate) fn note_returned(&mut self, path: &RepoPath, found: FoundNode) {
+        self.returned.push((path.clone(), found));
     }
 
-    /// Gives what came back the modification time of this step, as git does with what it brings
-    /// back: what was made meanwhile was made of other bytes. All files keep their order in time, a
-    /// nanosecond apart. What git ignores stays as old as it was: an output must not seem newer
-    /// than a source that was changed meanwhile.
+    /// Gives returned files the modification time of this operation, as git does.
+    ///
+    /// Builds since then used other bytes. The files keep their order in time, one nanosecond
+    /// apart. Ignored files keep their time: a build output must not seem newer than a source that
+    /// changed meanwhile.
     pub(crate) fn renew(&mut self) -> Result<(), FsError> {
         let mut files = Vec::new();
-        let mut rest = std::mem::take(&mut self.came_back);
+        let mut rest = std::mem::take(&mut self.returned);
         while let Some((path, found)) = rest.pop() {
             let node = match &found.place {
-                // It is the main checkout's.
-                Place::Carried(_) => continue,
-                Place::Base(_) | Place::BaseRoot | Place::Layer => self.edit.node(&found)?,
+                // The main checkout decides a carried file's time.
+                NodePlace::Carried(_) => continue,
+                NodePlace::Base(_) | NodePlace::BaseRoot | NodePlace::Layer => {
+                    self.edit.node(&found)?
+                }
             };
             match node.kind {
                 FileKind::Directory => {
@@ -454,11 +474,12 @@ impl<'a> OperationBuilder<'a> {
         if files.is_empty() {
             return Ok(());
         }
-        let mut outputs = Outputs::new(&self.edit.state.base.base, |path| self.read_regular(path));
+        let mut outputs =
+            BuildOutputs::new(&self.edit.state.base.base, |path| self.read_regular(path));
         files.retain(|(_, path, _)| !outputs.has(path));
         drop(outputs);
         files.sort_by_key(|(mtime, ..)| *mtime);
-        let mut order = InOrder::from(self.edit.now);
+        let mut order = OrderedTimes::from(self.edit.now);
         for (mtime, _, found) in files {
             let ctime = self.edit.now;
             let node = self.edit.node_mut(&found)?;
@@ -468,8 +489,9 @@ impl<'a> OperationBuilder<'a> {
         Ok(())
     }
 
-    /// The bytes of the regular file at `path` as it is after this step, if there is one of a size
-    /// that git reads rules from.
+    /// Returns the bytes of the regular file at `path` after this operation.
+    ///
+    /// `None` if there is none, or it is larger than git's limit for ignore files.
     fn read_regular(&self, path: &RepoPath) -> Result<Option<Vec<u8>>, FsError> {
         let found = match self.find(path) {
             Ok(named) => named.and_then(|named| named.found),
@@ -484,11 +506,11 @@ impl<'a> OperationBuilder<'a> {
         self.workspace.whole(self.edit.state, &node).map(Some)
     }
 
-    /// Moves what is at one name to another, which is free.
+    /// Moves a node to another name, which is free.
     pub(crate) fn rename(
         &mut self,
-        (from, source, found): (&RepoPath, &Named, &Found),
-        (to, target): (&RepoPath, &Named),
+        (from, source, found): (&RepoPath, &NameInDir, &FoundNode),
+        (to, target): (&RepoPath, &NameInDir),
     ) -> Result<(), OperationError> {
         check_may_remove(self.edit.state, &source.dir, found).map_err(OperationError::at(from))?;
         let renamed = self.try_rename(source, found, target);
@@ -501,7 +523,12 @@ impl<'a> OperationBuilder<'a> {
         Ok(())
     }
 
-    fn try_rename(&mut self, source: &Named, found: &Found, target: &Named) -> Result<(), FsError> {
+    fn try_rename(
+        &mut self,
+        source: &NameInDir,
+        found: &FoundNode,
+        target: &NameInDir,
+    ) -> Result<(), FsError> {
         let is_dir = i64::from(self.edit.kind(found)? == FileKind::Directory);
         check_may_add(self.edit.state, &target.dir)?;
         self.edit.drop_name(&source.dir, &source.name)?;
@@ -516,11 +543,11 @@ impl<'a> OperationBuilder<'a> {
         Ok(())
     }
 
-    /// Replaces a file's content: `change` says how. What it had goes to a new node in the attic.
+    /// Replaces a file's content by `change`. A new node in the trash keeps the old one.
     pub(crate) fn write(
         &mut self,
         path: &RepoPath,
-        found: &Found,
+        found: &FoundNode,
         change: impl FnOnce(&mut Node) -> Result<(), FsError>,
     ) -> Result<(), OperationError> {
         self.try_write(found, change)
@@ -534,7 +561,7 @@ impl<'a> OperationBuilder<'a> {
 
     fn try_write(
         &mut self,
-        found: &Found,
+        found: &FoundNode,
         change: impl FnOnce(&mut Node) -> Result<(), FsError>,
     ) -> Result<(), FsError> {
         check_may_replace(self.edit.state, found.ino)?;
@@ -551,17 +578,18 @@ impl<'a> OperationBuilder<'a> {
         Ok(())
     }
 
-    /// Gives a file what the node in an earlier operation's part of the attic has, and that node
-    /// what the file had.
+    /// Exchanges a file with its former state in the trash.
+    ///
+    /// That is, content and attributes. The node is in an earlier operation's part.
     pub(crate) fn exchange(
         &mut self,
         path: &RepoPath,
-        found: &Found,
-        (part, slot_before): (&Found, &EntryName),
+        found: &FoundNode,
+        (part, slot_before): (&FoundNode, &EntryName),
     ) -> Result<(), OperationError> {
         let exchanged = self.try_exchange(found, part, slot_before);
         exchanged.map_err(OperationError::at(path))?;
-        self.came_back(path, found.clone());
+        self.note_returned(path, found.clone());
         self.note(FileChange::Written {
             path: path.clone(),
             ino: found.ino,
@@ -571,8 +599,8 @@ impl<'a> OperationBuilder<'a> {
 
     fn try_exchange(
         &mut self,
-        found: &Found,
-        part: &Found,
+        found: &FoundNode,
+        part: &FoundNode,
         slot_before: &EntryName,
     ) -> Result<(), FsError> {
         check_may_replace(self.edit.state, found.ino)?;
@@ -595,7 +623,7 @@ impl<'a> OperationBuilder<'a> {
         Ok(())
     }
 
-    fn name_changed(&mut self, named: &Named) {
+    fn name_changed(&mut self, named: &NameInDir) {
         if self
             .names_changed
             .insert((named.dir.ino, named.name.clone()))
@@ -605,23 +633,23 @@ impl<'a> OperationBuilder<'a> {
                 name: named.name.clone(),
             });
         }
-        // Told of a name that it does not know, the kernel leaves what it knows of the directory as
-        // it is.
+        // The kernel ignores the invalidation of a name that it does not know, and would keep its
+        // cached listing.
         if self.dirs.insert(named.dir.ino) {
             self.changed.push(Invalidation::Node(named.dir.ino));
         }
     }
 
-    /// Makes it so, in one record.
-    pub(crate) fn commit(mut self) -> Result<Done, FsError> {
-        // A record of this kind can be told in JSON: all of it is numbers and text.
-        let told = serde_json::to_vec(&self.operation).map_err(|_| FsError::Invalid)?;
-        self.edit.node_mut(&self.part)?.set_operation(&told);
+    /// Commits the operation as one record of the layer.
+    pub(crate) fn commit(mut self) -> Result<CommittedOperation, FsError> {
+        // Serialization cannot fail: the record consists of numbers and text.
+        let json = serde_json::to_vec(&self.operation).map_err(|_| FsError::Invalid)?;
+        self.edit.node_mut(&self.part)?.set_operation(&json);
         let before = self
             .workspace
             .view_before(self.edit.state, self.paths, self.moved);
         self.edit.commit()?;
-        Ok(Done {
+        Ok(CommittedOperation {
             operation: self.operation,
             changed: self.changed,
             dirs: self.dirs.into_iter().collect(),
@@ -630,7 +658,7 @@ impl<'a> OperationBuilder<'a> {
     }
 }
 
-/// The directory so many levels above `path`.
+/// Returns the directory `levels` levels above `path`.
 fn above(path: &RepoPath, levels: usize) -> Result<RepoPath, OperationError> {
     let mut dir = path.clone();
     for _ in 0..levels {
@@ -639,8 +667,8 @@ fn above(path: &RepoPath, levels: usize) -> Result<RepoPath, OperationError> {
     Ok(dir)
 }
 
-/// An empty directory of the attic.
-fn attic_node(edit: &Edit<'_>) -> Node {
+/// Returns an empty directory for the trash.
+fn trash_dir_node(edit: &LayerEdit<'_>) -> Node {
     let attrs = &edit.state.base.attrs;
     Node {
         kind: FileKind::Directory,

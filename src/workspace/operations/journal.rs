@@ -1,8 +1,7 @@
-//! The journal: every operation of a fork, one JSON value a line, in the order in which they were
-//! done.
+//! Journal: the operations of a fork in order, one JSON value per line.
 //!
-//! It is for reading. A line is written after the record of its operation; what a process that died
-//! did not write is added from the attic when the fork is opened again.
+//! It is for reading only. A line is written after the record of its operation. If a process dies
+//! before that, the next open of the fork adds the line from the trash.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
@@ -13,22 +12,21 @@ use super::FileOperation;
 use super::trash::Weights;
 use tine_sys::file;
 
-/// Where a fork's operations are written down, and which is the last.
+/// Journal file of a fork, and the last numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    /// `None` for a workspace without a store.
+    /// Path of the file; `None` for a workspace without a store.
     path: Option<PathBuf>,
-    /// The last operation in the file.
+    /// Number of the last operation in the file.
     written: u64,
-    /// The last one that was given a number.
+    /// Last number that was given.
     last: u64,
-    /// Those of the attic.
+    /// Facts of the operations in the trash.
     pub(crate) weights: Weights,
 }
 
 impl Journal {
-    /// Reads how far the file goes, and cuts off half a line at its end. One that is missing is
-    /// empty.
+    /// Opens a journal and cuts an incomplete last line off. A missing file is empty.
     pub(crate) fn open(path: PathBuf) -> io::Result<Journal> {
         let mut written = 0;
         let mut len = 0;
@@ -42,7 +40,7 @@ impl Journal {
                         break;
                     }
                     len += line.len() as u64;
-                    // A line that was damaged tells nothing, and those around it do.
+                    // A damaged line is skipped.
                     if let Ok(operation) = serde_json::from_slice::<FileOperation>(&line) {
                         written = written.max(operation.id);
                     }
@@ -60,22 +58,24 @@ impl Journal {
         })
     }
 
-    /// Numbers up to this one were given.
+    /// Records that numbers up to this one were given.
     pub(crate) fn note(&mut self, id: u64) {
         self.last = self.last.max(id);
     }
 
-    /// The number of the next operation.
+    /// Returns the number of the next operation.
     pub(crate) fn next_id(&self) -> u64 {
         self.last.saturating_add(1)
     }
 
-    /// Whether the file lacks more than the operation `id`.
+    /// Returns whether the file lacks operations before `id`.
     pub(crate) fn lacks_more_than(&self, id: u64) -> bool {
         self.path.is_some() && self.written.saturating_add(1) < id
     }
 
-    /// Writes down those that the file lacks, by number. What fails is made up for the next time.
+    /// Appends the operations that the file lacks, by number.
+    ///
+    /// A failure is logged. The next call tries again.
     pub(crate) fn write<'o>(&mut self, operations: impl IntoIterator<Item = &'o FileOperation>) {
         let Some(path) = &self.path else {
             return;
@@ -102,7 +102,7 @@ impl Journal {
         }
     }
 
-    /// The newest `limit` operations, the newest first.
+    /// Returns the newest `limit` operations, newest first.
     pub(crate) fn read(&self, limit: usize) -> io::Result<Vec<FileOperation>> {
         match &self.path {
             Some(path) => read(path, limit),
@@ -114,7 +114,8 @@ impl Journal {
 fn write_all_or_nothing(file: &mut File, lines: &[u8]) -> io::Result<()> {
     let len = file.metadata()?.len();
     file.write_all(lines).inspect_err(|_| {
-        // Half a line would be in the way of the next; where this fails, too, opening cuts it off.
+        // An incomplete line would damage the next one. If this fails, too, opening cuts the line
+        // off.
         let _ = file.set_len(len);
     })
 }

@@ -1,22 +1,21 @@
-//! Operations: what tine's commands do to a fork by path, and taking it back.
+//! Operations: changes that tine's commands make to a fork by path, with undo.
 //!
-//! An operation is one record of the layer. The record also says, in a directory of the *attic*
-//! which is called like the operation's number, what was done ([`FileOperation`]) and what that
-//! took away: a node that was removed has its name there now, whatever is beneath it; a content
-//! that was replaced belongs to a node there. So taking an operation back is as exact and as cheap
-//! as doing it, and is an operation itself.
+//! An operation is one record of the layer. The record also adds a directory to the *trash*, named
+//! by the operation's number. It holds a description of the changes ([`FileOperation`]) and what
+//! they removed. A removed node moves there, with everything below it; a replaced content belongs
+//! to a node there. So undo is as exact and as cheap as the operation, and is an operation itself.
 //!
 //! ```text
-//! attic (number 2, nothing leads to it)
+//! trash (number 2, no name leads to it)
 //! ├── 17  {"id":17,"kind":"remove","changes":[{"change":"removed","path":"src"}],…}
-//! │   └── 0   what stood at `src`: slot 0 belongs to change 0
+//! │   └── 0   the node that was at `src`: slot 0 belongs to change 0
 //! └── 18  {"id":18,"kind":"undo","undoes":{"operation":17,"changes":[0]},…}
 //! ```
 //!
-//! The attic is part of the view like all else of the layers: what is done in a fork that went back
-//! to a snapshot is taken back there, and what came after the snapshot is out of reach until the
-//! fork returns. The journal ([`journal`]) is for reading: it has everything that was ever done,
-//! and follows the attic.
+//! The trash is part of the layers. So after a fork goes back to a snapshot, undo works on the
+//! operations before the snapshot, and later ones are out of reach until the fork returns. The
+//! journal ([`journal`]) is for reading only: it lists every operation ever done, and follows the
+//! trash.
 
 pub(super) mod builder;
 pub(super) mod journal;
@@ -34,139 +33,171 @@ use tine_path::text::{PathText, repo_path};
 
 pub use undo::{Direction, Note, NoteKind, TakenBack};
 
-/// Who does it, and by which command.
+/// Author of an operation: the calling process and its command.
 #[derive(Debug, Clone, Copy)]
 pub struct Actor<'a> {
+    /// Identity that owns new files.
     pub caller: Caller,
-    /// As it was typed, for people.
+    /// Command line as it was typed, for display.
     pub command: &'a str,
 }
 
-/// What was done in one step.
+/// One operation: changes that a command made in one step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileOperation {
-    /// Counts up, for the life of a fork.
+    /// Number of the operation. Counts up for the life of a fork.
     pub id: u64,
-    /// The time of every node that it changed.
+    /// Time of the operation, which every changed node also gets.
     pub time: Timestamp,
+    /// Command line as it was typed.
     pub command: String,
+    /// Kind of the command.
     pub kind: OperationKind,
-    /// In the order in which they were done.
+    /// Changes, in the order in which they were made.
     pub changes: Vec<FileChange>,
-    /// What it takes back.
+    /// Changes that this operation undoes or redoes; `None` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<Undoes>,
-    /// Bytes of contents that its part of the attic keeps, when it was done.
+    /// Size in bytes of the contents that the trash keeps for it.
+    ///
+    /// It is set when the operation is done, and does not change.
     #[serde(default)]
     pub kept_bytes: u64,
 }
 
-/// What kind of command it was.
+/// Kind of the command that made an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OperationKind {
+    /// A file was written.
     Write,
+    /// A node was moved.
     Move,
+    /// Nodes were removed.
     Remove,
+    /// Paths were taken back to a point.
     Revert,
+    /// An operation was undone.
     Undo,
+    /// An undone operation was redone.
     Redo,
-    /// The whole fork went to another state, or its HEAD to another branch.
+    /// The fork went to another state, or its HEAD to another branch.
     Switch,
-    /// HEAD went to a commit that has more, and the view with it.
+    /// HEAD and the view went to a merged commit.
     Merge,
     /// The fork was brought up to another commit.
     Update,
+    /// Commits were applied again on HEAD.
     CherryPick,
-    /// A patch, or the commits of patches.
+    /// A patch was applied, or the commits of patches.
     Apply,
 }
 
-/// Changes of an earlier operation that this one takes back.
+/// Changes of an earlier operation that this one undoes or redoes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undoes {
+    /// Number of the earlier operation.
     pub operation: u64,
-    /// Their places in its list.
+    /// Indexes into the earlier operation's changes.
     pub changes: Vec<u32>,
 }
 
-/// One change, to be taken back by itself.
+/// One change of an operation. It can be undone alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
 pub enum FileChange {
-    /// A node was made where nothing was.
+    /// A node was made at a free path.
     Made {
+        /// Path of the node.
         #[serde(with = "repo_path")]
         path: RepoPath,
+        /// Inode number of the node.
         ino: Ino,
     },
-    /// What stood here is in the attic.
+    /// The node at the path moved to the trash.
     Removed {
+        /// Path of the node before.
         #[serde(with = "repo_path")]
         path: RepoPath,
     },
-    /// A node came back from the attic, to where nothing was.
+    /// A node came back from the trash, to a free path.
     PutBack {
+        /// Path of the node.
         #[serde(with = "repo_path")]
         path: RepoPath,
+        /// Inode number of the node.
         ino: Ino,
     },
-    /// Nothing was at `to`.
+    /// A node moved to a free path.
     Moved {
+        /// Path before.
         #[serde(with = "repo_path")]
         from: RepoPath,
+        /// Path after.
         #[serde(with = "repo_path")]
         to: RepoPath,
+        /// Inode number of the node.
         ino: Ino,
     },
-    /// A file's content and attributes before are those of a node in the attic.
+    /// A file was written. A node in the trash has its former content and attributes.
     Written {
+        /// Path of the file.
         #[serde(with = "repo_path")]
         path: RepoPath,
+        /// Inode number of the file.
         ino: Ino,
     },
-    /// A file's permission bits were others before.
+    /// A file's permission bits changed.
     Mode {
+        /// Path of the file.
         #[serde(with = "repo_path")]
         path: RepoPath,
+        /// Inode number of the file.
         ino: Ino,
+        /// Permission bits before: the low 12 bits of the mode.
         perm: u16,
     },
-    /// All of the fork was another; that state is kept as the snapshot `before`.
-    Switched { before: String },
-    /// HEAD went with what the other changes are about.
+    /// The whole fork went to another state.
+    Switched {
+        /// Name of the snapshot that keeps the state before.
+        before: String,
+    },
+    /// HEAD moved together with the other changes.
     Advanced(HeadMove),
 }
 
-/// HEAD's way from one commit to another. Ids are in hex.
+/// Move of HEAD from one commit to another. Object IDs are in hex.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadMove {
-    /// `None`: there was no commit.
+    /// Commit before; `None` if there was none.
     pub from: Option<String>,
+    /// Commit after; `None` if there is none.
     pub to: Option<String>,
-    /// Where what is uncommitted was merged along.
+    /// Moves of an update; `None` unless uncommitted changes were merged along.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<Box<UpdateMove>>,
-    /// Where HEAD is put on another branch, and no branch moves.
+    /// Branches of a switch; `None` if HEAD's branch moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<Box<SwitchMove>>,
-    /// Where something is staged before or after.
+    /// Contents of the index; `None` unless something is staged before or after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<Box<IndexMove>>,
 }
 
-/// The branches (short names) that HEAD is on before and after; `None` where it is detached.
+/// Branches that HEAD is on before and after a switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchMove {
+    /// Short name of the branch before; `None` if HEAD was detached.
     pub from: Option<String>,
+    /// Short name of the branch after; `None` if HEAD is detached.
     pub to: Option<String>,
-    /// Where `to` is made for it: what its reflog says.
+    /// Reflog message of `to`, if the switch makes that branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begins: Option<String>,
 }
 
 impl SwitchMove {
-    /// The way back; a branch that was made stays.
+    /// Returns the opposite move. A branch that was made stays.
     pub fn reversed(&self) -> SwitchMove {
         SwitchMove {
             from: self.to.clone(),
@@ -177,7 +208,7 @@ impl SwitchMove {
 }
 
 impl HeadMove {
-    /// The way back.
+    /// Returns the opposite move.
     pub fn reversed(self) -> HeadMove {
         HeadMove {
             from: self.to,
@@ -201,36 +232,40 @@ impl HeadMove {
     }
 }
 
-/// What an update moves beside HEAD. Ids are in hex.
+/// Moves that an update makes besides HEAD's. Object IDs are in hex.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdateMove {
-    /// The trees of the view before and after, without what is in no changeset.
+    /// Tree of the view before, without what is in no changeset.
     pub view_from: String,
+    /// Tree of the view after, without what is in no changeset.
     pub view_to: String,
-    /// Where the fork's own commits begin, before and after.
+    /// Fork point before; `None` if there was none.
     pub point_from: Option<String>,
+    /// Fork point after; `None` if there is none.
     pub point_to: Option<String>,
 }
 
-/// The index before and after.
+/// Contents of the index before and after.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexMove {
+    /// Contents before.
     pub from: IndexContent,
+    /// Contents after.
     pub to: IndexContent,
 }
 
-/// What is in an index.
+/// Contents of an index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexContent {
-    /// What a commit would be made of, in hex.
+    /// Tree that a commit of the index would have, in hex.
     pub tree: String,
-    /// Paths that are intended to be added, sorted.
+    /// Paths marked by `git add --intent-to-add`, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intents: Vec<PathText>,
 }
 
 impl FileChange {
-    /// The paths that it is about.
+    /// Returns the paths that the change concerns: two for a move.
     pub fn paths(&self) -> impl Iterator<Item = &RepoPath> {
         let (first, second) = match self {
             FileChange::Made { path, .. }
@@ -255,26 +290,30 @@ impl OperationKind {
     }
 }
 
-/// How an operation stands.
+/// Undo state of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OperationState {
+    /// Done, and nothing of it undone.
     Done,
+    /// Undone completely.
     Undone,
+    /// Undone in part.
     PartlyUndone,
-    /// The attic has it no longer, or belongs to another state of the fork.
+    /// Not in the trash, or of another state of the fork.
     OutOfReach,
 }
 
-/// The operations that can be taken back, by number.
+/// Operations that can be undone, by number.
 #[derive(Debug, Clone, Default)]
 pub struct Reachable {
     operations: BTreeMap<u64, FileOperation>,
-    /// Changes that were taken back.
+    /// Undone changes, as operation number and index.
     undone: BTreeSet<(u64, u32)>,
 }
 
 impl Reachable {
+    /// Collects operations and notes which of their changes are undone.
     pub fn new(operations: impl IntoIterator<Item = FileOperation>) -> Reachable {
         let operations: BTreeMap<u64, FileOperation> = operations
             .into_iter()
@@ -293,14 +332,17 @@ impl Reachable {
         Reachable { operations, undone }
     }
 
+    /// Returns the operations by ascending number.
     pub fn operations(&self) -> impl Iterator<Item = &FileOperation> {
         self.operations.values()
     }
 
+    /// Returns the operation with this number.
     pub fn get(&self, id: u64) -> Option<&FileOperation> {
         self.operations.get(&id)
     }
 
+    /// Returns the state of the operation with this number.
     pub fn state_of(&self, id: u64) -> OperationState {
         let Some(operation) = self.operations.get(&id) else {
             return OperationState::OutOfReach;
@@ -313,7 +355,7 @@ impl Reachable {
         }
     }
 
-    /// The command that began it: what is taken back, or done again, by way of others.
+    /// Returns the first operation of a chain of undo and redo.
     pub fn beginning_of<'o>(&'o self, operation: &'o FileOperation) -> &'o FileOperation {
         let mut first = operation;
         while let Some(undoes) = &first.undoes
@@ -325,11 +367,13 @@ impl Reachable {
         first
     }
 
-    /// The changes that are not taken back, if one of them is within `path`. Of several things that
-    /// were removed, or came back, those that are; other changes of an operation belong together.
+    /// Returns the indexes of the operation's changes that are not undone.
+    ///
+    /// Empty if the operation does not concern `path`. If the operation only removed, or only put
+    /// back, just the changes within `path`. The changes of any other operation belong together.
     fn left_of(&self, operation: &FileOperation, path: Option<&RepoPath>) -> Vec<u32> {
         let is_within = |change: &FileChange| path.is_none_or(|path| change.is_within(path));
-        // Where what was taken back was gone already, only what went with it says that it was.
+        // If the undone change had no effect any more, only the changes it undid name the path.
         let is_about = self.taken_back_by(operation).any(is_within);
         let mut left: Vec<(u32, &FileChange)> = (0_u32..)
             .zip(&operation.changes)
@@ -349,7 +393,7 @@ impl Reachable {
         left.into_iter().map(|(index, _)| index).collect()
     }
 
-    /// The changes that the operation took back.
+    /// Returns the changes that the operation undid.
     fn taken_back_by<'o>(
         &'o self,
         operation: &'o FileOperation,
@@ -360,8 +404,9 @@ impl Reachable {
         indexes.filter_map(move |index| of?.changes.get(*index as usize))
     }
 
-    /// The newest operation that there is to take back, and its changes within `path` that are
-    /// left.
+    /// Returns the newest operation to undo or redo.
+    ///
+    /// Also returns its changes that are left. `path` limits the search to changes within it.
     pub fn next(
         &self,
         direction: Direction,
@@ -376,7 +421,7 @@ impl Reachable {
                 (Direction::Redo, OperationKind::Undo) if !left.is_empty() => {
                     return Some((operation, left));
                 }
-                // Who did something else since goes on from there.
+                // A new operation ends redo, unless it concerns other paths only.
                 (
                     Direction::Redo,
                     OperationKind::Write
@@ -403,7 +448,9 @@ impl Reachable {
         None
     }
 
-    /// The newest operation on a directory above `path` that could be taken back.
+    /// Returns the closest directory above `path` with an operation left.
+    ///
+    /// That is one to undo or redo, as `direction` says.
     fn above(&self, direction: Direction, path: &RepoPath) -> Option<RepoPath> {
         let mut above = path.clone();
         while let Some((parent, _)) = above.split_last().filter(|(parent, _)| !parent.is_root()) {

@@ -1,54 +1,62 @@
-//! The attic of a fork: what is in it, and how much it may keep.
+//! Trash of a fork: its contents and its limits.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
-use super::super::edit::Edit;
+use super::super::edit::LayerEdit;
 use super::super::error::FsError;
 use super::super::flags::check_may_remove;
-use super::super::fs::{Found, Place, State, Workspace};
+use super::super::fs::{FoundNode, NodePlace, ViewState, Workspace};
 use super::journal::Journal;
 use super::{FileOperation, OperationState, Reachable, Undoes};
 use tine_attr::{FileKind, Ino};
 use tine_layer::Node;
 use tine_path::EntryName;
 
-/// So many operations can be taken back …
+/// Maximum number of operations that can be undone.
 const OPERATIONS_MAX: usize = 500;
 
-/// … which keep so many bytes together. The newest one is kept however large it is.
+/// Maximum total size of the contents that operations keep, in bytes.
+///
+/// The newest operation is kept even if it is larger.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// The name of what a change took away, in its operation's part of the attic.
+/// Returns the name of a removed node in the trash.
+///
+/// It is in its operation's part.
 pub(super) fn slot(index: usize) -> Result<EntryName, FsError> {
     Ok(EntryName::new(index.to_string().as_bytes())?)
 }
 
-/// What is to be known of an operation to bound the attic.
+/// Facts of an operation that the limits of the trash need.
 #[derive(Debug)]
 struct Weight {
+    /// Size of the contents that it kept at first, in bytes.
     kept_bytes: u64,
+    /// Number of its changes.
     changes: usize,
+    /// Changes that it undoes or redoes.
     undoes: Option<Undoes>,
 }
 
-/// The operations of the attic, by number: read once each, as an operation never changes and a
-/// number is given once.
+/// Operations in the trash, by number.
+///
+/// Each is read once: an operation never changes, and a number is given once.
 #[derive(Debug, Default)]
 pub(crate) struct Weights {
     by_id: BTreeMap<u64, Weight>,
-    /// How many changes of each were taken back.
+    /// Indexes of the undone changes, by operation.
     undone: HashMap<u64, HashSet<u32>>,
 }
 
 impl Weights {
-    /// Reads the operation from its part of the attic; whether that can be read.
+    /// Reads the operation from its part of the trash. Returns whether that succeeds.
     fn weigh(&mut self, id: u64, part: &Node) -> bool {
         if self.by_id.contains_key(&id) {
             return true;
         }
-        let told = part.operation();
-        match told.and_then(|told| serde_json::from_slice::<FileOperation>(told).ok()) {
+        let json = part.operation();
+        match json.and_then(|json| serde_json::from_slice::<FileOperation>(json).ok()) {
             Some(operation) => {
                 self.add(&operation);
                 true
@@ -77,7 +85,7 @@ impl Weights {
         );
     }
 
-    /// Forgets the others. What they took back is done again for all that is known.
+    /// Forgets the other operations, and what they undid.
     fn retain(&mut self, is_kept: impl Fn(u64) -> bool) {
         if self.by_id.keys().all(|id| is_kept(*id)) {
             return;
@@ -93,15 +101,16 @@ impl Weights {
         }
     }
 
-    /// Bytes that the operation still keeps, at most.
+    /// Returns the maximum number of bytes that the operation still keeps.
     fn bytes_of(&self, id: u64) -> u64 {
         let Some(weight) = self.by_id.get(&id) else {
             return 0;
         };
         let undone = self.undone.get(&id).map_or(0, HashSet::len);
-        match undone > 0 && undone >= weight.changes {
-            true => 0,
-            false => weight.kept_bytes,
+        if undone > 0 && undone >= weight.changes {
+            0
+        } else {
+            weight.kept_bytes
         }
     }
 
@@ -111,31 +120,39 @@ impl Weights {
     }
 }
 
-/// The bytes of a content that a layer holds for this node alone.
+/// Returns the size of a content that only this node has.
 pub(super) fn own_bytes(node: &Node) -> u64 {
     node.content.own().map_or(0, |_| node.size)
 }
 
 impl Workspace {
-    /// Whether the layers or the base have the node, so that more is known of it than a step in the
-    /// making says.
-    pub(super) fn find_again(&self, state: &State, found: &Found) -> bool {
-        !matches!(found.place, Place::Layer) || state.stack.node(found.ino).is_some()
+    /// Returns whether the node is known outside a step under construction.
+    ///
+    /// A layer, the base or the carry has it then.
+    pub(super) fn has_node(&self, state: &ViewState, found: &FoundNode) -> bool {
+        !matches!(found.place, NodePlace::Layer) || state.stack.node(found.ino).is_some()
     }
 
-    /// What can be taken back now.
+    /// Returns the operations that can be undone or redone now.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if the layers lack a node of the trash.
     pub fn reachable(&self) -> Result<Reachable, FsError> {
         self.reachable_in(&self.read_state())
     }
 
-    pub(crate) fn reachable_in(&self, state: &State) -> Result<Reachable, FsError> {
+    pub(crate) fn reachable_in(&self, state: &ViewState) -> Result<Reachable, FsError> {
         let parts = self.parts(state)?;
         Ok(Reachable::new(
             parts.into_iter().map(|(operation, _)| operation),
         ))
     }
 
-    /// The newest operations that were ever done, the newest first, and how they stand.
+    /// Returns the newest operations ever done, newest first, with their states.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if the layers lack a node of the trash. An unreadable journal is logged
+    /// only.
     pub fn operations(
         &self,
         limit: usize,
@@ -146,7 +163,7 @@ impl Workspace {
             log::warn!("the journal of operations cannot be read: {error}");
             Vec::new()
         });
-        // What could not be written down is known all the same.
+        // Operations that could not be written to the journal are known from the trash.
         let last = newest.first().map_or(0, |operation| operation.id);
         let missing: Vec<FileOperation> = reachable
             .operations()
@@ -162,16 +179,18 @@ impl Workspace {
         Ok(newest.into_iter().map(with_state).collect())
     }
 
-    /// The operations in the attic with their parts of it, by number.
-    fn parts(&self, state: &State) -> Result<Vec<(FileOperation, Found)>, FsError> {
+    /// Returns the operations in the trash, by number.
+    ///
+    /// Each with its part of the trash.
+    fn parts(&self, state: &ViewState) -> Result<Vec<(FileOperation, FoundNode)>, FsError> {
         if state.stack.node(Ino::TRASH).is_none() {
             return Ok(Vec::new());
         }
         let mut parts = Vec::new();
-        for (name, _, ino) in self.entries(state, &Found::in_layer(Ino::TRASH))? {
-            let told = self.layer_node(state, ino)?.operation();
-            match told.and_then(|told| serde_json::from_slice::<FileOperation>(told).ok()) {
-                Some(operation) => parts.push((operation, Found::in_layer(ino))),
+        for (name, _, ino) in self.entries(state, &FoundNode::in_layer(Ino::TRASH))? {
+            let json = self.layer_node(state, ino)?.operation();
+            match json.and_then(|json| serde_json::from_slice::<FileOperation>(json).ok()) {
+                Some(operation) => parts.push((operation, FoundNode::in_layer(ino))),
                 None => log::warn!("the operation {name} in the trash cannot be read"),
             }
         }
@@ -179,11 +198,11 @@ impl Workspace {
         Ok(parts)
     }
 
-    /// The number of the next operation.
-    pub(crate) fn next_id(&self, journal: &Journal, state: &State) -> Result<u64, FsError> {
+    /// Returns the number of the next operation.
+    pub(crate) fn next_id(&self, journal: &Journal, state: &ViewState) -> Result<u64, FsError> {
         let mut next = journal.next_id();
         if state.stack.node(Ino::TRASH).is_some() {
-            for (name, _, _) in self.entries(state, &Found::in_layer(Ino::TRASH))? {
+            for (name, _, _) in self.entries(state, &FoundNode::in_layer(Ino::TRASH))? {
                 let id = std::str::from_utf8(name.as_bytes()).ok();
                 let id = id.and_then(|id| id.parse::<u64>().ok());
                 next = next.max(id.unwrap_or(0).saturating_add(1));
@@ -192,7 +211,9 @@ impl Workspace {
         Ok(next)
     }
 
-    /// Has operations written down in the file at `path`, where it lacks some also those.
+    /// Writes the journal to the file at `path` from now on.
+    ///
+    /// Adds reachable operations that the file lacks. Failures are logged.
     pub fn keep_journal(&self, path: PathBuf) {
         let opened = Journal::open(path.clone());
         let mut journal = self.journal.lock();
@@ -206,20 +227,21 @@ impl Workspace {
         }
     }
 
-    /// An operation's part of the attic.
-    pub(super) fn part(&self, state: &State, id: u64) -> Result<Found, FsError> {
+    /// Returns an operation's part of the trash.
+    pub(super) fn part(&self, state: &ViewState, id: u64) -> Result<FoundNode, FsError> {
         let name = EntryName::new(id.to_string().as_bytes())?;
-        self.child(state, &Found::in_layer(Ino::TRASH), name.as_bytes())?
+        self.child(state, &FoundNode::in_layer(Ino::TRASH), name.as_bytes())?
             .ok_or(FsError::Stale)
     }
 
-    /// Bytes of contents that the layers hold of this node and all beneath, if flags let all of it
-    /// be removed.
-    pub(super) fn weigh(&self, state: &State, found: &Found) -> Result<u64, FsError> {
+    /// Returns the size of the layer contents at and below a node.
+    ///
+    /// Fails if inode flags forbid the removal of any of it.
+    pub(super) fn weigh(&self, state: &ViewState, found: &FoundNode) -> Result<u64, FsError> {
         let mut bytes = 0_u64;
         let mut rest = vec![found.clone()];
         while let Some(found) = rest.pop() {
-            if let Place::Layer = found.place {
+            if let NodePlace::Layer = found.place {
                 bytes = bytes.saturating_add(own_bytes(self.layer_node(state, found.ino)?));
             }
             if self.kind(state, &found)? != FileKind::Directory {
@@ -230,30 +252,30 @@ impl Workspace {
                     .child(state, &found, name.as_bytes())?
                     .ok_or(FsError::Stale)?;
                 check_may_remove(state, &found, &child)?;
-                // A layer that has something of a carried directory has the directory.
+                // If a layer has anything of a carried directory, it has the directory, too.
                 match child.place {
-                    Place::Layer => rest.push(child),
-                    Place::Base(_) if kind == FileKind::Directory => rest.push(child),
-                    Place::Base(_) | Place::Carried(_) | Place::BaseRoot => {}
+                    NodePlace::Layer => rest.push(child),
+                    NodePlace::Base(_) if kind == FileKind::Directory => rest.push(child),
+                    NodePlace::Base(_) | NodePlace::Carried(_) | NodePlace::BaseRoot => {}
                 }
             }
         }
         Ok(bytes)
     }
 
-    /// Lets go of the oldest operations that are too many or keep too much.
-    pub(crate) fn bound_attic(
+    /// Removes the oldest operations from the trash while it exceeds its limits.
+    pub(crate) fn limit_trash(
         &self,
-        state: &mut State,
+        state: &mut ViewState,
         weights: &mut Weights,
     ) -> Result<(), FsError> {
         let mut parts = BTreeMap::new();
-        for (name, _, ino) in self.entries(state, &Found::in_layer(Ino::TRASH))? {
+        for (name, _, ino) in self.entries(state, &FoundNode::in_layer(Ino::TRASH))? {
             let id = std::str::from_utf8(name.as_bytes()).ok();
             if let Some(id) = id.and_then(|id| id.parse().ok())
                 && weights.weigh(id, self.layer_node(state, ino)?)
             {
-                parts.insert(id, Found::in_layer(ino));
+                parts.insert(id, FoundNode::in_layer(ino));
             }
         }
         weights.retain(|id| parts.contains_key(&id));
@@ -263,17 +285,17 @@ impl Workspace {
             if count <= OPERATIONS_MAX && (bytes <= BYTES_MAX || count <= 1) {
                 break;
             }
-            self.let_go(state, id, &part)?;
+            self.expire(state, id, &part)?;
             count -= 1;
             bytes = bytes.saturating_sub(weights.bytes_of(id));
         }
         Ok(())
     }
 
-    fn let_go(&self, state: &mut State, id: u64, part: &Found) -> Result<(), FsError> {
+    fn expire(&self, state: &mut ViewState, id: u64, part: &FoundNode) -> Result<(), FsError> {
         let name = EntryName::new(id.to_string().as_bytes())?;
-        let trash = Found::in_layer(Ino::TRASH);
-        let mut edit = Edit::new(self, state);
+        let trash = FoundNode::in_layer(Ino::TRASH);
+        let mut edit = LayerEdit::new(self, state);
         edit.drop_name(&trash, &name)?;
         edit.empty_dir(part)?;
         edit.lose_link(part)?;

@@ -1,66 +1,77 @@
-//! Taking operations back, and doing them again.
+//! Undo and redo of operations.
 //!
-//! Each change has an opposite, and the opposites of an operation's changes, the last one first,
-//! are an operation that can be taken back the same way. What programs did to those paths since is
-//! not lost by it: what stands in the way goes to the attic like anything that an operation
-//! removes.
+//! Each change has an inverse. The inverses of an operation's changes, last one first, are an
+//! operation themselves, which can be undone. Later changes by programs to the same paths are not
+//! lost: whatever is in the way moves to the trash, as with any removal.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use super::super::error::OperationError;
-use super::super::fs::{Found, Workspace};
-use super::builder::{Named, OperationBuilder};
+use super::super::fs::{FoundNode, Workspace};
+use super::builder::{NameInDir, OperationBuilder};
 use super::trash::slot;
 use super::{Actor, FileChange, FileOperation, OperationKind, Reachable, Undoes};
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_path::RepoPath;
 
-/// Back, or forth again.
+/// Choice between undo and redo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
+    /// Undoes an operation.
     Undo,
+    /// Redoes an undone operation.
     Redo,
 }
 
-/// What was taken back, or done again.
+/// Result of an undo or redo.
 #[derive(Debug, Clone)]
 pub struct TakenBack {
-    /// The operation that did so.
+    /// New operation that made the inverse changes.
     pub operation: FileOperation,
-    /// The command whose changes these were, perhaps taken back and done again since.
+    /// Operation of the command whose changes these were.
+    ///
+    /// It may have been undone and redone before.
     pub of: FileOperation,
+    /// Paths that were not as the operation had left them.
     pub notes: Vec<Note>,
 }
 
-/// What was not as the operation had left it.
+/// Path that was not as the operation had left it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
+    /// Path in the fork.
     pub path: RepoPath,
+    /// Difference, and its treatment.
     pub kind: NoteKind,
 }
 
+/// Difference from the state that the operation had left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoteKind {
-    /// It was changed since; what it was is kept.
+    /// The node was changed since. The trash keeps the changed state.
     Changed,
-    /// Something else was there, which is kept.
+    /// Another node was at the path. The trash keeps it.
     InTheWay,
-    /// It was gone already.
+    /// The node was gone already.
     Gone,
-    /// A directory that has something in it stays.
+    /// The directory has entries, and stays.
     NotEmpty,
-    /// A directory on the way was missing and is made.
+    /// A parent directory was missing, and was made.
     ParentMade,
 }
 
 impl Workspace {
-    /// What is taken back next. A change that only exchanging the whole fork takes back is
-    /// [`OperationError::IsSwitch`] to [`Workspace::take_back`], one that moved HEAD
-    /// [`OperationError::IsAdvance`].
+    /// Returns the operation that [`Workspace::take_back`] would undo or redo next.
+    ///
+    /// For an operation that exchanged the whole fork, [`Workspace::take_back`] fails with
+    /// [`OperationError::IsSwitch`]; for one that moved HEAD, with [`OperationError::IsAdvance`].
+    ///
+    /// # Errors
+    /// [`OperationError::NothingToTakeBack`]; [`OperationError::Fs`] if the layer fails.
     pub fn next_to_take_back(
         &self,
         direction: Direction,
@@ -72,9 +83,16 @@ impl Workspace {
         next(&reachable, direction, path).map(|(operation, _)| operation.clone())
     }
 
-    /// Takes the newest operation back that is not taken back, or its changes at and beneath
-    /// `path`; with [`Direction::Redo`] does again what was taken back last. Announced to the
-    /// mount.
+    /// Undoes the newest operation, or redoes the last undone one.
+    ///
+    /// Skips operations that are undone already. With `path`, only changes at and below it. The
+    /// mount is notified.
+    ///
+    /// # Errors
+    /// [`OperationError::NothingToTakeBack`]; [`OperationError::IsSwitch`] and
+    /// [`OperationError::IsAdvance`] for operations that also changed other things;
+    /// [`OperationError::Gone`], [`OperationError::Pinned`] and [`OperationError::IntoItself`] if a
+    /// path cannot be restored; [`OperationError::Fs`] if the layer fails.
     pub fn take_back(
         &self,
         by: Actor<'_>,
@@ -84,7 +102,7 @@ impl Workspace {
         let scope = path.cloned().unwrap_or_default();
         let at = || OperationError::at(&scope);
         let journal = self.journal.lock();
-        // Nobody writes to a content that changes hands.
+        // Nobody may write to a content that changes its owner.
         let contents = self.contents.write_all();
         let mut state = self.write_state();
         let reachable = self.reachable_in(&state).map_err(at())?;
@@ -111,9 +129,10 @@ impl Workspace {
             Direction::Undo => OperationKind::Undo,
             Direction::Redo => OperationKind::Redo,
         };
-        let doing = OperationBuilder::begin(self, &mut state, id, kind, by.command).map_err(at())?;
-        let mut back = Back {
-            doing,
+        let builder =
+            OperationBuilder::begin(self, &mut state, id, kind, by.command).map_err(at())?;
+        let mut back = UndoBuilder {
+            builder,
             by,
             part,
             times: reachable
@@ -127,15 +146,15 @@ impl Workspace {
                 back.take(*index as usize, change)?;
             }
         }
-        let Back {
-            mut doing, notes, ..
+        let UndoBuilder {
+            mut builder, notes, ..
         } = back;
-        doing.renew().map_err(at())?;
-        doing.undoes(Some(Undoes {
+        builder.renew().map_err(at())?;
+        builder.undoes(Some(Undoes {
             operation: of.id,
             changes,
         }));
-        let done = doing.commit().map_err(at())?;
+        let done = builder.commit().map_err(at())?;
         let of = reachable.beginning_of(of).clone();
         let operation = done.operation.clone();
         self.complete(journal, state, contents, done)
@@ -162,18 +181,19 @@ fn next<'r>(
         })
 }
 
-/// Opposites in the making.
-struct Back<'a> {
-    doing: OperationBuilder<'a>,
+/// Inverse changes under construction.
+struct UndoBuilder<'a> {
+    builder: OperationBuilder<'a>,
     by: Actor<'a>,
-    /// The part of the attic of the operation that is taken back.
-    part: Found,
-    /// When operations were done. What has another change time was changed by something else.
+    /// Part of the trash of the operation that is undone.
+    part: FoundNode,
+    /// Times of all operations. A node with another ctime was changed by a program.
     times: BTreeSet<Timestamp>,
+    /// Paths that were not as the operation had left them.
     notes: Vec<Note>,
 }
 
-impl Back<'_> {
+impl UndoBuilder<'_> {
     fn take(&mut self, index: usize, change: &FileChange) -> Result<(), OperationError> {
         match change {
             FileChange::Made { path, ino } => self.unmake(path, *ino, true),
@@ -193,11 +213,12 @@ impl Back<'_> {
         });
     }
 
-    /// Whether the node is as the operation left it, as far as that can be told without looking at
-    /// all beneath it.
-    fn is_untouched(&self, found: &Found, ino: Ino) -> Result<bool, OperationError> {
+    /// Returns whether the node is as the operation left it.
+    ///
+    /// For a directory, nodes below are not checked.
+    fn is_untouched(&self, found: &FoundNode, ino: Ino) -> Result<bool, OperationError> {
         let node = self
-            .doing
+            .builder
             .node(found)
             .map_err(OperationError::at(&RepoPath::root()))?;
         Ok(found.ino == ino
@@ -205,7 +226,7 @@ impl Back<'_> {
     }
 
     fn unmake(&mut self, path: &RepoPath, ino: Ino, is_new: bool) -> Result<(), OperationError> {
-        let there = self.doing.find(path)?;
+        let there = self.builder.find(path)?;
         let found = there.as_ref().and_then(|named| named.found.clone());
         let (Some(named), Some(found)) = (there, found) else {
             self.note(path, NoteKind::Gone);
@@ -213,8 +234,8 @@ impl Back<'_> {
         };
         let at = || OperationError::at(path);
         if is_new
-            && self.doing.kind(&found).map_err(at())? == FileKind::Directory
-            && !self.doing.is_empty(&found).map_err(at())?
+            && self.builder.kind(&found).map_err(at())? == FileKind::Directory
+            && !self.builder.is_empty(&found).map_err(at())?
         {
             self.note(path, NoteKind::NotEmpty);
             return Ok(());
@@ -222,13 +243,14 @@ impl Back<'_> {
         if !self.is_untouched(&found, ino)? {
             self.note(path, NoteKind::Changed);
         }
-        self.doing.remove(path, &named, &found)
+        self.builder.remove(path, &named, &found)
     }
 
-    /// The name at `path`, free: what is there goes to the attic, and what is missing on the way is
-    /// made.
-    fn cleared(&mut self, path: &RepoPath) -> Result<Named, OperationError> {
-        let (named, made) = self.doing.with_parents(self.by.caller, path)?;
+    /// Returns the name at `path`, made free.
+    ///
+    /// The node there moves to the trash, and missing parents are made.
+    fn cleared(&mut self, path: &RepoPath) -> Result<NameInDir, OperationError> {
+        let (named, made) = self.builder.with_parents(self.by.caller, path)?;
         if made > 0 {
             self.note(path, NoteKind::ParentMade);
         }
@@ -236,15 +258,15 @@ impl Back<'_> {
             return Ok(named);
         };
         self.note(path, NoteKind::InTheWay);
-        self.doing.remove(path, &named, &found)?;
-        self.doing.named(path)
+        self.builder.remove(path, &named, &found)?;
+        self.builder.named(path)
     }
 
     fn put_back(&mut self, index: usize, path: &RepoPath) -> Result<(), OperationError> {
         let named = self.cleared(path)?;
         let slot = slot(index).map_err(OperationError::at(path))?;
         let part = self.part.clone();
-        self.doing.put_back(path, &named, (&part, &slot))
+        self.builder.put_back(path, &named, (&part, &slot))
     }
 
     fn move_back(
@@ -253,7 +275,7 @@ impl Back<'_> {
         to: &RepoPath,
         ino: Ino,
     ) -> Result<(), OperationError> {
-        let there = self.doing.find(to)?;
+        let there = self.builder.find(to)?;
         let Some(source) = there else {
             return Err(OperationError::Gone(to.clone()));
         };
@@ -268,18 +290,19 @@ impl Back<'_> {
         if from.starts_with(to) {
             return Err(OperationError::IntoItself(to.clone()));
         }
-        self.doing.rename((to, &source, &found), (from, &target))?;
-        self.doing.came_back(from, found);
+        self.builder
+            .rename((to, &source, &found), (from, &target))?;
+        self.builder.note_returned(from, found);
         Ok(())
     }
 
     fn mode_back(&mut self, path: &RepoPath, ino: Ino, perm: u16) -> Result<(), OperationError> {
-        let there = self.doing.find(path)?.and_then(|named| named.found);
+        let there = self.builder.find(path)?.and_then(|named| named.found);
         let Some(found) = there.filter(|found| found.ino == ino) else {
             self.note(path, NoteKind::Gone);
             return Ok(());
         };
-        self.doing.set_perm(path, &found, |_| perm)
+        self.builder.set_perm(path, &found, |_| perm)
     }
 
     fn write_back(
@@ -289,20 +312,20 @@ impl Back<'_> {
         ino: Ino,
     ) -> Result<(), OperationError> {
         let at = || OperationError::at(path);
-        let there = self.doing.find(path)?.and_then(|named| named.found);
+        let there = self.builder.find(path)?.and_then(|named| named.found);
         if let Some(found) = there
             && found.ino == ino
-            && self.doing.kind(&found).map_err(at())? == FileKind::Regular
+            && self.builder.kind(&found).map_err(at())? == FileKind::Regular
         {
             if !self.is_untouched(&found, ino)? {
                 self.note(path, NoteKind::Changed);
             }
-            if self.doing.state().pins.contains_key(&ino) {
+            if self.builder.state().pins.contains_key(&ino) {
                 return Err(OperationError::Pinned(path.clone()));
             }
             let slot = slot(index).map_err(at())?;
             let part = self.part.clone();
-            return self.doing.exchange(path, &found, (&part, &slot));
+            return self.builder.exchange(path, &found, (&part, &slot));
         }
         self.put_back(index, path)
     }
