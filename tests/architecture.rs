@@ -5,6 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use proc_macro2::{Delimiter, LineColumn, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::visit::{self, Visit};
+
 /// The parts from the outside in; each may name itself and those after it. The last ones are
 /// foundations, which may name each other.
 const PARTS: [&[&str]; 12] = [
@@ -141,83 +145,42 @@ fn test_files(source: &Source) -> Vec<PathBuf> {
 
 /// Blanks comments, string and character literals, keeping every newline.
 fn without_text(source: &str) -> String {
-    let bytes = source.as_bytes();
-    let mut code = String::with_capacity(source.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let rest = &source[at..];
-        let end = if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with("/*") {
-            comment_end(rest)
-        } else if let Some(end) =
-            raw_string_end(rest, at.checked_sub(1).map(|before| bytes[before]))
-        {
-            end
-        } else if rest.starts_with('"') {
-            quoted_end(rest, b'"')
-        } else if is_character(rest) {
-            quoted_end(rest, b'\'')
-        } else {
-            let next = rest.chars().next().expect("it is not at the end");
-            code.push(next);
-            at += next.len_utf8();
-            continue;
-        };
-        code.push(' ');
-        code.extend(rest[..end].chars().filter(|&c| c == '\n'));
-        at += end;
-    }
-    code
+    let tokens: TokenStream = source.parse().expect("the source is Rust");
+    let mut lines: Vec<Vec<char>> = vec![Vec::new(); source.lines().count() + 1];
+    place(tokens, &mut lines);
+    let lines = lines.into_iter().map(String::from_iter);
+    lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Block comments nest.
-fn comment_end(rest: &str) -> usize {
-    let mut depth = 0;
-    let mut at = 0;
-    while at < rest.len() {
-        if rest[at..].starts_with("/*") {
-            depth += 1;
-            at += 2;
-        } else if rest[at..].starts_with("*/") {
-            depth -= 1;
-            at += 2;
-            if depth == 0 {
-                break;
+/// Writes tokens at their place in the source.
+fn place(tokens: TokenStream, lines: &mut [Vec<char>]) {
+    for token in tokens {
+        match token {
+            // To the lexer a doc comment is an attribute.
+            TokenTree::Group(group) if group.stream().to_string().starts_with("doc") => {}
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    Delimiter::Parenthesis => ("(", ")"),
+                    Delimiter::Brace => ("{", "}"),
+                    Delimiter::Bracket => ("[", "]"),
+                    Delimiter::None => ("", ""),
+                };
+                put(open, group.span_open().start(), lines);
+                place(group.stream(), lines);
+                put(close, group.span_close().start(), lines);
             }
-        } else {
-            at += rest[at..].chars().next().map_or(1, char::len_utf8);
+            TokenTree::Literal(literal) if literal.to_string().contains(['"', '\'']) => {}
+            token => put(&token.to_string(), token.span().start(), lines),
         }
     }
-    at
 }
 
-/// The end of `r"…"` or `r#"…"#` (also after a `b` or `c`), if that is what begins here.
-fn raw_string_end(rest: &str, before: Option<u8>) -> Option<usize> {
-    if before.is_some_and(|b| b.is_ascii_alphanumeric() && b != b'b' && b != b'c' || b == b'_') {
-        return None;
+fn put(text: &str, at: LineColumn, lines: &mut [Vec<char>]) {
+    let line = &mut lines[at.line - 1];
+    if line.len() < at.column {
+        line.resize(at.column, ' ');
     }
-    let after = rest.strip_prefix('r')?;
-    let hashes = after.len() - after.trim_start_matches('#').len();
-    let text = after[hashes..].strip_prefix('"')?;
-    let end = format!("\"{}", "#".repeat(hashes));
-    let length = text.find(&end)?;
-    Some(1 + hashes + 1 + length + end.len())
-}
-
-fn quoted_end(rest: &str, quote: u8) -> usize {
-    let bytes = rest.as_bytes();
-    let mut at = 1;
-    while at < bytes.len() && bytes[at] != quote {
-        at += if bytes[at] == b'\\' { 2 } else { 1 };
-    }
-    (at + 1).min(rest.len())
-}
-
-/// Whether a character literal begins here, not a lifetime.
-fn is_character(rest: &str) -> bool {
-    let mut chars = rest.chars();
-    chars.next() == Some('\'') && (chars.next() == Some('\\') || chars.next() == Some('\''))
+    line.extend(text.chars());
 }
 
 /// Blanks `#[cfg(test)]` modules and functions.
@@ -516,6 +479,169 @@ fn no_two_public_types_have_one_name() {
     assert!(places.len() > 300, "the types are found");
     places.retain(|_, places| places.len() > 1);
     assert!(places.is_empty(), "{places:#?}");
+}
+
+/// Words with which no summary begins.
+const NO_BEGINNINGS: [&str; 10] = [
+    "What", "Who", "Whose", "Whoever", "Whether", "Which", "Where", "How", "Of", "As",
+];
+
+/// The most words of a summary.
+const SUMMARY_WORDS: usize = 12;
+
+/// Words for which there are plainer ones.
+const NO_WORDS: [&str; 9] = [
+    "nevertheless",
+    "somebody",
+    "whoever",
+    "beneath",
+    "anew",
+    "haste",
+    "is to be",
+    "is told",
+    "are told",
+];
+
+/// The doc comments of a file, without those of tests and those that are help texts or schemas.
+#[derive(Default)]
+struct DocComments {
+    /// The line, and the text.
+    found: Vec<(usize, String)>,
+}
+
+impl DocComments {
+    fn note(&mut self, attributes: &[syn::Attribute]) {
+        let docs = attributes.iter().filter_map(|attribute| {
+            let syn::Meta::NameValue(pair) = &attribute.meta else {
+                return None;
+            };
+            let syn::Expr::Lit(value) = &pair.value else {
+                return None;
+            };
+            match &value.lit {
+                syn::Lit::Str(text) if pair.path.is_ident("doc") => {
+                    Some((text.span().start().line, text.value()))
+                }
+                _ => None,
+            }
+        });
+        let (lines, texts): (Vec<usize>, Vec<String>) = docs.unzip();
+        if let Some(line) = lines.first() {
+            self.found.push((*line, texts.join("\n")));
+        }
+    }
+}
+
+/// Whether it is for tests, or its doc comments are what a user reads.
+fn is_passed_over(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let text = attribute.to_token_stream().to_string();
+        let is_derive = attribute.path().is_ident("derive");
+        let is_test = attribute.path().is_ident("cfg") && text.contains("test");
+        is_test || is_derive && (text.contains("clap") || text.contains("JsonSchema"))
+    })
+}
+
+macro_rules! note_docs {
+    ($($method:ident $node:ident;)*) => {
+        impl<'ast> Visit<'ast> for DocComments {
+            $(fn $method(&mut self, node: &'ast syn::$node) {
+                if !is_passed_over(&node.attrs) {
+                    self.note(&node.attrs);
+                    visit::$method(self, node);
+                }
+            })*
+        }
+    };
+}
+
+note_docs! {
+    visit_file File;
+    visit_item_const ItemConst;
+    visit_item_enum ItemEnum;
+    visit_item_fn ItemFn;
+    visit_item_impl ItemImpl;
+    visit_item_mod ItemMod;
+    visit_item_static ItemStatic;
+    visit_item_struct ItemStruct;
+    visit_item_trait ItemTrait;
+    visit_item_type ItemType;
+    visit_item_union ItemUnion;
+    visit_field Field;
+    visit_variant Variant;
+    visit_impl_item_const ImplItemConst;
+    visit_impl_item_fn ImplItemFn;
+    visit_impl_item_type ImplItemType;
+    visit_trait_item_const TraitItemConst;
+    visit_trait_item_fn TraitItemFn;
+    visit_trait_item_type TraitItemType;
+}
+
+/// The doc comments of all files of the parts, with the files' paths.
+fn doc_comments() -> Vec<(PathBuf, usize, String)> {
+    let serving = sources().into_iter().filter(|source| !source.serving.is_empty());
+    let comments = serving.flat_map(|source| {
+        let text = fs::read_to_string(root().join(&source.path)).expect("source is UTF-8");
+        let mut comments = DocComments::default();
+        comments.visit_file(&syn::parse_file(&text).expect("the source is Rust"));
+        let found = comments.found.into_iter();
+        found.map(move |(line, text)| (source.path.clone(), line, text))
+    });
+    comments.collect()
+}
+
+/// The first sentence, or what comes before a list.
+fn summary(text: &str) -> String {
+    let first = text.split("\n\n").next().unwrap_or("").trim();
+    let first = first.split_whitespace().collect::<Vec<_>>().join(" ");
+    let end = [". ", ": "].iter().filter_map(|end| first.find(end)).min();
+    first[..end.unwrap_or(first.len())].to_owned()
+}
+
+#[test]
+fn summaries_are_short_and_begin_with_a_verb_or_a_noun() {
+    let comments = doc_comments();
+    assert!(comments.len() > 3000, "the comments are found");
+    let wrong = comments.iter().filter_map(|(path, line, text)| {
+        let summary = summary(text);
+        let first = summary.split(' ').next().unwrap_or("");
+        let is_wrong = NO_BEGINNINGS.contains(&first) || summary.split(' ').count() > SUMMARY_WORDS;
+        is_wrong.then(|| format!("{}:{line}: {summary}", path.display()))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{} summaries:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn comments_use_plain_words() {
+    let has_word = |text: &str| {
+        let text = text.to_lowercase();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        NO_WORDS.into_iter().find(|word| {
+            let is_letter = |c: Option<char>| c.is_some_and(char::is_alphabetic);
+            text.match_indices(word).any(|(at, _)| {
+                !is_letter(text[..at].chars().next_back())
+                    && !is_letter(text[at + word.len()..].chars().next())
+            })
+        })
+    };
+    let mut wrong: Vec<String> = doc_comments()
+        .into_iter()
+        .filter_map(|(path, line, text)| {
+            has_word(&text).map(|word| format!("{}:{line}: {word}", path.display()))
+        })
+        .collect();
+    for source in sources() {
+        let text = fs::read_to_string(root().join(&source.path)).expect("source is UTF-8");
+        let serving = source.serving.lines().count();
+        for (number, line) in text.lines().enumerate().take(serving) {
+            let comment = line.trim_start().strip_prefix("// ");
+            if let Some(word) = comment.and_then(has_word) {
+                wrong.push(format!("{}:{}: {word}", source.path.display(), number + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} words:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// rustfmt does not wrap prose. Tables and diagrams may be wider.
