@@ -1,20 +1,22 @@
 //! Looking at files beneath a directory of the host, and never anywhere else: no symlink is
 //! followed and no mount is crossed, whatever others do to the directories meanwhile.
 
-use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rustix::buffer::spare_capacity;
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::io::Errno;
+use rustix::path::Arg;
 use serde::{Deserialize, Serialize};
 
 use tine_attr::{FileKind, Timestamp};
 
-/// `linux/fcntl.h`, which `libc` lacks.
-const F_SETSIG: libc::c_int = 10;
+use super::file::{F_SETSIG, fcntl};
+
+/// Bytes of the buffer for a directory's entries, as in glibc.
+const LIST_BUFFER: usize = 32 * 1024;
 
 /// What the host says of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,104 +48,62 @@ pub enum Access {
 
 /// Opens the directory at `path`, to be looked beneath.
 pub fn open_top(path: &Path) -> io::Result<File> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    // SAFETY: `path` ends in NUL and lives through the call.
-    owned(unsafe { libc::open(path.as_ptr(), flags) })
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
 /// Opens what is at `path` (relative; empty: the directory itself) beneath the directory `top`. A
 /// symlink on the way is `ELOOP`, another mount `EXDEV`.
 pub fn open(top: &File, path: &Path, access: Access) -> io::Result<File> {
-    let path = match path.as_os_str().is_empty() {
-        true => c".".to_owned(),
-        false => CString::new(path.as_os_str().as_bytes())?,
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
     };
-    let common = libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    let common = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open_at = |flags| open_with(top, path, flags, Mode::empty());
     match access {
-        Access::Look => open_at(top, &path, common | libc::O_PATH),
+        Access::Look => open_at(common | OFlags::PATH),
         Access::Read => {
             // Reading shall leave no trace; only the owner may ask for that. What became a fifo
             // shall not block.
-            let flags = common | libc::O_RDONLY | libc::O_NONBLOCK;
-            match open_at(top, &path, flags | libc::O_NOATIME) {
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                    open_at(top, &path, flags)
-                }
+            let flags = common | OFlags::RDONLY | OFlags::NONBLOCK;
+            match open_at(flags | OFlags::NOATIME) {
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => open_at(flags),
                 opened => opened,
             }
         }
     }
 }
 
-fn open_at(top: &File, path: &CStr, flags: libc::c_int) -> io::Result<File> {
-    open_with(top, path, flags, 0)
-}
-
 /// `openat2(2)`, with `mode` for a file that is made.
 pub(super) fn open_with(
     top: &File,
-    path: &CStr,
-    flags: libc::c_int,
-    mode: u64,
+    path: impl Arg + Copy,
+    flags: OFlags,
+    mode: Mode,
 ) -> io::Result<File> {
-    // SAFETY: all zeroes is a valid `open_how`.
-    let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
-    how.flags = flags as u64;
-    how.mode = mode;
-    how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_SYMLINKS | libc::RESOLVE_NO_XDEV;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     loop {
-        // SAFETY: `path` ends in NUL, `how` is a live struct of the size that is named.
-        let opened = unsafe {
-            libc::syscall(
-                libc::SYS_openat2,
-                top.as_raw_fd(),
-                path.as_ptr(),
-                &raw const how,
-                size_of::<libc::open_how>(),
-            )
-        };
-        match owned(opened as libc::c_int) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
-            opened => return opened,
+        match rustix::fs::openat2(top, path, flags, mode, resolve) {
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            opened => return Ok(opened?.into()),
         }
-    }
-}
-
-fn owned(descriptor: libc::c_int) -> io::Result<File> {
-    match descriptor {
-        -1 => Err(io::Error::last_os_error()),
-        // SAFETY: the call just gave the descriptor, and nobody else has it.
-        descriptor => Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) })),
     }
 }
 
 /// What is known of an open file.
 pub fn stat(file: &File) -> io::Result<HostStat> {
-    stat_at(file, c"", libc::AT_EMPTY_PATH)
+    stat_at(file, c"", AtFlags::EMPTY_PATH)
 }
 
 /// What is known of the file `name` in the open directory, a symlink itself.
 pub fn stat_in(dir: &File, name: &[u8]) -> io::Result<HostStat> {
-    stat_at(dir, &CString::new(name)?, libc::AT_SYMLINK_NOFOLLOW)
+    stat_at(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-fn stat_at(dir: &File, name: &CStr, flags: libc::c_int) -> io::Result<HostStat> {
-    let mut stat = MaybeUninit::<libc::stat64>::uninit();
-    // SAFETY: `name` ends in NUL and `stat` has room for the answer.
-    let result = unsafe {
-        libc::fstatat64(
-            dir.as_raw_fd(),
-            name.as_ptr(),
-            stat.as_mut_ptr(),
-            flags | libc::AT_NO_AUTOMOUNT,
-        )
-    };
-    if result == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded, so it filled the struct.
-    let stat = unsafe { stat.assume_init() };
+fn stat_at(dir: &File, name: impl Arg, flags: AtFlags) -> io::Result<HostStat> {
+    let stat = rustix::fs::statat(dir, name, flags | AtFlags::NO_AUTOMOUNT)?;
     Ok(HostStat {
         dev: stat.st_dev,
         ino: stat.st_ino,
@@ -154,9 +114,9 @@ fn stat_at(dir: &File, name: &CStr, flags: libc::c_int) -> io::Result<HostStat> 
         gid: stat.st_gid,
         size: u64::try_from(stat.st_size).unwrap_or(0),
         blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
-        atime: Timestamp::of_stat(stat.st_atime, stat.st_atime_nsec),
-        mtime: Timestamp::of_stat(stat.st_mtime, stat.st_mtime_nsec),
-        ctime: Timestamp::of_stat(stat.st_ctime, stat.st_ctime_nsec),
+        atime: Timestamp::of_stat(stat.st_atime, stat.st_atime_nsec as i64),
+        mtime: Timestamp::of_stat(stat.st_mtime, stat.st_mtime_nsec as i64),
+        ctime: Timestamp::of_stat(stat.st_ctime, stat.st_ctime_nsec as i64),
     })
 }
 
@@ -167,57 +127,33 @@ fn links(links: impl Into<u64>) -> u64 {
 
 /// The target of a symlink that was opened to be looked at.
 pub fn read_link(link: &File) -> io::Result<Vec<u8>> {
-    let mut target = vec![0_u8; libc::PATH_MAX as usize];
-    // SAFETY: the path ends in NUL, and `target` has the room that is named.
-    let len = unsafe {
-        libc::readlinkat(
-            link.as_raw_fd(),
-            c"".as_ptr(),
-            target.as_mut_ptr().cast(),
-            target.len(),
-        )
-    };
-    let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
-    target.truncate(len);
+    let mut target = Vec::with_capacity(libc::PATH_MAX as usize);
+    rustix::fs::readlinkat_raw(link, c"", spare_capacity(&mut target))?;
     Ok(target)
 }
 
 /// Names in a directory that was opened to be read, without `.` and `..`, with their kinds where
 /// the file system tells.
 pub fn list(dir: File) -> io::Result<Vec<(Vec<u8>, Option<FileKind>)>> {
-    let dir = OwnedFd::from(dir);
-    // SAFETY: the descriptor is open, and the stream has it from here on.
-    let stream = unsafe { libc::fdopendir(dir.as_raw_fd()) };
-    if stream.is_null() {
-        return Err(io::Error::last_os_error());
-    }
-    std::mem::forget(dir);
+    let mut buffer = Vec::with_capacity(LIST_BUFFER);
+    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
     let mut names = Vec::new();
-    let outcome = loop {
-        // SAFETY: errno is the thread's own.
-        unsafe { *libc::__errno_location() = 0 };
-        // SAFETY: the stream is open, and only this thread has it.
-        let entry = unsafe { libc::readdir64(stream) };
-        if entry.is_null() {
-            match io::Error::last_os_error() {
-                error if error.raw_os_error() == Some(0) => break Ok(names),
-                error => break Err(error),
-            }
-        }
-        // SAFETY: the entry stays until the stream is read on, and its name ends in NUL.
-        let (name, kind) = unsafe { (CStr::from_ptr((*entry).d_name.as_ptr()), (*entry).d_type) };
-        if !matches!(name.to_bytes(), b"." | b"..") {
-            // DT_UNKNOWN is 0, which as a mode would be a regular file.
-            let kind = match kind {
-                libc::DT_UNKNOWN => None,
-                kind => FileKind::from_mode(u32::from(kind) << 12),
+    while let Some(entry) = entries.next() {
+        let entry = match entry {
+            // The directory was removed.
+            Err(Errno::NOENT) => break,
+            entry => entry?,
+        };
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            let kind = match entry.file_type() {
+                rustix::fs::FileType::Unknown => None,
+                kind => FileKind::from_mode(kind.as_raw_mode()),
             };
-            names.push((name.to_bytes().to_vec(), kind));
+            names.push((name.to_vec(), kind));
         }
-    };
-    // SAFETY: the stream is open, and nobody uses it from here on.
-    unsafe { libc::closedir(stream) };
-    outcome
+    }
+    Ok(names)
 }
 
 /// That nobody writes to a file: whoever opens it for writing waits until this is dropped. To be
@@ -229,10 +165,9 @@ impl<'f> ReadLease<'f> {
     /// user, has no leases.
     pub fn take(file: &'f File) -> io::Result<ReadLease<'f>> {
         // Whoever waits for it has a signal sent to this process: one that it ignores unless it
-        // wants it. SAFETY: the descriptor is open while `file` lives; no memory is passed.
-        check(unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) })?;
-        // SAFETY: as above.
-        check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) })?;
+        // wants it.
+        fcntl(file, F_SETSIG, libc::SIGURG)?;
+        fcntl(file, libc::F_SETLEASE, libc::F_RDLCK)?;
         Ok(ReadLease(file))
     }
 }
@@ -240,15 +175,7 @@ impl<'f> ReadLease<'f> {
 impl Drop for ReadLease<'_> {
     fn drop(&mut self) {
         // A lease that was taken away by force is gone already.
-        // SAFETY: the descriptor is open while the file lives; no memory is passed.
-        let _ = check(unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) });
-    }
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
+        let _ = fcntl(self.0, libc::F_SETLEASE, libc::F_UNLCK);
     }
 }
 

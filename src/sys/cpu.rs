@@ -1,45 +1,29 @@
 //! On which CPUs a thread may run, and when.
 
 use std::io;
-use std::mem::{MaybeUninit, size_of};
 
 /// A set of CPUs.
 #[derive(Clone, Copy)]
-pub struct CpuSet(libc::cpu_set_t);
+pub struct CpuSet(rustix::thread::CpuSet);
 
 impl CpuSet {
     /// Those of `cpus` that the kernel's fixed-size set has room for.
     pub fn of(cpus: impl IntoIterator<Item = usize>) -> CpuSet {
-        // SAFETY: all zeroes are a valid set, the empty one.
-        let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        for cpu in cpus
-            .into_iter()
-            .filter(|cpu| *cpu < libc::CPU_SETSIZE as usize)
-        {
-            // SAFETY: the number is within the set, which lives on the stack.
-            unsafe { libc::CPU_SET(cpu, &mut set) };
-        }
+        let mut set = rustix::thread::CpuSet::new();
+        cpus.into_iter()
+            .filter(|cpu| *cpu < rustix::thread::CpuSet::MAX_CPU)
+            .for_each(|cpu| set.set(cpu));
         CpuSet(set)
     }
 
     /// Where the calling thread may run.
     pub fn current() -> io::Result<CpuSet> {
-        let mut set = CpuSet::of([]);
-        // SAFETY: 0 is the calling thread; the kernel writes at most the size of the set.
-        match unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set.0) } {
-            0 => Ok(set),
-            _ => Err(io::Error::last_os_error()),
-        }
+        Ok(CpuSet(rustix::thread::sched_getaffinity(None)?))
     }
 
     /// Has the calling thread run there, and the threads and processes that it starts.
     pub fn keep_thread(&self) -> io::Result<()> {
-        // SAFETY: 0 is the calling thread; the kernel reads the set.
-        match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.0) }
-        {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        Ok(rustix::thread::sched_setaffinity(None, &self.0)?)
     }
 }
 
@@ -50,12 +34,10 @@ const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 
 /// Lets all others go before the calling thread, at CPUs and disks.
 pub fn let_others_go_first() -> io::Result<()> {
+    let nice = rustix::process::setpriority_process(None, 19);
     // SAFETY: 0 is the calling thread; no memory is passed.
-    let nice = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
-    // SAFETY: as above.
-    let idle = unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE) };
-    match (nice, idle) {
-        (0, 0) => Ok(()),
+    match unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE) } {
+        0 => Ok(nice?),
         _ => Err(io::Error::last_os_error()),
     }
 }

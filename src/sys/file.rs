@@ -1,14 +1,13 @@
 //! Files: allocation, holes, copying, figures of the file system.
 
-use std::ffi::CString;
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, ErrorKind, Read};
-use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
+use rustix::io::{Errno, retry_on_intr};
 use thiserror::Error;
 
 /// Something else stands where a file must be. In an [`io::Error`] of the kind `IsADirectory` or
@@ -111,56 +110,41 @@ pub fn sync(path: &Path) -> io::Result<()> {
 
 /// Reserves disk space for `offset..offset + len` (bytes) without changing the file's size.
 pub fn reserve(file: &File, offset: u64, len: u64) -> io::Result<()> {
-    fallocate(file, libc::FALLOC_FL_KEEP_SIZE, offset, len)
+    fallocate(file, FallocateFlags::KEEP_SIZE, offset, len)
 }
 
 /// Makes `offset..offset + len` (bytes) a hole that reads as zeroes; the file's size stays.
 pub fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
-    fallocate(
-        file,
-        libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-        offset,
-        len,
-    )
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(file, mode, offset, len)
 }
 
-fn fallocate(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Result<()> {
+fn fallocate(file: &File, mode: FallocateFlags, offset: u64, len: u64) -> io::Result<()> {
     if len == 0 {
         return Ok(());
     }
     let (offset, len) = (file_offset(offset)?, file_offset(len)?);
-    loop {
-        // SAFETY: the descriptor is open while `file` lives; no memory is passed.
-        let result = unsafe { libc::fallocate64(file.as_raw_fd(), mode, offset, len) };
-        match check(result) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
+    Ok(retry_on_intr(|| {
+        rustix::fs::fallocate(file, mode, offset, len)
+    })?)
 }
 
 /// The first byte at or after `offset` that is data; `None` where only a hole or the file's end
 /// follows.
 pub fn seek_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
-    seek(file, offset, libc::SEEK_DATA)
+    seek(file, SeekFrom::Data(file_offset(offset)?))
 }
 
 /// The first byte at or after `offset` that begins a hole (the file's end counts as one); `None`
 /// where `offset` is at or past the file's end.
 pub fn seek_hole(file: &File, offset: u64) -> io::Result<Option<u64>> {
-    seek(file, offset, libc::SEEK_HOLE)
+    seek(file, SeekFrom::Hole(file_offset(offset)?))
 }
 
-fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<Option<u64>> {
-    let offset = file_offset(offset)?;
-    // SAFETY: the descriptor is open while `file` lives; no memory is passed.
-    let found = unsafe { libc::lseek64(file.as_raw_fd(), offset, whence) };
-    match u64::try_from(found) {
-        Ok(found) => Ok(Some(found)),
-        Err(_) => match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
-            error => Err(error),
-        },
+fn seek(file: &File, to: SeekFrom) -> io::Result<Option<u64>> {
+    match rustix::fs::seek(file, to) {
+        Err(Errno::NXIO) => Ok(None),
+        found => Ok(Some(found?)),
     }
 }
 
@@ -174,35 +158,17 @@ pub fn copy_range(
     len: usize,
 ) -> io::Result<usize> {
     let (mut from_offset, mut to_offset) = (file_offset(from_offset)?, file_offset(to_offset)?);
-    loop {
-        // SAFETY: both descriptors are open while their files live; the offsets are two live
-        // locals.
-        let copied = unsafe {
-            libc::copy_file_range(
-                from.as_raw_fd(),
-                &mut from_offset,
-                to.as_raw_fd(),
-                &mut to_offset,
-                len,
-                0,
-            )
-        };
-        match usize::try_from(copied) {
-            Ok(copied) => return Ok(copied),
-            Err(_) => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => {}
-                error => return Err(error),
-            },
-        }
-    }
+    let copied = retry_on_intr(|| {
+        let (from_offset, to_offset) = (Some(&mut from_offset), Some(&mut to_offset));
+        rustix::fs::copy_file_range(from, from_offset, to, to_offset, len)
+    });
+    Ok(copied?)
 }
 
 /// Makes the empty file `to` share all blocks of `from` (`FICLONE`); an error where the file system
 /// cannot.
 pub fn clone_file(from: &File, to: &File) -> io::Result<()> {
-    // SAFETY: both descriptors are open while their files live; FICLONE takes a descriptor, no
-    // memory.
-    check(unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) })
+    Ok(rustix::fs::ioctl_ficlone(to, from)?)
 }
 
 /// Lets the kernel begin to write a file's dirty pages to the disk, without waiting for them. A
@@ -215,44 +181,37 @@ pub fn start_writeback(file: &File) -> io::Result<()> {
 
 /// Brings everything on the file system that holds `file` to the disk.
 pub fn sync_fs(file: &File) -> io::Result<()> {
-    // SAFETY: the descriptor is open while `file` lives; no memory is passed.
-    check(unsafe { libc::syncfs(file.as_raw_fd()) })
+    Ok(rustix::fs::syncfs(file)?)
 }
 
 /// Takes the exclusive lock of `file` (`flock`), until [`unlock`] or the end of the process; false
 /// while another has it.
 pub fn try_lock(file: &File) -> io::Result<bool> {
-    // SAFETY: the descriptor is open while `file` lives; no memory is passed.
-    match check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        Err(error) => Err(error),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Gives the lock of `file` back. Closing the file is not enough: a child that another thread
 /// starts at this moment has the descriptor, too, until it has replaced its image.
 pub fn unlock(file: &File) -> io::Result<()> {
-    // SAFETY: the descriptor is open while `file` lives; no memory is passed.
-    check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) })
+    Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
 }
 
 /// Whether another descriptor of the file is open, in any process. A file system that cannot tell
 /// says no.
 pub fn is_open_elsewhere(file: &File) -> bool {
-    let set = |command, argument: libc::c_int| {
-        // SAFETY: the descriptor is open while `file` lives; both commands take an integer.
-        check(unsafe { libc::fcntl(file.as_raw_fd(), command, argument) })
-    };
     // Who opens it meanwhile breaks the lease; unlike SIGIO, which says so by default, this signal
     // ends nobody.
-    if set(F_SETSIG, libc::SIGURG).is_err() {
+    if fcntl(file, F_SETSIG, libc::SIGURG).is_err() {
         return false;
     }
-    match set(libc::F_SETLEASE, libc::F_WRLCK) {
+    match fcntl(file, libc::F_SETLEASE, libc::F_WRLCK) {
         Ok(()) => {
             // The lease would go with the descriptor.
-            let _ = set(libc::F_SETLEASE, libc::F_UNLCK);
+            let _ = fcntl(file, libc::F_SETLEASE, libc::F_UNLCK);
             false
         }
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
@@ -260,7 +219,14 @@ pub fn is_open_elsewhere(file: &File) -> bool {
 }
 
 /// `fcntl(2)`: which signal says that a lease is broken.
-const F_SETSIG: libc::c_int = 10;
+pub(super) const F_SETSIG: libc::c_int = 10;
+
+/// `fcntl(2)`, for commands that take a number and that rustix lacks.
+pub(super) fn fcntl(file: &File, command: libc::c_int, argument: libc::c_int) -> io::Result<()> {
+    debug_assert!(matches!(command, F_SETSIG | libc::F_SETLEASE));
+    // SAFETY: the descriptor is open while `file` lives; both commands take an integer.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), command, argument) })
+}
 
 /// Figures of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -279,12 +245,7 @@ pub struct FsFigures {
 
 /// The figures of the file system that holds `path`.
 pub fn fs_figures(path: &Path) -> io::Result<FsFigures> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    let mut figures = MaybeUninit::<libc::statvfs64>::uninit();
-    // SAFETY: `path` ends in NUL and `figures` has room for the answer.
-    check(unsafe { libc::statvfs64(path.as_ptr(), figures.as_mut_ptr()) })?;
-    // SAFETY: the call succeeded, so it filled the struct.
-    let figures = unsafe { figures.assume_init() };
+    let figures = rustix::fs::statvfs(path)?;
     Ok(FsFigures {
         block_size: figures.f_frsize,
         blocks: figures.f_blocks,
@@ -304,8 +265,12 @@ fn check(result: libc::c_int) -> io::Result<()> {
 }
 
 /// `EFBIG` past the largest offset that the kernel knows.
-fn file_offset(offset: u64) -> io::Result<libc::off64_t> {
-    libc::off64_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
+fn file_offset(offset: u64) -> Result<u64, Errno> {
+    if i64::try_from(offset).is_ok() {
+        Ok(offset)
+    } else {
+        Err(Errno::FBIG)
+    }
 }
 
 /// Whether both paths lead to one file or directory.
@@ -377,9 +342,12 @@ mod tests {
     fn what_is_no_file_is_named_and_never_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
-        let pipe = CString::new(path("pipe").as_os_str().as_bytes()).unwrap();
-        // SAFETY: `pipe` ends in NUL.
-        check(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }).unwrap();
+        rustix::fs::mkfifoat(
+            rustix::fs::CWD,
+            path("pipe"),
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        )
+        .unwrap();
         std::os::unix::fs::symlink("pipe", path("link")).unwrap();
         std::fs::create_dir(path("dir")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();

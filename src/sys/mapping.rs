@@ -9,6 +9,8 @@ use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::mm::{MapFlags, ProtFlags};
+
 /// Bytes; 0 until [`survive_unreadable_pages`] was called.
 static PAGE_SIZE: AtomicUsize = AtomicUsize::new(0);
 
@@ -32,10 +34,7 @@ impl From<UnreadableMapping> for io::Error {
 
 /// Makes [`guarded`] work in this process, for good.
 pub fn survive_unreadable_pages() -> io::Result<()> {
-    // SAFETY: sysconf(3) touches no memory of this process.
-    let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let page_size = usize::try_from(page_size).map_err(|_| io::Error::last_os_error())?;
-    PAGE_SIZE.store(page_size, Ordering::Relaxed);
+    PAGE_SIZE.store(rustix::param::page_size(), Ordering::Relaxed);
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
     // SAFETY: all zeroes are a valid sigaction, without flags and with an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -105,18 +104,16 @@ fn replace_page(address: usize) -> bool {
     let start = address & !page_size.wrapping_sub(1);
     // SAFETY: the page belongs to a mapping of a file which could not be read: nobody has read
     // anything from it that is not there any more, and it stays readable. mmap(2) is a plain system
-    // call.
+    // call, and rustix makes it without a lock, an allocation or errno.
     let replaced = unsafe {
-        libc::mmap(
+        rustix::mm::mmap_anonymous(
             start as *mut libc::c_void,
             page_size,
-            libc::PROT_READ,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
-            -1,
-            0,
+            ProtFlags::READ,
+            MapFlags::PRIVATE | MapFlags::FIXED,
         )
     };
-    replaced != libc::MAP_FAILED
+    replaced.is_ok()
 }
 
 #[cfg(test)]

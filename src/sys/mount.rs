@@ -1,26 +1,20 @@
 //! System calls of mounting and unmounting, and the descriptor that `fusermount3` sends.
 
-use std::ffi::CString;
 use std::fs::File;
-use std::io;
-use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Once;
 
-fn c_string(bytes: &[u8]) -> io::Result<CString> {
-    CString::new(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
+use rustix::fs::CWD;
+use rustix::io::retry_on_intr;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, OpenTreeFlags, UnmountFlags,
+};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use rustix::path::Arg;
 
 /// What has no effect on a mount, though it can be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,90 +33,49 @@ pub fn mount(
     inert: MountRestrictions,
     options: &str,
 ) -> io::Result<()> {
-    let mut flags = libc::MS_NOATIME;
-    if inert.set_id {
-        flags |= libc::MS_NOSUID;
-    }
-    if inert.devices {
-        flags |= libc::MS_NODEV;
-    }
+    let mut flags = MountFlags::NOATIME;
+    flags.set(MountFlags::NOSUID, inert.set_id);
+    flags.set(MountFlags::NODEV, inert.devices);
     mount_with(flags, source, dir, fs_type, options)
 }
 
 /// As [`mount`], for a file system to which nobody can write.
 pub fn mount_read_only(source: &str, dir: &Path, fs_type: &str, options: &str) -> io::Result<()> {
-    let flags = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount_with(flags, source, dir, fs_type, options)
 }
 
 fn mount_with(
-    flags: libc::c_ulong,
+    flags: MountFlags,
     source: &str,
     dir: &Path,
     fs_type: &str,
     options: &str,
 ) -> io::Result<()> {
-    let source = c_string(source.as_bytes())?;
-    let dir = c_string(dir.as_os_str().as_bytes())?;
-    let fs_type = c_string(fs_type.as_bytes())?;
-    let options = c_string(options.as_bytes())?;
-    // SAFETY: all four pointers are to NUL-terminated strings that outlive the call.
-    check(unsafe {
-        libc::mount(
-            source.as_ptr(),
-            dir.as_ptr(),
-            fs_type.as_ptr(),
-            flags,
-            options.as_ptr().cast(),
-        )
-    })
+    let options = options.into_c_str()?;
+    Ok(rustix::mount::mount(
+        source, dir, fs_type, flags, &*options,
+    )?)
 }
 
 /// Root of a file system that needs no options and gets no place in any namespace: it goes with the
 /// last file open there.
 pub fn mount_nowhere(fs_type: &str) -> io::Result<OwnedFd> {
-    const FSOPEN_CLOEXEC: libc::c_uint = 1;
-    const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
-    const FSMOUNT_CLOEXEC: libc::c_uint = 1;
-    let no_text = std::ptr::null::<libc::c_char>();
-    let fs_type = c_string(fs_type.as_bytes())?;
-    // SAFETY: the pointer is to a NUL-terminated string that outlives the call, which answers with
-    // a new descriptor.
-    let context =
-        descriptor(unsafe { libc::syscall(libc::SYS_fsopen, fs_type.as_ptr(), FSOPEN_CLOEXEC) })?;
-    // SAFETY: the command takes neither key nor value, and the descriptor is open.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_fsconfig,
-            context.as_raw_fd(),
-            FSCONFIG_CMD_CREATE,
-            no_text,
-            no_text,
-            0,
-        ) as libc::c_int
-    })?;
-    // SAFETY: the call takes numbers and answers with a new descriptor.
-    descriptor(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) })
+    let context = rustix::mount::fsopen(fs_type, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_create(&context)?;
+    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+    Ok(rustix::mount::fsmount(
+        context,
+        flags,
+        MountAttrFlags::empty(),
+    )?)
 }
 
 /// A copy of the mount that `dir` is on, from `dir` down and without what is mounted below; nowhere
 /// to be found but through the descriptor, and gone with it (`open_tree(2)`).
 pub fn copy_mount(dir: &Path) -> io::Result<OwnedFd> {
-    const OPEN_TREE_CLONE: libc::c_uint = 1;
-    let flags = OPEN_TREE_CLONE | libc::O_CLOEXEC as libc::c_uint;
-    let dir = c_string(dir.as_os_str().as_bytes())?;
-    // SAFETY: the path is NUL-terminated and outlives the call, which answers with a new
-    // descriptor.
-    descriptor(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, dir.as_ptr(), flags) })
-}
-
-/// What a system call gave that answers with a new descriptor.
-fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
-    match RawFd::try_from(result) {
-        // SAFETY: the kernel has just given it out, so it is nobody else's.
-        Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    Ok(rustix::mount::open_tree(CWD, dir, flags)?)
 }
 
 /// How `umount2(2)` goes about it.
@@ -138,79 +91,45 @@ pub enum UnmountHow {
 
 /// Unmounts what is mounted at `dir`, which may not be a symlink.
 pub fn unmount(dir: &Path, how: UnmountHow) -> io::Result<()> {
-    let dir = c_string(dir.as_os_str().as_bytes())?;
     let flags = match how {
-        UnmountHow::IfUnused => 0,
-        UnmountHow::Detach => libc::MNT_DETACH,
-        UnmountHow::Abort => libc::MNT_DETACH | libc::MNT_FORCE,
+        UnmountHow::IfUnused => UnmountFlags::empty(),
+        UnmountHow::Detach => UnmountFlags::DETACH,
+        UnmountHow::Abort => UnmountFlags::DETACH | UnmountFlags::FORCE,
     };
-    // SAFETY: the pointer is to a NUL-terminated string that outlives the call.
-    check(unsafe { libc::umount2(dir.as_ptr(), flags | libc::UMOUNT_NOFOLLOW) })
+    Ok(rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW)?)
 }
 
 /// Asks the file system at `path` for its figures and drops the answer: unlike `stat(2)`, which the
 /// kernel answers from its cache, this always reaches the server of a FUSE mount, and fails with
 /// `ENOTCONN` where that is gone.
 pub fn probe(path: &Path) -> io::Result<()> {
-    let path = c_string(path.as_os_str().as_bytes())?;
-    let mut figures = MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: the path is NUL-terminated and the buffer has the size of what is written to it.
-    check(unsafe { libc::statvfs(path.as_ptr(), figures.as_mut_ptr()) })
+    rustix::fs::statfs(path)?;
+    Ok(())
 }
 
 /// `syncfs(2)`: writes back what the kernel holds for the file system that `file` is on.
 pub fn sync_file_system(file: &File) -> io::Result<()> {
-    // SAFETY: the descriptor is open while `file` is borrowed.
-    check(unsafe { libc::syncfs(file.as_raw_fd()) })
+    Ok(rustix::fs::syncfs(file)?)
 }
 
 /// Receives one descriptor (`SCM_RIGHTS`). `UnexpectedEof` where the other side closed without
 /// sending one.
 pub fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
-    /// Room for one control message with one descriptor, aligned as `cmsghdr` must be.
-    #[repr(align(8))]
-    struct ControlBuffer([u8; 64]);
-    let mut control = ControlBuffer([0; 64]);
-    let mut byte = 0u8;
-    let mut part = libc::iovec {
-        iov_base: (&raw mut byte).cast(),
-        iov_len: 1,
-    };
-    // SAFETY: `msghdr` is plain data for which all zeroes are valid.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.0.as_mut_ptr().cast();
-    message.msg_controllen = control.0.len() as _;
-    let received = loop {
-        // SAFETY: `message` points at buffers that live through the call, with their true lengths.
-        let received =
-            unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) };
-        if received >= 0 {
-            break received;
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    };
-    if received == 0 {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let received = retry_on_intr(|| {
+        let mut parts = [IoSliceMut::new(&mut byte)];
+        rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    if received.bytes == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    // SAFETY: the kernel filled `message` in; CMSG_FIRSTHDR answers null or a header inside the
-    // control buffer, and the length is checked before the descriptor behind the header is read.
-    unsafe {
-        let header = libc::CMSG_FIRSTHDR(&message);
-        if header.is_null()
-            || (*header).cmsg_level != libc::SOL_SOCKET
-            || (*header).cmsg_type != libc::SCM_RIGHTS
-            || ((*header).cmsg_len as usize) < libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize
-        {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let descriptor = libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned();
-        Ok(OwnedFd::from_raw_fd(descriptor))
-    }
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    descriptor.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Has buffers of 8 MiB and more come straight from the kernel and go back to it, and smaller ones

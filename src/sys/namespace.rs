@@ -4,11 +4,16 @@
 //! who they were: files keep their owners, and the rights that the namespace gives end when a
 //! program is run (unless it is root's).
 
-use std::ffi::CString;
+use std::ffi::CStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::process::{Pid, WaitOptions};
+use rustix::thread::UnshareFlags;
 
 use super::process::{effective_gid, effective_uid};
 
@@ -19,9 +24,7 @@ use super::process::{effective_gid, effective_uid};
 /// An ordinary user's process must have one thread only (`InvalidInput` otherwise). What it fails
 /// with for want of rights, [`try_private_mounts`] fails with, too.
 pub fn enter_private_mounts() -> io::Result<()> {
-    Plan::new()?
-        .carry_out()
-        .map_err(io::Error::from_raw_os_error)
+    Ok(Plan::new()?.carry_out()?)
 }
 
 /// Whether [`enter_private_mounts`] is permitted, found out by a child that does it: this process
@@ -31,36 +34,26 @@ pub fn try_private_mounts() -> io::Result<()> {
     // SAFETY: the child makes system calls only, with what was prepared before, and ends without
     // returning.
     let child = unsafe { libc::fork() };
-    match child {
-        -1 => return Err(io::Error::last_os_error()),
-        0 => {
-            let code = plan.carry_out().err().unwrap_or(0);
-            // SAFETY: _exit(2) takes a number and does not return.
-            unsafe { libc::_exit(code) };
-        }
-        _ => {}
+    if child == -1 {
+        return Err(io::Error::last_os_error());
     }
-    let mut status = 0;
-    loop {
-        // SAFETY: the kernel writes one number, which lives on the stack.
-        if unsafe { libc::waitpid(child, &raw mut status, 0) } == child {
-            break;
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-    match (libc::WIFEXITED(status), libc::WEXITSTATUS(status)) {
-        (true, 0) => Ok(()),
-        (true, code) => Err(io::Error::from_raw_os_error(code)),
+    let Some(child) = Pid::from_raw(child) else {
+        let code = plan.carry_out().map_or_else(Errno::raw_os_error, |()| 0);
+        // SAFETY: _exit(2) takes a number and does not return.
+        unsafe { libc::_exit(code) };
+    };
+    let waited = retry_on_intr(|| rustix::process::waitpid(Some(child), WaitOptions::empty()))?;
+    match waited.and_then(|(_, status)| status.exit_status()) {
+        Some(0) => Ok(()),
+        Some(code) => Err(io::Error::from_raw_os_error(code)),
         // A seccomp rule may kill instead of refusing.
-        (false, _) => Err(io::Error::from_raw_os_error(libc::EPERM)),
+        None => Err(Errno::PERM.into()),
     }
 }
 
 /// All that entering needs, prepared, so that carrying it out allocates nothing and may be done by
-/// a child of a process with threads. Errors are plain numbers for the same reason.
+/// a child of a process with threads. Errors are plain numbers for the same reason. rustix takes
+/// `CStr` paths as they are and makes bare system calls, which are safe there, too.
 struct Plan {
     uid_map: Vec<u8>,
     gid_map: Vec<u8>,
@@ -75,12 +68,12 @@ impl Plan {
         })
     }
 
-    fn carry_out(&self) -> Result<(), i32> {
-        // SAFETY: unshare(2) takes flags and touches no memory of this process.
-        let unshare = |flags| check(unsafe { libc::unshare(flags) });
-        match unshare(libc::CLONE_NEWNS) {
-            Err(libc::EPERM) => {
-                unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS)?;
+    fn carry_out(&self) -> Result<(), Errno> {
+        // SAFETY: no flag leaves the table of descriptors, the only one that other code relies on.
+        let unshare = |flags| unsafe { rustix::thread::unshare_unsafe(flags) };
+        match unshare(UnshareFlags::NEWNS) {
+            Err(Errno::PERM) => {
+                unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)?;
                 // Without this the kernel lets nobody but root say which groups there are.
                 write(c"/proc/self/setgroups", b"deny\n")?;
                 write(c"/proc/self/uid_map", &self.uid_map)?;
@@ -88,70 +81,34 @@ impl Plan {
             }
             result => result?,
         }
-        let flags = libc::MS_REC | libc::MS_SLAVE;
-        let none = std::ptr::null::<libc::c_char>();
-        // SAFETY: the only string is a constant with its NUL; the others may be null where
-        // propagation is changed.
-        check(unsafe { libc::mount(none, c"/".as_ptr(), none, flags, none.cast()) })
-    }
-}
-
-fn check(result: libc::c_int) -> Result<(), i32> {
-    match result {
-        -1 => Err(io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO)),
-        _ => Ok(()),
+        let flags = MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM;
+        rustix::mount::mount_change(c"/", flags)
     }
 }
 
 /// Writes `bytes` to the file at `path` with one system call, as the kernel wants it of these
 /// files.
-fn write(path: &std::ffi::CStr, bytes: &[u8]) -> Result<(), i32> {
-    // SAFETY: the path is NUL-terminated.
-    let fd = unsafe { libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC) };
-    check(fd)?;
-    // SAFETY: the descriptor was just opened, and the buffer has the length that is given.
-    let written = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
-    let result = check(if written < 0 { -1 } else { 0 });
-    // SAFETY: it was opened above and is used no more.
-    unsafe { libc::close(fd) };
-    result
+fn write(path: &CStr, bytes: &[u8]) -> Result<(), Errno> {
+    let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(file, bytes).map(drop)
 }
 
 /// Shows at `to` what is at `from`, with all that is mounted beneath. Both are directories, or
 /// neither is.
 pub fn bind(from: &Path, to: &Path) -> io::Result<()> {
-    let (from, to) = (c_string(from)?, c_string(to)?);
-    let none = std::ptr::null::<libc::c_char>();
-    // SAFETY: both paths are NUL-terminated and outlive the call, which reads nothing else for a
-    // bind mount.
-    let result = unsafe {
-        libc::mount(
-            from.as_ptr(),
-            to.as_ptr(),
-            none,
-            libc::MS_BIND | libc::MS_REC,
-            none.cast(),
-        )
-    };
-    check(result).map_err(io::Error::from_raw_os_error)
+    Ok(rustix::mount::mount_bind_recursive(from, to)?)
 }
 
 /// Mounts an empty file system at `dir`, kept in memory, which the caller owns.
 pub fn mount_memory(dir: &Path) -> io::Result<()> {
-    let dir = c_string(dir)?;
-    // SAFETY: all strings are NUL-terminated and outlive the call.
-    let result = unsafe {
-        libc::mount(
-            c"tine".as_ptr(),
-            dir.as_ptr(),
-            c"tmpfs".as_ptr(),
-            libc::MS_NOSUID | libc::MS_NODEV,
-            c"mode=0755".as_ptr().cast(),
-        )
-    };
-    check(result).map_err(io::Error::from_raw_os_error)
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    Ok(rustix::mount::mount(
+        c"tine",
+        dir,
+        c"tmpfs",
+        flags,
+        c"mode=0755",
+    )?)
 }
 
 /// The mount namespace of a process, by the number that the kernel has for it.
@@ -159,11 +116,6 @@ pub fn mount_namespace_of(proc_dir: &Path) -> Option<u64> {
     let link = fs::read_link(proc_dir.join("ns/mnt")).ok()?;
     let number = link.to_str()?.strip_prefix("mnt:[")?.strip_suffix(']')?;
     number.parse().ok()
-}
-
-fn c_string(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
 //! Processes, credentials and users.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 use serde::{Deserialize, Serialize};
 
 /// Who is at the other end of a Unix socket, as the kernel saw it when the connection was made.
@@ -26,6 +29,7 @@ pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
         gid: 0,
     };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // Not with rustix, which has no room for the number 0 of a process that cannot be seen.
     // SAFETY: the descriptor is open for the life of `stream`, and the kernel writes at most `len`
     // bytes, which is the size of the structure.
     let result = unsafe {
@@ -51,86 +55,57 @@ pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
 /// reads nothing; whether there is.
 pub fn wait_until_readable(stream: &UnixStream, patience: Option<Duration>) -> io::Result<bool> {
     let deadline = patience.map(|patience| Instant::now() + patience);
-    let mut poll = libc::pollfd {
-        fd: stream.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    loop {
-        let timeout = match deadline {
-            None => -1,
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
-            }
-        };
-        // SAFETY: the descriptor is open for the life of `stream`, and one structure is passed.
-        match unsafe { libc::poll(&raw mut poll, 1, timeout) } {
-            0 => return Ok(false),
-            1.. => return Ok(true),
-            _ => {}
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
+    let ready = retry_on_intr(|| {
+        // More seconds than the kernel can count are forever.
+        let timeout = deadline.and_then(|deadline| {
+            Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok()
+        });
+        let mut polled = [PollFd::new(stream, PollFlags::IN)];
+        rustix::event::poll(&mut polled, timeout.as_ref())
+    })?;
+    Ok(ready > 0)
 }
 
 /// Ends another process at once (SIGKILL). One that has ended already is no error.
 pub fn kill(pid: u32) -> io::Result<()> {
-    signal(positive(pid)?, libc::SIGKILL)
+    ok_if_gone(rustix::process::kill_process(positive(pid)?, Signal::KILL))
 }
 
 /// Kills a process group (`SIGKILL`), given by its leader. One that is gone already is no error.
 pub fn kill_group(leader: u32) -> io::Result<()> {
-    signal(-positive(leader)?, libc::SIGKILL)
+    ok_if_gone(rustix::process::kill_process_group(
+        positive(leader)?,
+        Signal::KILL,
+    ))
 }
 
 /// Asks a process group to end (`SIGTERM`), given by its leader. One that is gone already is no
 /// error.
 pub fn end_group(leader: u32) -> io::Result<()> {
-    signal(-positive(leader)?, libc::SIGTERM)
+    ok_if_gone(rustix::process::kill_process_group(
+        positive(leader)?,
+        Signal::TERM,
+    ))
 }
 
 /// Waits until a child has ended, and leaves it to be waited for: until then its number means no
 /// other process.
 pub fn await_end(child: u32) -> io::Result<()> {
-    loop {
-        // SAFETY: the kernel fills the structure, for which all zeros are a value, and which lives
-        // on the stack.
-        let result = unsafe {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            libc::waitid(
-                libc::P_PID,
-                child,
-                &raw mut info,
-                libc::WEXITED | libc::WNOWAIT,
-            )
-        };
-        match result {
-            0 => return Ok(()),
-            _ => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => {}
-                error => return Err(error),
-            },
-        }
-    }
+    let child = positive(child)?;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    retry_on_intr(|| rustix::process::waitid(WaitId::Pid(child), options))?;
+    Ok(())
 }
 
-fn positive(pid: u32) -> io::Result<libc::pid_t> {
-    let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0);
+fn positive(pid: u32) -> io::Result<Pid> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     Ok(pid.ok_or(io::ErrorKind::InvalidInput)?)
 }
 
-fn signal(pid: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
-    // SAFETY: kill(2) takes two numbers and touches no memory.
-    if unsafe { libc::kill(pid, signal) } == 0 {
-        return Ok(());
-    }
-    match io::Error::last_os_error() {
-        error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
-        error => Err(error),
+fn ok_if_gone(signalled: Result<(), Errno>) -> io::Result<()> {
+    match signalled {
+        Err(Errno::SRCH) => Ok(()),
+        signalled => Ok(signalled?),
     }
 }
 
@@ -230,14 +205,12 @@ impl Stat {
 
 /// The effective user of this process.
 pub fn effective_uid() -> u32 {
-    // SAFETY: geteuid(2) has no arguments and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// The effective group of this process.
 pub fn effective_gid() -> u32 {
-    // SAFETY: getegid(2) has no arguments and cannot fail.
-    unsafe { libc::getegid() }
+    rustix::process::getegid().as_raw()
 }
 
 /// The groups that a thread of this machine is in beside its first one.
@@ -277,16 +250,7 @@ pub fn daemonise() -> io::Result<()> {
 /// there it has no effect.
 pub fn inherit_standard_streams_only(command: &mut Command) {
     let mark = || {
-        // SAFETY: close_range(2) takes three numbers and touches no memory; with this flag it
-        // closes nothing before the program is run.
-        unsafe {
-            libc::syscall(
-                libc::SYS_close_range,
-                3 as libc::c_uint,
-                libc::c_uint::MAX,
-                libc::CLOSE_RANGE_CLOEXEC,
-            )
-        };
+        let _ = close_from_3(CloseRange::OnExec);
         Ok(())
     };
     // SAFETY: the closure makes one system call, which is allowed between fork and exec.
@@ -297,60 +261,55 @@ pub fn inherit_standard_streams_only(command: &mut Command) {
 /// ones are open; those of the process stay as they are. Nothing that was opened before may be
 /// used, or closed, by this thread from then on. Kernels before 5.9 cannot do that.
 pub fn leave_descriptors() -> io::Result<()> {
-    // SAFETY: close_range(2) takes three numbers and touches no memory. With this flag it closes
-    // the calling thread's copies only, so that no descriptor is closed that another thread owns.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3 as libc::c_uint,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_UNSHARE,
-        )
-    };
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
+    close_from_3(CloseRange::OwnCopies)
 }
 
-fn open_files_limits() -> io::Result<libc::rlimit> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
+/// Which descriptors [`close_from_3`] closes.
+#[derive(Clone, Copy)]
+enum CloseRange {
+    /// Those of the program that this process becomes.
+    OnExec,
+    /// The calling thread's, which has a table of its own from then on.
+    OwnCopies,
+}
+
+/// `close_range(2)` for all descriptors but the three standard ones; rustix lacks it. May be called
+/// between fork and exec.
+fn close_from_3(which: CloseRange) -> io::Result<()> {
+    let flag = match which {
+        CloseRange::OnExec => libc::CLOSE_RANGE_CLOEXEC,
+        CloseRange::OwnCopies => libc::CLOSE_RANGE_UNSHARE,
     };
-    // SAFETY: the kernel fills the structure, which lives on the stack.
-    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
-        0 => Ok(limit),
-        _ => Err(io::Error::last_os_error()),
+    let (first, last): (libc::c_uint, _) = (3, libc::c_uint::MAX);
+    // SAFETY: close_range(2) takes three numbers and touches no memory. With either flag no
+    // descriptor is closed that another thread has.
+    match unsafe { libc::syscall(libc::SYS_close_range, first, last, flag) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
     }
 }
 
 /// How many files this process may have open.
 pub fn open_files_limit() -> io::Result<u64> {
-    open_files_limits().map(|limit| limit.rlim_cur)
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    Ok(limit.current.unwrap_or(u64::MAX))
 }
 
 /// Lets this process have as many files open as it may have at all; how many.
 pub fn raise_open_files_limit() -> io::Result<u64> {
-    let mut limit = open_files_limits()?;
-    limit.rlim_cur = limit.rlim_max;
-    // SAFETY: the kernel reads the structure.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(limit.rlim_cur)
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    rustix::process::setrlimit(Resource::Nofile, limit)?;
+    Ok(maximum.unwrap_or(u64::MAX))
 }
 
 /// Makes standard output lead where standard error leads: whoever read standard output sees its
 /// end.
 pub fn redirect_stdout_to_stderr() -> io::Result<()> {
-    let (stdout, stderr) = (io::stdout(), io::stderr());
-    // SAFETY: both descriptors are the process's standard ones, which nobody owns as a value.
-    let result = unsafe { libc::dup2(stderr.as_fd().as_raw_fd(), stdout.as_fd().as_raw_fd()) };
-    match result {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
+    Ok(rustix::stdio::dup2_stdout(io::stderr())?)
 }
 
 #[cfg(test)]
