@@ -1,4 +1,6 @@
-//! `fuser::Filesystem` over [`Operations`]: each method decodes, calls and replies.
+//! Implementation of `fuser::Filesystem` over [`Operations`].
+//!
+//! Each method decodes, calls and replies.
 
 mod convert;
 
@@ -31,7 +33,7 @@ use super::transport::RingOptions;
 use tine_attr::{Attr, Ino};
 use tine_workspace::{MountProfile, SetAttr};
 
-/// Sends the value or the errno.
+/// Sends the value, or the errno.
 macro_rules! answer {
     ($result:expr, $reply:ident, |$value:pat_param| $send:expr) => {
         match $result {
@@ -80,16 +82,18 @@ fn answer_xattr(answer: Answer<XattrAnswer>, reply: ReplyXattr) {
     });
 }
 
-/// Of a file for which there is nothing to be remembered until it is closed.
+/// Handle of a file without state that lasts until it is closed.
 const NO_HANDLE: FileHandle = FileHandle(0);
 
-/// What `fuser` calls.
+/// File system that `fuser` serves.
 pub(super) struct Adapter {
+    /// Implementation of the requests.
     operations: Arc<Operations>,
-    /// Where opening a file is a request.
+    /// Open files, on a mount where opening a file is a request.
     opens: Option<Opens<BackingId>>,
+    /// Options for the rings, until INIT negotiates them.
     rings: Option<RingOptions>,
-    /// Whether the kernel checks permissions.
+    /// True if the kernel checks permissions.
     checks_permissions: bool,
 }
 
@@ -111,7 +115,7 @@ impl Adapter {
         }
     }
 
-    /// Pins a content and tells the kernel of its file.
+    /// Pins a content and registers its file with the kernel for passthrough.
     fn back(&self, ino: Ino, reply: &ReplyOpen) -> Option<BackingId> {
         let file = self.operations.pin(ino)?;
         match reply.open_backing(&*file) {

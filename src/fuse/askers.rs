@@ -1,29 +1,31 @@
-//! Which programs ask for files to record what they hold. What is shown and not saved is not for
-//! them.
+//! Detection of programs that record files, such as git.
+//!
+//! They must not see text that is shown but not saved.
 
 use std::fs;
 use std::path::Path;
 
-/// How many processes above each other are looked at. Past that nobody is known.
+/// Number of ancestors that are checked. The result is unknown past that.
 const MAX_DEPTH: usize = 256;
-/// How often the look is begun again, when a process ends meanwhile.
+/// Number of attempts, each after a process ended during the one before.
 const TRIES: usize = 3;
 
-/// Programs that record files in a git repository and have no name like git's.
+/// Names of programs other than git that record files.
 const RECORDERS: [&str; 5] = ["gitui", "gix", "ein", "jj", "sl"];
 
-/// What `/proc` tells of a process.
+/// Process as described by `/proc`.
 #[derive(Debug, PartialEq, Eq)]
 struct Process {
+    /// Process ID.
     pid: u32,
-    /// 0 where there is none that can be seen.
+    /// Process ID of the parent; 0 if it is not visible.
     parent: u32,
-    /// Of its program, and as it calls itself: a script has its own here.
+    /// Name of the executable, and command name, which may be a script's.
     names: [Option<String>; 2],
 }
 
 impl Process {
-    /// That of any of its threads.
+    /// Reads the process of a thread.
     fn of(thread: u32) -> Option<Process> {
         let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
         let number = |field: &str| status_field(&status, field)?.parse::<u32>().ok();
@@ -43,17 +45,21 @@ impl Process {
         })
     }
 
+    /// Returns whether the program records files.
     fn records_files(&self) -> bool {
         self.names.iter().flatten().any(|name| is_recorder(name))
     }
 }
 
+/// Returns the value of a field of `/proc/<pid>/status`.
 fn status_field<'a>(status: &'a str, field: &str) -> Option<&'a str> {
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     Some(line.trim())
 }
 
-/// `git`, `git-lfs`, `git.real`, `.git-wrapped`, and those that are known otherwise.
+/// Returns whether a name is that of git or another recorder.
+///
+/// Git's names include `git-lfs`, `git.real` and `.git-wrapped`.
 fn is_recorder(name: &str) -> bool {
     let name = name.strip_suffix(" (deleted)").unwrap_or(name);
     let after_git = name.trim_start_matches('.').strip_prefix("git");
@@ -61,11 +67,13 @@ fn is_recorder(name: &str) -> bool {
     is_git || RECORDERS.contains(&name)
 }
 
-/// Whether the process of a thread is an editor, or it or one of those above it records files: what
-/// git starts (a filter, a hook) may record in its name. Also true where that cannot be found out.
-pub(super) fn sees_what_is_saved(thread: u32, is_editor: impl Fn(u32) -> bool) -> bool {
+/// Returns whether the process of a thread gets the saved content.
+///
+/// It does if it is an editor, or if it or an ancestor records files. A child of git, such as a
+/// filter or hook, may record on behalf of git. Also true if this cannot be determined.
+pub(super) fn gets_saved_content(thread: u32, is_editor: impl Fn(u32) -> bool) -> bool {
     if thread == 0 {
-        // Of a PID namespace that is not beneath ours, or nobody.
+        // The process is in a PID namespace that is not below ours, or there is none.
         return true;
     }
     (0..TRIES)
@@ -73,7 +81,7 @@ pub(super) fn sees_what_is_saved(thread: u32, is_editor: impl Fn(u32) -> bool) -
         .unwrap_or(true)
 }
 
-/// `None` where a process has ended meanwhile.
+/// Makes one attempt; `None` if a process ended meanwhile.
 fn look(thread: u32, is_editor: &impl Fn(u32) -> bool) -> Option<bool> {
     let mut process = Process::of(thread)?;
     if is_editor(process.pid) {
@@ -91,7 +99,7 @@ fn look(thread: u32, is_editor: &impl Fn(u32) -> bool) -> Option<bool> {
     None
 }
 
-/// The process and those above it, as far as they can be seen.
+/// Returns the process and its visible ancestors.
 pub fn process_and_above(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let mut next = pid;
@@ -140,13 +148,13 @@ mod tests {
 
     #[test]
     fn who_cannot_be_known_sees_what_is_saved() {
-        assert!(sees_what_is_saved(0, |_| false));
-        assert!(sees_what_is_saved(u32::MAX, |_| false));
+        assert!(gets_saved_content(0, |_| false));
+        assert!(gets_saved_content(u32::MAX, |_| false));
     }
 
     #[test]
     fn an_editor_sees_what_is_saved() {
         let own = std::process::id();
-        assert!(sees_what_is_saved(own, |pid| pid == own));
+        assert!(gets_saved_content(own, |pid| pid == own));
     }
 }

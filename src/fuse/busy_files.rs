@@ -1,9 +1,9 @@
-//! Which files are read and written most, while somebody watches.
+//! Statistics of the files with most reads and writes.
 //!
-//! The memory is bounded: where there is no room for another file, the one with the fewest requests
-//! makes room, and the new one goes on from its number (the *space-saving* sketch of Metwally,
-//! Agrawal and El Abbadi, 2005), so that a busy file that comes late is not thrown out again and
-//! again.
+//! They are kept while a client watches. The memory is bounded. If there is no room for another
+//! file, it replaces the one with the fewest requests and continues from that file's number. So a
+//! busy file that comes late is not evicted again and again. This is the *space-saving* sketch of
+//! Metwally, Agrawal and El Abbadi, 2005.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,25 +13,31 @@ use parking_lot::Mutex;
 
 use tine_attr::Ino;
 
-/// Files that are remembered at most.
+/// Largest number of files with statistics.
 const MAX_FILES: usize = 256;
 
-/// How long files are counted after somebody looked.
+/// Time for which files are counted after a client has asked.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What was done with one file.
+/// Statistics of one file while it is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusyFile {
+    /// Inode number.
     pub ino: Ino,
+    /// Number of read requests.
     pub reads: u64,
+    /// Number of write requests.
     pub writes: u64,
+    /// Bytes that programs read.
     pub read_bytes: u64,
+    /// Bytes that programs wrote.
     pub written_bytes: u64,
-    /// Requests that it went on from: those of files that made room for it.
+    /// Number of requests inherited from files that this one replaced.
     inherited: u64,
 }
 
 impl BusyFile {
+    /// Returns the number of requests, for eviction.
     fn weight(&self) -> u64 {
         self.reads
             .saturating_add(self.writes)
@@ -39,27 +45,32 @@ impl BusyFile {
     }
 }
 
+/// Statistics of the busy files of a mount.
 #[derive(Default)]
 pub(super) struct BusyFiles {
-    /// Whether anything is to be noted: looked at for every request, without a lock.
+    /// True while a client watches. Checked for every request, without a lock.
     is_watched: AtomicBool,
+    /// Statistics, protected by the lock.
     watched: Mutex<Watched>,
 }
 
+/// Statistics while a client watches.
 #[derive(Default)]
 struct Watched {
+    /// End of the watch; `None` if there is no watch.
     until: Option<Instant>,
+    /// Statistics by inode number, at most [`MAX_FILES`].
     files: HashMap<Ino, BusyFile>,
 }
 
 impl BusyFiles {
-    /// Somebody looks: files are counted for a while.
+    /// Starts or prolongs the counting of files.
     pub(crate) fn watch(&self) {
         self.watched.lock().until = Some(Instant::now() + PATIENCE);
         self.is_watched.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that something was done with a file, if somebody watches.
+    /// Applies `change` to a file's statistics, if a client watches.
     pub(crate) fn note(&self, ino: Ino, change: impl FnOnce(&mut BusyFile)) {
         if !self.is_watched.load(Ordering::Relaxed) {
             return;
@@ -73,7 +84,7 @@ impl BusyFiles {
         change(watched.file(ino));
     }
 
-    /// The busiest first.
+    /// Returns the statistics, the busiest file first.
     pub(crate) fn read(&self) -> Vec<BusyFile> {
         let mut files: Vec<BusyFile> = self.watched.lock().files.values().copied().collect();
         files.sort_by_key(|file| {
@@ -87,6 +98,7 @@ impl BusyFiles {
 }
 
 impl Watched {
+    /// Returns the statistics of a file, evicting another if necessary.
     fn file(&mut self, ino: Ino) -> &mut BusyFile {
         let mut inherited = 0;
         if self.files.len() >= MAX_FILES && !self.files.contains_key(&ino) {

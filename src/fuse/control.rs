@@ -1,5 +1,6 @@
-//! The kernel's control file system for FUSE, which names connections by the minor device numbers
-//! of their mounts.
+//! The kernel's control file system for FUSE connections.
+//!
+//! It names a connection by the minor device number of its mount.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,19 +12,26 @@ use log::debug;
 use super::place::MountedAt;
 use tine_sys::mount as sys;
 
+/// File system type of the control file system.
 const FS_TYPE: &str = "fusectl";
+/// Directory where it is usually mounted.
 const USUAL_DIR: &str = "/sys/fs/fuse/connections";
 
-/// The files of one connection, and of no other: the number is given to another mount once this one
-/// is gone, but what was opened is not.
+/// Open control files of exactly one connection.
+///
+/// The kernel reuses the number of a connection that has ended, but open files stay with their
+/// connection.
 pub(super) struct Control {
+    /// Aborts the connection when written to.
     abort: File,
+    /// Number of waiting requests; empty once the connection has ended.
     waiting: File,
 }
 
 impl Control {
-    /// Of a mount whose connection lives; `None` where there is no way to it, which root always
-    /// has.
+    /// Opens the control files of a live connection.
+    ///
+    /// `None` if this process has no access to them. Root always has.
     pub(super) fn of(mount: &MountedAt) -> Option<Control> {
         let connection = mount.device.1.to_string();
         Control::open(&Path::new(USUAL_DIR).join(&connection))
@@ -34,6 +42,7 @@ impl Control {
             .ok()
     }
 
+    /// Opens the files in the directory of a connection.
     fn open(dir: &Path) -> io::Result<Control> {
         Ok(Control {
             abort: OpenOptions::new().write(true).open(dir.join("abort"))?,
@@ -41,22 +50,23 @@ impl Control {
         })
     }
 
-    /// Where the control file system is not mounted.
+    /// Opens the files on a detached mount of the control file system.
     fn open_unmounted(connection: &str) -> io::Result<Control> {
         let root = sys::mount_nowhere(FS_TYPE)?;
         let root_dir = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
         Control::open(&root_dir.join(connection))
     }
 
-    /// Whether the file system that is connected is still mounted somewhere. To be asked once: what
-    /// the kernel says first it says again.
+    /// Returns whether the connected file system is still mounted anywhere.
+    ///
+    /// Call it once only: the kernel repeats its first answer.
     pub(super) fn is_mounted(&self) -> io::Result<bool> {
-        // The file of a connection that is gone is empty.
+        // The file of a connection that has ended is empty.
         let len = (&self.waiting).read(&mut [0; 16])?;
         Ok(len > 0)
     }
 
-    /// Ends the connection without regard for who uses it.
+    /// Aborts the connection even if it has users.
     pub(super) fn abort(&self) -> io::Result<()> {
         (&self.abort).write_all(b"1")
     }

@@ -1,19 +1,22 @@
-//! Between the kernel's numbers and the words of the workspace.
+//! Conversion of the kernel's numbers to types of the workspace.
 
 use super::errno::Errno;
 use tine_layer::store::SeekWhence;
 use tine_workspace::{FallocateMode, RenameMode, XattrMode};
 
-/// Preferred size of one read or write, in bytes (`st_blksize`). Programs take it as their buffer's
-/// size, and every buffer costs one round trip to the daemon.
+/// Preferred size of a read or write in bytes (`st_blksize`).
+///
+/// Programs use it as their buffer size, and each buffer costs a round trip to the daemon.
 pub(super) const BLOCK_SIZE: u32 = 64 * 1024;
 
-/// The low 12 bits of a mode.
+/// Returns the permission bits: the low 12 bits of a mode.
 pub(super) fn permissions(mode: u32) -> u16 {
     (mode & 0o7777) as u16
 }
 
-/// As renameat2(2): an exchange goes with nothing else.
+/// Converts the flags of renameat2(2).
+///
+/// An exchange excludes all other flags.
 pub(super) fn rename_mode(flags: u32) -> Result<RenameMode, Errno> {
     const WHITEOUT_NOREPLACE: u32 = libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE;
     match flags {
@@ -26,6 +29,7 @@ pub(super) fn rename_mode(flags: u32) -> Result<RenameMode, Errno> {
     }
 }
 
+/// Converts the mode of fallocate(2).
 pub(super) fn fallocate_mode(mode: i32) -> Result<FallocateMode, Errno> {
     const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
@@ -39,7 +43,9 @@ pub(super) fn fallocate_mode(mode: i32) -> Result<FallocateMode, Errno> {
     }
 }
 
-/// The kernel answers the other kinds of lseek itself.
+/// Converts the whence of lseek(2) for data and holes.
+///
+/// The kernel answers the other kinds itself.
 pub(super) fn seek_whence(whence: i32) -> Result<SeekWhence, Errno> {
     match whence {
         libc::SEEK_DATA => Ok(SeekWhence::Data),
@@ -48,6 +54,7 @@ pub(super) fn seek_whence(whence: i32) -> Result<SeekWhence, Errno> {
     }
 }
 
+/// Converts the flags of setxattr(2).
 pub(super) fn xattr_mode(flags: i32) -> Result<XattrMode, Errno> {
     const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
     match flags {
@@ -59,13 +66,15 @@ pub(super) fn xattr_mode(flags: i32) -> Result<XattrMode, Errno> {
     }
 }
 
-/// The reply to getxattr and listxattr: size 0 asks how long the value is, any other size is the
-/// caller's buffer.
+/// Reply to getxattr and listxattr.
 pub(super) enum XattrAnswer {
+    /// Size of the value in bytes, if the buffer size is 0.
     Size(u32),
+    /// The value, which fits in the caller's buffer.
     Data(Vec<u8>),
 }
 
+/// Makes the reply with `value` for a buffer of `buffer_size` bytes.
 pub(super) fn xattr_answer(value: Vec<u8>, buffer_size: u32) -> Result<XattrAnswer, Errno> {
     let len = u32::try_from(value.len()).map_err(|_| Errno::E2BIG)?;
     match buffer_size {

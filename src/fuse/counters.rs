@@ -1,8 +1,7 @@
-//! How often the kernel asked for what, how long each answer took, and how much was read and
-//! written.
+//! Statistics of a mount: requests, latencies, and bytes read and written.
 //!
-//! Counting costs a handful of atomic additions and two looks at the clock for a request, and takes
-//! no lock. Only which files are busy takes one, and that is counted only while somebody watches.
+//! Counting a request costs a few atomic additions and two clock reads, and takes no lock. Only the
+//! statistics of busy files take one, and the mount keeps these only while a client watches.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,27 +10,32 @@ use std::time::{Duration, Instant};
 use super::busy_files::{BusyFile, BusyFiles};
 use tine_attr::Ino;
 
-/// How many classes of latency there are: under 1 µs, under 2 µs, and so on to half a second; the
-/// last is for what takes longer.
+/// Number of latency classes.
+///
+/// They are under 1 µs, under 2 µs, and so on to half a second. The last class has all longer
+/// latencies.
 pub const LATENCY_CLASSES: usize = 21;
 
-/// Seconds below which the answers of a class took; the last class has no bound.
+/// Returns the upper bound of a latency class in seconds.
+///
+/// The last class has none.
 pub fn latency_bound_secs(class: usize) -> Option<f64> {
     (class + 1 < LATENCY_CLASSES).then(|| (1_u64 << class) as f64 / 1e6)
 }
 
 macro_rules! operations {
     ($($variant:ident $name:literal),+ $(,)?) => {
-        /// A kind of request.
+        /// Kind of request.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(super) enum Operation {
             $($variant),+
         }
 
         impl Operation {
+            /// All kinds, in the order of their discriminants.
             const ALL: &'static [Operation] = &[$(Operation::$variant),+];
 
-            /// As FUSE names it, in lower case.
+            /// Returns the FUSE name, in lower case.
             pub(super) fn name(self) -> &'static str {
                 match self {
                     $(Operation::$variant => $name),+
@@ -78,47 +82,60 @@ operations! {
     Poll "poll",
 }
 
-/// What came of one kind.
+/// Counters of one kind of request.
 #[derive(Default)]
 struct Kind {
+    /// Number of requests.
     count: AtomicU64,
+    /// Sum of the latencies in nanoseconds.
     nanos: AtomicU64,
+    /// Number of requests in each latency class.
     classes: [AtomicU64; LATENCY_CLASSES],
 }
 
-/// The requests of one kind.
+/// Statistics of one kind of request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KindFigures {
-    /// FUSE's name.
+    /// FUSE name in lower case.
     pub name: &'static str,
+    /// Number of requests.
     pub count: u64,
-    /// How long all of those took together that were carried out: what the kernel answers by itself
-    /// afterwards took none.
+    /// Sum of the latencies in nanoseconds.
+    ///
+    /// Requests that are only counted add nothing.
     pub nanos: u64,
-    /// How many took how long.
+    /// Number of requests in each latency class.
     pub classes: [u64; LATENCY_CLASSES],
 }
 
-/// What a mount was asked since it was mounted.
+/// Statistics of a mount since it was mounted.
 #[derive(Debug, Clone)]
 pub struct Traffic {
-    /// Since when.
+    /// Time since the mount started.
     pub elapsed: Duration,
-    /// Every kind, also those that never came.
+    /// All kinds of requests, including those without a request.
     pub kinds: Vec<KindFigures>,
-    /// Bytes that went to programs, and came from them; without what the kernel had in its caches.
+    /// Bytes that programs read, except from the kernel's caches.
     pub read_bytes: u64,
+    /// Bytes that programs wrote and the kernel sent.
     pub written_bytes: u64,
-    /// While somebody watches.
+    /// Files with most traffic; empty unless a client watches.
     pub files: Vec<BusyFile>,
 }
 
-/// The counters of a mount. Relaxed: they are read for information only.
+/// Counters of a mount.
+///
+/// All accesses are relaxed, as the values are for information only.
 pub(super) struct Counters {
+    /// Time when the mount started.
     since: Instant,
+    /// Counters by kind of request.
     kinds: [Kind; Operation::ALL.len()],
+    /// Bytes that programs read.
     read_bytes: AtomicU64,
+    /// Bytes that programs wrote.
     written_bytes: AtomicU64,
+    /// Statistics of files, while a client watches.
     files: BusyFiles,
 }
 
@@ -133,14 +150,14 @@ impl Counters {
         }
     }
 
-    /// Counts a request that took no time worth telling.
+    /// Counts a request whose latency is negligible.
     pub(super) fn count(&self, operation: Operation) {
         if let Some(kind) = self.kinds.get(operation as usize) {
             kind.count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Counts a request that was carried out since `begun`.
+    /// Counts a request that began at `begun`, with its latency.
     pub(super) fn count_since(&self, operation: Operation, begun: Instant) {
         let Some(kind) = self.kinds.get(operation as usize) else {
             return;
@@ -153,7 +170,7 @@ impl Counters {
         }
     }
 
-    /// So many bytes of the file went to a program.
+    /// Notes that a program read `bytes` bytes of a file.
     pub(super) fn has_read(&self, ino: Ino, bytes: u64) {
         self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.files.note(ino, |file| {
@@ -162,7 +179,7 @@ impl Counters {
         });
     }
 
-    /// So many bytes of the file came from a program.
+    /// Notes that a program wrote `bytes` bytes of a file.
     pub(super) fn has_written(&self, ino: Ino, bytes: u64) {
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.files.note(ino, |file| {
@@ -171,7 +188,7 @@ impl Counters {
         });
     }
 
-    /// Name and number of every kind, also of those that never came.
+    /// Returns name and number of requests for every kind.
     pub(super) fn read(&self) -> Vec<(&'static str, u64)> {
         Operation::ALL
             .iter()
@@ -180,7 +197,9 @@ impl Counters {
             .collect()
     }
 
-    /// All of it. With `watch` files are counted for a while from now on.
+    /// Returns all statistics.
+    ///
+    /// With `watch`, the mount counts busy files for a while from now on.
     pub(super) fn traffic(&self, watch: bool) -> Traffic {
         if watch {
             self.files.watch();
@@ -208,7 +227,7 @@ impl Counters {
     }
 }
 
-/// The class of what took so long.
+/// Returns the latency class of a latency in nanoseconds.
 fn class_of(nanos: u64) -> usize {
     let micros = nanos / 1000;
     let bits = (u64::BITS - micros.leading_zeros()) as usize;

@@ -1,5 +1,6 @@
-//! Gets a descriptor of `/dev/fuse` that is mounted, and unmounts: as root by system calls, as
-//! anybody else through `fusermount3`.
+//! Mounting a descriptor of `/dev/fuse`, and unmounting.
+//!
+//! Root does it by system calls, other users through `fusermount3`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, PipeReader, PipeWriter, Read};
@@ -17,26 +18,28 @@ use tine_sys::mount::{self as sys, MountRestrictions, UnmountHow};
 use tine_sys::process::{effective_gid, effective_uid};
 use tine_workspace::MountProfile;
 
+/// Path of the FUSE device.
 const DEVICE: &str = "/dev/fuse";
+/// Set-user-ID program that mounts for ordinary users.
 const FUSERMOUNT: &str = "fusermount3";
-/// Bytes in one read request at most.
+/// Largest size in bytes of a read request.
 const MAX_READ: u32 = 1024 * 1024;
 
-/// What stands as the mount's source in `/proc/self/mounts`.
+/// Returns the mount's source in `/proc/self/mounts`.
 pub(super) fn source(options: &MountOptions) -> String {
     format!("tine:{}", options.name)
 }
 
-/// Whether the kernel shall check permissions on the mount.
+/// Returns whether the kernel checks permissions on the mount.
 ///
-/// Only it can check the mode of a file that is opened or entered (there is no open request that
-/// could be refused). Root passes every such check, so a mount that only root may enter does
-/// without, and saves a request after each change of a directory.
+/// Only the kernel can check the mode of a file when it is opened or entered: it sends no request
+/// that the daemon could refuse. Root passes every such check. So a mount that only root may enter
+/// skips them, which saves a request after each change of a directory.
 pub(super) fn checks_permissions(options: &MountOptions, uid: u32) -> bool {
     options.settings.allow_other || uid != 0
 }
 
-/// Options that the kernel and `fusermount3` both know.
+/// Returns the options that both the kernel and `fusermount3` know.
 fn common_options(options: &MountOptions, uid: u32) -> String {
     let mut list = format!("max_read={MAX_READ}");
     if options.settings.allow_other {
@@ -48,10 +51,10 @@ fn common_options(options: &MountOptions, uid: u32) -> String {
     list
 }
 
-/// Mounts at `dir`, a directory's path without symlinks.
+/// Mounts at the directory `dir`, a path without symlinks.
 pub(super) fn mount(options: &MountOptions, dir: &Path) -> Result<OwnedFd, MountError> {
     let (uid, gid) = (effective_uid(), effective_gid());
-    refuse_what_is_roots(options, uid)?;
+    refuse_root_options(options, uid)?;
     if uid == 0 {
         mount_directly(options, dir, uid, gid)
     } else {
@@ -59,16 +62,18 @@ pub(super) fn mount(options: &MountOptions, dir: &Path) -> Result<OwnedFd, Mount
     }
 }
 
-/// `fusermount3` would leave them out without a word.
-fn refuse_what_is_roots(options: &MountOptions, uid: u32) -> Result<(), MountError> {
+/// Refuses options that require root, which `fusermount3` would ignore.
+fn refuse_root_options(options: &MountOptions, uid: u32) -> Result<(), MountError> {
     let settings = &options.settings;
-    let is_roots = settings.suid || settings.dev || settings.profile == MountProfile::LargeFiles;
-    match uid != 0 && is_roots {
-        true => Err(MountError::OnlyRoot),
-        false => Ok(()),
+    let needs_root = settings.suid || settings.dev || settings.profile == MountProfile::LargeFiles;
+    if uid != 0 && needs_root {
+        Err(MountError::OnlyRoot)
+    } else {
+        Ok(())
     }
 }
 
+/// Opens `/dev/fuse`.
 fn open_device() -> Result<File, MountError> {
     OpenOptions::new()
         .read(true)
@@ -81,6 +86,7 @@ fn open_device() -> Result<File, MountError> {
         })
 }
 
+/// Mounts with mount(2), as root.
 fn mount_directly(
     options: &MountOptions,
     dir: &Path,
@@ -107,17 +113,19 @@ fn mount_directly(
     Ok(device.into())
 }
 
-/// `fusermount3` mounts, sends the descriptor over the socket that `_FUSE_COMMFD` names, and ends.
+/// Mounts through `fusermount3`.
+///
+/// It mounts, sends the descriptor over the socket in `_FUSE_COMMFD`, and exits.
 fn mount_through_fusermount(
     options: &MountOptions,
     dir: &Path,
     uid: u32,
 ) -> Result<OwnedFd, MountError> {
     Streams::keep_spare()?;
-    // It opens the device in the user's name, and so does the second thread of a session: asked
-    // first, for a better answer.
+    // `fusermount3` opens the device as the user, and so does the second thread of a session.
+    // Opening it first gives a better error.
     open_device()?;
-    // Commas and backslashes separate options there.
+    // Commas and backslashes are special in its options.
     let source = source(options).replace('\\', "\\\\").replace(',', "\\,");
     let list = format!(
         "fsname={source},subtype=tine,nosuid,nodev,noatime,{}",
@@ -125,7 +133,7 @@ fn mount_through_fusermount(
     );
     let (ours, theirs) =
         UnixStream::pair().map_err(MountError::io("make a socket for", FUSERMOUNT))?;
-    // As its standard input the socket is inherited without further ado.
+    // Standard input is inherited without further steps.
     let child = fusermount()
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -147,37 +155,46 @@ fn mount_through_fusermount(
     }
 }
 
+/// Makes a command that runs `fusermount3` in the C locale.
 fn fusermount() -> Command {
     let mut command = Command::new(FUSERMOUNT);
     command.env("LC_ALL", "C");
     command
 }
 
-/// All descriptors that it takes to run `fusermount3` for unmounting.
+/// All descriptors that running `fusermount3` for unmounting needs.
 struct Streams {
+    /// Standard input, from `/dev/null`.
     input: File,
+    /// Standard output, to `/dev/null`.
     output: File,
+    /// Write end of the pipe for standard error.
     errors: PipeWriter,
-    said: PipeReader,
+    /// Read end of the pipe for standard error.
+    messages: PipeReader,
 }
 
-/// Opened before something is mounted, for the unmounting: where forks have taken all descriptors
-/// that a process may have, this is what gives some back. Empty while somebody uses them.
+/// Spare descriptors for unmounting, opened before anything is mounted.
+///
+/// If forks have used up the process's descriptors, unmounting is the way to free some. `None`
+/// while an unmount uses them.
 static SPARE: Mutex<Option<Streams>> = Mutex::new(None);
 
+/// Opens a set of descriptors.
 impl Streams {
     fn open() -> io::Result<Streams> {
         let input = File::open("/dev/null")?;
         let output = OpenOptions::new().write(true).open("/dev/null")?;
-        let (said, errors) = io::pipe()?;
+        let (messages, errors) = io::pipe()?;
         Ok(Streams {
             input,
             output,
             errors,
-            said,
+            messages,
         })
     }
 
+    /// Opens the spare set if there is none.
     fn keep_spare() -> Result<(), MountError> {
         let mut spare = SPARE.lock();
         if spare.is_none() {
@@ -186,26 +203,29 @@ impl Streams {
         Ok(())
     }
 
+    /// Takes the spare set, or opens another.
     fn take_spare() -> io::Result<Streams> {
         let spare = SPARE.lock().take();
         spare.map_or_else(Streams::open, Ok)
     }
 
-    /// Runs `command`; whether it succeeded, and what it said on its standard error.
+    /// Runs `command` and waits for it.
+    ///
+    /// Returns whether it succeeded, and its standard error.
     fn run(self, mut command: Command) -> Result<(bool, Vec<u8>), MountError> {
         let Streams {
             input,
             output,
             errors,
-            mut said,
+            mut messages,
         } = self;
         command.stdin(input).stdout(output).stderr(errors);
         let spawned = command.spawn();
-        // It holds the writing end, without whose closing there is no end to read to.
+        // It holds the write end, so reading would not end.
         drop(command);
         let mut child = spawned.map_err(cannot_run)?;
         let mut message = Vec::new();
-        let read = said.read_to_end(&mut message);
+        let read = messages.read_to_end(&mut message);
         let status = child.wait();
         read.map_err(MountError::io("read the messages of", FUSERMOUNT))?;
         let status = status.map_err(MountError::io("wait for", FUSERMOUNT))?;
@@ -213,6 +233,7 @@ impl Streams {
     }
 }
 
+/// Returns the error for `fusermount3` that cannot be run.
 fn cannot_run(error: io::Error) -> MountError {
     match error.kind() {
         io::ErrorKind::NotFound => MountError::NoFusermount,
@@ -220,7 +241,7 @@ fn cannot_run(error: io::Error) -> MountError {
     }
 }
 
-/// What `fusermount3` said, without its own name before it.
+/// Returns the first line of the message, without the program's name.
 fn message(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let line = text
@@ -231,7 +252,7 @@ fn message(stderr: &[u8]) -> String {
     line.trim_start_matches("fusermount3: ").to_owned()
 }
 
-/// Unmounts what is at `dir`. The caller has made sure that it is ours.
+/// Unmounts the file system at `dir`, which the caller has identified.
 pub(super) fn unmount(dir: &Path, how: UnmountHow) -> Result<(), MountError> {
     if effective_uid() == 0 {
         return sys::unmount(dir, how).map_err(|error| match error.raw_os_error() {
@@ -250,11 +271,11 @@ pub(super) fn unmount(dir: &Path, how: UnmountHow) -> Result<(), MountError> {
     if let Err(error) = Streams::keep_spare() {
         warn!("no descriptors are left for unmounting the next: {error}");
     }
-    let (unmounted, said) = ran?;
+    let (unmounted, messages) = ran?;
     if unmounted {
         return Ok(());
     }
-    let message = message(&said);
+    let message = message(&messages);
     if message.contains("busy") {
         Err(MountError::Busy(dir.to_owned()))
     } else {
@@ -305,11 +326,11 @@ mod tests {
             (false, true, everyday),
             (false, false, large),
         ] {
-            assert!(refuse_what_is_roots(&with(suid, dev, profile), 0).is_ok());
-            let refused = refuse_what_is_roots(&with(suid, dev, profile), 1000);
+            assert!(refuse_root_options(&with(suid, dev, profile), 0).is_ok());
+            let refused = refuse_root_options(&with(suid, dev, profile), 1000);
             assert!(matches!(refused, Err(MountError::OnlyRoot)));
         }
-        assert!(refuse_what_is_roots(&with(false, false, everyday), 1000).is_ok());
+        assert!(refuse_root_options(&with(false, false, everyday), 1000).is_ok());
     }
 
     #[test]

@@ -1,31 +1,35 @@
-//! What names lead to, as the kernel is told, and how long it may remember that.
+//! Directory entries for the kernel, and how long it may cache them.
 
 use std::time::Duration;
 
 use tine_attr::{Attr, FileKind, Ino};
 
-/// How long the kernel may remember names (also missing ones) and attributes: for good. Every
-/// change that does not come through the kernel is announced to it.
+/// Cache time of names (also missing ones) and attributes: unlimited.
+///
+/// The daemon invalidates everything that changes without the kernel's knowledge.
 pub(super) const REMEMBER: Duration = Duration::from_secs(u32::MAX as u64);
-/// How long the kernel may remember what is the main checkout's: that changes without anybody
-/// telling.
+/// Cache time of files of the main checkout.
+///
+/// They change without the daemon's knowledge.
 pub(super) const REMEMBER_CARRIED: Duration = Duration::from_secs(1);
-/// What a name leads to.
+/// Result of looking up a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// `None`: nothing is there, which the kernel may remember as well.
+    /// Attributes; `None` if the name is missing, which the kernel may cache.
     pub attr: Option<Attr>,
-    /// How long the kernel may remember what the name leads to.
+    /// Time for which the kernel may cache the name.
     pub name_ttl: Duration,
-    /// How long it may remember the attributes.
+    /// Time for which the kernel may cache the attributes.
     pub attr_ttl: Duration,
-    /// Which of the kernel's inodes of that number is meant ([`super::generations`]).
+    /// Generation of the inode number ([`super::generations`]).
     pub generation: u64,
 }
 
 impl Entry {
-    /// A name of which the workspace may say that it is carried. A file's attributes are those of
-    /// its number; a directory keeps its number and changes.
+    /// Makes an entry of a name that may be carried.
+    ///
+    /// The attributes of a carried file belong to its inode number for good. A carried directory
+    /// keeps its number when it changes.
     pub(super) fn new(attr: Option<Attr>, is_carried: bool) -> Entry {
         Entry {
             attr,
@@ -36,11 +40,12 @@ impl Entry {
     }
 }
 
-/// How long the kernel may remember what may be the main checkout's.
+/// Returns the cache time for a name that may be carried.
 pub(super) fn ttl(is_carried: bool) -> Duration {
-    match is_carried {
-        true => REMEMBER_CARRIED,
-        false => REMEMBER,
+    if is_carried {
+        REMEMBER_CARRIED
+    } else {
+        REMEMBER
     }
 }
 
@@ -50,23 +55,29 @@ impl From<Option<Attr>> for Entry {
     }
 }
 
-/// One entry of a directory, `.` and `..` among them.
+/// One entry of a directory listing, which includes `.` and `..`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Listed<'a> {
+    /// Name, without a slash.
     pub name: &'a [u8],
+    /// Inode number.
     pub ino: Ino,
+    /// File type.
     pub kind: FileKind,
-    /// Where a listing that ends after this entry goes on.
+    /// Position at which a listing continues after this entry.
     pub cookie: u64,
-    /// Whether the main checkout may change it.
+    /// True if the main checkout may change the file.
     pub is_carried: bool,
-    /// Whether it leads elsewhere for some: the kernel asks when it is used.
+    /// True if the name resolves differently for some processes.
+    ///
+    /// The kernel then asks whenever the name is used.
     pub is_shown: bool,
-    /// As [`Entry::generation`].
+    /// Generation of the inode number, see [`Entry::generation`].
     pub generation: u64,
 }
 
 impl Listed<'_> {
+    /// Makes the entry for `.` or `..`.
     pub(super) fn dot((name, ino, cookie): (&'static str, Ino, u64)) -> Listed<'static> {
         Listed {
             name: name.as_bytes(),
@@ -79,26 +90,28 @@ impl Listed<'_> {
         }
     }
 
+    /// Returns the result of looking up this name.
     pub(super) fn entry(&self, attr: &Attr) -> Entry {
         let entry = Entry {
             generation: self.generation,
             ..Entry::new(Some(*attr), self.is_carried)
         };
-        match self.is_shown {
-            true => Entry {
+        if self.is_shown {
+            Entry {
                 name_ttl: Duration::ZERO,
                 ..entry
-            },
-            false => entry,
+            }
+        } else {
+            entry
         }
     }
 }
 
-/// What opening a file comes to.
+/// Caching mode of an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opening {
-    /// As the mount opens its files.
+    /// The mount's default.
     File,
-    /// Its bytes never change: the kernel may keep them.
+    /// For immutable content, which the kernel may cache.
     Text,
 }

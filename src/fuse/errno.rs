@@ -1,4 +1,4 @@
-//! Which errno each failure is.
+//! Mapping of failures to errno values.
 
 use std::io;
 
@@ -6,12 +6,12 @@ use tine_git::GitError;
 use tine_layer::LayerError;
 use tine_workspace::FsError;
 
-/// What a program reads in `errno` (errno(3)).
+/// Error number that a program gets in `errno` (errno(3)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Errno(i32);
 
 impl Errno {
-    /// Positive.
+    /// Returns the number, which is positive.
     pub(super) fn code(self) -> i32 {
         self.0
     }
@@ -30,7 +30,7 @@ errnos! {
     ENOSYS ENOTDIR ENOTEMPTY ENOTTY ENXIO EOPNOTSUPP EOVERFLOW EPERM ERANGE EROFS ESTALE EXDEV
 }
 
-/// The errno for a failed operation.
+/// Returns the errno for a failed file operation.
 pub(super) fn of(error: &FsError) -> Errno {
     match error {
         FsError::NotFound => Errno::ENOENT,
@@ -50,8 +50,7 @@ pub(super) fn of(error: &FsError) -> Errno {
         FsError::ValueTooLong => Errno::E2BIG,
         FsError::AttributesFull => Errno::ENOSPC,
         FsError::NoSuchOffset => Errno::ENXIO,
-        // Never ENOSYS: the kernel would take that as an answer for good, for every file of the
-        // mount.
+        // Not ENOSYS: the kernel would then refuse this kind of request for all files of the mount.
         FsError::Unsupported => Errno::EOPNOTSUPP,
         FsError::Stale => Errno::ESTALE,
         FsError::NoSpace(cause) => match of_layer(cause) {
@@ -64,6 +63,7 @@ pub(super) fn of(error: &FsError) -> Errno {
     }
 }
 
+/// Returns the errno for a failure of a layer.
 fn of_layer(error: &LayerError) -> Errno {
     match error {
         LayerError::Io { source, .. } => of_io(source),
@@ -77,8 +77,9 @@ fn of_layer(error: &LayerError) -> Errno {
     }
 }
 
-/// Reading the base can fail in few ways that a program could act on: whatever is wrong with the
-/// repository is EIO to it, and told in the log.
+/// Returns the errno for a failure to read the base.
+///
+/// A program can act on few of them. Defects of the repository are EIO and go to the log.
 fn of_git(error: &GitError) -> Errno {
     match error {
         GitError::Io { source, .. } => of_io(source),
@@ -127,8 +128,10 @@ fn of_git(error: &GitError) -> Errno {
     }
 }
 
-/// The host's errno is passed on only where it means the same to a program in the mount. ENOENT,
-/// say, would tell it that its own file is missing when a file of the store is.
+/// Returns the errno for an I/O error of the host.
+///
+/// It passes on only those numbers that mean the same to a program in the mount. ENOENT of a file
+/// of the store, for instance, would mean that the program's own file is missing.
 fn of_io(error: &io::Error) -> Errno {
     match error.raw_os_error() {
         Some(libc::ENOSPC) => Errno::ENOSPC,

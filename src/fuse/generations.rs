@@ -1,9 +1,9 @@
-//! Generations of directories: which of the kernel's inodes of a number is meant.
+//! Generations of directories, which distinguish the kernel's inodes of one number.
 //!
-//! A directory that was removed is dead to the kernel for as long as a program stands in it:
-//! nothing can be made there. One that comes back under its number (`tine undo`, `tine restore`)
-//! would be that dead one. With another generation the kernel takes a new inode for it, and leaves
-//! the old one to those who have it.
+//! A removed directory is dead to the kernel for as long as a program has it as its working
+//! directory: nothing can be created in it. If a directory comes back under the same inode number
+//! (`tine undo`, `tine restore`), the kernel would take it for the dead one. With another
+//! generation, the kernel makes a new inode for it and leaves the old one to its users.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,23 +11,28 @@ use parking_lot::Mutex;
 
 use tine_attr::{Ino, InoMap};
 
-/// How often directories were removed that the kernel may still have.
+/// Numbers of removals, for directories that the kernel may still remember.
 #[derive(Default)]
 pub(super) struct Generations {
-    /// Whether there are any: each entry that is answered asks.
+    /// True if `removed` is not empty.
+    ///
+    /// Each reply with an entry checks this first, without the lock.
     any: AtomicBool,
+    /// Number of removals by inode number.
     removed: Mutex<InoMap<u64>>,
 }
 
 impl Generations {
+    /// Returns the generation of an inode number.
     pub(super) fn of(&self, ino: Ino) -> u64 {
-        match self.any.load(Ordering::Acquire) {
-            true => self.removed.lock().get(&ino).copied().unwrap_or(0),
-            false => 0,
+        if self.any.load(Ordering::Acquire) {
+            self.removed.lock().get(&ino).copied().unwrap_or(0)
+        } else {
+            0
         }
     }
 
-    /// A directory is removed, and the kernel not told of it yet.
+    /// Notes that a directory is removed, before the kernel learns of it.
     pub(super) fn note_removed(&self, ino: Ino) {
         let mut removed = self.removed.lock();
         let count = removed.entry(ino).or_insert(0);
@@ -35,7 +40,9 @@ impl Generations {
         self.any.store(true, Ordering::Release);
     }
 
-    /// The kernel may have forgotten the node: `is_remembered` says.
+    /// Drops the count of a node that the kernel has forgotten.
+    ///
+    /// `is_remembered` returns whether the kernel still remembers it.
     pub(super) fn note_forgotten(&self, ino: Ino, is_remembered: impl FnOnce() -> bool) {
         if !self.any.load(Ordering::Acquire) {
             return;

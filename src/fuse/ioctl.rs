@@ -1,22 +1,25 @@
-//! The requests that are made of `chattr` and `lsattr`: `FS_IOC_GETFLAGS` and its like. Others the
-//! kernel answers by itself, or they mean nothing here.
+//! Requests of `chattr` and `lsattr`: `FS_IOC_GETFLAGS` and similar.
+//!
+//! The kernel answers other requests itself, or they have no meaning here.
 
 use super::errno::Errno;
 use tine_attr::InodeFlags;
 
-/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`: the type says `long`, and what is passed is 32 bits.
+/// `FS_IOC_GETFLAGS`. Its type is `long`, but the kernel passes 32 bits.
 const GET_FLAGS: u32 = 0x8008_6601;
+/// `FS_IOC_SETFLAGS`, with 32 bits as well.
 const SET_FLAGS: u32 = 0x4008_6602;
-/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`.
+/// `FS_IOC_FSGETXATTR`.
 const GET_EXTENDED: u32 = 0x801c_581f;
+/// `FS_IOC_FSSETXATTR`.
 const SET_EXTENDED: u32 = 0x401c_5820;
 
-/// Size of `struct fsxattr`, which begins with its flags.
+/// Size in bytes of `struct fsxattr`, which begins with the flags.
 const EXTENDED_LEN: usize = 28;
-/// Where in it stands how many extents there are, which says nothing when it is set.
+/// Bytes of `fsx_nextents`, which setting ignores.
 const EXTENTS: std::ops::Range<usize> = 8..12;
 
-/// `FS_XFLAG_*` for each flag that has one.
+/// `FS_XFLAG_*` bit for each flag that has one.
 const EXTENDED_FLAGS: [(u32, InodeFlags); 5] = [
     (0x08, InodeFlags::IMMUTABLE),
     (0x10, InodeFlags::APPEND),
@@ -25,17 +28,22 @@ const EXTENDED_FLAGS: [(u32, InodeFlags); 5] = [
     (0x80, InodeFlags::NODUMP),
 ];
 
-/// What is asked for.
+/// Decoded request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ioctl {
+    /// Read the flags.
     GetFlags,
+    /// Replace the flags.
     SetFlags(InodeFlags),
+    /// Read the flags as `struct fsxattr`.
     GetExtended,
-    /// All flags but the one that has no place in `struct fsxattr`, which stays.
+    /// Replace all flags that `struct fsxattr` can hold.
     SetExtended(InodeFlags),
 }
 
-/// EOPNOTSUPP for flags that are none here.
+/// Decodes a request.
+///
+/// `EOPNOTSUPP` for unknown flags, `ENOTTY` for an unknown command.
 pub(super) fn decode(command: u32, data: &[u8]) -> Result<Ioctl, Errno> {
     let bits = || {
         let bits = data.first_chunk::<4>().ok_or(Errno::EINVAL)?;
@@ -54,7 +62,7 @@ pub(super) fn decode(command: u32, data: &[u8]) -> Result<Ioctl, Errno> {
             rest[EXTENTS].fill(0);
             let known = EXTENDED_FLAGS.iter().fold(0, |known, (bit, _)| known | bit);
             let bits = bits()?;
-            // Extent sizes and projects are the business of file systems on disks.
+            // Extent sizes and projects only concern file systems on disks.
             if rest != [0; EXTENDED_LEN] || bits & !known != 0 {
                 return Err(Errno::EOPNOTSUPP);
             }
@@ -67,12 +75,12 @@ pub(super) fn decode(command: u32, data: &[u8]) -> Result<Ioctl, Errno> {
     }
 }
 
-/// The answer to [`Ioctl::GetFlags`].
+/// Encodes the reply to [`Ioctl::GetFlags`].
 pub(super) fn flags(flags: InodeFlags) -> Vec<u8> {
     flags.bits().to_ne_bytes().to_vec()
 }
 
-/// The answer to [`Ioctl::GetExtended`].
+/// Encodes the reply to [`Ioctl::GetExtended`].
 pub(super) fn extended(flags: InodeFlags) -> Vec<u8> {
     let set = EXTENDED_FLAGS
         .iter()

@@ -1,20 +1,23 @@
-//! The kernel's side of a fork: the only place that knows `fuser`. A transport decodes and replies,
-//! and decides nothing; what a request does stands in one place for all transports.
+//! FUSE mounts of forks: the only crate that uses `fuser`.
+//!
+//! A transport decodes requests, sends replies, and decides nothing. One module implements the
+//! requests for all transports.
 //!
 //! ```text
-//! mount ──► device     a descriptor of /dev/fuse that is mounted: by ourselves or through fusermount3
-//!   │  ───► place      which mount is ours, from /proc/self/mountinfo
-//!   │  ───► notifier   invalidations, sent to the kernel from a thread of their own
-//!   │  ───► control    ends a connection that lives on
-//!   │  ───► transport  which of the two there are
-//!   │  ───► replayer   makes the calls in the mount that a change would have taken ──► watchers
-//!   ├─────► adapter    one transport: `fuser`, reading and writing /dev/fuse ──► negotiate
-//!   └─────► ring       the other: a ring of io_uring for each CPU
-//!             └─► operations   for both: what each request does, on a workspace ──► convert, ioctl, errno, counters (and busy_files)
+//! mount ──► device     mounts a descriptor of /dev/fuse: directly or through fusermount3
+//!   │  ───► place      identifies our mount in /proc/self/mountinfo
+//!   │  ───► notifier   sends invalidations to the kernel from a separate thread
+//!   │  ───► control    aborts a connection that outlives its mount
+//!   │  ───► transport  chooses between the two transports
+//!   │  ───► replayer   repeats a change as system calls in the mount ──► watchers
+//!   ├─────► adapter    transport 1: `fuser`, reading and writing /dev/fuse ──► negotiate
+//!   └─────► ring       transport 2: one io_uring ring for each CPU
+//!             └─► operations   implements each request on a workspace, for both transports
+//!                   │            ──► convert, ioctl, errno, counters (and busy_files)
 //!                   ├─► generations   which of the kernel's inodes of a number is meant
-//!                   ├─► replay    answers to the replayer's own requests
-//!                   └─► overlay   what a name leads to where unsaved text is shown ──► askers
-//! users                who keeps a mount busy
+//!                   ├─► replay    answers the replayer's own requests
+//!                   └─► overlay   resolves names where unsaved text is shown ──► askers
+//! users                finds the processes that keep a mount busy
 //! ```
 
 mod adapter;

@@ -1,13 +1,14 @@
-//! Mounting and unmounting, done here and not by `fuser`, whose own teardown can unmount a
-//! different file system.
+//! Mounting and unmounting.
+//!
+//! `fuser` does neither, as its own teardown can unmount a different file system.
 //!
 //! ```text
-//! start:  directory ─► device mounted ─► INIT ─► session thread ─► first opendir and open ─► ready
-//! end:    connection dead ─► fuser's threads end ─► notifier stopped ─► listener taken back ─► `ended`
+//! start:  directory ─► device mounted ─► INIT ─► session thread ─► first opendir, open ─► ready
+//! end:    connection dead ─► fuser ends ─► notifier stopped ─► listener removed ─► `ended`
 //! ```
 //!
-//! The session thread owns everything that must go when the session ends, for whatever reason it
-//! does; [`FuseMount`] only watches it.
+//! The session thread owns everything that must be cleaned up when the session ends, whatever the
+//! reason. [`FuseMount`] only watches it.
 
 mod ending;
 mod ground;
@@ -46,63 +47,84 @@ pub use ending::{UnmountMode, cut_off, detach_stale, has_lost_daemon};
 use ending::{abort, undo};
 pub use ground::{MountPoint, guards_below, lying_at, remove_guard};
 
-/// Threads that serve one mount.
+/// Number of `fuser` threads that serve one mount.
 const THREADS: usize = 2;
-/// How long the first requests may take until the mount counts as failed.
+/// Time for the first requests, after which the mount counts as failed.
 const START_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How a fork is mounted.
+/// Options for mounting a fork.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
+    /// Directory to mount at. It is created if it is missing.
     pub dir: PathBuf,
-    /// Shown as the mount's source in `/proc/self/mounts` after `tine:`.
+    /// Name of the fork.
+    ///
+    /// The mount's source in `/proc/self/mounts` is `tine:<name>`.
     pub name: String,
-    /// Where several users may enter, the kernel checks permissions (`default_permissions`).
+    /// Settings of the mount.
+    ///
+    /// If they allow other users, the kernel checks permissions (`default_permissions`).
     pub settings: MountSettings,
+    /// Transport to use.
     pub transport: TransportChoice,
-    /// Whether programs are kept from writing into the directory when the mount is gone for a
-    /// while, as it is after the daemon was killed. The directory may then hold files, which the
-    /// mount covers: [`FuseMount::take_ground`] leads to them.
+    /// True to keep programs from writing into the unmounted directory.
+    ///
+    /// It is unmounted for a while after the daemon was killed, for instance. A guarded directory
+    /// may hold files, which the mount covers: [`FuseMount::take_ground`] gives access to them.
     pub guarded: bool,
 }
 
-/// Why a mount failed.
+/// Error of mounting or unmounting.
 #[derive(Debug, Error)]
 pub enum MountError {
+    /// The device `/dev/fuse` does not exist.
     #[error("/dev/fuse is missing")]
     NoFuseDevice,
+    /// The daemon may not open `/dev/fuse`.
     #[error("/dev/fuse may not be used: {0}")]
     NotPermitted(#[source] io::Error),
+    /// `fusermount3` is not installed, and the daemon does not run as root.
     #[error("fusermount3 is missing, which a user other than root needs to mount")]
     NoFusermount,
+    /// The options require root.
     #[error(
         "only root can have set-user-id programs or devices work on a mount, or have the kernel read files by itself"
     )]
     OnlyRoot,
+    /// The options require io_uring, which cannot be used.
     #[error("requests cannot come through io_uring")]
     NoRings(#[source] io::Error),
+    /// `fusermount3` failed. The text is its output.
     #[error("fusermount3 failed: {0}")]
     Fusermount(String),
+    /// The path is not a directory, or not an empty one.
     #[error("{0} exists and is not an empty directory")]
     NotEmpty(PathBuf),
+    /// Another file system is mounted at the directory.
     #[error("{0} is mounted already")]
     AlreadyMounted(PathBuf),
+    /// Programs use the mount, or another file system covers it.
     #[error("{0} is in use")]
     Busy(PathBuf),
-    /// No longer at its directory, and served until the last program lets go of it: nothing here
-    /// may cut that off.
+    /// The mount has left its directory but still has users.
+    ///
+    /// It is served until the last user closes it, and cannot be aborted.
     #[error("the mount is gone from {0}, but a program still uses it")]
     Detached(PathBuf),
+    /// An I/O operation failed.
     #[error("{action} {path}: {source}")]
     Io {
+        /// Verb of the message, for instance "open".
         action: &'static str,
+        /// Path that the operation was for.
         path: PathBuf,
+        /// Cause.
         source: io::Error,
     },
 }
 
 impl MountError {
-    /// Wraps an I/O error: `MountError::io("open", path)` for `map_err`.
+    /// Wraps an I/O error, for `map_err`: `MountError::io("open", path)`.
     pub(super) fn io(
         action: &'static str,
         path: impl Into<PathBuf>,
@@ -116,24 +138,27 @@ impl MountError {
     }
 }
 
-/// Called once when a session has ended.
+/// Callback for the end of a session, called once.
 type Ended = Box<dyn FnOnce() + Send>;
 
-/// What the session thread and [`FuseMount`] share.
+/// State shared between the session thread and [`FuseMount`].
 struct Shared {
     state: Mutex<State>,
-    /// Told when `state.over` becomes true.
+    /// Signalled when `state.over` becomes true.
     over: Condvar,
 }
 
 struct State {
+    /// True once the session has ended.
     over: bool,
-    /// Set once the mount has started, taken when it is called.
+    /// Callback; set once the mount has started, taken when it is called.
     ended: Option<Ended>,
 }
 
 impl Shared {
-    /// Whether the session has ended by `patience` from now.
+    /// Waits until the session has ended, at most for `patience`.
+    ///
+    /// Returns whether it has ended.
     fn wait_until_over(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.state.lock();
@@ -146,26 +171,32 @@ impl Shared {
     }
 }
 
-/// A mounted fork. Dropping it does not unmount.
+/// Mounted fork. Dropping it does not unmount.
 pub struct FuseMount {
-    /// As `/proc/self/mountinfo` had it when it was made. Valid while the session lives: a
-    /// connection that lives keeps its device number from being given to another.
+    /// The mount's entry in `/proc/self/mountinfo` when it was made.
+    ///
+    /// Valid while the session lives: the device number of a live connection is not reused.
     place: MountedAt,
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     transport: Transport,
-    /// Until somebody has looked beneath the mount.
+    /// Directory under the mount, until [`FuseMount::take_ground`] takes it.
     ground: Mutex<Option<MountPoint>>,
 }
 
 impl FuseMount {
-    /// Mounts `workspace`, with the directory made if it is missing, and serves it from threads of
-    /// this process. `ended` is called, from a thread of its own, when the session ends for
-    /// whatever reason (an `umount` from outside, too). Returns when the mount is ready to use: the
-    /// first `open` has been answered.
+    /// Mounts `workspace` and serves it from threads of this process.
     ///
-    /// When `ended` is called the directory is unmounted, or about to be replaced by an error for
-    /// whoever looks, and the workspace's listener is taken back.
+    /// Creates the directory if it is missing. Blocks until the mount is ready: the kernel has got
+    /// an answer to its first `open`.
+    ///
+    /// A separate thread calls `ended` when the session ends for any reason, also after an `umount`
+    /// by another program. The workspace's listener is then removed. The directory is unmounted, or
+    /// accesses to it are about to fail.
+    ///
+    /// # Errors
+    /// [`MountError::AlreadyMounted`] or [`MountError::NotEmpty`] for an unsuitable directory. The
+    /// other variants if mounting or the first requests fail; the mount is then undone.
     pub fn start(
         workspace: Arc<Workspace>,
         options: &MountOptions,
@@ -183,16 +214,16 @@ impl FuseMount {
             options.settings.overlay_buffers,
         );
         let operations = Arc::new(operations);
-        let wish = transport::wish(options, &operations)?;
+        let ring_options = transport::ring_options(options, &operations)?;
         let adapter = Adapter::new(
             operations,
             options.settings.profile,
-            wish.clone(),
+            ring_options.clone(),
             device::checks_permissions(options, uid),
         );
         serve(
             adapter,
-            wish,
+            ring_options,
             Some(priming),
             Some(NotifiedWorkspace { workspace, replay }),
             counters,
@@ -201,47 +232,52 @@ impl FuseMount {
         )
     }
 
-    /// Where it is mounted: absolute, without symlinks.
+    /// Returns the mount's directory: absolute, without symlinks.
     pub fn dir(&self) -> &Path {
         &self.place.dir
     }
 
-    /// The directory under the mount, which may hold files that were put there while nothing was
-    /// mounted. Given out once, and only for a mount that is guarded.
+    /// Returns the directory under the mount, once.
+    ///
+    /// It may hold files that were written while nothing was mounted. `None` on later calls, and if
+    /// the mount is not guarded.
     pub fn take_ground(&self) -> Option<MountPoint> {
         self.ground.lock().take()
     }
 
-    /// How requests come.
+    /// Returns the transport in use.
     pub fn transport(&self) -> Transport {
         self.transport
     }
 
-    /// How many requests of each kind the kernel sent so far, by FUSE's names for them.
+    /// Returns the number of requests so far, by their FUSE names.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.counters.read()
     }
 
-    /// What the kernel asked so far, and how long the answers took. With `watch` it is counted for
-    /// a while which files are read and written.
+    /// Returns statistics of the requests so far and their latencies.
+    ///
+    /// With `watch`, the mount then counts for a while which files are read and written.
     pub fn traffic(&self, watch: bool) -> Traffic {
         self.counters.traffic(watch)
     }
 }
 
-/// A workspace that tells its mount what changes.
+/// Workspace whose changes are reported to its mount.
 pub(super) struct NotifiedWorkspace {
     workspace: Arc<Workspace>,
     replay: Arc<Replay>,
 }
 
-/// Mounts and serves `filesystem`. `told` gets its listener set; `priming` is the file that
-/// `filesystem` has for the first open.
+/// Mounts and serves `filesystem`.
+///
+/// `notified` is the workspace that gets a listener, `priming` the file of `filesystem` for the
+/// first open.
 pub(super) fn serve<F: Filesystem>(
     filesystem: F,
-    wish: Option<RingOptions>,
+    ring_options: Option<RingOptions>,
     priming: Option<PrimingFile>,
-    told: Option<NotifiedWorkspace>,
+    notified: Option<NotifiedWorkspace>,
     counters: Arc<Counters>,
     options: &MountOptions,
     ended: Ended,
@@ -256,7 +292,7 @@ pub(super) fn serve<F: Filesystem>(
     let place = match identify(&dir, options) {
         Ok(place) => place,
         Err(error) => {
-            // Dead without its only descriptor, and so told from whatever else may be there by now.
+            // Closing the only descriptor makes the mount dead, so `detach_stale` can recognise it.
             drop(device);
             if let Err(second) = detach_stale(&dir) {
                 warn!("{second}");
@@ -264,10 +300,10 @@ pub(super) fn serve<F: Filesystem>(
             return Err(error);
         }
     };
-    if let Some(wish) = &wish {
-        wish.set_device(device.try_clone().map_err(MountError::io("serve", &dir))?);
+    if let Some(ring_options) = &ring_options {
+        ring_options.set_device(device.try_clone().map_err(MountError::io("serve", &dir))?);
     }
-    // Blocks until the kernel's first request, which is under way since mounting.
+    // Blocks until the kernel's first request, which mounting has sent already.
     let session = match fuser_session(filesystem, device) {
         Ok(session) => session,
         Err(error) => {
@@ -284,7 +320,7 @@ pub(super) fn serve<F: Filesystem>(
             }
         }
     });
-    let rings = match transport::set_up(options.transport, wish, &cut_off) {
+    let rings = match transport::set_up(options.transport, ring_options, &cut_off) {
         Ok(rings) => rings,
         Err(error) => {
             undo(&place);
@@ -309,7 +345,7 @@ pub(super) fn serve<F: Filesystem>(
         ground: Mutex::new(options.guarded.then_some(ground)),
     };
     if let Err(error) =
-        mount.spawn_session(session, notifier.clone(), told, options.settings, rings)
+        mount.spawn_session(session, notifier.clone(), notified, options.settings, rings)
     {
         undo(&mount.place);
         return Err(MountError::io("start threads for", &dir)(error));
@@ -321,12 +357,12 @@ pub(super) fn serve<F: Filesystem>(
         return Err(MountError::io("use the new mount", &dir)(error));
     }
     raise_read_ahead(&mount.place);
-    mount.tell_when_over(ended)?;
+    mount.set_ended(ended)?;
     debug!("mounted {} at {}", options.name, dir.display());
     Ok(mount)
 }
 
-/// Mounts over `ground`, which nobody may write to before and after that.
+/// Mounts over `ground`, to which programs cannot write before or after.
 fn mount_over(ground: &MountPoint, options: &MountOptions) -> Result<OwnedFd, MountError> {
     if !options.guarded {
         return device::mount(options, ground.dir());
@@ -340,17 +376,19 @@ fn mount_over(ground: &MountPoint, options: &MountOptions) -> Result<OwnedFd, Mo
     device
 }
 
+/// Starts a `fuser` session on a mounted device.
 fn fuser_session<F: Filesystem>(filesystem: F, device: OwnedFd) -> io::Result<Session<F>> {
     let mut config = Config::default();
     config.n_threads = Some(THREADS);
-    // A descriptor for each thread: requests in the hands of a thread that dies fail then, instead
-    // of hanging.
+    // With a descriptor for each thread, the requests of a thread that dies fail instead of
+    // hanging.
     config.clone_fd = true;
-    // The kernel lets in only whom the mount's options allow; fuser's own check would refuse
-    // requests that the kernel sends in nobody's name.
+    // The kernel enforces the mount's options. fuser's own check would refuse requests that the
+    // kernel sends on nobody's behalf.
     Session::from_fd(filesystem, device, SessionACL::All, config)
 }
 
+/// Finds our new mount at `dir` in `/proc/self/mountinfo`.
 fn identify(dir: &Path, options: &MountOptions) -> Result<MountedAt, MountError> {
     place::mount_of(dir)
         .map_err(MountError::io("find the mount at", dir))?
@@ -360,9 +398,11 @@ fn identify(dir: &Path, options: &MountOptions) -> Result<MountedAt, MountError>
 }
 
 impl FuseMount {
-    /// Has `ended` called when the session ends. Fails, without ever calling it, where that was
-    /// before.
-    fn tell_when_over(&self, ended: Ended) -> Result<(), MountError> {
+    /// Registers the callback for the end of the session.
+    ///
+    /// # Errors
+    /// [`MountError::Io`] if the session has ended already. `ended` is not called then.
+    fn set_ended(&self, ended: Ended) -> Result<(), MountError> {
         let mut state = self.shared.state.lock();
         if state.over {
             return Err(MountError::io("use the new mount", self.dir())(
@@ -373,12 +413,14 @@ impl FuseMount {
         Ok(())
     }
 
-    /// Starts the notifier's thread and the one that runs the session and cleans up after it.
+    /// Starts the notifier thread and the session thread.
+    ///
+    /// The session thread cleans up at the end.
     fn spawn_session<F: Filesystem>(
         &self,
         session: Session<F>,
         notifier: fuser::Notifier,
-        told: Option<NotifiedWorkspace>,
+        notified: Option<NotifiedWorkspace>,
         settings: MountSettings,
         rings: Option<Rings>,
     ) -> io::Result<()> {
@@ -389,8 +431,8 @@ impl FuseMount {
         thread::Builder::new()
             .name("tine-session".into())
             .spawn(move || {
-                // Set before the first request is served, hence before the mount is ready.
-                if let Some(NotifiedWorkspace { workspace, replay }) = &told {
+                // Set before the first request is served, and so before the mount is ready.
+                if let Some(NotifiedWorkspace { workspace, replay }) = &notified {
                     let replayer = Replayer::new(
                         replay.clone(),
                         place.clone(),
@@ -401,8 +443,8 @@ impl FuseMount {
                 }
                 let mut lives_on = false;
                 if let Err(error) = session.run() {
-                    // A thread of the session died; the others, and with them the connection, may
-                    // live.
+                    // A thread of the session died. The others may live, and with them the
+                    // connection.
                     error!("serving {} failed: {error}", place.dir.display());
                     if let Err(error) = abort(&place) {
                         error!("{error}");
@@ -413,7 +455,7 @@ impl FuseMount {
                     rings.end(lives_on);
                 }
                 notifier_thread.stop();
-                if let Some(NotifiedWorkspace { workspace, .. }) = told {
+                if let Some(NotifiedWorkspace { workspace, .. }) = notified {
                     workspace.set_listener(None);
                     workspace.forget_all();
                 }
@@ -430,12 +472,13 @@ impl FuseMount {
     }
 }
 
-/// Opens a directory and a file on the new mount, so that the kernel learns that neither needs a
-/// request.
+/// Opens a directory and a file on the new mount.
+///
+/// The kernel thereby learns that neither needs a request.
 fn prime(dir: &Path, file: Option<&PrimingFile>, notifier: &fuser::Notifier) -> io::Result<()> {
     let file_path = file.map(|file| dir.join(&file.name));
     let dir = dir.to_owned();
-    within(START_PATIENCE, "tine-prime", move || {
+    run_with_timeout(START_PATIENCE, "tine-prime", move || {
         fs::File::open(&dir)?;
         if let Some(path) = file_path {
             fs::File::open(path)?;
@@ -443,14 +486,15 @@ fn prime(dir: &Path, file: Option<&PrimingFile>, notifier: &fuser::Notifier) -> 
         io::Result::Ok(())
     })??;
     if let Some(file) = file {
-        // Have the kernel drop it again. Harmless if it does not.
+        // Makes the kernel forget the name. Failure is harmless.
         let _ = notifier.inval_entry(fuser::INodeNo::ROOT, file.name.as_ref());
     }
     Ok(())
 }
 
-/// What INIT can ask for is bounded by the kernel's default of 128 KiB; root may set more
-/// afterwards.
+/// Raises the read-ahead limit of the mount, which takes root.
+///
+/// INIT cannot request more than the kernel's default of 128 KiB.
 fn raise_read_ahead(mount: &MountedAt) {
     let (major, minor) = mount.device;
     let file = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
@@ -459,12 +503,16 @@ fn raise_read_ahead(mount: &MountedAt) {
     }
 }
 
-/// Runs what may hang in a thread that is left behind if it does.
+/// Runs `run`, which may hang, in a thread.
 ///
-/// The thread waits for a mount that this very process may serve. Killed meanwhile, it would not
-/// end before it has its answer, nor would the connection end before the last thread that holds its
-/// descriptor: it must hold none.
-fn within<T: Send + 'static>(
+/// Abandons the thread after `patience`.
+/// The thread may wait for a mount that this process serves. It must not hold descriptors: if the
+/// process is killed, the thread ends only with its answer, and the connection ends only with the
+/// last thread that holds its descriptor.
+///
+/// # Errors
+/// `TimedOut` after `patience`; the kind `Other` if `run` panics.
+fn run_with_timeout<T: Send + 'static>(
     patience: Duration,
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
@@ -474,7 +522,7 @@ fn within<T: Send + 'static>(
         if let Err(error) = process::leave_descriptors() {
             warn!("a thread that waits for a mount holds descriptors: {error}");
         }
-        // Whoever waited may have lost patience.
+        // Fails if the caller has stopped waiting.
         let _ = done.send(run());
     })?;
     wait.recv_timeout(patience).map_err(|error| match error {

@@ -1,4 +1,4 @@
-//! What is asked of the kernel when a session begins.
+//! Negotiation with the kernel at the start of a session (INIT).
 
 use std::io;
 use std::time::Duration;
@@ -6,23 +6,29 @@ use std::time::Duration;
 use fuser::{InitFlags, KernelConfig};
 use log::debug;
 
-/// Bytes in one write request at most.
+/// Largest write request in bytes.
 pub(super) const MAX_WRITE: u32 = 1024 * 1024;
-/// Bytes that the kernel reads ahead at most.
+/// Largest read-ahead in bytes.
 pub(super) const READ_AHEAD: u32 = 1024 * 1024;
-/// Requests that nobody waits for (read-ahead) that the kernel sends at once.
+/// Number of background requests, such as read-ahead, that may be pending.
 const MAX_BACKGROUND: u16 = 64;
 
-/// How many file systems may stand upon each other where the kernel reads files by itself: ours
-/// upon the store's, which then must not be one that stands upon others. Something may still be
-/// stacked upon ours.
+/// Stacking depth of the mount, for passthrough.
+///
+/// The mount is stacked on the store's file system, which must not be stacked itself. One more file
+/// system may be stacked on the mount.
 const STACK_DEPTH: u32 = 1;
 
-/// What is asked for, where the kernel has it. Left out on purpose: ATOMIC_O_TRUNC (without open
-/// requests it would lose truncations), AUTO_INVAL_DATA (invalidations are explicit),
-/// WRITEBACK_CACHE (a write must be in the layer when it returns), POSIX_LOCKS and FLOCK_LOCKS
-/// (locks stay in the kernel), READDIRPLUS_AUTO (a listing cached without attributes would never
-/// get them), SETXATTR_EXT (`fuser` 0.18 cannot read its requests).
+/// Capabilities that are requested if the kernel has them.
+///
+/// Left out on purpose:
+///
+/// - ATOMIC_O_TRUNC: without open requests, it would lose truncations.
+/// - AUTO_INVAL_DATA: invalidations are explicit.
+/// - WRITEBACK_CACHE: a write must be in the layer when it returns.
+/// - POSIX_LOCKS and FLOCK_LOCKS: locks stay in the kernel.
+/// - READDIRPLUS_AUTO: a listing cached without attributes would never get them.
+/// - SETXATTR_EXT: `fuser` 0.18 cannot read its requests.
 const CAPABILITIES: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_BIG_WRITES)
     .union(InitFlags::FUSE_MAX_PAGES)
@@ -32,23 +38,27 @@ const CAPABILITIES: InitFlags = InitFlags::FUSE_ASYNC_READ
     .union(InitFlags::FUSE_NO_OPEN_SUPPORT)
     .union(InitFlags::FUSE_NO_OPENDIR_SUPPORT)
     .union(InitFlags::FUSE_EXPLICIT_INVAL_DATA)
-    // `.` and `..` are looked up of nodes that the kernel has only a handle of.
+    // For lookups of `.` and `..` in nodes of which the kernel has only a file handle.
     .union(InitFlags::FUSE_EXPORT_SUPPORT)
-    // The umask counts only where a directory has no default ACL, which the kernel does not know.
+    // The umask applies only in a directory without a default ACL, which the kernel does not know.
     .union(InitFlags::FUSE_DONT_MASK)
     .union(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
 
-/// Without these the answer that there are no open requests would be an error to whoever opens
-/// something.
+/// Capabilities without which the mount cannot work.
+///
+/// Without them, programs would see the refusal of open requests as an error.
 const REQUIRED: InitFlags =
     InitFlags::FUSE_NO_OPEN_SUPPORT.union(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
 
-/// Fills in the answer to the kernel's INIT. `Unsupported` where the kernel cannot do without open
-/// requests.
+/// Fills in the reply to the kernel's INIT.
 ///
-/// Where the kernel checks permissions, it must check ACLs, too. Elsewhere it is not asked to,
-/// because that alone would make it check permissions; ACLs are then attributes like others to it,
-/// and kept and inherited all the same.
+/// If the kernel checks permissions, it must check ACLs, too. Otherwise it is not asked to, because
+/// this alone would make it check permissions. ACLs are then ordinary attributes to the kernel; the
+/// daemon stores and inherits them in any case.
+///
+/// # Errors
+/// `Unsupported` if the kernel requires open requests, or cannot pass through reads if
+/// `passes_through`.
 pub(super) fn negotiate(
     config: &mut KernelConfig,
     checks_permissions: bool,
@@ -78,7 +88,7 @@ pub(super) fn negotiate(
             debug!("the kernel lacks {capability:?}");
         }
     }
-    // Each of these answers the nearest value that it would take.
+    // Each of these returns the nearest value that it accepts.
     if let Err(nearest) = config.set_max_write(MAX_WRITE) {
         let _ = config.set_max_write(nearest);
     }

@@ -1,13 +1,13 @@
-//! Tells the kernel to forget what changed without it, from a thread of its own.
+//! Invalidation of the kernel's caches, from a separate thread.
 //!
-//! An invalidation takes the kernel's lock of the inode, which a program may hold while it waits
-//! for one of our handlers. So it is never sent from a handler's thread, and never while a lock is
-//! held that a handler needs. Whoever changed the fork (a tool, the command line) waits until the
-//! kernel has taken the invalidation: from then on programs see the change. A handler only leaves
-//! it in the queue.
+//! An invalidation takes the kernel's lock of the inode. A program may hold that lock while it
+//! waits for one of our handlers. So an invalidation is never sent from a handler's thread, and
+//! never while holding a lock that a handler needs. A handler only queues it. Other threads that
+//! change the fork, for a tool or the command line, wait until the kernel has processed the
+//! invalidation: from then on programs see the change.
 //!
-//! One of attributes alone takes no such lock, and is sent at once: whoever took a program's
-//! privileges by writing to it must not be able to run it with them after the write has returned.
+//! An invalidation of attributes alone takes no such lock and is sent at once. If a write removes a
+//! program's privileges, nobody may run the program with them after the write has returned.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,18 +20,20 @@ use log::{error, warn};
 
 use tine_workspace::Invalidation;
 
-/// How long a change waits for the kernel to take its invalidation. Past that something is stuck,
-/// and being late is better than hanging with it.
+/// Time for which a change waits for its invalidation.
+///
+/// Past that, something is stuck, and a late invalidation is better than a hang.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many invalidations are waited for together.
+/// Number of invalidations that are sent and awaited together.
 const BATCH: usize = 1024;
 
 thread_local! {
+    /// True while the thread runs a handler.
     static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a handler: changes made within do not wait for their invalidations.
+/// Runs a handler, whose changes do not wait for their invalidations.
 pub(super) fn as_handler<T>(run: impl FnOnce() -> T) -> T {
     IN_HANDLER.set(true);
     let result = run();
@@ -39,27 +41,31 @@ pub(super) fn as_handler<T>(run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether the calling thread runs a handler.
+/// Returns whether the calling thread runs a handler.
 pub(super) fn is_in_handler() -> bool {
     IN_HANDLER.get()
 }
 
+/// Message to the notifier thread.
 enum Message {
+    /// Send these, then signal the channel, if there is one.
     Invalidate(Vec<Invalidation>, Option<SyncSender<()>>),
+    /// End the thread.
     Stop,
 }
 
-/// The queue and its thread.
+/// Notifier thread and its queue.
 pub(super) struct NotifierThread {
     kernel: fuser::Notifier,
     queue: Sender<Message>,
     thread: JoinHandle<()>,
 }
 
-/// Takes invalidations.
+/// Function that invalidates caches, and waits unless called in a handler.
 pub(super) type Invalidate = Arc<dyn Fn(Vec<Invalidation>) + Send + Sync>;
 
 impl NotifierThread {
+    /// Starts the thread.
     pub(super) fn start(kernel: fuser::Notifier) -> std::io::Result<NotifierThread> {
         let (queue, messages) = channel();
         let to_kernel = kernel.clone();
@@ -73,6 +79,7 @@ impl NotifierThread {
         })
     }
 
+    /// Returns the function that sends invalidations.
     pub(super) fn invalidate(&self) -> Invalidate {
         let queue = self.queue.clone();
         let kernel = self.kernel.clone();
@@ -88,7 +95,7 @@ impl NotifierThread {
                 let rest = others.split_off(others.len().min(BATCH));
                 let batch = std::mem::replace(&mut others, rest);
                 if IN_HANDLER.get() {
-                    // The thread has ended only with its mount: there is no cache left to
+                    // If the thread has ended, so has the mount, and there is no cache to
                     // invalidate.
                     let _ = queue.send(Message::Invalidate(batch, None));
                     continue;
@@ -105,7 +112,9 @@ impl NotifierThread {
         })
     }
 
-    /// Ends the thread. The connection must be dead, or its last invalidation might wait for ever.
+    /// Ends the thread and waits for it.
+    ///
+    /// The connection must be dead. Otherwise the last invalidation might block forever.
     pub(super) fn stop(self) {
         let _ = self.queue.send(Message::Stop);
         if self.thread.join().is_err() {
@@ -114,6 +123,7 @@ impl NotifierThread {
     }
 }
 
+/// Runs the notifier thread.
 fn serve(kernel: &fuser::Notifier, messages: &Receiver<Message>) {
     while let Ok(Message::Invalidate(invalidations, done)) = messages.recv() {
         for invalidation in &invalidations {
@@ -125,13 +135,14 @@ fn serve(kernel: &fuser::Notifier, messages: &Receiver<Message>) {
     }
 }
 
+/// Sends an invalidation to the kernel.
 fn send(kernel: &fuser::Notifier, invalidation: &Invalidation) {
     let sent = match invalidation {
         Invalidation::Entry { parent, name } => {
             kernel.inval_entry(INodeNo(parent.0), name.as_os_str())
         }
-        // From offset 0 for length 0 means attributes and all of the content, from before the
-        // beginning nothing of it.
+        // Offset 0 and length 0 invalidate the attributes and all content; a negative offset, the
+        // attributes only.
         Invalidation::Node(ino) => kernel.inval_inode(INodeNo(ino.0), 0, 0),
         Invalidation::Attributes(ino) => kernel.inval_inode(INodeNo(ino.0), -1, 0),
     };
@@ -140,10 +151,11 @@ fn send(kernel: &fuser::Notifier, invalidation: &Invalidation) {
     }
 }
 
+/// Logs a failed invalidation, unless the kernel has nothing to invalidate.
 fn report(invalidation: &Invalidation, error: &std::io::Error) {
     match error.raw_os_error() {
-        // What the kernel does not know it need not forget (ENOENT), and a connection that has
-        // ended knows nothing; a directory that became a file in its cache is ENOTDIR.
+        // ENOENT: the kernel does not know the node. ENOTDIR: a directory in its cache has become a
+        // file. The other ones: the connection has ended.
         Some(
             libc::ENOENT
             | libc::ENOTDIR

@@ -1,14 +1,15 @@
-//! How files are open, on a mount where opening is a request: the kernel reads a large file by
-//! itself (*passthrough*) where that shows the same bytes as asking would.
+//! Open files, on a mount where opening a file is a request.
+//!
+//! The kernel reads a large file itself (*passthrough*) if that gives the same bytes as a request:
 //!
 //! ```text
-//! opened for reading first:   passthrough ─► who writes meanwhile goes past the kernel's cache (direct)
-//! opened for writing first:   cached, as long as anybody has it open
+//! first opened for reading:   passthrough ─► later writers bypass the kernel's cache (direct)
+//! first opened for writing:   cached, as long as it is open
 //! ```
 //!
-//! The kernel has one rule: a file is open through its cache or passed through, never both at once.
-//! It counts as this table does, and its counts are never ahead: it takes an open file from its own
-//! before it sends RELEASE.
+//! The kernel's rule is that a file is open through its cache or passed through, never both. It
+//! counts open files as this table does, and its counts are never ahead: it drops an open file from
+//! its own count before it sends RELEASE.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -18,22 +19,26 @@ use parking_lot::Mutex;
 
 use tine_attr::Ino;
 
-/// How one open file reaches its bytes. The number is the file's handle.
+/// Way in which an open file reaches its bytes.
+///
+/// The discriminant is the file handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     /// Through the kernel's cache.
     Cached = 1,
-    /// By a request each time; mappings are of the file that holds the bytes.
+    /// By a request each time; mappings are of the backing file.
     Direct = 2,
-    /// In the file that holds them.
+    /// Directly in the backing file.
     Passthrough = 3,
 }
 
 impl Access {
+    /// Returns the file handle.
     pub(crate) fn handle(self) -> u64 {
         self as u64
     }
 
+    /// Returns the access for a file handle.
     pub(crate) fn of_handle(handle: u64) -> Option<Access> {
         [Access::Cached, Access::Direct, Access::Passthrough]
             .into_iter()
@@ -41,22 +46,27 @@ impl Access {
     }
 }
 
-/// What an open request is answered with. `B` stands for a file that the kernel was told of.
+/// Reply to an open request. `B` is a registered backing file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Opened<B> {
+    /// The file is open through the kernel's cache.
     Cached {
-        /// Whether what the cache has of the file is still true.
+        /// True if the cached content is valid.
         keep: bool,
     },
+    /// The file is open past the cache.
     Direct(Arc<B>),
+    /// The file is passed through to the backing file.
     Passthrough(Arc<B>),
 }
 
 /// Open files of one inode.
 struct OpenFiles<B> {
+    /// Number of files open through the cache.
     cached: u32,
+    /// Number of files open otherwise.
     uncached: u32,
-    /// Set while there are uncached ones; the content is pinned for it.
+    /// Backing file, while `uncached` is not 0. Its content is pinned.
     backing: Option<Arc<B>>,
 }
 
@@ -72,12 +82,15 @@ impl<B> Default for OpenFiles<B> {
 
 /// All open files of a mount.
 pub(super) struct Opens<B> {
+    /// The table, protected by the lock.
     table: Mutex<Table<B>>,
 }
 
+/// Open files by inode.
 struct Table<B> {
+    /// Inodes that have open files.
     files: HashMap<Ino, OpenFiles<B>>,
-    /// Written past the kernel's cache, which may hold what was there before.
+    /// Inodes that were written past the kernel's cache, which may be outdated.
     stale: HashSet<Ino>,
 }
 
@@ -91,8 +104,9 @@ impl<B> Opens<B> {
         }
     }
 
-    /// Counts one more open file. `back` pins the content and tells the kernel of its file, where
-    /// there is one.
+    /// Counts another open file.
+    ///
+    /// `back` pins the content and registers its file with the kernel, if there is one.
     pub(crate) fn open(
         &self,
         ino: Ino,
@@ -119,7 +133,9 @@ impl<B> Opens<B> {
         Opened::Direct(backing.clone())
     }
 
-    /// One open file less. Whether the content that was pinned for it can be unpinned.
+    /// Counts one open file less.
+    ///
+    /// Returns whether to unpin the content that was pinned for it.
     pub(crate) fn release(&self, ino: Ino, access: Access) -> bool {
         let mut table = self.table.lock();
         let Entry::Occupied(mut entry) = table.files.entry(ino) else {

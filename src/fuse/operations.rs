@@ -1,10 +1,11 @@
-//! What each request does, whichever transport brought it: it is counted, carried out on the
-//! [`Workspace`], and whatever goes wrong becomes an errno. A transport decodes a request, calls
-//! one method here, and encodes the answer.
+//! Implementation of the requests, for all transports.
 //!
-//! `opendir`, `flush` and `create` answer ENOSYS, once each: the kernel then does them by itself
-//! (create as mknod followed by an open). So does `open`, which then costs nothing, unless the
-//! mount is for large files ([`super::opens`]) or shows texts that are not saved
+//! Each method counts its request, carries it out on the [`Workspace`], and maps a failure to an
+//! errno. A transport decodes a request, calls one method, and encodes the answer.
+//!
+//! `opendir`, `flush` and `create` answer ENOSYS once each. The kernel then does them itself
+//! (create as mknod and open). So it does with `open`, which then costs nothing. The exceptions are
+//! mounts for large files ([`super::opens`]) and mounts that show unsaved text
 //! ([`super::overlay`]). No operation needs a handle: a node lives until the kernel forgets it.
 
 use std::fs::File;
@@ -28,18 +29,19 @@ use tine_attr::{Attr, FileKind, Ino, InodeFlags};
 use tine_git::nonblocking;
 use tine_workspace::{Caller, FsError, SetAttr, StatFs, Workspace, is_text_node};
 
-/// Bytes copied by one request at most, so that one copy does not hold a thread for long. A
-/// multiple of the page size.
+/// Largest number of bytes that one request copies.
+///
+/// The limit keeps a copy from blocking its thread for long. It is a multiple of the page size.
 const MAX_COPY: u64 = 64 * 1024 * 1024;
 
-/// What a request is answered with.
+/// Answer to a request.
 pub(super) type Answer<T> = Result<T, Errno>;
 
-/// Why a request is refused.
+/// Reason why a request fails.
 enum Refusal {
-    /// By the workspace.
+    /// The workspace failed or refused.
     Fs(FsError),
-    /// Because its arguments mean nothing here.
+    /// The arguments are not valid here.
     Errno(Errno),
 }
 
@@ -64,8 +66,9 @@ impl From<Errno> for Refusal {
     }
 }
 
-/// Runs a handler and finds the errno for its failure; what is the machine's fault is logged. A
-/// panic becomes EIO, so that the thread goes on serving.
+/// Runs a handler and maps its failure to an errno.
+///
+/// Logs errors of the machine or the store. A panic becomes EIO, so that the thread keeps serving.
 fn guarded<T>(
     operation: Operation,
     ino: Ino,
@@ -74,7 +77,7 @@ fn guarded<T>(
     match notifier::as_handler(|| catch_unwind(AssertUnwindSafe(run))) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(Refusal::Errno(errno))) => Err(errno),
-        // Another thread will carry it out.
+        // Another thread will carry out the request.
         Ok(Err(Refusal::Fs(_))) if nonblocking::was_refused() => Err(Errno::EAGAIN),
         Ok(Err(Refusal::Fs(failure))) => {
             let errno = errno::of(&failure);
@@ -92,14 +95,19 @@ fn guarded<T>(
     }
 }
 
-/// One mount's file system. All methods may be called from any thread.
+/// File system of one mount. Any thread may call any method.
 pub(super) struct Operations {
+    /// Workspace that the mount shows.
     workspace: Arc<Workspace>,
+    /// Statistics of the requests.
     counters: Arc<Counters>,
+    /// File for the first open on the mount.
     priming: PrimingFile,
+    /// State of the replay of a change.
     replay: Arc<Replay>,
+    /// Generations of removed directories.
     generations: Generations,
-    /// Where texts are shown that are not saved.
+    /// State for unsaved text, on a mount that shows it.
     overlay: Option<Overlay>,
 }
 
@@ -121,7 +129,7 @@ impl Operations {
         }
     }
 
-    /// The file of a text that is shown; any other number itself.
+    /// Returns the file behind a text node, and any other number itself.
     fn file(&self, ino: Ino) -> Result<Ino, FsError> {
         match &self.overlay {
             Some(_) => self.workspace.file_of_text(ino),
@@ -129,49 +137,55 @@ impl Operations {
         }
     }
 
-    /// What changes a file's bytes must come to the file itself.
-    fn file_to_change(&self, overlay: &Overlay, caller: Caller, ino: Ino) -> Result<(), Errno> {
+    /// Checks that a request to change bytes is not for a text.
+    ///
+    /// # Errors
+    /// ESTALE for a text node; the kernel then retries.
+    fn check_is_file(&self, overlay: &Overlay, caller: Caller, ino: Ino) -> Result<(), Errno> {
         if is_text_node(ino) {
-            return Err(overlay.begin_again(caller));
+            return Err(overlay.request_retry(caller));
         }
-        overlay.came_back(caller);
+        overlay.note_retried(caller);
         Ok(())
     }
 
+    /// Returns whether a node is the text of a file.
     fn is_text(&self, ino: Ino) -> bool {
         self.overlay.is_some() && is_text_node(ino)
     }
 
-    fn of_its_generation(&self, entry: Entry) -> Entry {
+    /// Sets the generation of an entry.
+    fn with_generation(&self, entry: Entry) -> Entry {
         Entry {
             generation: entry.attr.map_or(0, |attr| self.generations.of(attr.ino)),
             ..entry
         }
     }
 
-    /// A name that was made.
-    fn made(&self, name: &[u8], attr: Attr) -> Entry {
-        let entry = self.of_its_generation(Some(attr).into());
+    /// Returns the entry for a name that a request created.
+    fn created(&self, name: &[u8], attr: Attr) -> Entry {
+        let entry = self.with_generation(Some(attr).into());
         match &self.overlay {
-            Some(overlay) => overlay.made(&self.workspace, name, entry),
+            Some(overlay) => overlay.created(&self.workspace, name, entry),
             None => entry,
         }
     }
 
-    /// Runs what takes these names away or puts others in their place.
-    fn changing_names<T>(
+    /// Runs `change`, which removes or replaces these names.
+    fn change_names<T>(
         &self,
         names: &[(Ino, &[u8])],
         change: impl FnOnce() -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         match &self.overlay {
-            Some(overlay) => overlay.changing_names(&self.workspace, names, change),
+            Some(overlay) => overlay.change_names(&self.workspace, names, change),
             None => change(),
         }
     }
 
-    /// The answer to a request of a thread that replays changes, which is not counted; `None` to
-    /// anybody else's.
+    /// Answers a request of a thread that replays changes.
+    ///
+    /// Such a request is not counted. `None` for any other thread.
     fn replayed<T>(
         &self,
         caller: Caller,
@@ -182,7 +196,7 @@ impl Operations {
         Some(self.guarded(operation, ino, || answer(&self.replay, worker)))
     }
 
-    /// Acknowledges an act of that thread.
+    /// Acknowledges a call of a replaying thread, without carrying it out.
     fn acknowledged(
         &self,
         caller: Caller,
@@ -194,7 +208,9 @@ impl Operations {
         })
     }
 
-    /// As [`Operations::acknowledged`], of a name that it makes: what everybody finds there.
+    /// Acknowledges the creation of a name, with its actual entry.
+    ///
+    /// Otherwise as [`Operations::acknowledged`].
     fn acknowledged_name(
         &self,
         caller: Caller,
@@ -202,7 +218,7 @@ impl Operations {
         (parent, name): (Ino, &[u8]),
     ) -> Option<Answer<Entry>> {
         self.replayed(caller, (operation, parent), |replay, worker| {
-            let entry = self.entry_as_it_is(parent, name)?;
+            let entry = self.current_entry(parent, name)?;
             let acknowledged = replay.acknowledge(&self.workspace, worker, Act::Make(parent, name));
             if let (Err(_), Some(attr)) = (&acknowledged, entry.attr) {
                 self.workspace.forget(attr.ino, 1);
@@ -215,32 +231,34 @@ impl Operations {
         })
     }
 
-    /// What a name leads to, whatever is shown there.
-    fn entry_as_it_is(&self, parent: Ino, name: &[u8]) -> Result<Entry, Refusal> {
+    /// Looks up a name without regard for unsaved text.
+    fn current_entry(&self, parent: Ino, name: &[u8]) -> Result<Entry, Refusal> {
         let (attr, is_carried) = self.workspace.lookup_untold(parent, name)?;
         let entry = Entry::new(attr.map(|attr| self.with_time(attr)), is_carried);
-        let mut entry = self.of_its_generation(entry);
+        let mut entry = self.with_generation(entry);
         if self.overlay.is_some() && self.workspace.is_name_shown(name) {
             entry.name_ttl = Duration::ZERO;
         }
         Ok(entry)
     }
 
-    /// Where opening a file is a request; ENOSYS elsewhere.
+    /// Opens a file, on a mount where that is a request.
+    ///
+    /// ENOSYS on other mounts.
     pub(super) fn open(&self, caller: Caller, ino: Ino, to_write: bool) -> Answer<Opening> {
         let Some(overlay) = &self.overlay else {
             return Err(self.leave_to_kernel(Operation::Open));
         };
         self.call(Operation::Open, ino, |_| {
             if to_write || !is_text_node(ino) {
-                self.file_to_change(overlay, caller, ino)?;
+                self.check_is_file(overlay, caller, ino)?;
                 return Ok(Opening::File);
             }
             Ok(Opening::Text)
         })
     }
 
-    /// Runs the request and counts it, unless somebody else will have to run it.
+    /// Runs a request and counts it, unless another thread must rerun it.
     fn call<T>(
         &self,
         operation: Operation,
@@ -255,7 +273,7 @@ impl Operations {
         answer
     }
 
-    /// As the function of that name; after a panic the fork takes no more changes.
+    /// Runs a handler; if it panics, the fork accepts no more changes.
     fn guarded<T>(
         &self,
         operation: Operation,
@@ -279,14 +297,17 @@ impl Operations {
         self.counters.count(operation);
     }
 
-    /// ENOSYS: from now on the kernel does it by itself.
+    /// Counts a request and returns ENOSYS.
+    ///
+    /// The kernel then does these requests itself.
     pub(super) fn leave_to_kernel(&self, operation: Operation) -> Errno {
         self.counters.count(operation);
         Errno::ENOSYS
     }
 
-    /// The file that holds a large content, for the kernel to read from; it is the content's until
-    /// it is unpinned.
+    /// Pins a large content and returns its file for passthrough.
+    ///
+    /// The file holds this content until it is unpinned. `None` if there is no such file.
     pub(super) fn pin(&self, ino: Ino) -> Option<Arc<File>> {
         self.guarded(Operation::Open, ino, || {
             Ok(self.workspace.pin_content(ino)?)
@@ -295,21 +316,25 @@ impl Operations {
         .flatten()
     }
 
-    /// There is nobody to be told of a failure.
+    /// Notes that mappings may have changed a pinned content.
+    ///
+    /// A failure cannot be reported to a program.
     pub(super) fn note_mapped_writes(&self, ino: Ino) {
         let _ = self.guarded(Operation::Release, ino, || {
             Ok(self.workspace.note_mapped_writes(ino)?)
         });
     }
 
+    /// Unpins a content.
     pub(super) fn unpin(&self, ino: Ino) {
-        // There is nobody to be told of a failure.
+        // A failure cannot be reported to a program.
         let _ = self.guarded(Operation::Release, ino, || {
             self.workspace.unpin_content(ino);
             Ok(())
         });
     }
 
+    /// Looks up a name, and counts one lookup of its node.
     pub(super) fn lookup(&self, caller: Caller, parent: Ino, name: &[u8]) -> Answer<Entry> {
         if self.priming.is(parent, name) {
             return Ok(Entry {
@@ -321,10 +346,10 @@ impl Operations {
         }
         let replayed = self.replayed(caller, (Operation::Lookup, parent), |replay, _| {
             match replay.lookup(&self.workspace, parent, name) {
-                Former::AsItIs => self.entry_as_it_is(parent, name),
+                Former::Current => self.current_entry(parent, name),
                 Former::Nothing => Err(Errno::ENOENT.into()),
-                // The node may have other attributes by now.
-                Former::Node(attr) => Ok(self.of_its_generation(Entry {
+                // The node may have other attributes now.
+                Former::Node(attr) => Ok(self.with_generation(Entry {
                     attr: Some(attr),
                     name_ttl: Duration::ZERO,
                     attr_ttl: Duration::ZERO,
@@ -336,33 +361,34 @@ impl Operations {
             return answer;
         }
         self.call(Operation::Lookup, parent, |workspace| {
-            // A handle alone: no path leads through these.
+            // The kernel has only a file handle: no path leads through these names.
             let by_number = match name {
                 b"." => Some(parent),
                 b".." => Some(workspace.number_of_parent(parent)?),
                 _ => None,
             };
             if let Some(number) = by_number {
-                return Ok(self.of_its_generation(Some(workspace.lookup_number(number)?).into()));
+                return Ok(self.with_generation(Some(workspace.lookup_number(number)?).into()));
             }
             let (attr, is_carried) = workspace.lookup_untold(parent, name)?;
-            let entry = self.of_its_generation(Entry::new(attr, is_carried));
+            let entry = self.with_generation(Entry::new(attr, is_carried));
             Ok(match &self.overlay {
-                Some(overlay) => overlay.looked_up(workspace, caller, (parent, name), entry),
+                Some(overlay) => overlay.resolve(workspace, caller, (parent, name), entry),
                 None => entry,
             })
         })
     }
 
-    /// There is nobody to be told of a failure.
+    /// Forgets lookups of a node. A failure cannot be reported.
     pub(super) fn forget(&self, ino: Ino, lookups: u64) {
         if ino == PrimingFile::INO {
             return;
         }
         let _ = self.call(Operation::Forget, ino, |workspace| {
-            match self.is_text(ino) {
-                true => workspace.forget_text(ino, lookups),
-                false => workspace.forget(ino, lookups),
+            if self.is_text(ino) {
+                workspace.forget_text(ino, lookups);
+            } else {
+                workspace.forget(ino, lookups);
             }
             self.generations
                 .note_forgotten(ino, || workspace.is_remembered(ino));
@@ -370,7 +396,7 @@ impl Operations {
         });
     }
 
-    /// With how long the kernel may remember them.
+    /// Returns the attributes, and their cache time in the kernel.
     pub(super) fn getattr(&self, caller: Caller, ino: Ino) -> Answer<(Attr, Duration)> {
         if ino == PrimingFile::INO {
             return Ok((self.priming.attr(), REMEMBER));
@@ -395,6 +421,7 @@ impl Operations {
         })
     }
 
+    /// Changes attributes, and returns them as [`Operations::getattr`] does.
     pub(super) fn setattr(
         &self,
         caller: Caller,
@@ -413,7 +440,7 @@ impl Operations {
                 return Ok((workspace.setattr(caller, ino, set)?, REMEMBER));
             };
             if set.size.is_some() {
-                self.file_to_change(overlay, caller, ino)?;
+                self.check_is_file(overlay, caller, ino)?;
             }
             let file = workspace.file_of_text(ino)?;
             if set.mtime.is_some() {
@@ -428,7 +455,7 @@ impl Operations {
         })
     }
 
-    /// A file's attributes, with the time that it has where a text was shown.
+    /// Adjusts the times of a file of which text was shown.
     fn with_time(&self, attr: Attr) -> Attr {
         match &self.overlay {
             Some(_) => self.workspace.uncovered(attr),
@@ -436,12 +463,14 @@ impl Operations {
         }
     }
 
+    /// Returns the target of a symlink.
     pub(super) fn readlink(&self, ino: Ino) -> Answer<Vec<u8>> {
         self.call(Operation::ReadLink, ino, |workspace| {
             Ok(workspace.readlink(ino)?)
         })
     }
 
+    /// Creates a file of any kind except a directory or symlink.
     pub(super) fn mknod(
         &self,
         caller: Caller,
@@ -454,10 +483,11 @@ impl Operations {
             return answer;
         }
         self.call(Operation::MkNod, parent, |workspace| {
-            Ok(self.made(name, workspace.mknod(caller, parent, name, mode, rdev)?))
+            Ok(self.created(name, workspace.mknod(caller, parent, name, mode, rdev)?))
         })
     }
 
+    /// Creates a directory.
     pub(super) fn mkdir(
         &self,
         caller: Caller,
@@ -469,22 +499,24 @@ impl Operations {
             return answer;
         }
         self.call(Operation::MkDir, parent, |workspace| {
-            Ok(self.made(name, workspace.mkdir(caller, parent, name, mode)?))
+            Ok(self.created(name, workspace.mkdir(caller, parent, name, mode)?))
         })
     }
 
+    /// Removes a name of a file that is not a directory.
     pub(super) fn unlink(&self, caller: Caller, parent: Ino, name: &[u8]) -> Answer<()> {
         let act = Act::Remove(parent, name);
         if let Some(answer) = self.acknowledged(caller, (Operation::Unlink, parent), act) {
             return answer;
         }
         self.call(Operation::Unlink, parent, |workspace| {
-            self.changing_names(&[(parent, name)], || {
+            self.change_names(&[(parent, name)], || {
                 Ok(workspace.unlink(caller, parent, name)?)
             })
         })
     }
 
+    /// Removes an empty directory.
     pub(super) fn rmdir(&self, caller: Caller, parent: Ino, name: &[u8]) -> Answer<()> {
         let act = Act::Remove(parent, name);
         let removed = self.replay.removed_dir();
@@ -502,6 +534,7 @@ impl Operations {
         })
     }
 
+    /// Creates a symlink.
     pub(super) fn symlink(
         &self,
         caller: Caller,
@@ -513,11 +546,11 @@ impl Operations {
             return answer;
         }
         self.call(Operation::Symlink, parent, |workspace| {
-            Ok(self.made(name, workspace.symlink(caller, parent, name, target)?))
+            Ok(self.created(name, workspace.symlink(caller, parent, name, target)?))
         })
     }
 
-    /// `flags` are those of renameat2(2).
+    /// Renames a file. `flags` are those of renameat2(2).
     pub(super) fn rename(
         &self,
         caller: Caller,
@@ -536,7 +569,7 @@ impl Operations {
             if let Some(overlay) = &self.overlay {
                 overlay.check_rename(workspace, caller, [name, new_name])?;
             }
-            let renamed = self.changing_names(&[(parent, name), (new_parent, new_name)], || {
+            let renamed = self.change_names(&[(parent, name), (new_parent, new_name)], || {
                 Ok(workspace.rename(caller, parent, name, new_parent, new_name, mode)?)
             });
             if let Some(overlay) = self
@@ -544,12 +577,13 @@ impl Operations {
                 .as_ref()
                 .filter(|_| !nonblocking::was_refused())
             {
-                overlay.came_back(caller);
+                overlay.note_retried(caller);
             }
             renamed
         })
     }
 
+    /// Creates a hard link.
     pub(super) fn link(
         &self,
         caller: Caller,
@@ -562,17 +596,17 @@ impl Operations {
         }
         self.call(Operation::Link, ino, |workspace| {
             let file = self.file(ino)?;
-            Ok(self.made(
+            Ok(self.created(
                 new_name,
                 workspace.link(caller, file, new_parent, new_name)?,
             ))
         })
     }
 
-    /// `mask` is that of access(2).
+    /// Checks access. `mask` is that of access(2).
     pub(super) fn access(&self, ino: Ino, mask: i32) -> Answer<()> {
-        // The kernel asks where it does not check permissions: of whoever may read and write
-        // everything.
+        // The kernel sends this only if it does not check permissions, for a process that may read
+        // and write everything.
         self.call(Operation::Access, ino, |workspace| {
             match mask & libc::X_OK {
                 0 => Ok(()),
@@ -581,7 +615,9 @@ impl Operations {
         })
     }
 
-    /// Answers how much was read, which is less than fits only at the end of the file.
+    /// Reads bytes and returns their number.
+    ///
+    /// It is less than the size of `buffer` only at the end of the file.
     pub(super) fn read(&self, ino: Ino, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         let answer = self.call(Operation::Read, ino, |workspace| {
             if self.is_text(ino) {
@@ -595,8 +631,9 @@ impl Operations {
         answer
     }
 
-    /// `kill_privileges` asks that the file lose its set-id bits and capabilities. Answers how much
-    /// was written.
+    /// Writes bytes and returns their number.
+    ///
+    /// With `kill_privileges`, the file loses its set-ID bits and capabilities.
     pub(super) fn write(
         &self,
         caller: Caller,
@@ -618,19 +655,23 @@ impl Operations {
         answer
     }
 
+    /// Flushes a file to disk.
     pub(super) fn fsync(&self, ino: Ino) -> Answer<()> {
         self.call(Operation::Fsync, ino, |workspace| {
             Ok(workspace.fsync(self.file(ino)?)?)
         })
     }
 
+    /// Flushes a directory to disk.
     pub(super) fn fsyncdir(&self, ino: Ino) -> Answer<()> {
         self.call(Operation::FsyncDir, ino, |workspace| {
             Ok(workspace.fsync(ino)?)
         })
     }
 
-    /// Lists what follows `cookie` until `add` answers that the entry does not fit.
+    /// Lists the entries after `cookie`.
+    ///
+    /// Stops when `add` returns false: the entry did not fit.
     pub(super) fn readdir(
         &self,
         ino: Ino,
@@ -657,8 +698,10 @@ impl Operations {
         })
     }
 
-    /// As [`Operations::readdir`], with attributes. Each entry that was added is one lookup, but
-    /// for `.` and `..`.
+    /// Lists the entries after `cookie` with attributes.
+    ///
+    /// Each added entry counts as one lookup, except `.` and `..`. Otherwise as
+    /// [`Operations::readdir`].
     pub(super) fn readdirplus(
         &self,
         ino: Ino,
@@ -671,7 +714,7 @@ impl Operations {
                 None => Vec::new(),
             };
             for dot in workspace.dots(ino, cookie)? {
-                // The kernel takes these two for what they are and counts no lookup.
+                // The kernel recognises these two and counts no lookup.
                 let listed = Listed::dot(dot);
                 let attr = Attr {
                     ino: listed.ino,
@@ -696,11 +739,12 @@ impl Operations {
         })
     }
 
+    /// Returns the statistics of the file system.
     pub(super) fn statfs(&self, ino: Ino) -> Answer<StatFs> {
         self.call(Operation::StatFs, ino, |workspace| Ok(workspace.statfs()?))
     }
 
-    /// `flags` are those of setxattr(2).
+    /// Sets an extended attribute. `flags` are those of setxattr(2).
     pub(super) fn setxattr(
         &self,
         caller: Caller,
@@ -709,7 +753,7 @@ impl Operations {
         value: &[u8],
         flags: i32,
     ) -> Answer<()> {
-        // The kernel takes privileges from a file before it changes: the change has taken them.
+        // The kernel removes privileges before it changes a file. The replayed change has done so.
         if self.replay.replayed_by(caller).is_some() {
             return Ok(());
         }
@@ -719,7 +763,7 @@ impl Operations {
         })
     }
 
-    /// `size` is that of the caller's buffer.
+    /// Reads an extended attribute into a buffer of `size` bytes.
     pub(super) fn getxattr(
         &self,
         caller: Caller,
@@ -733,7 +777,9 @@ impl Operations {
         })
     }
 
-    /// The names, each with a zero after it. `size` is that of the caller's buffer.
+    /// Lists the names of extended attributes.
+    ///
+    /// A zero byte follows each name. `size` is that of the caller's buffer.
     pub(super) fn listxattr(&self, caller: Caller, ino: Ino, size: u32) -> Answer<XattrAnswer> {
         self.call(Operation::ListXattr, ino, |workspace| {
             let mut list = Vec::new();
@@ -745,8 +791,9 @@ impl Operations {
         })
     }
 
+    /// Removes an extended attribute.
     pub(super) fn removexattr(&self, caller: Caller, ino: Ino, name: &[u8]) -> Answer<()> {
-        // The kernel takes privileges from a file before it changes: the change has taken them.
+        // The kernel removes privileges before it changes a file. The replayed change has done so.
         if self.replay.replayed_by(caller).is_some() {
             return Ok(());
         }
@@ -755,7 +802,7 @@ impl Operations {
         })
     }
 
-    /// `mode` is that of fallocate(2).
+    /// Changes the allocation of a file. `mode` is that of fallocate(2).
     pub(super) fn fallocate(
         &self,
         caller: Caller,
@@ -773,21 +820,24 @@ impl Operations {
         })
     }
 
-    /// `whence` is that of lseek(2).
+    /// Finds data or a hole. `whence` is that of lseek(2).
     pub(super) fn lseek(&self, ino: Ino, offset: i64, whence: i32) -> Answer<i64> {
         self.call(Operation::Lseek, ino, |workspace| {
             let whence = convert::seek_whence(whence)?;
-            // lseek(2): an offset before the beginning is ENXIO, as one past the end is.
+            // lseek(2): an offset before the start is ENXIO, as one past the end.
             let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-            let found = match self.is_text(ino) {
-                true => overlay::seek_text(&workspace.text_of(ino)?, offset, whence)?,
-                false => workspace.seek(ino, offset, whence)?,
+            let found = if self.is_text(ino) {
+                overlay::seek_text(&workspace.text_of(ino)?, offset, whence)?
+            } else {
+                workspace.seek(ino, offset, whence)?
             };
             i64::try_from(found).map_err(|_| Errno::EOVERFLOW.into())
         })
     }
 
-    /// Copies between two offsets. Answers how much was copied, which may be less than asked for.
+    /// Copies bytes between files and returns their number.
+    ///
+    /// The number may be less than `len`.
     pub(super) fn copy_file_range(
         &self,
         caller: Caller,
@@ -804,7 +854,7 @@ impl Operations {
                 return Err(Errno::EINVAL.into());
             }
             if self.is_text(from) {
-                // The kernel then reads and writes by itself.
+                // The kernel then falls back to reading and writing.
                 return Err(Errno::EXDEV.into());
             }
             let len = len.min(MAX_COPY);
@@ -820,7 +870,7 @@ impl Operations {
         answer
     }
 
-    /// Answers what the program's structure shall hold.
+    /// Gets or sets inode flags, and returns the bytes for the program.
     pub(super) fn ioctl(
         &self,
         caller: Caller,
@@ -850,8 +900,9 @@ impl Operations {
     }
 }
 
-/// Who asks, unless that is somebody who keeps set-id bits: unlike a write, these requests do not
-/// say whether the file shall lose them.
+/// Returns the caller if a change must remove set-ID bits.
+///
+/// Unlike writes, these requests do not say whether the file loses them.
 fn unprivileged(caller: Caller) -> Option<Caller> {
     Some(caller).filter(|caller| !caller.is_privileged())
 }

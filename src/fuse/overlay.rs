@@ -1,16 +1,20 @@
-//! Which of two files a name leads to where a text is shown in place of what the file holds: the
-//! text's, or, for whoever records files or writes to this one, the file's own.
+//! Names under which the mount shows unsaved text instead of the file.
+//!
+//! For such a name, a program gets the text's node. Programs that record files or write to this one
+//! get the file itself:
 //!
 //! ```text
-//! LOOKUP ─► git, an editor, somebody unknown ─► the file        each time anew: the kernel may not remember such names
-//!       └─► everybody else ───────────────────► the text's node
-//! OPEN to write, of a text's node ─► ESTALE ─► the kernel looks the name up again, for the same thread ─► the file
-//! RENAME to a shown name ──────────► ESTALE ─► the same: what is moved there is not remembered either
+//! LOOKUP ─► by git, an editor, an unknown process ─► the file
+//!       └─► by any other process ──────────────────► the text node
+//! OPEN of a text node for writing ─► ESTALE ─► the same thread repeats the lookup ─► the file
+//! RENAME of a shown name ──────────► ESTALE ─► the same; the kernel does not cache the moved name
 //! ```
 //!
-//! ESTALE does not reach the program: for that error alone the kernel begins again
-//! (`LOOKUP_REVAL`), in open(2) and in all that changes something by its path. For files it needs
-//! requests for opening, which only mounts like this have.
+//! The kernel may not cache names that show text.
+//!
+//! ESTALE does not reach the program. For this error alone, the kernel repeats the whole call
+//! (`LOOKUP_REVAL`): open(2) and all calls that change something by its path. For files this needs
+//! open requests, which only such mounts have.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -24,21 +28,23 @@ use tine_attr::{FileKind, Ino};
 use tine_layer::store::SeekWhence;
 use tine_workspace::{Caller, Workspace};
 
-/// How long a thread that was told to begin again is expected back.
+/// Time in which a thread is expected to retry after ESTALE.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a mount knows beside its workspace.
+/// State of a mount that shows unsaved text.
 #[derive(Default)]
 pub(super) struct Overlay {
-    /// Threads that were told to begin again, and when. Until they come back they are led to files
-    /// only, which the kernel does not remember.
-    beginners: Mutex<HashMap<u32, Instant>>,
+    /// Threads that got ESTALE, with the time, until they retry.
+    ///
+    /// Until then, their lookups return files only, which the kernel does not cache.
+    retrying: Mutex<HashMap<u32, Instant>>,
 }
 
 impl Overlay {
-    /// What the name, which leads to the file `entry` or nowhere, leads to for the caller. Takes
-    /// the lookup of the file.
-    pub(super) fn looked_up(
+    /// Resolves a name for the caller, after a lookup returned `entry`.
+    ///
+    /// `entry` is the file, or missing. Takes over the lookup of the file.
+    pub(super) fn resolve(
         &self,
         workspace: &Workspace,
         caller: Caller,
@@ -46,16 +52,16 @@ impl Overlay {
         mut entry: Entry,
     ) -> Entry {
         entry.attr = entry.attr.map(|attr| workspace.uncovered(attr));
-        let begins_again = self.begins_again(caller);
-        if !begins_again && !workspace.is_name_shown(name) {
+        let is_retrying = self.is_retrying(caller);
+        if !is_retrying && !workspace.is_name_shown(name) {
             return entry;
         }
         entry.name_ttl = Duration::ZERO;
         let Some(file) = entry.attr.filter(|attr| attr.kind == FileKind::Regular) else {
             return entry;
         };
-        if begins_again
-            || askers::sees_what_is_saved(caller.thread, |process| workspace.is_editor(process))
+        if is_retrying
+            || askers::gets_saved_content(caller.thread, |process| workspace.is_editor(process))
         {
             return entry;
         }
@@ -65,35 +71,37 @@ impl Overlay {
         entry
     }
 
-    /// The answer about a name that was made: it leads to the file.
-    pub(super) fn made(&self, workspace: &Workspace, name: &[u8], mut entry: Entry) -> Entry {
+    /// Returns the entry for a name that was created: the file.
+    pub(super) fn created(&self, workspace: &Workspace, name: &[u8], mut entry: Entry) -> Entry {
         if workspace.is_name_shown(name) {
             entry.name_ttl = Duration::ZERO;
         }
         entry
     }
 
-    /// Refuses what a thread asks for, which then begins again.
-    pub(super) fn begin_again(&self, caller: Caller) -> Errno {
-        let mut beginners = self.beginners.lock();
-        beginners.retain(|_, since| since.elapsed() < PATIENCE);
-        beginners.insert(caller.thread, Instant::now());
+    /// Refuses a request with ESTALE, so that the thread retries.
+    pub(super) fn request_retry(&self, caller: Caller) -> Errno {
+        let mut retrying = self.retrying.lock();
+        retrying.retain(|_, since| since.elapsed() < PATIENCE);
+        retrying.insert(caller.thread, Instant::now());
         Errno::ESTALE
     }
 
-    /// The thread has begun again.
-    pub(super) fn came_back(&self, caller: Caller) {
-        self.beginners.lock().remove(&caller.thread);
+    /// Notes that the thread has retried.
+    pub(super) fn note_retried(&self, caller: Caller) {
+        self.retrying.lock().remove(&caller.thread);
     }
 
-    fn begins_again(&self, caller: Caller) -> bool {
-        let beginners = self.beginners.lock();
-        let since = beginners.get(&caller.thread);
+    /// Returns whether the thread is retrying.
+    fn is_retrying(&self, caller: Caller) -> bool {
+        let retrying = self.retrying.lock();
+        let since = retrying.get(&caller.thread);
         since.is_some_and(|since| since.elapsed() < PATIENCE)
     }
 
-    /// What the kernel moves it goes on to remember: at a name that is shown it must not. When it
-    /// is moved the thread has come back.
+    /// Refuses a rename of a shown name, until the thread retries.
+    ///
+    /// Otherwise the kernel would cache the moved file under the name. With the retry, it does not.
     pub(super) fn check_rename(
         &self,
         workspace: &Workspace,
@@ -101,19 +109,20 @@ impl Overlay {
         names: [&[u8]; 2],
     ) -> Result<(), Errno> {
         let is_shown = names.iter().any(|name| workspace.is_name_shown(name));
-        // Whom the kernel cannot name to us cannot be told from others like it.
-        match is_shown && caller.thread != 0 && !self.begins_again(caller) {
-            true => Err(self.begin_again(caller)),
-            false => Ok(()),
+        // Threads without a visible ID cannot be distinguished from each other.
+        if is_shown && caller.thread != 0 && !self.is_retrying(caller) {
+            Err(self.request_retry(caller))
+        } else {
+            Ok(())
         }
     }
 
-    /// Runs what takes names away or puts others in their place.
+    /// Runs `change`, which removes or replaces names.
     ///
-    /// The kernel counts a file's links by itself, of the node that it has at the name: of a shown
-    /// name that may be the text's. And of what is in a directory that it moves it remembers what
-    /// that was before.
-    pub(super) fn changing_names<T, E>(
+    /// Then invalidates the files of shown names, for two reasons. The kernel counts the links of
+    /// the node that it has at a name, which may be the text node. And it caches what is in a
+    /// directory that it moves.
+    pub(super) fn change_names<T, E>(
         &self,
         workspace: &Workspace,
         names: &[(Ino, &[u8])],
@@ -137,7 +146,9 @@ impl Overlay {
     }
 }
 
-/// As lseek(2), of a text: it has no holes but for the one at its end.
+/// Finds data or a hole in a text, as lseek(2).
+///
+/// A text has no hole except at its end.
 pub(super) fn seek_text(text: &[u8], offset: u64, whence: SeekWhence) -> Result<u64, Errno> {
     let end = text.len() as u64;
     match whence {
@@ -147,7 +158,7 @@ pub(super) fn seek_text(text: &[u8], offset: u64, whence: SeekWhence) -> Result<
     }
 }
 
-/// Bytes of a text, as read(2).
+/// Copies bytes of a text, as read(2).
 pub(super) fn read_text(text: &[u8], offset: u64, buffer: &mut [u8]) -> usize {
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
     let rest = text.get(offset..).unwrap_or_default();

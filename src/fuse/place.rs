@@ -1,7 +1,7 @@
-//! Where a mount is: what `/proc/self/mountinfo` says of a directory.
+//! Identification of mounts by `/proc/self/mountinfo`.
 //!
-//! Reading it touches no file system, so it cannot hang on a dead mount, and it tells whether what
-//! is mounted at a directory is still what we mounted there.
+//! Reading it touches no file system, so it cannot hang on a dead mount. It shows whether the mount
+//! at a directory is still the one that we mounted.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,43 +11,52 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The file system type of every mount of ours.
+/// File system type of tine's mounts.
 pub(super) const FS_TYPE: &str = "fuse.tine";
 
 /// One line of mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MountedAt {
-    /// Unique in the mount namespace while the mount exists.
+    /// Mount ID, unique in the mount namespace while the mount exists.
     pub(super) mount_id: u64,
-    /// Of the mounted file system; for FUSE the major number is 0 and the minor one names the
-    /// connection.
+    /// Major and minor number of the file system's device.
+    ///
+    /// For FUSE, the major number is 0 and the minor number identifies the connection.
     pub(super) device: (u32, u32),
+    /// Mount point.
     pub(super) dir: PathBuf,
+    /// File system type.
     pub(super) fs_type: String,
+    /// Mount source, for instance `tine:<fork>`.
     pub(super) source: OsString,
 }
 
-/// All mounts at exactly `dir` (an absolute path without symlinks), lowest first: the last one is
-/// what is seen there.
+/// Returns all mounts at exactly `dir`, lowest first.
+///
+/// The last one is the visible one. `dir` is an absolute path without symlinks.
 pub(super) fn mounts_at(dir: &Path) -> io::Result<Vec<MountedAt>> {
     let mut mounts = all_mounts()?;
     mounts.retain(|mount| mount.dir == dir);
     Ok(mounts)
 }
 
-/// Whether this process sees a fork at `dir` (an absolute path without symlinks), live or not.
-/// Where that cannot be told it is taken to.
+/// Returns whether this process sees a fork at `dir`, live or dead.
+///
+/// `dir` is an absolute path without symlinks. Also true if this cannot be determined.
 pub fn is_seen_at(dir: &Path) -> bool {
     mounts_at(dir).map_or(true, |mounts| {
         mounts.last().is_some_and(|mount| mount.fs_type == FS_TYPE)
     })
 }
 
+/// Returns all mounts in the namespace of this process.
 pub(super) fn all_mounts() -> io::Result<Vec<MountedAt>> {
     mounts_seen_by(Path::new("/proc/self"))
 }
 
-/// All mounts in the namespace of a process, given by its directory in `/proc`.
+/// Returns all mounts in the namespace of a process.
+///
+/// `proc_dir` is the process's directory in `/proc`.
 pub(super) fn mounts_seen_by(proc_dir: &Path) -> io::Result<Vec<MountedAt>> {
     let mut table = Vec::new();
     fs::File::open(proc_dir.join("mountinfo"))?.read_to_end(&mut table)?;
@@ -57,8 +66,9 @@ pub(super) fn mounts_seen_by(proc_dir: &Path) -> io::Result<Vec<MountedAt>> {
         .collect())
 }
 
-/// The mount that `dir` leads into, found without a request to the file system mounted there: an
-/// `O_PATH` descriptor needs none, and its fdinfo has the number.
+/// Returns the mount that `dir` is in, without a request to it.
+///
+/// An `O_PATH` descriptor needs no request, and its fdinfo has the mount ID.
 pub(super) fn mount_of(dir: &Path) -> io::Result<Option<MountedAt>> {
     let handle = fs::OpenOptions::new()
         .read(true)
@@ -73,7 +83,7 @@ pub(super) fn mount_of(dir: &Path) -> io::Result<Option<MountedAt>> {
         .find(|mount| mount.mount_id == mount_id))
 }
 
-/// The `mnt_id:` line of a `/proc/<pid>/fdinfo/<fd>`.
+/// Returns the value of `mnt_id:` in a `/proc/<pid>/fdinfo/<fd>`.
 pub(super) fn mount_id_of_fdinfo(info: &str) -> Option<u64> {
     info.lines()
         .find_map(|line| line.strip_prefix("mnt_id:"))?
@@ -82,8 +92,10 @@ pub(super) fn mount_id_of_fdinfo(info: &str) -> Option<u64> {
         .ok()
 }
 
-/// `proc_pid_mountinfo(5)`: id, parent, major:minor, root, mount point, options, optional fields,
-/// `-`, type, source, …
+/// Parses a line of mountinfo, see `proc_pid_mountinfo(5)`.
+///
+/// Its fields are: ID, parent, major:minor, root, mount point, options, optional fields, `-`, type,
+/// source, …
 fn parse_line(line: &[u8]) -> Option<MountedAt> {
     let mut fields = line.split(|&byte| byte == b' ');
     let mount_id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
@@ -101,7 +113,10 @@ fn parse_line(line: &[u8]) -> Option<MountedAt> {
     })
 }
 
-/// Space, tab, newline, backslash and `#` stand as `\` and three octal digits.
+/// Decodes a field of mountinfo.
+///
+/// In it, `\` and three octal digits encode a byte.
+/// The kernel encodes space, tab, newline, backslash and `#` that way.
 fn unescape(field: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -124,8 +139,9 @@ fn unescape(field: &[u8]) -> OsString {
     OsString::from_vec(plain)
 }
 
-/// Makes `path` absolute and free of symlinks without touching its last component, which may be a
-/// dead mount.
+/// Makes `path` absolute and resolves symlinks, except in its last component.
+///
+/// The last component may be a dead mount and is not accessed, unless it is `..`.
 pub(super) fn resolve(path: &Path) -> io::Result<PathBuf> {
     let absolute = std::path::absolute(path)?;
     match (absolute.parent(), absolute.file_name()) {

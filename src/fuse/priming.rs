@@ -1,24 +1,32 @@
-//! The file that a new mount is tried out with.
+//! The file that a new mount is tested with.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use tine_attr::{Attr, FileKind, Ino, Timestamp};
 
-/// A file that only `Mount::start` knows of, in the root of every mount but in no listing: opening
-/// it is how the kernel learns that there are no open requests, also where the fork has no file at
-/// all. Its name is random, so that no program meets it. Requests for it are not counted.
+/// Hidden file in the root of a mount, used only while mounting.
+///
+/// It is in no listing, and its name is random, so that no program finds it. Opening it teaches the
+/// kernel that there are no open requests, even if the fork has no file. Requests for it are not
+/// counted.
 #[derive(Clone)]
 pub(super) struct PrimingFile {
+    /// Name in the root directory.
     pub(super) name: String,
+    /// Owner.
     uid: u32,
+    /// Group.
     gid: u32,
 }
 
 impl PrimingFile {
-    /// Numbers of new nodes are counted up from the top bit: none will ever be this one.
+    /// Inode number, which no other node can get.
+    ///
+    /// Numbers of new nodes count up from the top bit.
     pub(super) const INO: Ino = Ino(u64::MAX);
 
+    /// Makes a file with a random name.
     pub(super) fn new(uid: u32, gid: u32) -> PrimingFile {
         let random = RandomState::new().hash_one(std::process::id());
         PrimingFile {
@@ -28,10 +36,12 @@ impl PrimingFile {
         }
     }
 
+    /// Returns whether the name is that of the file.
     pub(super) fn is(&self, parent: Ino, name: &[u8]) -> bool {
         parent == Ino::ROOT && name == self.name.as_bytes()
     }
 
+    /// Returns the attributes of the file.
     pub(super) fn attr(&self) -> Attr {
         Attr {
             ino: PrimingFile::INO,

@@ -1,15 +1,17 @@
-//! The answers to the threads that replay changes ([`super::replayer`]): they see names as they
-//! were, and each of their calls is acknowledged as done and never carried out.
+//! Answers to the threads that replay changes ([`super::replayer`]).
+//!
+//! These threads see names as they were before the change. Their calls are acknowledged and never
+//! carried out:
 //!
 //! ```text
-//! LOOKUP of a name whose step is still to be taken ─► the node that was there, or ENOENT     not to be remembered
-//! UNLINK, RMDIR, RENAME, MKNOD, MKDIR, SYMLINK     ─► done, if the view is as the step says
-//! SETATTR                                          ─► the attributes as they are
-//! anything else that would change something        ─► refused
+//! LOOKUP of a name whose step is pending        ─► the former node or ENOENT, not to be cached
+//! UNLINK, RMDIR, RENAME, MKNOD, MKDIR, SYMLINK  ─► success, if the view is as the step says
+//! SETATTR                                       ─► the attributes as they are
+//! any other request to change something         ─► refused
 //! ```
 //!
-//! The kernel names the thread in each request. A name is seen as it is once its step is taken.
-//! Threads that replay one change together never take steps in the same directory.
+//! The kernel names the thread in each request. Once a step is taken, its names are seen as they
+//! are now. Two threads that replay one change never take steps in the same directory.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,28 +23,38 @@ use tine_attr::{Attr, FileKind, Ino};
 use tine_path::EntryName;
 use tine_workspace::{Caller, FsError, NameOutcome, NamePlace, ViewStep, Workspace};
 
-/// What the replaying thread finds at a name.
+/// Result of a replaying thread's lookup of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Former {
-    /// What everybody finds.
-    AsItIs,
+    /// The name has no pending step: the current node.
+    Current,
+    /// Nothing was there.
     Nothing,
+    /// This node was there.
     Node(Attr),
 }
 
-/// What a call says to have done. Names are in a directory.
+/// Change that a system call of a replaying thread requests.
+///
+/// A name is given with its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act<'a> {
+    /// Removal of a name.
     Remove(Ino, &'a [u8]),
+    /// Creation of a name.
     Make(Ino, &'a [u8]),
+    /// Move of a name to another.
     Rename((Ino, &'a [u8]), (Ino, &'a [u8])),
+    /// Change of a node's attributes.
     SetAttributes(Ino),
 }
 
-/// Why an act is not acknowledged.
+/// Reason why a request is not acknowledged.
 #[derive(Debug)]
 pub(super) enum Unacknowledged {
+    /// The workspace failed.
     Fs(FsError),
+    /// The request does not match the step or the view.
     Errno(Errno),
 }
 
@@ -52,46 +64,51 @@ impl From<FsError> for Unacknowledged {
     }
 }
 
-/// How many threads replay one change at most.
+/// Largest number of threads that replay one change.
 pub(super) const REPLAYERS: usize = 2;
 
-/// What a mount knows of the replay that is under way.
+/// State of the replay of a mount, if one is running.
 #[derive(Default)]
 pub(super) struct Replay {
-    /// The replaying threads; 0 where there is none. Each is written by that thread alone.
+    /// IDs of the replaying threads, or 0. Each thread writes only its own.
     threads: [AtomicU32; REPLAYERS],
+    /// Steps of the change, protected by the lock.
     script: Mutex<Script>,
 }
 
+/// Steps of a change that is replayed.
 #[derive(Default)]
 struct Script {
-    /// Names as they were, of steps that are still to be taken.
+    /// Former nodes of names with pending steps, by directory.
     names: HashMap<Ino, HashMap<EntryName, Option<Attr>>>,
-    /// Nodes that were there.
+    /// All former nodes, by inode number.
     nodes: HashMap<Ino, Attr>,
-    /// What each thread is about.
+    /// Current step of each thread.
     steps: [Option<ViewStep>; REPLAYERS],
-    /// A name that is only looked up to find out whether the kernel names the thread, and whether
-    /// it did.
-    greeting: Option<(Vec<u8>, bool)>,
+    /// Test name, and whether the replaying thread has looked it up.
+    ///
+    /// It shows whether the kernel names the thread in requests.
+    test_name: Option<(Vec<u8>, bool)>,
 }
 
 impl Script {
+    /// Adds a name that had `node` before the change.
     fn put(&mut self, at: &NamePlace, node: Option<Attr>) {
         let names = self.names.entry(at.dir).or_default();
         names.entry(at.name.clone()).or_insert(node);
         self.nodes.extend(node.map(|node| (node.ino, node)));
     }
 
-    /// The name has lost its node.
+    /// Updates a name whose node was removed or moved away.
     fn leave(&mut self, at: &NamePlace, then: NameOutcome) {
         match then {
             NameOutcome::Nowhere => self.set(at, None),
-            // The new node is not seen before its step.
+            // The new node is visible only after its own step.
             NameOutcome::WithItsDirectory | NameOutcome::To(_) => self.set(at, Some(None)),
         }
     }
 
+    /// Replaces the former node of a name; `None` makes it current.
     fn set(&mut self, at: &NamePlace, node: Option<Option<Attr>>) {
         let names = self.names.entry(at.dir).or_default();
         match node {
@@ -101,7 +118,9 @@ impl Script {
     }
 }
 
-/// Whether a name whose node was removed or moved leads to what the step expects, or to nothing.
+/// Returns whether a vacated name is as the step expects.
+///
+/// It may also be missing, or have gone with its directory.
 fn leads(then: NameOutcome, now: Option<Ino>) -> bool {
     match (then, now) {
         (NameOutcome::WithItsDirectory, _) | (_, None) => true,
@@ -110,10 +129,12 @@ fn leads(then: NameOutcome, now: Option<Ino>) -> bool {
     }
 }
 
-/// A replay that is under way. Dropped by the thread that began it, which is then one like others.
-pub(super) struct Begun<'a>(&'a Replay);
+/// Running replay, dropped by the thread that began it.
+///
+/// Dropping it ends the replay, and the thread is like any other.
+pub(super) struct RunningReplay<'a>(&'a Replay);
 
-impl Drop for Begun<'_> {
+impl Drop for RunningReplay<'_> {
     fn drop(&mut self) {
         for thread in &self.0.threads {
             thread.store(0, Ordering::Release);
@@ -122,20 +143,25 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// A thread that helps with a replay until this is dropped.
-pub(super) struct Helping<'a>(&'a AtomicU32);
+/// Participation of a second thread in a replay, until dropped.
+pub(super) struct Participant<'a>(&'a AtomicU32);
 
-impl Drop for Helping<'_> {
+impl Drop for Participant<'_> {
     fn drop(&mut self) {
         self.0.store(0, Ordering::Release);
     }
 }
 
 impl Replay {
-    /// Begins, on the thread that replays.
-    pub(super) fn begin(&self, thread: u32, steps: &[ViewStep], greeting: &[u8]) -> Begun<'_> {
+    /// Starts a replay on the calling thread, whose ID is `thread`.
+    pub(super) fn begin(
+        &self,
+        thread: u32,
+        steps: &[ViewStep],
+        test_name: &[u8],
+    ) -> RunningReplay<'_> {
         let mut script = Script {
-            greeting: Some((greeting.to_vec(), false)),
+            test_name: Some((test_name.to_vec(), false)),
             ..Script::default()
         };
         for step in steps {
@@ -158,31 +184,32 @@ impl Replay {
         *self.script.lock() = script;
         let [first, ..] = &self.threads;
         first.store(thread, Ordering::Release);
-        Begun(self)
+        RunningReplay(self)
     }
 
-    /// Joins a replay that another thread began, as its thread number `worker`, on the thread that
-    /// joins.
-    pub(super) fn help(&self, thread: u32, worker: usize) -> Option<Helping<'_>> {
+    /// Joins a running replay as thread number `worker`.
+    ///
+    /// `thread` is the ID of the calling thread. `None` if there are too many threads.
+    pub(super) fn join(&self, thread: u32, worker: usize) -> Option<Participant<'_>> {
         let place = self.threads.get(worker)?;
         place.store(thread, Ordering::Release);
-        Some(Helping(place))
+        Some(Participant(place))
     }
 
-    /// Whether the greeting came from the replaying thread.
-    pub(super) fn was_greeted(&self) -> bool {
+    /// Returns whether the replaying thread has looked up the test name.
+    pub(super) fn has_test_lookup(&self) -> bool {
         let script = self.script.lock();
-        script.greeting.as_ref().is_some_and(|(_, came)| *came)
+        script.test_name.as_ref().is_some_and(|(_, came)| *came)
     }
 
-    /// The step that the thread takes from now on.
+    /// Sets the current step of a thread.
     pub(super) fn take(&self, worker: usize, step: &ViewStep) {
         if let Some(place) = self.script.lock().steps.get_mut(worker) {
             *place = Some(step.clone());
         }
     }
 
-    /// The node of a directory that a step removes.
+    /// Returns the directory that a current step removes, if any.
     pub(super) fn removed_dir(&self) -> Option<Ino> {
         let script = self.script.lock();
         script.steps.iter().flatten().find_map(|step| match step {
@@ -191,7 +218,7 @@ impl Replay {
         })
     }
 
-    /// Which of the replaying threads the caller is.
+    /// Returns the caller's number among the replaying threads, if any.
     pub(super) fn replayed_by(&self, caller: Caller) -> Option<usize> {
         let is_caller = |thread: &AtomicU32| match thread.load(Ordering::Acquire) {
             0 => false,
@@ -200,19 +227,19 @@ impl Replay {
         self.threads.iter().position(is_caller)
     }
 
-    /// What the name led to. Counts one lookup of a node.
+    /// Returns the former node of a name, counting one lookup.
     pub(super) fn lookup(&self, workspace: &Workspace, parent: Ino, name: &[u8]) -> Former {
         let mut script = self.script.lock();
-        if let Some((greeting, came)) = &mut script.greeting
+        if let Some((test_name, came)) = &mut script.test_name
             && parent == Ino::ROOT
-            && greeting == name
+            && test_name == name
         {
             *came = true;
             return Former::Nothing;
         }
         let former = script.names.get(&parent).and_then(|names| names.get(name));
         match former {
-            None => Former::AsItIs,
+            None => Former::Current,
             Some(None) => Former::Nothing,
             Some(Some(node)) => {
                 workspace.remember_former(node.ino);
@@ -221,12 +248,12 @@ impl Replay {
         }
     }
 
-    /// The attributes of a node that was there.
+    /// Returns the attributes of a former node.
     pub(super) fn former_node(&self, ino: Ino) -> Option<Attr> {
         self.script.lock().nodes.get(&ino).copied()
     }
 
-    /// Acknowledges an act, if it is what the step says, and the view is as it says.
+    /// Acknowledges a request, if it matches the thread's step and the view.
     pub(super) fn acknowledge(
         &self,
         workspace: &Workspace,
@@ -242,7 +269,7 @@ impl Replay {
                 if is_at(&at, dir, name) =>
             {
                 let now = match workspace.number_at(dir, name) {
-                    // The directory is something else by now.
+                    // The directory has been replaced by another file.
                     Err(FsError::NotADirectory) => None,
                     now => now?,
                 };

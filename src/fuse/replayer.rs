@@ -1,16 +1,21 @@
-//! Replays changes in the mount, so that programs that watch files are told of them as of a
-//! program's: the kernel raises inotify events for calls that succeed, and none for invalidations.
+//! Replay of changes in the mount, for programs that watch files.
+//!
+//! The kernel raises inotify events for calls that succeed, but not for invalidations. So each step
+//! of a change is repeated as a system call in the mount:
 //!
 //! ```text
-//! the view has changed ─► contents and attributes invalidated ─► a thread makes each step's calls in the mount
-//!                                        (two, each in other directories, where there are many steps in several)
-//!     ─► the server acknowledges them as done (`replay`) ─► names whose steps could not be taken invalidated ─► the command returns
+//! the view has changed ─► contents and attributes are invalidated
+//!     ─► a thread makes the calls of each step in the mount
+//!        (two threads in different directories, if there are many steps)
+//!     ─► the server acknowledges them without carrying them out (`replay`)
+//!     ─► names whose steps failed are invalidated ─► the command returns
 //! ```
 //!
-//! A thread lives for one change, holds no lock, and shares no table of descriptors with the
-//! daemon: one that waits for the mount of a daemon that is killed must not keep the connection
-//! alive. It acts below the root of that very mount only, whatever others do to names meanwhile.
-//! Who waits for it gives up when no call has ended for a while; no change fails because of it.
+//! A thread lives for one change, holds no lock, and does not share the daemon's descriptor table.
+//! If a daemon is killed, a thread that waits for its mount must not keep the connection alive. A
+//! thread only acts below the root of that very mount, even if other processes change names
+//! meanwhile. The command stops waiting if no call has ended for a while. A failed replay never
+//! fails the change.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
@@ -38,29 +43,35 @@ use tine_sys::calls_beneath::{self as calls, NewName};
 use tine_sys::process::leave_descriptors;
 use tine_workspace::{Announcement, AnnouncementListener, Invalidation, NamePlace, ViewStep};
 
-/// How long one call may take.
+/// Time without progress after which a replay is abandoned.
 const STALL: Duration = Duration::from_secs(2);
-/// How long all of them may take.
+/// Time for a whole replay.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many steps are taken without asking whether anybody watches, which costs a look at each
-/// process.
-const UNASKED: usize = 256;
+/// Number of steps that are replayed without checking for watchers.
+///
+/// The check reads the descriptors of all processes.
+const MAX_UNCHECKED: usize = 256;
 
-/// A name in a directory.
+/// Name in a directory.
 type Name = (Ino, EntryName);
 
-/// What replays the changes of one mount.
+/// Replays the changes of one mount.
 pub(super) struct Replayer {
+    /// Server side of the replay.
     replay: Arc<Replay>,
+    /// Mount to replay in.
     place: MountedAt,
-    /// Whether no program that may use the mount is hidden from this process.
+    /// True if this process can examine all users of the mount.
     sees_all_watchers: bool,
-    /// Whether names are invalidated even so: they lead elsewhere for some.
+    /// True if all names are invalidated, even those that were replayed.
+    ///
+    /// On a mount that shows unsaved text, names resolve differently for some programs.
     shows_texts: bool,
+    /// Sends invalidations.
     invalidate: Invalidate,
-    /// One change at a time.
-    turn: Mutex<()>,
-    /// Whether a thread has not come back.
+    /// Lock for one replay at a time.
+    running: Mutex<()>,
+    /// True while an abandoned thread has not ended.
     stuck: Arc<AtomicBool>,
 }
 
@@ -77,16 +88,17 @@ impl Replayer {
             sees_all_watchers,
             shows_texts,
             invalidate,
-            turn: Mutex::new(()),
+            running: Mutex::new(()),
             stuck: Arc::default(),
         }
     }
 
-    /// What the workspace calls.
+    /// Returns the listener for the workspace's announcements.
     pub(super) fn listener(self) -> AnnouncementListener {
         Arc::new(move |announcement| self.announce(announcement))
     }
 
+    /// Invalidates and replays a change, and waits for both.
     fn announce(&self, announcement: Announcement) {
         let Announcement {
             invalidations,
@@ -98,7 +110,7 @@ impl Replayer {
         let is_name =
             |invalidation: &Invalidation| matches!(invalidation, Invalidation::Entry { .. });
         let (mut names, others): (Vec<_>, Vec<_>) = invalidations.into_iter().partition(is_name);
-        // Who is told reads at once.
+        // Programs read contents as soon as they get an event.
         (self.invalidate)(others);
         let replayed = self.replay(steps);
         names.retain(|invalidation| match invalidation {
@@ -112,12 +124,12 @@ impl Replayer {
         }
     }
 
-    /// The names that the kernel knows to lead where they lead now.
+    /// Replays steps, and returns the names that the kernel now knows correctly.
     fn replay(&self, mut steps: Vec<ViewStep>) -> HashSet<Name> {
         let begun = Instant::now();
         let all = steps.clone();
         let all_count = all.len();
-        if steps.len() > UNASKED
+        if steps.len() > MAX_UNCHECKED
             && self.sees_all_watchers
             && let Watched::Inodes(inodes) = watched_on(self.place.device)
         {
@@ -127,7 +139,7 @@ impl Replayer {
         if steps.is_empty() || self.stuck.load(Ordering::Acquire) {
             return HashSet::new();
         }
-        let Some(_turn) = self.turn.try_lock_for(STALL) else {
+        let Some(_running) = self.running.try_lock_for(STALL) else {
             return HashSet::new();
         };
         let (done, wait) = sync_channel(1);
@@ -145,7 +157,8 @@ impl Replayer {
             .name("tine-replay".into())
             .spawn(move || {
                 let outcome = work.run(&all, &steps);
-                // Nothing may be logged here: the standard streams are all that this thread shares.
+                // This thread must not log: of the daemon's descriptors it has only the standard
+                // streams.
                 let _ = done.send(outcome);
                 stuck.store(false, Ordering::Release);
             });
@@ -180,7 +193,7 @@ impl Replayer {
                         self.stuck.store(true, Ordering::Release);
                         given_up.store(true, Ordering::Release);
                         if wait.try_recv().is_ok() {
-                            // It came back just now.
+                            // It ended just now.
                             self.stuck.store(false, Ordering::Release);
                         }
                         warn!(
@@ -196,6 +209,7 @@ impl Replayer {
     }
 }
 
+/// Returns whether a step concerns a watched inode.
 fn is_watched(step: &ViewStep, inodes: &HashSet<u64>) -> bool {
     let has = |ino: Ino| inodes.contains(&ino.0);
     match step {
@@ -217,41 +231,51 @@ fn is_watched(step: &ViewStep, inodes: &HashSet<u64>) -> bool {
     }
 }
 
-/// What the thread needs.
+/// Data for the replaying threads.
 struct Work {
+    /// Server side of the replay.
     replay: Arc<Replay>,
+    /// Mount to replay in.
     place: MountedAt,
+    /// Sends invalidations.
     invalidate: Invalidate,
+    /// Number of steps taken, also failed ones.
     progress: Arc<AtomicU64>,
+    /// Set when the command stops waiting; no further step is taken then.
     given_up: Arc<AtomicBool>,
 }
 
 impl Work {
-    /// Takes `steps`, which are some of `all`.
+    /// Takes `steps`, a subset of `all`.
+    ///
+    /// # Errors
+    /// An error if the mount is gone, or the kernel does not name threads in requests.
     fn run(&self, all: &[ViewStep], steps: &[ViewStep]) -> io::Result<HashSet<Name>> {
         leave_descriptors()?;
         let root = beneath::open_top(&self.place.dir)?;
         if calls::device(&root)? != self.place.device {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let greeting = format!(".tine-replay-{:016x}", RandomState::new().hash_one(0));
+        let test_name = format!(".tine-replay-{:016x}", RandomState::new().hash_one(0));
         let _begun = self
             .replay
-            .begin(calls::thread_number(), all, greeting.as_bytes());
-        // It is not there: what counts is who is seen to ask.
-        let _ = beneath::open(&root, Path::new(&greeting), Access::Look);
-        match self.replay.was_greeted() {
-            true => Ok(self.take_each(root, steps)),
-            false => Err(io::Error::other("the kernel does not name the thread")),
+            .begin(calls::thread_number(), all, test_name.as_bytes());
+        // The name does not exist. The lookup shows whether the server sees this thread's ID.
+        let _ = beneath::open(&root, Path::new(&test_name), Access::Look);
+        if self.replay.has_test_lookup() {
+            Ok(self.take_each(root, steps))
+        } else {
+            Err(io::Error::other("the kernel does not name the thread"))
         }
     }
 
+    /// Takes all steps, and returns the names of those that succeeded.
     fn take_each(&self, root: File, steps: &[ViewStep]) -> HashSet<Name> {
         let mut first = Worker::new(self, 0, root);
         for together in steps.chunk_by(|a, b| is_in_one_directory(a) == is_in_one_directory(b)) {
             match together.first() {
-                Some(step) if is_in_one_directory(step) && together.len() > UNASKED => {
-                    self.take_with_help(&mut first, together);
+                Some(step) if is_in_one_directory(step) && together.len() > MAX_UNCHECKED => {
+                    self.take_on_two_threads(&mut first, together);
                 }
                 _ => first.take_all(together),
             }
@@ -263,9 +287,10 @@ impl Work {
         taken
     }
 
-    /// Takes steps of which those in one directory have nothing to do with those in others, with
-    /// another thread where there is one to be had.
-    fn take_with_help(&self, first: &mut Worker<'_>, steps: &[ViewStep]) {
+    /// Takes steps on two threads, if a second one can be started.
+    ///
+    /// Steps in different directories are independent of each other.
+    fn take_on_two_threads(&self, first: &mut Worker<'_>, steps: &[ViewStep]) {
         let mut by_dir: HashMap<Ino, Vec<&ViewStep>> = HashMap::new();
         for step in steps {
             by_dir.entry(dir_of(step)).or_default().push(step);
@@ -277,16 +302,16 @@ impl Work {
         let next = || rest.lock().next();
         let root = first.dirs.root.try_clone();
         thread::scope(|scope| {
-            let help = || {
+            let take_rest = || {
                 let mut second = Worker::new(self, 1, root.ok()?);
-                let _helping = self.replay.help(calls::thread_number(), second.number)?;
+                let _participant = self.replay.join(calls::thread_number(), second.number)?;
                 while let Some(steps) = next() {
                     second.take_all(steps);
                 }
                 Some((second.taken, second.failed))
             };
             let builder = thread::Builder::new().name("tine-replay".into());
-            let helper = builder.spawn_scoped(scope, help);
+            let helper = builder.spawn_scoped(scope, take_rest);
             while let Some(steps) = next() {
                 first.take_all(steps);
             }
@@ -300,14 +325,17 @@ impl Work {
     }
 }
 
-/// A thread that takes steps, one after the other.
+/// State of a thread that takes steps in sequence.
 struct Worker<'a> {
+    /// Shared data.
     work: &'a Work,
-    /// Among those that replay the change.
+    /// Number of this thread in the replay.
     number: usize,
+    /// Open directories of the mount.
     dirs: OpenDirs,
-    /// Names of which a step was taken, and of which one failed.
+    /// Names whose steps succeeded.
     taken: HashSet<Name>,
+    /// Names of which a step failed.
     failed: HashSet<Name>,
 }
 
@@ -322,6 +350,7 @@ impl Worker<'_> {
         }
     }
 
+    /// Takes steps until the command stops waiting.
     fn take_all<'s>(&mut self, steps: impl IntoIterator<Item = &'s ViewStep>) {
         for step in steps {
             if self.work.given_up.load(Ordering::Acquire) {
@@ -332,12 +361,13 @@ impl Worker<'_> {
         }
     }
 
+    /// Takes one step, and repeats it after an invalidation if necessary.
     fn take(&mut self, step: &ViewStep) {
         self.work.replay.take(self.number, step);
         let names = names_of(step);
         let mut done = take(&mut self.dirs, step);
-        if done.as_ref().is_err_and(is_of_a_stale_name) {
-            // The kernel knows the name as it is now.
+        if done.as_ref().is_err_and(may_be_stale_name) {
+            // The kernel has the name as it is now in its cache.
             self.dirs.last = None;
             let stale = names.iter().map(|(parent, name)| Invalidation::Entry {
                 parent: *parent,
@@ -353,7 +383,7 @@ impl Worker<'_> {
     }
 }
 
-/// The directory in which the step is taken; of a move, from which it goes.
+/// Returns the directory of a step; of a move, the source directory.
 fn dir_of(step: &ViewStep) -> Ino {
     match step {
         ViewStep::Remove { at, .. }
@@ -364,7 +394,7 @@ fn dir_of(step: &ViewStep) -> Ino {
     }
 }
 
-/// Whether the step is about one name in one directory, and no directory comes or goes by it.
+/// Returns whether a step only concerns one name of a non-directory.
 fn is_in_one_directory(step: &ViewStep) -> bool {
     match step {
         ViewStep::Remove { node, .. } | ViewStep::Make { node, .. } => {
@@ -375,7 +405,8 @@ fn is_in_one_directory(step: &ViewStep) -> bool {
     }
 }
 
-fn is_of_a_stale_name(error: &io::Error) -> bool {
+/// Returns whether an outdated name in the kernel's cache explains it.
+fn may_be_stale_name(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(
@@ -384,7 +415,7 @@ fn is_of_a_stale_name(error: &io::Error) -> bool {
     )
 }
 
-/// The names that the step is about.
+/// Returns the names that a step concerns.
 fn names_of(step: &ViewStep) -> Vec<Name> {
     let name = |at: &NamePlace| (at.dir, at.name.clone());
     match step {
@@ -396,20 +427,23 @@ fn names_of(step: &ViewStep) -> Vec<Name> {
     }
 }
 
-/// The root of the mount, and the directory that was used last.
+/// Root of the mount, and the directory that was used last.
 struct OpenDirs {
+    /// Root directory.
     root: File,
+    /// Path of the directory that was used last, and its descriptor.
     last: Option<(RepoPath, File)>,
 }
 
 impl OpenDirs {
+    /// Returns a directory, opening it unless it was used last.
     fn open(&mut self, path: &RepoPath) -> io::Result<&File> {
         if path.is_root() {
             self.last = None;
             return Ok(&self.root);
         }
         if self.last.as_ref().is_none_or(|(last, _)| last != path) {
-            // A directory that is open is not seen to go.
+            // While a directory is open, watchers do not see its removal.
             self.last = None;
             self.last = Some((path.clone(), self.open_new(path)?));
         }
@@ -419,12 +453,13 @@ impl OpenDirs {
         }
     }
 
+    /// Opens a directory below the root.
     fn open_new(&self, path: &RepoPath) -> io::Result<File> {
         beneath::open(&self.root, path.as_path(), Access::Look)
     }
 }
 
-/// Makes the calls that a program would.
+/// Makes the system calls that a program would make for this step.
 fn take(dirs: &mut OpenDirs, step: &ViewStep) -> io::Result<()> {
     match step {
         ViewStep::Remove { at, node, .. } => {
@@ -450,9 +485,10 @@ fn take(dirs: &mut OpenDirs, step: &ViewStep) -> io::Result<()> {
             }
         }
         ViewStep::Move { from, to, .. } => {
-            let source = match from.dir_path.is_root() {
-                true => dirs.root.try_clone()?,
-                false => dirs.open_new(&from.dir_path)?,
+            let source = if from.dir_path.is_root() {
+                dirs.root.try_clone()?
+            } else {
+                dirs.open_new(&from.dir_path)?
             };
             let target = dirs.open(&to.dir_path)?;
             calls::rename(
@@ -464,7 +500,7 @@ fn take(dirs: &mut OpenDirs, step: &ViewStep) -> io::Result<()> {
             let (dir, name) = (dirs.open(&at.dir_path)?, at.name.as_bytes());
             match calls::open_to_write(dir, name) {
                 Ok(file) => file.set_len(file.metadata()?.len()),
-                // A file that may not be written to, or a program that runs.
+                // The file may not be written to, or is a running program.
                 Err(error)
                     if matches!(
                         error.raw_os_error(),

@@ -1,5 +1,4 @@
-//! Which way requests come and answers go: through `/dev/fuse`, or through rings of io_uring as
-//! well.
+//! Choice of the transport: `/dev/fuse` alone, or io_uring rings as well.
 
 use std::fmt;
 use std::io;
@@ -16,19 +15,22 @@ use super::operations::Operations;
 use super::ring::{Failed, Prepared, Rings};
 use tine_workspace::MountProfile;
 
-/// Whether FUSE may use io_uring: `Y` or `N`. Missing where the kernel has no rings.
+/// Kernel parameter that permits FUSE over io_uring: `Y` or `N`.
+///
+/// The file is missing if the kernel does not support it.
 pub const RINGS_PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// How requests come.
+/// Transport of a mount's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// Through `/dev/fuse`.
+    /// Reads and writes on `/dev/fuse`.
     Device,
-    /// Through a ring for each CPU.
+    /// One io_uring ring for each CPU.
     Ring,
 }
 
 impl Transport {
+    /// Returns the name, as in [`TransportChoice::from_str`].
     pub fn name(self) -> &'static str {
         match self {
             Transport::Device => "device",
@@ -37,12 +39,13 @@ impl Transport {
     }
 }
 
-/// How requests shall come.
+/// Requested transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TransportChoice {
-    /// Through rings where the kernel has them, else through `/dev/fuse`.
+    /// Rings if the kernel has them, else `/dev/fuse`.
     #[default]
     Auto,
+    /// This transport, or an error.
     Only(Transport),
 }
 
@@ -59,7 +62,7 @@ impl FromStr for TransportChoice {
     }
 }
 
-/// A word that names no [`TransportChoice`].
+/// Error for a word that is not a valid [`TransportChoice`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownTransport;
 
@@ -69,14 +72,16 @@ impl fmt::Display for UnknownTransport {
     }
 }
 
-/// The wish for rings, from before a session begins until it is known whether it comes true. The
-/// session's file system has one half, whoever mounts the other.
+/// Request for rings, until the kernel has accepted or refused it.
+///
+/// Shared between the session's file system and the code that mounts.
 #[derive(Clone)]
 pub(super) struct RingOptions {
+    /// Implementation of the requests.
     operations: Arc<Operations>,
-    /// That of the session, from mounting until INIT is answered.
+    /// Device of the session, from mounting until the reply to INIT.
     device: Arc<Mutex<Option<OwnedFd>>>,
-    /// `None` until the kernel was asked.
+    /// Prepared rings or the reason against them; `None` before INIT.
     prepared: Arc<Mutex<Option<io::Result<Prepared>>>>,
 }
 
@@ -89,14 +94,15 @@ impl RingOptions {
         }
     }
 
-    /// Says what the session will talk to, before it begins.
+    /// Sets the session's device, before the session starts.
     pub(super) fn set_device(&self, device: OwnedFd) {
         *self.device.lock() = Some(device);
     }
 
-    /// Asks the kernel for rings in the answer to INIT, when all is there that they need: once it
-    /// has agreed, it holds every request back until it has them or was told that there will be
-    /// none.
+    /// Requests rings in the reply to INIT, if they can be prepared.
+    ///
+    /// Once the kernel has agreed, it holds back all requests until it gets the rings, or learns
+    /// that there will be none.
     pub(super) fn negotiate(&self, config: &mut KernelConfig) {
         let is_offered = config
             .capabilities()
@@ -117,8 +123,8 @@ impl RingOptions {
         *self.prepared.lock() = Some(prepared);
     }
 
-    /// Sets the rings up if the kernel agreed.
-    fn come_true(&self, failed: &Failed) -> io::Result<Rings> {
+    /// Registers the rings, if the kernel agreed.
+    fn register(&self, failed: &Failed) -> io::Result<Rings> {
         match self.prepared.lock().take() {
             Some(Ok(prepared)) => prepared.register(failed),
             Some(Err(error)) => Err(error),
@@ -127,9 +133,10 @@ impl RingOptions {
     }
 }
 
-/// The wish that a choice comes to. Only `fuser` can have the kernel read files by itself, and so
-/// rings are not for the profile that wants it.
-pub(super) fn wish(
+/// Returns the request for rings that the options imply, if any.
+///
+/// The profile for large files excludes rings, as only `fuser` supports passthrough.
+pub(super) fn ring_options(
     options: &MountOptions,
     operations: &Arc<Operations>,
 ) -> Result<Option<RingOptions>, MountError> {
@@ -149,16 +156,16 @@ pub(super) fn wish(
     }
 }
 
-/// Sets up what was chosen, as far as the machine has it.
+/// Sets up the requested transport, or falls back to `/dev/fuse`.
 pub(super) fn set_up(
     choice: TransportChoice,
-    wish: Option<RingOptions>,
+    ring_options: Option<RingOptions>,
     failed: &Failed,
 ) -> Result<Option<Rings>, MountError> {
-    let Some(wish) = wish else {
+    let Some(ring_options) = ring_options else {
         return Ok(None);
     };
-    match wish.come_true(failed) {
+    match ring_options.register(failed) {
         Ok(rings) => Ok(Some(rings)),
         Err(error) if choice == TransportChoice::Only(Transport::Ring) => {
             Err(MountError::NoRings(error))

@@ -1,7 +1,7 @@
-//! Who keeps a mount busy.
+//! Detection of the processes that keep a mount busy.
 //!
-//! Everything is read from `/proc`: no file inside any mount is touched, so a dead one cannot hang
-//! us.
+//! The functions read `/proc` only. They touch no file inside any mount, so a dead mount cannot
+//! block them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,34 +11,41 @@ use std::path::{Path, PathBuf};
 use super::place;
 use tine_sys::namespace;
 
-/// The processes that use what is mounted at `dir`, with their command names: by current or root
-/// directory, by program, by an open file, or by a mapping. Only those that the caller may look
-/// into are seen.
+/// Returns the processes that use the mount at `dir`, with command names.
+///
+/// A process uses a mount by its working or root directory, its executable, an open file, or a
+/// mapping. Processes that the caller may not examine are left out.
 pub fn users_of(dir: &Path) -> Vec<(u32, String)> {
     users_of_each(&[dir]).pop().unwrap_or_default()
 }
 
-/// As [`users_of`], of several directories with one look at each process.
+/// Returns the users of several mounts, examining each process once.
+///
+/// Otherwise as [`users_of`].
 pub fn users_of_each(dirs: &[&Path]) -> Vec<Vec<(u32, String)>> {
     let mounts: Vec<Option<place::MountedAt>> = dirs.iter().map(|dir| mount_at(dir)).collect();
     look(&mounts, Where::Everywhere)
 }
 
-/// Whether a process of another mount namespace uses `mount`, where it may stand at another place:
-/// unmounting it here would be permitted.
+/// Returns whether a process in another mount namespace uses `mount`.
+///
+/// The mount may be at another directory there. The kernel would permit unmounting it here.
 pub(super) fn is_used_elsewhere(mount: &place::MountedAt) -> bool {
     look(&[Some(mount.clone())], Where::InOtherNamespaces)
         .iter()
         .any(|users| !users.is_empty())
 }
 
+/// Selection of processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Where {
+    /// All processes.
     Everywhere,
+    /// Only processes in other mount namespaces.
     InOtherNamespaces,
 }
 
-/// The processes that use each of `mounts`, with their command names.
+/// Returns the processes that use each of `mounts`, with command names.
 fn look(mounts: &[Option<place::MountedAt>], among: Where) -> Vec<Vec<(u32, String)>> {
     let mut users = vec![BTreeMap::new(); mounts.len()];
     let own_namespace = namespace::mount_namespace_of(Path::new("/proc/self"));
@@ -84,24 +91,28 @@ fn look(mounts: &[Option<place::MountedAt>], among: Where) -> Vec<Vec<(u32, Stri
         .collect()
 }
 
+/// Returns the topmost mount at `dir`.
 fn mount_at(dir: &Path) -> Option<place::MountedAt> {
     let dir = place::resolve(dir).ok()?;
     place::mounts_at(&dir).ok()?.pop()
 }
 
-/// What one process uses.
+/// Files that one process uses.
 struct Uses {
-    /// Its current and root directory and its program, as the links' texts have them: nothing
-    /// behind them is looked at.
+    /// Working directory, root directory and executable, as link texts.
+    ///
+    /// Nothing behind the links is accessed.
     paths: Vec<PathBuf>,
-    /// The mounts that its open files are on.
+    /// Mounts of its open files.
     mount_ids: BTreeSet<u64>,
-    /// The devices that its mappings are of, as `/proc/<pid>/maps` names them: hexadecimal
-    /// `major:minor`.
+    /// Devices of its mappings, as hexadecimal `major:minor`.
+    ///
+    /// This is the form in `/proc/<pid>/maps`.
     devices: BTreeSet<Vec<u8>>,
 }
 
 impl Uses {
+    /// Reads the files that a process uses.
     fn by(proc_dir: &Path) -> Uses {
         let paths = ["cwd", "root", "exe"]
             .iter()
@@ -113,6 +124,7 @@ impl Uses {
         }
     }
 
+    /// Returns whether one of the files is on `mount`.
     fn include(&self, mount: &place::MountedAt) -> bool {
         let (major, minor) = mount.device;
         let device = format!("{major:02x}:{minor:02x}");
@@ -122,6 +134,7 @@ impl Uses {
     }
 }
 
+/// Returns the IDs of the mounts of a process's open files.
 fn mounts_of_open_files(proc_dir: &Path) -> BTreeSet<u64> {
     let infos = fs::read_dir(proc_dir.join("fdinfo"))
         .into_iter()
@@ -132,7 +145,9 @@ fn mounts_of_open_files(proc_dir: &Path) -> BTreeSet<u64> {
         .collect()
 }
 
-/// `/proc/<pid>/maps`: addresses, permissions, offset, device, inode, path.
+/// Returns the devices of a process's mappings.
+///
+/// A line of `/proc/<pid>/maps` has addresses, permissions, offset, device, inode and path.
 fn mapped_devices(proc_dir: &Path) -> BTreeSet<Vec<u8>> {
     let mut maps = Vec::new();
     let read =

@@ -1,22 +1,26 @@
-//! Which inodes of a mount programs watch.
+//! Detection of the inodes of a mount that programs watch.
 //!
-//! Everything is read from `/proc`: no file inside any mount is touched.
+//! The functions read `/proc` only, and touch no file inside any mount.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-/// What programs watch on a device.
+/// Set of watched files on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Watched {
-    /// All of it, as fanotify can.
+    /// All files, as with fanotify.
     Everything,
+    /// The inodes with these numbers.
     Inodes(HashSet<u64>),
 }
 
-/// What is watched by those programs that the caller may look into.
+/// Returns the watched files of a device.
+///
+/// The device is given by major and minor number. Programs that the caller may not examine are left
+/// out.
 pub(super) fn watched_on((major, minor): (u32, u32)) -> Watched {
-    // As the kernel numbers devices by itself.
+    // The kernel's internal encoding of device numbers.
     let device = format!("{:x}", u64::from(major) << 20 | u64::from(minor));
     let mut inodes = HashSet::new();
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -40,7 +44,7 @@ pub(super) fn watched_on((major, minor): (u32, u32)) -> Watched {
     Watched::Inodes(inodes)
 }
 
-/// What `/proc` says of each descriptor of a process through which it watches.
+/// Returns the `fdinfo` of each inotify and fanotify descriptor of a process.
 fn marks_of(process: &Path) -> Vec<String> {
     let descriptors = fs::read_dir(process.join("fd"))
         .into_iter()
@@ -62,12 +66,14 @@ fn marks_of(process: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Adds what a line of `fdinfo` says to be watched; `false` where that is more than an inode.
+/// Adds the inode in a line of `fdinfo`, if on the device.
+///
+/// Returns false if the line is about more than one inode.
 fn add_mark(line: &str, device: &str, inodes: &mut HashSet<u64>) -> bool {
     let mark = line
         .strip_prefix("inotify ")
         .or_else(|| line.strip_prefix("fanotify "));
-    // What is said of the whole group is no mark.
+    // Flags of the whole group are not a mark.
     let Some(mark) = mark.filter(|mark| !mark.starts_with("flags:")) else {
         return true;
     };

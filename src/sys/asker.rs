@@ -1,21 +1,24 @@
-//! Which process asked for what this thread does. One that this process runs, a hook of git's, must
-//! not wait for a lock for long: a request that has the lock may be waiting for the hook.
+//! The process on whose request the current thread works.
+//!
+//! A program that this process runs, such as a git hook, must not wait long for a lock: a request
+//! that holds the lock may be waiting for the hook.
 
 use std::cell::Cell;
 use std::fs;
 use std::time::Duration;
 
-/// How long a program that this process runs waits for a lock.
+/// Longest wait for a lock by a program of this process.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How many parents are looked at.
+/// Number of ancestors that are checked.
 const MAX_DEPTH: usize = 64;
 
 thread_local! {
+    /// Process ID of the asker, while [`serve`] runs.
     static ASKER: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Runs `run` for the process `pid`.
+/// Runs `run` on behalf of the process `pid`.
 pub fn serve<T>(pid: u32, run: impl FnOnce() -> T) -> T {
     let before = ASKER.replace(Some(pid));
     let result = run();
@@ -23,7 +26,9 @@ pub fn serve<T>(pid: u32, run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Whether what this thread does was asked for by a program that this process runs, at any depth.
+/// Returns whether the asker is a descendant of this process.
+///
+/// False if no asker is set.
 pub fn is_own_program() -> bool {
     ASKER.get().is_some_and(is_descendant)
 }
@@ -43,7 +48,7 @@ fn is_descendant(pid: u32) -> bool {
 
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; after it come the state and the parent.
+    // The name in parentheses may hold any byte. The state and the parent follow it.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(1)?.parse().ok()
 }

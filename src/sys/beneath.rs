@@ -1,5 +1,7 @@
-//! Looking at files beneath a directory of the host, and never anywhere else: no symlink is
-//! followed and no mount is crossed, whatever others do to the directories meanwhile.
+//! Read access to host files below one directory.
+//!
+//! The calls never leave that directory: they follow no symlink and cross no mount, even if other
+//! processes change the directories meanwhile.
 
 use std::fs::File;
 use std::io;
@@ -15,45 +17,63 @@ use tine_attr::{FileKind, Timestamp};
 
 use super::file::{F_SETSIG, fcntl};
 
-/// Bytes of the buffer for a directory's entries, as in glibc.
+/// Size in bytes of the buffer for directory entries, as in glibc.
 const LIST_BUFFER: usize = 32 * 1024;
 
-/// What the host says of a file.
+/// Attributes of a file of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStat {
+    /// Device number (`st_dev`).
     pub dev: u64,
+    /// Inode number, unique on its device.
     pub ino: u64,
+    /// File type, from `st_mode`.
     pub kind: FileKind,
-    /// The low 12 bits of `st_mode`.
+    /// Permission bits: the low 12 bits of `st_mode`.
     pub perm: u16,
+    /// Number of hard links.
     pub nlink: u64,
+    /// User ID of the owner.
     pub uid: u32,
+    /// Group ID of the owner.
     pub gid: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Allocated, in units of 512 bytes.
+    /// Allocated blocks, in units of 512 bytes.
     pub blocks: u64,
+    /// Time of the last access.
     pub atime: Timestamp,
+    /// Time of the last change of the content.
     pub mtime: Timestamp,
+    /// Time of the last change of the inode.
     pub ctime: Timestamp,
 }
 
-/// How a file is opened.
+/// Purpose for which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// To look at it only; a symlink is opened itself.
+    /// Attributes only (`O_PATH`). A symlink is opened itself.
     Look,
+    /// Reading, without an update of the access time where permitted.
     Read,
 }
 
-/// Opens the directory at `path`, to be looked beneath.
+/// Opens the directory at `path` as the `top` of [`open`].
+///
+/// # Errors
+/// The error of `open(2)`, for instance if `path` is not a directory.
 pub fn open_top(path: &Path) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
-/// Opens what is at `path` (relative; empty: the directory itself) beneath the directory `top`. A
-/// symlink on the way is `ELOOP`, another mount `EXDEV`.
+/// Opens the file at `path` below the directory `top`.
+///
+/// `path` is relative to `top`; an empty path is `top` itself.
+///
+/// # Errors
+/// `ELOOP` if the path contains a symlink, `EXDEV` if it leaves `top` or its mount, and the other
+/// errors of `openat2(2)`.
 pub fn open(top: &File, path: &Path, access: Access) -> io::Result<File> {
     let path = if path.as_os_str().is_empty() {
         Path::new(".")
@@ -65,8 +85,8 @@ pub fn open(top: &File, path: &Path, access: Access) -> io::Result<File> {
     match access {
         Access::Look => open_at(common | OFlags::PATH),
         Access::Read => {
-            // Reading shall leave no trace; only the owner may ask for that. What became a fifo
-            // shall not block.
+            // Reading must leave no trace, which only the owner may ask for. Opening must not block
+            // if the file has become a fifo.
             let flags = common | OFlags::RDONLY | OFlags::NONBLOCK;
             match open_at(flags | OFlags::NOATIME) {
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => open_at(flags),
@@ -76,7 +96,7 @@ pub fn open(top: &File, path: &Path, access: Access) -> io::Result<File> {
     }
 }
 
-/// `openat2(2)`, with `mode` for a file that is made.
+/// Calls `openat2(2)`. `mode` is for a file that the call creates.
 pub(super) fn open_with(
     top: &File,
     path: impl Arg + Copy,
@@ -92,12 +112,20 @@ pub(super) fn open_with(
     }
 }
 
-/// What is known of an open file.
+/// Returns the attributes of an open file.
+///
+/// # Errors
+/// The error of `fstatat(2)`; `Unsupported` for an unknown file type.
 pub fn stat(file: &File) -> io::Result<HostStat> {
     stat_at(file, c"", AtFlags::EMPTY_PATH)
 }
 
-/// What is known of the file `name` in the open directory, a symlink itself.
+/// Returns the attributes of the file `name` in an open directory.
+///
+/// A symlink is not followed.
+///
+/// # Errors
+/// As in [`stat`].
 pub fn stat_in(dir: &File, name: &[u8]) -> io::Result<HostStat> {
     stat_at(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
@@ -120,27 +148,34 @@ fn stat_at(dir: &File, name: impl Arg, flags: AtFlags) -> io::Result<HostStat> {
     })
 }
 
-/// The type differs between machines.
+/// Widens a link count, whose type differs between architectures.
 fn links(links: impl Into<u64>) -> u64 {
     links.into()
 }
 
-/// The target of a symlink that was opened to be looked at.
+/// Reads the target of a symlink that was opened with [`Access::Look`].
+///
+/// # Errors
+/// The error of `readlinkat(2)`, for instance if `link` is not a symlink.
 pub fn read_link(link: &File) -> io::Result<Vec<u8>> {
     let mut target = Vec::with_capacity(libc::PATH_MAX as usize);
     rustix::fs::readlinkat_raw(link, c"", spare_capacity(&mut target))?;
     Ok(target)
 }
 
-/// Names in a directory that was opened to be read, without `.` and `..`, with their kinds where
-/// the file system tells.
+/// Lists the names in a directory that was opened with [`Access::Read`].
+///
+/// `.` and `..` are left out. The kind is `None` if the file system does not report it.
+///
+/// # Errors
+/// The error of `getdents64(2)`, for instance if `dir` is not a directory.
 pub fn list(dir: File) -> io::Result<Vec<(Vec<u8>, Option<FileKind>)>> {
     let mut buffer = Vec::with_capacity(LIST_BUFFER);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
     let mut names = Vec::new();
     while let Some(entry) = entries.next() {
         let entry = match entry {
-            // The directory was removed.
+            // As in glibc: a directory that was removed is empty.
             Err(Errno::NOENT) => break,
             entry => entry?,
         };
@@ -156,16 +191,20 @@ pub fn list(dir: File) -> io::Result<Vec<(Vec<u8>, Option<FileKind>)>> {
     Ok(names)
 }
 
-/// That nobody writes to a file: whoever opens it for writing waits until this is dropped. To be
-/// held for a moment only.
+/// Read lease on a file: while it lives, opening for writing blocks.
+///
+/// Hold it for a moment only.
 pub struct ReadLease<'f>(&'f File);
 
 impl<'f> ReadLease<'f> {
-    /// `WouldBlock` while somebody has it open for writing; another error where this file, or this
-    /// user, has no leases.
+    /// Takes a read lease on `file`.
+    ///
+    /// # Errors
+    /// `WouldBlock` while the file is open for writing. Another error if the file system or the
+    /// user has no leases.
     pub fn take(file: &'f File) -> io::Result<ReadLease<'f>> {
-        // Whoever waits for it has a signal sent to this process: one that it ignores unless it
-        // wants it.
+        // The kernel signals this process when another one waits for the lease. SIGURG is ignored
+        // by default.
         fcntl(file, F_SETSIG, libc::SIGURG)?;
         fcntl(file, libc::F_SETLEASE, libc::F_RDLCK)?;
         Ok(ReadLease(file))
@@ -174,7 +213,7 @@ impl<'f> ReadLease<'f> {
 
 impl Drop for ReadLease<'_> {
     fn drop(&mut self) {
-        // A lease that was taken away by force is gone already.
+        // Fails if the kernel has revoked the lease.
         let _ = fcntl(self.0, libc::F_SETLEASE, libc::F_UNLCK);
     }
 }

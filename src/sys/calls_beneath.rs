@@ -1,6 +1,7 @@
-//! Calls that change something below a directory, by name, and never anywhere else: no symlink is
-//! followed and no mount is crossed, as in [`beneath`](super::beneath). A call for a name goes to
-//! the directory that holds it, which is open.
+//! Changes to names in one open directory.
+//!
+//! As for reading in the sibling module, the calls follow no symlink and cross no mount. The caller
+//! opens the directory that holds the name.
 
 use std::fs::File;
 use std::io;
@@ -12,45 +13,62 @@ use rustix::fs::{
 
 use super::beneath::open_with;
 
-/// What a new name leads to.
+/// Kind of file that [`make`] creates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewName {
+    /// Directory with mode 0700.
     Directory,
-    /// To some target.
+    /// Symlink to `.`.
     Symlink,
-    /// Any other node, by its type (`S_IFMT`).
+    /// Any other file with mode 0600, by its type (`S_IFMT`).
     Node(u32),
 }
 
-/// The number of the calling thread.
+/// Returns the kernel's ID of the calling thread.
 pub fn thread_number() -> u32 {
     rustix::thread::gettid().as_raw_pid().unsigned_abs()
 }
 
-/// The device of an open file, without asking whoever serves the file system.
+/// Returns the major and minor device number of an open file.
+///
+/// Does not ask the server of a network or FUSE file system.
+///
+/// # Errors
+/// The error of `statx(2)`.
 pub fn device(file: &File) -> io::Result<(u32, u32)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = rustix::fs::statx(file, c"", flags, StatxFlags::TYPE)?;
     Ok((found.stx_dev_major, found.stx_dev_minor))
 }
 
-/// Opens a new file to write to it.
+/// Creates a file and opens it for writing.
+///
+/// # Errors
+/// `EEXIST` if the name exists, and the other errors of `openat2(2)`.
 pub fn create(dir: &File, name: &[u8]) -> io::Result<File> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
     open_with(dir, name, flags | COMMON, Mode::from_raw_mode(0o600))
 }
 
-/// Opens a file to write to it. Never waits for another program, as opening a fifo does.
+/// Opens a file for writing. Never blocks on a fifo.
+///
+/// # Errors
+/// `ENXIO` for a fifo without a reader, and the other errors of `openat2(2)`.
 pub fn open_to_write(dir: &File, name: &[u8]) -> io::Result<File> {
     open_with(dir, name, OFlags::WRONLY | COMMON, Mode::empty())
 }
 
+/// Flags of all calls that open a file for writing.
 const COMMON: OFlags = OFlags::CLOEXEC
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY);
 
-/// Makes a name.
+/// Creates the file `name`.
+///
+/// # Errors
+/// `EEXIST` if the name exists, and the other errors of `mkdirat(2)`, `symlinkat(2)` and
+/// `mknodat(2)`.
 pub fn make(dir: &File, name: &[u8], what: NewName) -> io::Result<()> {
     match what {
         NewName::Directory => rustix::fs::mkdirat(dir, name, Mode::RWXU)?,
@@ -63,7 +81,10 @@ pub fn make(dir: &File, name: &[u8], what: NewName) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a name.
+/// Removes the name of a directory or of another file.
+///
+/// # Errors
+/// The error of `unlinkat(2)`, for instance `ENOTEMPTY`.
 pub fn remove(dir: &File, name: &[u8], is_dir: bool) -> io::Result<()> {
     let flags = if is_dir {
         AtFlags::REMOVEDIR
@@ -73,12 +94,18 @@ pub fn remove(dir: &File, name: &[u8], is_dir: bool) -> io::Result<()> {
     Ok(rustix::fs::unlinkat(dir, name, flags)?)
 }
 
-/// Moves a name, over another where one is there.
+/// Renames a file, replacing an existing file of the new name.
+///
+/// # Errors
+/// The error of `renameat(2)`.
 pub fn rename((from, name): (&File, &[u8]), (to, new_name): (&File, &[u8])) -> io::Result<()> {
     Ok(rustix::fs::renameat(from, name, to, new_name)?)
 }
 
-/// Sets the time of the last modification alone, to any time.
+/// Sets the time of the last modification to now.
+///
+/// # Errors
+/// The error of opening the file or of `utimensat(2)`.
 pub fn touch(dir: &File, name: &[u8]) -> io::Result<()> {
     let file = look(dir, name)?;
     let special = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
@@ -94,10 +121,14 @@ pub fn touch(dir: &File, name: &[u8]) -> io::Result<()> {
     )?)
 }
 
-/// Sets permission bits.
+/// Sets the permission bits.
+///
+/// # Errors
+/// The error of opening the file or of `chmod(2)`.
 pub fn set_mode(dir: &File, name: &[u8], perm: u16) -> io::Result<()> {
     let file = look(dir, name)?;
-    // The thread may have a table of descriptors to itself.
+    // Not `/proc/self`: the thread may have a descriptor table of its own, as after
+    // `leave_descriptors`.
     let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
     Ok(rustix::fs::chmod(
         path,
@@ -105,6 +136,7 @@ pub fn set_mode(dir: &File, name: &[u8], perm: u16) -> io::Result<()> {
     )?)
 }
 
+/// Opens a file for its attributes only, not following a symlink.
 fn look(dir: &File, name: &[u8]) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     open_with(dir, name, flags, Mode::empty())

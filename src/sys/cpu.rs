@@ -1,13 +1,13 @@
-//! On which CPUs a thread may run, and when.
+//! CPU affinity and scheduling priority of threads.
 
 use std::io;
 
-/// A set of CPUs.
+/// Set of CPUs that a thread may run on.
 #[derive(Clone, Copy)]
 pub struct CpuSet(rustix::thread::CpuSet);
 
 impl CpuSet {
-    /// Those of `cpus` that the kernel's fixed-size set has room for.
+    /// Makes a set of `cpus`, without those over the kernel's maximum.
     pub fn of(cpus: impl IntoIterator<Item = usize>) -> CpuSet {
         let mut set = rustix::thread::CpuSet::new();
         cpus.into_iter()
@@ -16,23 +16,36 @@ impl CpuSet {
         CpuSet(set)
     }
 
-    /// Where the calling thread may run.
+    /// Returns the CPUs that the calling thread may run on.
+    ///
+    /// # Errors
+    /// The error of `sched_getaffinity(2)`.
     pub fn current() -> io::Result<CpuSet> {
         Ok(CpuSet(rustix::thread::sched_getaffinity(None)?))
     }
 
-    /// Has the calling thread run there, and the threads and processes that it starts.
+    /// Restricts the calling thread to this set.
+    ///
+    /// Threads and processes that it starts later inherit the restriction.
+    ///
+    /// # Errors
+    /// `EINVAL` if the set has no CPU that the thread may run on.
     pub fn keep_thread(&self) -> io::Result<()> {
         Ok(rustix::thread::sched_setaffinity(None, &self.0)?)
     }
 }
 
-/// `linux/ioprio.h`, which `libc` lacks: the class of those that read and write only while nobody
-/// else does.
+/// I/O priority of a thread that waits while any other does I/O.
+///
+/// `linux/ioprio.h`, which `libc` lacks.
 const IOPRIO_IDLE: libc::c_int = 3 << 13;
+/// Selects one thread by its ID.
 const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 
-/// Lets all others go before the calling thread, at CPUs and disks.
+/// Gives the calling thread the lowest CPU and I/O priority.
+///
+/// # Errors
+/// The error of `ioprio_set(2)`, or else of `setpriority(2)`. Both calls are made in any case.
 pub fn let_others_go_first() -> io::Result<()> {
     let nice = rustix::process::setpriority_process(None, 19);
     // SAFETY: 0 is the calling thread; no memory is passed.

@@ -1,4 +1,4 @@
-//! Files: allocation, holes, copying, figures of the file system.
+//! Files: opening, allocation, holes, copying, locks, and file system statistics.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -10,11 +10,13 @@ use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 use thiserror::Error;
 
-/// Something else stands where a file must be. In an [`io::Error`] of the kind `IsADirectory` or
-/// `InvalidData`.
+/// Error of opening something that is not a regular file.
+///
+/// It is the inner error of an [`io::Error`] of the kind `IsADirectory` or `InvalidData`.
 #[derive(Debug, Error)]
 #[error("{kind} is in its place")]
 pub struct NotAFile {
+    /// File type, with its article.
     kind: &'static str,
 }
 
@@ -29,36 +31,42 @@ impl NotAFile {
         io::Error::new(error_kind, NotAFile { kind })
     }
 
-    /// What an error says of it, where it is one of these.
+    /// Returns the `NotAFile` inside an I/O error, if there is one.
     pub fn in_error(error: &io::Error) -> Option<&NotAFile> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-/// Opens the regular file at `path` for reading. Never waits: opening a named pipe would, until
-/// somebody writes to it.
+/// Opens the regular file at `path` for reading. Never blocks.
+///
+/// Opening a named pipe would block until it has a writer.
 ///
 /// # Errors
-/// [`NotAFile`] where something else is there; what `open` says.
+/// [`NotAFile`] if the file is not a regular one, and the errors of `open(2)`.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(path, OpenOptions::new().read(true))
 }
 
-/// As [`open`], with `options`, whose custom flags are lost.
+/// Opens the regular file at `path` with `options`. Never blocks.
+///
+/// Overwrites the custom flags of `options`.
+///
+/// # Errors
+/// As in [`open`].
 pub fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let opened = options
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path);
     let found = match &opened {
         Ok(file) => file.metadata()?.file_type(),
-        // A socket, or a pipe without a reader.
+        // A socket, or a pipe that has no reader.
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
             std::fs::metadata(path)?.file_type()
         }
         Err(error) if error.kind() == ErrorKind::IsADirectory => {
             return Err(NotAFile::of(std::fs::metadata(path)?.file_type()));
         }
-        // A lease is about to be given back.
+        // The file has a lease that its holder is about to release.
         Err(error)
             if error.kind() == ErrorKind::WouldBlock && std::fs::metadata(path)?.is_file() =>
         {
@@ -66,13 +74,17 @@ pub fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
         }
         Err(_) => return opened,
     };
-    match found.is_file() {
-        true => opened,
-        false => Err(NotAFile::of(found)),
+    if found.is_file() {
+        opened
+    } else {
+        Err(NotAFile::of(found))
     }
 }
 
-/// Reads the regular file at `path`, as [`open`] opens it.
+/// Reads the regular file at `path`. Never blocks on a pipe.
+///
+/// # Errors
+/// As in [`open`], and the errors of `read(2)`.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = open(path)?;
     let mut bytes = Vec::new();
@@ -80,7 +92,10 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// As [`read`], of a file in UTF-8.
+/// Reads the regular file at `path`, which is UTF-8.
+///
+/// # Errors
+/// As in [`read`]; `InvalidData` if the file is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     let mut file = open(path)?;
     let mut text = String::new();
@@ -88,10 +103,12 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// That nothing but a regular file is at `path`, for those who open it in another way.
+/// Checks that `path` is a regular file or cannot be examined.
+///
+/// For callers that open the file in another way.
 ///
 /// # Errors
-/// [`NotAFile`].
+/// [`NotAFile`] if the file exists and is not a regular one.
 pub fn check_regular(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
         Ok(meta) if !meta.is_file() => Err(NotAFile::of(meta.file_type())),
@@ -99,7 +116,10 @@ pub fn check_regular(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Brings a file or directory to the disk. Never waits for somebody who opens a pipe.
+/// Flushes a file or directory to disk. Never blocks on a pipe.
+///
+/// # Errors
+/// The error of `open(2)` or `fsync(2)`.
 pub fn sync(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let options = options
@@ -108,12 +128,21 @@ pub fn sync(path: &Path) -> io::Result<()> {
     options.open(path)?.sync_all()
 }
 
-/// Reserves disk space for `offset..offset + len` (bytes) without changing the file's size.
+/// Reserves disk space for a byte range without changing the file's size.
+///
+/// # Errors
+/// `EFBIG` for an offset or length over `i64::MAX`; the errors of `fallocate(2)`, for instance
+/// `ENOSPC`.
 pub fn reserve(file: &File, offset: u64, len: u64) -> io::Result<()> {
     fallocate(file, FallocateFlags::KEEP_SIZE, offset, len)
 }
 
-/// Makes `offset..offset + len` (bytes) a hole that reads as zeroes; the file's size stays.
+/// Makes a byte range a hole that reads as zeroes.
+///
+/// The file's size stays.
+///
+/// # Errors
+/// As in [`reserve`].
 pub fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(file, mode, offset, len)
@@ -129,14 +158,22 @@ fn fallocate(file: &File, mode: FallocateFlags, offset: u64, len: u64) -> io::Re
     })?)
 }
 
-/// The first byte at or after `offset` that is data; `None` where only a hole or the file's end
-/// follows.
+/// Returns the offset of the first data byte at or after `offset`.
+///
+/// `None` if only a hole or the end of the file follows.
+///
+/// # Errors
+/// `EFBIG` for an offset over `i64::MAX`, and the errors of `lseek(2)`.
 pub fn seek_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
     seek(file, SeekFrom::Data(file_offset(offset)?))
 }
 
-/// The first byte at or after `offset` that begins a hole (the file's end counts as one); `None`
-/// where `offset` is at or past the file's end.
+/// Returns the offset of the first hole at or after `offset`.
+///
+/// The end of the file counts as a hole. `None` if `offset` is at or past the end.
+///
+/// # Errors
+/// As in [`seek_data`].
 pub fn seek_hole(file: &File, offset: u64) -> io::Result<Option<u64>> {
     seek(file, SeekFrom::Hole(file_offset(offset)?))
 }
@@ -148,8 +185,13 @@ fn seek(file: &File, to: SeekFrom) -> io::Result<Option<u64>> {
     }
 }
 
-/// Copies up to `len` bytes inside the kernel, sharing blocks where the disk can; the number
-/// copied, 0 at the end of `from`.
+/// Copies up to `len` bytes inside the kernel.
+///
+/// Shares disk blocks if the file system can. Returns the number of bytes copied, 0 at the end of
+/// `from`.
+///
+/// # Errors
+/// `EFBIG` for an offset over `i64::MAX`, and the errors of `copy_file_range(2)`.
 pub fn copy_range(
     from: &File,
     from_offset: u64,
@@ -165,27 +207,42 @@ pub fn copy_range(
     Ok(copied?)
 }
 
-/// Makes the empty file `to` share all blocks of `from` (`FICLONE`); an error where the file system
-/// cannot.
+/// Makes the empty file `to` share all blocks of `from` (`FICLONE`).
+///
+/// # Errors
+/// `EOPNOTSUPP` or `EXDEV` if the file system cannot share blocks, and the other errors of
+/// `ioctl_ficlone(2)`.
 pub fn clone_file(from: &File, to: &File) -> io::Result<()> {
     Ok(rustix::fs::ioctl_ficlone(to, from)?)
 }
 
-/// Lets the kernel begin to write a file's dirty pages to the disk, without waiting for them. A
-/// hint only.
+/// Starts the writeback of a file's dirty pages without waiting for it.
+///
+/// This is a hint only.
+///
+/// # Errors
+/// The error of `sync_file_range(2)`, for instance `ESPIPE` for a pipe.
 pub fn start_writeback(file: &File) -> io::Result<()> {
-    // SAFETY: the descriptor is open while `file` lives; no memory is passed. A length of 0 is the
-    // whole file.
+    // SAFETY: the descriptor is open while `file` lives; the call takes numbers only. A length of 0
+    // is the whole file.
     check(unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) })
 }
 
-/// Brings everything on the file system that holds `file` to the disk.
+/// Flushes the whole file system of `file` to disk.
+///
+/// # Errors
+/// The error of `syncfs(2)`.
 pub fn sync_fs(file: &File) -> io::Result<()> {
     Ok(rustix::fs::syncfs(file)?)
 }
 
-/// Takes the exclusive lock of `file` (`flock`), until [`unlock`] or the end of the process; false
-/// while another has it.
+/// Tries to take the exclusive lock of `file` (`flock(2)`).
+///
+/// False while another open file description holds it. The lock lasts until [`unlock`] or the end
+/// of the process.
+///
+/// # Errors
+/// The error of `flock(2)`.
 pub fn try_lock(file: &File) -> io::Result<bool> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -194,23 +251,29 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Gives the lock of `file` back. Closing the file is not enough: a child that another thread
-/// starts at this moment has the descriptor, too, until it has replaced its image.
+/// Releases the lock of `file`.
+///
+/// Closing the file is not enough: a child that another thread is starting has a copy of the
+/// descriptor until it calls `exec`.
+///
+/// # Errors
+/// The error of `flock(2)`.
 pub fn unlock(file: &File) -> io::Result<()> {
     Ok(rustix::fs::flock(file, FlockOperation::Unlock)?)
 }
 
-/// Whether another descriptor of the file is open, in any process. A file system that cannot tell
-/// says no.
+/// Returns whether any process has another open descriptor of the file.
+///
+/// False if the file system has no leases.
 pub fn is_open_elsewhere(file: &File) -> bool {
-    // Who opens it meanwhile breaks the lease; unlike SIGIO, which says so by default, this signal
-    // ends nobody.
+    // A process that opens the file meanwhile breaks the lease. SIGURG is then harmless; the
+    // default, SIGIO, would end this process.
     if fcntl(file, F_SETSIG, libc::SIGURG).is_err() {
         return false;
     }
     match fcntl(file, libc::F_SETLEASE, libc::F_WRLCK) {
         Ok(()) => {
-            // The lease would go with the descriptor.
+            // Closing the descriptor would release it, too.
             let _ = fcntl(file, libc::F_SETLEASE, libc::F_UNLCK);
             false
         }
@@ -218,32 +281,41 @@ pub fn is_open_elsewhere(file: &File) -> bool {
     }
 }
 
-/// `fcntl(2)`: which signal says that a lease is broken.
+/// `fcntl(2)` command that sets the signal for a broken lease.
+///
+/// `libc` lacks it.
 pub(super) const F_SETSIG: libc::c_int = 10;
 
-/// `fcntl(2)`, for commands that take a number and that rustix lacks.
+/// Calls `fcntl(2)` with a command that rustix lacks.
 pub(super) fn fcntl(file: &File, command: libc::c_int, argument: libc::c_int) -> io::Result<()> {
     debug_assert!(matches!(command, F_SETSIG | libc::F_SETLEASE));
     // SAFETY: the descriptor is open while `file` lives; both commands take an integer.
     check(unsafe { libc::fcntl(file.as_raw_fd(), command, argument) })
 }
 
-/// Figures of a file system.
+/// Statistics of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FsFigures {
-    /// Bytes; the unit of the `blocks` fields.
+    /// Size in bytes of a block, the unit of the `blocks` fields.
     pub block_size: u64,
+    /// Number of blocks in total.
     pub blocks: u64,
+    /// Number of free blocks, including those reserved for root.
     pub blocks_free: u64,
-    /// Free for users other than root.
+    /// Number of free blocks for users other than root.
     pub blocks_available: u64,
+    /// Number of inodes in total.
     pub files: u64,
+    /// Number of free inodes.
     pub files_free: u64,
-    /// Bytes.
+    /// Longest name in bytes.
     pub name_max: u64,
 }
 
-/// The figures of the file system that holds `path`.
+/// Returns the statistics of the file system that holds `path`.
+///
+/// # Errors
+/// The error of `statfs(2)`.
 pub fn fs_figures(path: &Path) -> io::Result<FsFigures> {
     let figures = rustix::fs::statvfs(path)?;
     Ok(FsFigures {
@@ -264,7 +336,10 @@ fn check(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// `EFBIG` past the largest offset that the kernel knows.
+/// Checks that `offset` is one that the kernel accepts.
+///
+/// # Errors
+/// `EFBIG` over `i64::MAX`.
 fn file_offset(offset: u64) -> Result<u64, Errno> {
     if i64::try_from(offset).is_ok() {
         Ok(offset)
@@ -273,7 +348,7 @@ fn file_offset(offset: u64) -> Result<u64, Errno> {
     }
 }
 
-/// Whether both paths lead to one file or directory.
+/// Returns whether both paths lead to the same existing file.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let identity = |path: &Path| {

@@ -1,11 +1,13 @@
-//! The io_uring through which FUSE hands out requests and takes answers
-//! (`include/uapi/linux/fuse.h`, Linux 6.14), and the buffers that they come and go in.
+//! FUSE requests and replies over io_uring, and their buffers.
 //!
-//! A [`RingSlot`] is such a buffer: a header and a payload. It is given to the kernel, and comes
-//! back with a request in it. Only the holder of the value may touch its memory:
+//! The interface is that of `include/uapi/linux/fuse.h` in Linux 6.14. A [`RingSlot`] is a buffer:
+//! a header and a payload. The kernel gets the slot and returns it with a request in it. Only the
+//! holder of the value may touch its memory:
 //!
 //! ```text
-//! FuseRing::new ─► slots ─► register ─► (kernel) ─► take ─► read, write the answer ─► commit ─► (kernel) ─► take …
+//! FuseRing::new ─► slots ─► register ─► (kernel) ─► take ─► read, write the reply ─┐
+//!                                          ▲                                       │
+//!                                          └──────────────── commit ◄──────────────┘
 //! ```
 
 use std::fs::File;
@@ -19,30 +21,37 @@ use std::time::Duration;
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 
-/// Bytes of a slot's header, `struct fuse_uring_req_header`.
+/// Size in bytes of a slot's header, `struct fuse_uring_req_header`.
 pub const HEADER_LEN: usize = 288;
-/// Where in it stands what names the request when it is answered.
+/// Bytes of the header with the ID that the reply refers to.
 const COMMIT_ID: Range<usize> = 264..272;
-/// Where it has the length of the payload.
+/// Bytes of the header with the length of the payload.
 const PAYLOAD_LEN: Range<usize> = 272..276;
-/// Bytes of a payload's memory that stay with an idle ring, a multiple of all page sizes; what
-/// larger requests took goes back to the system when nothing came for a while.
+/// Bytes of payload memory that an idle slot keeps.
+///
+/// A multiple of all page sizes. The memory that larger requests took is returned to the system
+/// when the ring has been idle for [`IDLE`].
 const KEPT: usize = 64 * 1024;
+/// Time without requests after which a ring returns memory.
 const IDLE: Duration = Duration::from_secs(1);
-/// From one header to the next; behind each stands where the slot's parts are.
+/// Bytes from one header to the next.
 const HEADER_STRIDE: usize = 512;
+/// Offset after a header of the vectors of the slot's parts.
 const VECTORS_AT: usize = 384;
-/// `FUSE_IO_URING_CMD_REGISTER` and `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
+/// `FUSE_IO_URING_CMD_REGISTER`.
 const REGISTER: u32 = 1;
+/// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
 const COMMIT_AND_FETCH: u32 = 2;
-/// Where `struct io_uring_sqe` has its `len`.
+/// Offset of the field `len` in `struct io_uring_sqe`.
 const SQE_LEN_AT: usize = 24;
-/// The device is the only file that is registered with a ring.
+/// Index of the device among the ring's registered files: the only one.
 const DEVICE: types::Fixed = types::Fixed(0);
-/// Names the completion that is no command's.
+/// User data of the completion of the waker's poll.
 const WAKING: u64 = u64::MAX;
 
-/// Headers, then payloads, in memory that is only taken where it is touched.
+/// Mapping with all headers, then all payloads.
+///
+/// The kernel allocates its pages on first use.
 struct Memory {
     start: NonNull<u8>,
     len: usize,
@@ -50,7 +59,7 @@ struct Memory {
     payload_len: usize,
 }
 
-// SAFETY: the mapping belongs to no thread; each part of it is touched through its slot alone.
+// SAFETY: the mapping belongs to no thread; each part of it is accessed through its slot only.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -85,21 +94,20 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map`; with the last slot and the ring gone nobody refers
-        // to it.
+        // SAFETY: `map` made the mapping; neither a slot nor the ring refers to it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// A buffer of a [`FuseRing`]. There is one value for each index.
+/// Buffer of a [`FuseRing`]. One value exists for each index.
 pub struct RingSlot {
     memory: Arc<Memory>,
     index: usize,
-    /// The queue that it was registered with.
+    /// Queue that the slot was registered with.
     queue_id: u16,
-    /// The request that came in it.
+    /// ID of the request in the slot, for its reply.
     commit_id: u64,
-    /// Whether its payload holds more memory than an idle ring should.
+    /// True if the payload holds more memory than an idle slot keeps.
     is_large: bool,
 }
 
@@ -126,11 +134,11 @@ impl RingSlot {
         unsafe { self.memory.start.add(at) }
     }
 
-    /// Header and payload.
+    /// Returns the header and the payload.
     pub fn parts(&mut self) -> (&mut [u8; HEADER_LEN], &mut [u8]) {
         let (header, payload) = (self.header_start(), self.payload_start());
-        // SAFETY: both lie within the mapping and do not overlap; they are initialised (with
-        // zeroes, if by nobody else), and touched by nobody else while this value is here.
+        // SAFETY: both lie within the mapping and do not overlap. They are initialised (with zeroes
+        // at first), and nothing else accesses them while this value is borrowed.
         unsafe {
             (
                 header.cast().as_mut(),
@@ -139,7 +147,7 @@ impl RingSlot {
         }
     }
 
-    /// Notes how much of the payload the request or the answer in it took.
+    /// Notes whether the request or reply takes more than [`KEPT`] bytes.
     fn note_use(&mut self) {
         let (header, _) = self.parts();
         let len = header[PAYLOAD_LEN]
@@ -149,12 +157,14 @@ impl RingSlot {
         self.is_large |= len as usize > KEPT;
     }
 
-    /// Gives what a large payload took back to the system; it reads as zeroes then.
+    /// Returns the memory of a large payload to the system.
+    ///
+    /// The payload then reads as zeroes after the first [`KEPT`] bytes.
     fn shrink(&mut self) {
         let len = self.memory.payload_len.saturating_sub(KEPT);
         if std::mem::take(&mut self.is_large) && len > 0 {
-            // SAFETY: the range lies within the payload, which is touched by nobody else while this
-            // value is here, or by the kernel alone, see `FuseRing::shrink`.
+            // SAFETY: the range lies within the payload. Nothing else accesses it while this value
+            // is borrowed, except the kernel, see `FuseRing::shrink`.
             unsafe {
                 let start = self.payload_start().add(KEPT).as_ptr();
                 libc::madvise(start.cast(), len, libc::MADV_DONTNEED)
@@ -162,7 +172,9 @@ impl RingSlot {
         }
     }
 
-    /// Where header and payload are, for the kernel, which reads it when the command is submitted.
+    /// Writes the addresses of header and payload, and returns their address.
+    ///
+    /// The kernel reads them when the command is submitted.
     fn vectors(&mut self) -> u64 {
         let (header, payload) = (self.header_start(), self.payload_start());
         let vectors = [
@@ -184,7 +196,7 @@ impl RingSlot {
     }
 }
 
-/// Wakes the thread that waits for a [`FuseRing`].
+/// Handle that wakes the thread that waits for a [`FuseRing`].
 #[derive(Clone)]
 pub struct Waker(Arc<File>);
 
@@ -200,8 +212,9 @@ impl Waker {
         Ok(Waker(Arc::new(File::from(fd))))
     }
 
+    /// Makes the ring report [`Completion::Woken`].
     pub fn wake(&self) {
-        // It fails only where so many wakings are pending that one more makes no difference.
+        // Fails only if the counter is at its maximum, so that the thread will be woken anyway.
         let _ = (&*self.0).write(&1u64.to_ne_bytes());
     }
 
@@ -210,34 +223,43 @@ impl Waker {
     }
 }
 
-/// What a ring has to tell.
+/// Event that a ring reports.
 pub enum Completion {
-    /// A request came.
+    /// The kernel put a request into a slot.
     Request(RingSlot),
-    /// The kernel refused a slot, or gave it back for good.
+    /// The kernel refused a slot, or returned it for good.
     Returned(RingSlot, io::Error),
-    /// [`Waker::wake`] was called, at least once.
+    /// [`Waker::wake`] was called at least once.
     Woken,
 }
 
-/// The ring of one thread, for any number of a connection's queues.
+/// Ring of one thread, for any number of queues of a connection.
 pub struct FuseRing {
     ring: IoUring<Entry128, cqueue::Entry>,
     memory: Arc<Memory>,
-    /// Those that the kernel has, by index.
+    /// Slots that the kernel holds, by index.
     with_kernel: Vec<Option<RingSlot>>,
+    /// Number of slots that the kernel holds.
     held: usize,
-    /// Whether a slot may hold more memory than an idle ring should.
+    /// True if a slot may hold more memory than when idle.
     has_large: bool,
     waker: Waker,
-    /// The kernel copies requests in the name of the thread that made it.
+    /// Keeps the ring in its thread.
+    ///
+    /// The kernel copies requests in the name of that thread.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl FuseRing {
-    /// A ring to the connection of `device`, which stays open as long as the ring, with `slots`
-    /// slots of `payload_len` bytes (a multiple of the page size). Whatever else it takes to use a
-    /// ring is tried here.
+    /// Makes a ring to the FUSE connection of `device`, with its slots.
+    ///
+    /// The ring has `slots` slots with payloads of `payload_len` bytes, a multiple of the page
+    /// size. `device` must stay open as long as the ring. The call tries everything else that the
+    /// ring needs.
+    ///
+    /// # Errors
+    /// The error of `io_uring_setup(2)` or of registering the device, for instance `EPERM` or
+    /// `ENOSYS` where io_uring is disabled.
     pub fn new(
         device: BorrowedFd<'_>,
         slots: usize,
@@ -269,11 +291,15 @@ impl FuseRing {
         Ok((ring, all))
     }
 
+    /// Returns a handle that wakes [`FuseRing::wait`] from other threads.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Offers a slot to a queue of the connection, so that a request may come in it.
+    /// Offers a slot to a queue of the connection for a request.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a slot of another ring; `StorageFull` if the submission queue is full.
     pub fn register(&mut self, queue_id: u16, mut slot: RingSlot) -> io::Result<()> {
         slot.queue_id = queue_id;
         slot.commit_id = 0;
@@ -281,7 +307,10 @@ impl FuseRing {
         self.push(REGISTER, Some(vectors), slot)
     }
 
-    /// Gives the answer that stands in a slot, and the slot for another request.
+    /// Sends the reply in a slot and offers the slot again.
+    ///
+    /// # Errors
+    /// As in [`FuseRing::register`].
     pub fn commit(&mut self, mut slot: RingSlot) -> io::Result<()> {
         slot.note_use();
         self.has_large |= slot.is_large;
@@ -302,8 +331,7 @@ impl FuseRing {
             .build()
             .user_data(slot.index as u64);
         if vectors.is_some() {
-            // SAFETY: the entry is a `struct io_uring_sqe`, and there stands how many vectors there
-            // are.
+            // SAFETY: the entry is a `struct io_uring_sqe`, whose `len` is the number of vectors.
             unsafe {
                 let len = (&raw mut entry).cast::<u8>().add(SQE_LEN_AT).cast::<u32>();
                 len.write(2);
@@ -321,6 +349,7 @@ impl FuseRing {
         Ok(())
     }
 
+    /// Queues a poll for the waker.
     fn await_waking(&mut self) -> io::Result<()> {
         let waker = types::Fd(self.waker.0.as_raw_fd());
         let entry = opcode::PollAdd::new(waker, libc::POLLIN as u32).build();
@@ -329,12 +358,20 @@ impl FuseRing {
         pushed.map_err(|_| ErrorKind::StorageFull.into())
     }
 
-    /// Has the kernel take what was queued.
+    /// Submits the queued commands to the kernel, without waiting.
+    ///
+    /// # Errors
+    /// The error of `io_uring_enter(2)`, except `EINTR` and `EBUSY`.
     pub fn submit(&mut self) -> io::Result<()> {
         self.enter(0)
     }
 
-    /// As [`FuseRing::submit`], and waits until there is something to tell.
+    /// Submits the queued commands and blocks until a completion is there.
+    ///
+    /// May also return without one, for instance after a signal.
+    ///
+    /// # Errors
+    /// As in [`FuseRing::submit`].
     pub fn wait(&mut self) -> io::Result<()> {
         if self.has_large {
             let idle = types::Timespec::from(IDLE);
@@ -347,9 +384,11 @@ impl FuseRing {
         self.enter(1)
     }
 
-    /// Only the enters of this ring let the kernel copy into a slot that it has
-    /// (`IORING_SETUP_DEFER_TASKRUN`), and what was copied then is there to be taken when they
-    /// return. So nothing is in the slots where there is nothing to take.
+    /// Shrinks the slots that the kernel holds, unless one has a request.
+    ///
+    /// With `IORING_SETUP_DEFER_TASKRUN`, the kernel copies requests into slots only while this
+    /// ring enters the kernel. The completions of these requests are there when it returns. So
+    /// without completions, the slots are empty.
     fn shrink(&mut self) {
         if self.ring.completion().is_empty() {
             self.with_kernel
@@ -364,7 +403,11 @@ impl FuseRing {
         tolerate(self.ring.submit_and_wait(wanted))
     }
 
-    /// What there is to tell, without waiting.
+    /// Returns the next event, if there is one, without waiting.
+    ///
+    /// # Errors
+    /// An error of the kind `Other` for an unknown completion, or the error of polling the waker
+    /// again.
     pub fn take(&mut self) -> io::Result<Option<Completion>> {
         let Some(entry) = self.ring.completion().next() else {
             return Ok(None);
@@ -392,8 +435,9 @@ impl FuseRing {
     }
 }
 
-/// Interrupted, or with completions that must be taken first (EBUSY), the ring is to be asked what
-/// there is to tell, and entered again.
+/// Ignores errors after which the caller takes completions and enters again.
+///
+/// These are an interrupt, and `EBUSY` for completions that must be taken first.
 fn tolerate(entered: io::Result<usize>) -> io::Result<()> {
     match entered {
         Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
@@ -405,8 +449,8 @@ fn tolerate(entered: io::Result<usize>) -> io::Result<()> {
 impl Drop for FuseRing {
     fn drop(&mut self) {
         if self.held > 0 {
-            // The kernel ends the commands some time after the ring is closed, and may write to
-            // their slots until then.
+            // The kernel ends the commands some time after the ring is closed. It may write to the
+            // slots until then.
             std::mem::forget(self.memory.clone());
         }
     }

@@ -1,5 +1,8 @@
-//! The only `unsafe` and raw `libc` of the crate: small safe wrappers of system calls that `std`
-//! lacks. And what waits for the system in several places at a time.
+//! Safe wrappers of system calls that `std` lacks.
+//!
+//! They use rustix where it has the call. All `unsafe` code and raw `libc` calls of the project are
+//! in this crate. It also has small tools for threads: ranked mutexes, parallel waits and test
+//! pauses.
 
 pub mod asker;
 pub mod beneath;

@@ -1,8 +1,8 @@
-//! Reading mapped files on a disk that fails.
+//! Reads of mapped files on a failing disk.
 //!
-//! The git library maps packs and indexes into memory. Where the disk cannot give a page of them,
-//! the kernel has no error to return and sends SIGBUS, which would end the process. While
-//! [`guarded`] runs, such a page is replaced by one of zeroes, and what was read is thrown away.
+//! The git library maps packs and indexes into memory. If the disk cannot read a page of them, the
+//! kernel has no way to return an error and sends SIGBUS, which would end the process. While
+//! [`guarded`] runs, a zero page replaces the unreadable one, and the result is dropped.
 
 use std::cell::Cell;
 use std::io;
@@ -11,18 +11,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Bytes; 0 until [`survive_unreadable_pages`] was called.
+/// Page size in bytes; 0 until [`survive_unreadable_pages`] is called.
 static PAGE_SIZE: AtomicUsize = AtomicUsize::new(0);
 
-// Both are read and written by the signal handler of their own thread: neither needs to be made or
-// dropped.
+// The signal handler of the thread reads and writes both, so neither may need initialisation or a
+// destructor.
 thread_local! {
+    /// True while [`guarded`] runs in this thread.
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+    /// True if the handler replaced a page since [`guarded`] began.
     static IS_STRUCK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The disk could not give what was read. Mappings that were used hold zeroes in its place from now
-/// on, for every thread: they must be given up.
+/// Error of reading a mapped file that the disk cannot read.
+///
+/// From then on the mapping holds zeroes in place of the page, for every thread. The caller must
+/// drop all mappings that it used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnreadableMapping;
 
@@ -32,7 +36,10 @@ impl From<UnreadableMapping> for io::Error {
     }
 }
 
-/// Makes [`guarded`] work in this process, for good.
+/// Installs the SIGBUS handler that makes [`guarded`] work.
+///
+/// # Errors
+/// The error of `sigaction(2)`.
 pub fn survive_unreadable_pages() -> io::Result<()> {
     PAGE_SIZE.store(rustix::param::page_size(), Ordering::Relaxed);
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_error;
@@ -40,26 +47,29 @@ pub fn survive_unreadable_pages() -> io::Result<()> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for and calls only what is safe in
-    // a signal handler.
+    // SAFETY: the handler has the signature that SA_SIGINFO requires and calls only
+    // async-signal-safe functions.
     match unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Runs `read`, which may read mapped files, and tells where one could not be read. What it gave
-/// then is dropped.
+/// Runs `read`, which may read mapped files.
+///
+/// # Errors
+/// [`UnreadableMapping`] if a page could not be read. The result of `read` is dropped then.
 pub fn guarded<T>(read: impl FnOnce() -> T) -> Result<T, UnreadableMapping> {
     let _guard = Guard::new();
     let result = read();
-    match IS_STRUCK.get() {
-        true => Err(UnreadableMapping),
-        false => Ok(result),
+    if IS_STRUCK.get() {
+        Err(UnreadableMapping)
+    } else {
+        Ok(result)
     }
 }
 
-/// Sets the thread's state back as it was, also where a panic unwinds.
+/// Restores the thread's state on drop, also during a panic.
 struct Guard {
     was_guarded: bool,
     was_struck: bool,
@@ -81,6 +91,7 @@ impl Drop for Guard {
     }
 }
 
+/// Handles SIGBUS: replaces the page, or restores the default action.
 extern "C" fn on_bus_error(
     _signal: libc::c_int,
     info: *mut libc::siginfo_t,
@@ -92,19 +103,19 @@ extern "C" fn on_bus_error(
         IS_STRUCK.set(true);
         return;
     }
-    // Nobody is prepared for it: the access is made again on return and ends the process, as
+    // The access was not guarded: it is repeated on return and ends the process, as it would
     // without this handler. SAFETY: SIG_DFL is a valid disposition; signal(2) touches no memory of
     // this process.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
 }
 
-/// Puts a page of zeroes in the place of the one at `address`.
+/// Replaces the page at `address` by a zero page. Async-signal-safe.
 fn replace_page(address: usize) -> bool {
     let page_size = PAGE_SIZE.load(Ordering::Relaxed);
     let start = address & !page_size.wrapping_sub(1);
-    // SAFETY: the page belongs to a mapping of a file which could not be read: nobody has read
-    // anything from it that is not there any more, and it stays readable. mmap(2) is a plain system
-    // call, and rustix makes it without a lock, an allocation or errno.
+    // SAFETY: the page belongs to a file mapping and could not be read, so no thread has read data
+    // from it that the replacement would change. It stays readable. mmap(2) is a plain system call;
+    // rustix makes it without a lock or an allocation, and leaves errno alone.
     let replaced = unsafe {
         rustix::mm::mmap_anonymous(
             start as *mut libc::c_void,

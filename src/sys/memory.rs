@@ -1,7 +1,9 @@
-//! The heap of this process.
+//! Heap statistics and trimming.
 
-/// How much this process holds that nobody uses, in bytes; what was given back to the kernel
-/// counts, too, as long as its addresses are kept. 0 where the C library does not say.
+/// Returns the number of unused bytes in this process's heap.
+///
+/// Memory that was given back to the kernel counts for as long as the heap keeps its addresses. 0
+/// if the C library does not report it.
 pub fn unused_heap_bytes() -> u64 {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallinfo2(3) has no arguments and returns plain numbers.
@@ -11,7 +13,7 @@ pub fn unused_heap_bytes() -> u64 {
     bytes
 }
 
-/// Gives back to the kernel what nobody uses.
+/// Returns unused heap memory to the kernel.
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim(3) may be called at any time; it takes a number.

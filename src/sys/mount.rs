@@ -1,4 +1,4 @@
-//! System calls of mounting and unmounting, and the descriptor that `fusermount3` sends.
+//! Mounting, unmounting, and receiving the descriptor that `fusermount3` sends.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};
@@ -16,16 +16,21 @@ use rustix::mount::{
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::path::Arg;
 
-/// What has no effect on a mount, though it can be there.
+/// Features of a file system that a mount ignores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MountRestrictions {
-    /// Set-id bits and capabilities of files (`MS_NOSUID`).
+    /// True to ignore set-ID bits and file capabilities (`MS_NOSUID`).
     pub set_id: bool,
-    /// Device nodes (`MS_NODEV`).
+    /// True to ignore device nodes (`MS_NODEV`).
     pub devices: bool,
 }
 
-/// `mount(2)` with `MS_NOATIME`; `options` is the file system's own comma-separated list.
+/// Calls `mount(2)` with `MS_NOATIME`.
+///
+/// `options` is the comma-separated list for the file system itself.
+///
+/// # Errors
+/// The error of `mount(2)`; `EINVAL` for a string with a NUL byte.
 pub fn mount(
     source: &str,
     dir: &Path,
@@ -39,7 +44,10 @@ pub fn mount(
     mount_with(flags, source, dir, fs_type, options)
 }
 
-/// As [`mount`], for a file system to which nobody can write.
+/// Mounts a file system read-only, without set-ID, devices and exec.
+///
+/// # Errors
+/// As in [`mount`].
 pub fn mount_read_only(source: &str, dir: &Path, fs_type: &str, options: &str) -> io::Result<()> {
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount_with(flags, source, dir, fs_type, options)
@@ -58,8 +66,12 @@ fn mount_with(
     )?)
 }
 
-/// Root of a file system that needs no options and gets no place in any namespace: it goes with the
-/// last file open there.
+/// Mounts a file system outside every namespace and returns its root.
+///
+/// The file system takes no options. It goes away with the last open file on it.
+///
+/// # Errors
+/// The error of `fsopen(2)`, `fsconfig(2)` or `fsmount(2)`.
 pub fn mount_nowhere(fs_type: &str) -> io::Result<OwnedFd> {
     let context = rustix::mount::fsopen(fs_type, FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(&context)?;
@@ -71,25 +83,35 @@ pub fn mount_nowhere(fs_type: &str) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// A copy of the mount that `dir` is on, from `dir` down and without what is mounted below; nowhere
-/// to be found but through the descriptor, and gone with it (`open_tree(2)`).
+/// Returns a detached copy of the mount below `dir` (`open_tree(2)`).
+///
+/// The copy leaves out mounts below `dir`. It is reachable only through the descriptor and goes
+/// away with it.
+///
+/// # Errors
+/// The error of `open_tree(2)`.
 pub fn copy_mount(dir: &Path) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     Ok(rustix::mount::open_tree(CWD, dir, flags)?)
 }
 
-/// How `umount2(2)` goes about it.
+/// Mode of `umount2(2)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnmountHow {
-    /// `EBUSY` while anything uses the mount.
+    /// Fails with `EBUSY` while anything uses the mount.
     IfUnused,
-    /// `MNT_DETACH`: gone from the tree at once, in use until its last user ends.
+    /// Detaches the mount at once (`MNT_DETACH`).
+    ///
+    /// Processes that use it keep it until they end.
     Detach,
-    /// `MNT_DETACH | MNT_FORCE`: detached, and requests under way are aborted.
+    /// Detaches the mount and aborts pending requests (`MNT_DETACH | MNT_FORCE`).
     Abort,
 }
 
-/// Unmounts what is mounted at `dir`, which may not be a symlink.
+/// Unmounts the file system at `dir`, which must not be a symlink.
+///
+/// # Errors
+/// The error of `umount2(2)`: `EBUSY` if in use, `EINVAL` if `dir` is not a mount point.
 pub fn unmount(dir: &Path, how: UnmountHow) -> io::Result<()> {
     let flags = match how {
         UnmountHow::IfUnused => UnmountFlags::empty(),
@@ -99,21 +121,31 @@ pub fn unmount(dir: &Path, how: UnmountHow) -> io::Result<()> {
     Ok(rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW)?)
 }
 
-/// Asks the file system at `path` for its figures and drops the answer: unlike `stat(2)`, which the
-/// kernel answers from its cache, this always reaches the server of a FUSE mount, and fails with
-/// `ENOTCONN` where that is gone.
+/// Checks that the server of the file system at `path` answers.
+///
+/// Calls `statfs(2)`, which always reaches the server of a FUSE mount. The kernel answers `stat(2)`
+/// from its cache. Blocks until the server answers.
+///
+/// # Errors
+/// `ENOTCONN` if the server has ended.
 pub fn probe(path: &Path) -> io::Result<()> {
     rustix::fs::statfs(path)?;
     Ok(())
 }
 
-/// `syncfs(2)`: writes back what the kernel holds for the file system that `file` is on.
+/// Flushes the file system that holds `file` (`syncfs(2)`).
+///
+/// # Errors
+/// The error of `syncfs(2)`.
 pub fn sync_file_system(file: &File) -> io::Result<()> {
     Ok(rustix::fs::syncfs(file)?)
 }
 
-/// Receives one descriptor (`SCM_RIGHTS`). `UnexpectedEof` where the other side closed without
-/// sending one.
+/// Receives one descriptor (`SCM_RIGHTS`). Blocks until a message arrives.
+///
+/// # Errors
+/// `UnexpectedEof` if the peer closed the socket without a message. `InvalidData` for a message
+/// without a descriptor.
 pub fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -132,12 +164,13 @@ pub fn receive_descriptor(socket: &UnixStream) -> io::Result<OwnedFd> {
     descriptor.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Has buffers of 8 MiB and more come straight from the kernel and go back to it, and smaller ones
-/// reused.
+/// Makes the allocator map buffers of 8 MiB and more separately.
 ///
-/// By default glibc raises its threshold for that when the first large buffer is freed; the next
-/// one is then cut from the heap and cleared by writing to it, so that all of it is resident. The
-/// buffers of FUSE threads are 16 MiB, of which a small part is ever used.
+/// Such a buffer comes straight from the kernel and goes back to it. Smaller buffers are reused.
+///
+/// By default, glibc raises its threshold when the first large buffer is freed. It then cuts the
+/// next one from the heap and clears it by writing, so that all of it is resident. The buffers of
+/// FUSE threads are 16 MiB, of which only a small part is used.
 pub fn keep_large_buffers_untouched() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -145,7 +178,7 @@ pub fn keep_large_buffers_untouched() {
         #[cfg(target_env = "gnu")]
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, 8 * 1024 * 1024);
-            // Setting the first one fixes this one, too, at a value below the size of one read or
+            // Setting the first threshold fixes this one at less than the size of one read or
             // write.
             libc::mallopt(libc::M_TRIM_THRESHOLD, 4 * 1024 * 1024);
         }

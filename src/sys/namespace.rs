@@ -1,8 +1,8 @@
-//! A mount namespace of this process's own, in which mounts can be made that nobody else sees.
+//! Private mount namespaces, whose mounts other processes do not see.
 //!
-//! Who may not make one gets it together with a user namespace, in which the user and the group are
-//! who they were: files keep their owners, and the rights that the namespace gives end when a
-//! program is run (unless it is root's).
+//! A process that may not create a mount namespace creates a user namespace with it. The user and
+//! the group stay the same in there: files keep their owners. The rights that the user namespace
+//! gives end when the process runs a program, unless the user is root.
 
 use std::ffi::CStr;
 use std::fs;
@@ -17,22 +17,28 @@ use rustix::thread::UnshareFlags;
 
 use super::process::{effective_gid, effective_uid};
 
-/// Moves this process into a mount namespace of its own, a copy of the one it was in. What is
-/// mounted there stays there; what is mounted outside later is seen where the system has mounts
-/// shared.
+/// Moves this process into a new, private mount namespace.
 ///
-/// An ordinary user's process must have one thread only (`InvalidInput` otherwise). What it fails
-/// with for want of rights, [`try_private_mounts`] fails with, too.
+/// It starts as a copy of the old one. Mounts made inside stay inside. Mounts made outside later
+/// appear inside where the system has shared mounts.
+///
+/// # Errors
+/// `EPERM` without the rights to do so; [`try_private_mounts`] then fails, too. `EINVAL` for
+/// the process of an ordinary user that has more than one thread.
 pub fn enter_private_mounts() -> io::Result<()> {
     Ok(Plan::new()?.carry_out()?)
 }
 
-/// Whether [`enter_private_mounts`] is permitted, found out by a child that does it: this process
-/// stays as it is.
+/// Checks that [`enter_private_mounts`] is permitted.
+///
+/// A child process tries it; this process stays as it is. Blocks until the child has ended.
+///
+/// # Errors
+/// The error of the attempt; `EPERM` if the child was killed.
 pub fn try_private_mounts() -> io::Result<()> {
     let plan = Plan::new()?;
-    // SAFETY: the child makes system calls only, with what was prepared before, and ends without
-    // returning.
+    // SAFETY: the child makes system calls only, with data that was prepared before, and exits
+    // without returning.
     let child = unsafe { libc::fork() };
     if child == -1 {
         return Err(io::Error::last_os_error());
@@ -46,16 +52,20 @@ pub fn try_private_mounts() -> io::Result<()> {
     match waited.and_then(|(_, status)| status.exit_status()) {
         Some(0) => Ok(()),
         Some(code) => Err(io::Error::from_raw_os_error(code)),
-        // A seccomp rule may kill instead of refusing.
+        // A seccomp rule may kill the child instead of refusing the call.
         None => Err(Errno::PERM.into()),
     }
 }
 
-/// All that entering needs, prepared, so that carrying it out allocates nothing and may be done by
-/// a child of a process with threads. Errors are plain numbers for the same reason. rustix takes
-/// `CStr` paths as they are and makes bare system calls, which are safe there, too.
+/// Prepared input for entering the namespace.
+///
+/// `carry_out` runs in a forked child of a process with threads: it must not allocate or take a
+/// lock. rustix is safe there: it uses `CStr` paths as they are, makes plain system calls, and its
+/// errors are numbers.
 struct Plan {
+    /// Line for `/proc/self/uid_map` that maps the user to itself.
     uid_map: Vec<u8>,
+    /// Line for `/proc/self/gid_map` that maps the group to itself.
     gid_map: Vec<u8>,
 }
 
@@ -68,13 +78,15 @@ impl Plan {
         })
     }
 
+    /// Enters the namespace and stops mounts from propagating out of it.
     fn carry_out(&self) -> Result<(), Errno> {
-        // SAFETY: no flag leaves the table of descriptors, the only one that other code relies on.
+        // SAFETY: neither flag gives the thread another descriptor table, on which other code
+        // relies.
         let unshare = |flags| unsafe { rustix::thread::unshare_unsafe(flags) };
         match unshare(UnshareFlags::NEWNS) {
             Err(Errno::PERM) => {
                 unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)?;
-                // Without this the kernel lets nobody but root say which groups there are.
+                // Without this the kernel lets only root write a `gid_map`.
                 write(c"/proc/self/setgroups", b"deny\n")?;
                 write(c"/proc/self/uid_map", &self.uid_map)?;
                 write(c"/proc/self/gid_map", &self.gid_map)?;
@@ -86,20 +98,26 @@ impl Plan {
     }
 }
 
-/// Writes `bytes` to the file at `path` with one system call, as the kernel wants it of these
-/// files.
+/// Writes `bytes` to the file at `path` with one system call.
+///
+/// The kernel requires that of the map files.
 fn write(path: &CStr, bytes: &[u8]) -> Result<(), Errno> {
     let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(file, bytes).map(drop)
 }
 
-/// Shows at `to` what is at `from`, with all that is mounted beneath. Both are directories, or
-/// neither is.
+/// Bind-mounts `from` at `to`, with all mounts below `from`.
+///
+/// # Errors
+/// The error of `mount(2)`, for instance `ENOTDIR` if only one of them is a directory.
 pub fn bind(from: &Path, to: &Path) -> io::Result<()> {
     Ok(rustix::mount::mount_bind_recursive(from, to)?)
 }
 
-/// Mounts an empty file system at `dir`, kept in memory, which the caller owns.
+/// Mounts an empty tmpfs at `dir`, owned by the caller.
+///
+/// # Errors
+/// The error of `mount(2)`.
 pub fn mount_memory(dir: &Path) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     Ok(rustix::mount::mount(
@@ -111,7 +129,9 @@ pub fn mount_memory(dir: &Path) -> io::Result<()> {
     )?)
 }
 
-/// The mount namespace of a process, by the number that the kernel has for it.
+/// Returns the kernel's number for the mount namespace of a process.
+///
+/// `proc_dir` is the process's directory in `/proc`. `None` if it cannot be read.
 pub fn mount_namespace_of(proc_dir: &Path) -> Option<u64> {
     let link = fs::read_link(proc_dir.join("ns/mnt")).ok()?;
     let number = link.to_str()?.strip_prefix("mnt:[")?.strip_suffix(']')?;

@@ -1,15 +1,19 @@
-//! Waiting in several places at a time.
+//! Work that waits in several places at the same time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use parking_lot::Mutex;
 
-/// How many wait for the disk at a time.
+/// Number of threads that wait for the disk at the same time.
 const DISK_WAITS: usize = 8;
 
-/// [`at_once`] for work that waits for the disk: a file system makes one commit of its journal for
-/// all who wait for one.
+/// Runs [`at_once`] for work that waits for the disk.
+///
+/// A file system makes one journal commit for all callers that wait for one.
+///
+/// # Errors
+/// As in [`at_once`].
 pub fn disk_work<'i, T: Sync, E: Send>(
     items: &'i [T],
     work: impl Fn(&'i T) -> Result<(), E> + Sync,
@@ -17,9 +21,12 @@ pub fn disk_work<'i, T: Sync, E: Send>(
     at_once(items, DISK_WAITS, work)
 }
 
-/// Does `work` for each of `items`, up to `max_threads` of them at a time and in no order. After an
-/// error nothing more is begun; the answer is one of the errors, and comes when all that had begun
-/// is over.
+/// Runs `work` for each item on up to `max_threads` threads.
+///
+/// The order is undefined. Blocks until all work that began has ended.
+///
+/// # Errors
+/// One of the errors of `work`. No further work begins after an error.
 pub fn at_once<'i, T: Sync, E: Send>(
     items: &'i [T],
     max_threads: usize,
@@ -41,7 +48,7 @@ pub fn at_once<'i, T: Sync, E: Send>(
                 .name("tine-wait".to_owned())
                 .spawn_scoped(scope, go_on);
             if spawned.is_err() {
-                // Whoever is there does it all.
+                // The threads that exist do all the work.
                 break;
             }
         }

@@ -1,5 +1,6 @@
-//! Named points at which a test can hold a request, so that two of them meet in a chosen order. See
-//! docs/testing.md.
+//! Named points at which a test can pause a request.
+//!
+//! A test uses them to make two requests meet in a chosen order. See docs/testing.md.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,17 +8,19 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Names the directory in which a test asks for pauses. Unset outside of tests.
+/// Environment variable with the directory of pause files. Set by tests only.
 pub const VARIABLE: &str = "TINE_PAUSE_IN";
 
-/// A test that has forgotten a request holds it no longer than this.
+/// Longest pause, for a test that forgets to release a request.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// Time between two checks for the release.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Waits here if a test asks for it: renames the file `<point>` to `<point>.reached` and returns
-/// when that file is removed. One request at a time gets the file, so the test decides which one
-/// waits. Blocks.
+/// Blocks here if a test asks for it.
+///
+/// Renames the file `<point>` to `<point>.reached` and returns when that file is removed. Only one
+/// request gets the file, so the test decides which one waits.
 pub fn at(point: &str) {
     static DIR: OnceLock<Option<PathBuf>> = OnceLock::new();
     let Some(dir) = DIR.get_or_init(|| std::env::var_os(VARIABLE).map(PathBuf::from)) else {

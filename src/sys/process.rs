@@ -13,15 +13,21 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 use serde::{Deserialize, Serialize};
 
-/// Who is at the other end of a Unix socket, as the kernel saw it when the connection was made.
+/// Credentials of the peer of a Unix socket at connection time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerCredentials {
+    /// Process ID; 0 for a process of an unrelated PID namespace.
     pub pid: u32,
+    /// Effective user ID.
     pub uid: u32,
+    /// Effective group ID.
     pub gid: u32,
 }
 
-/// Asks the kernel who is at the other end of `stream` (`SO_PEERCRED`).
+/// Returns the credentials of the peer of `stream` (`SO_PEERCRED`).
+///
+/// # Errors
+/// The error of `getsockopt(2)`.
 pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
     let mut credentials = libc::ucred {
         pid: 0,
@@ -29,9 +35,9 @@ pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
         gid: 0,
     };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // Not with rustix, which has no room for the number 0 of a process that cannot be seen.
-    // SAFETY: the descriptor is open for the life of `stream`, and the kernel writes at most `len`
-    // bytes, which is the size of the structure.
+    // rustix has this call, but its process ID cannot be 0. // SAFETY: the descriptor is open for
+    // the life of `stream`, and the kernel writes at most `len` bytes, which is the size of the
+    // structure.
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -51,12 +57,16 @@ pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
     })
 }
 
-/// Waits, at most for `patience`, until there is something to read from `stream`, or its end, and
-/// reads nothing; whether there is.
+/// Waits until `stream` has data to read or its end.
+///
+/// Reads nothing. Returns false after `patience`; `None` waits without a limit.
+///
+/// # Errors
+/// The error of `ppoll(2)`.
 pub fn wait_until_readable(stream: &UnixStream, patience: Option<Duration>) -> io::Result<bool> {
     let deadline = patience.map(|patience| Instant::now() + patience);
     let ready = retry_on_intr(|| {
-        // More seconds than the kernel can count are forever.
+        // A timeout with more seconds than the kernel can count is unlimited.
         let timeout = deadline.and_then(|deadline| {
             Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok()
         });
@@ -66,12 +76,19 @@ pub fn wait_until_readable(stream: &UnixStream, patience: Option<Duration>) -> i
     Ok(ready > 0)
 }
 
-/// Ends another process at once (SIGKILL). One that has ended already is no error.
+/// Kills another process (`SIGKILL`).
+///
+/// # Errors
+/// `EPERM` without the right to do so; `InvalidInput` for an invalid ID. A process that has ended
+/// is not an error.
 pub fn kill(pid: u32) -> io::Result<()> {
     ok_if_gone(rustix::process::kill_process(positive(pid)?, Signal::KILL))
 }
 
-/// Kills a process group (`SIGKILL`), given by its leader. One that is gone already is no error.
+/// Kills a process group (`SIGKILL`), named by its leader.
+///
+/// # Errors
+/// As in [`kill`].
 pub fn kill_group(leader: u32) -> io::Result<()> {
     ok_if_gone(rustix::process::kill_process_group(
         positive(leader)?,
@@ -79,8 +96,10 @@ pub fn kill_group(leader: u32) -> io::Result<()> {
     ))
 }
 
-/// Asks a process group to end (`SIGTERM`), given by its leader. One that is gone already is no
-/// error.
+/// Asks a process group to end (`SIGTERM`), named by its leader.
+///
+/// # Errors
+/// As in [`kill`].
 pub fn end_group(leader: u32) -> io::Result<()> {
     ok_if_gone(rustix::process::kill_process_group(
         positive(leader)?,
@@ -88,8 +107,12 @@ pub fn end_group(leader: u32) -> io::Result<()> {
     ))
 }
 
-/// Waits until a child has ended, and leaves it to be waited for: until then its number means no
-/// other process.
+/// Waits until a child has ended, without reaping it.
+///
+/// Until it is reaped, its ID cannot mean another process.
+///
+/// # Errors
+/// `ECHILD` if it is not an unreaped child of this process; `InvalidInput` for an invalid ID.
 pub fn await_end(child: u32) -> io::Result<()> {
     let child = positive(child)?;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -97,11 +120,13 @@ pub fn await_end(child: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Converts a process ID, which must be a positive `i32`.
 fn positive(pid: u32) -> io::Result<Pid> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     Ok(pid.ok_or(io::ErrorKind::InvalidInput)?)
 }
 
+/// Treats a process that does not exist as signalled.
 fn ok_if_gone(signalled: Result<(), Errno>) -> io::Result<()> {
     match signalled {
         Err(Errno::SRCH) => Ok(()),
@@ -109,40 +134,45 @@ fn ok_if_gone(signalled: Result<(), Errno>) -> io::Result<()> {
     }
 }
 
-/// Whether the main thread of a process has ended, though others may go on: how one looks that was
-/// killed while some thread waits in the kernel. False also where there is no such process, or it
-/// is hidden.
+/// Returns whether the main thread of a process has ended.
+///
+/// Other threads may go on. A killed process looks like this while one of its threads waits in the
+/// kernel. False if the process does not exist or is hidden.
 pub fn main_thread_has_ended(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|stat| stat.has_ended())
 }
 
-/// Whether somebody stopped a process by a signal (SIGSTOP): until SIGCONT it does nothing. False
-/// of one that a debugger holds, and where there is no such process, or it is hidden.
+/// Returns whether a signal such as SIGSTOP has stopped a process.
+///
+/// False if a debugger holds the process, if it does not exist, or if it is hidden.
 pub fn is_stopped(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|stat| stat.state == b'T')
 }
 
-/// Whether there is such a process, which has not ended.
+/// Returns whether the process exists and has not ended.
 pub fn is_running(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|stat| !stat.has_ended())
 }
 
-/// Whether a process waits for a child to end, and does nothing else. False also where the kernel
-/// does not tell.
+/// Returns whether a process only waits for a child to end.
+///
+/// False if the kernel does not report it.
 pub fn is_waiting_for_child(pid: u32) -> bool {
     std::fs::read(format!("/proc/{pid}/wchan")).is_ok_and(|place| place == b"do_wait")
 }
 
-/// A process of this machine, told from others that have its number before or after it.
+/// Identity of a process, also if its process ID is reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
     pid: u32,
-    /// When it began, in clock ticks since the machine did.
+    /// Start of the process, in clock ticks since boot.
     start: u64,
 }
 
 impl ProcessId {
-    /// The process of that number; `None` where there is none, or it is hidden.
+    /// Returns the process with the ID `pid`.
+    ///
+    /// `None` if it does not exist or is hidden.
     pub fn of(pid: u32) -> Option<ProcessId> {
         let stat = Stat::of(pid)?;
         Some(ProcessId {
@@ -151,14 +181,13 @@ impl ProcessId {
         })
     }
 
-    /// The processes of this machine whose directories in `/proc` are as wanted.
+    /// Returns all processes whose directory in `/proc` satisfies `is_wanted`.
     pub fn all_where(is_wanted: impl Fn(&Path) -> bool) -> Vec<ProcessId> {
         let dirs = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         dirs.filter_map(|dir| {
             let pid = dir.file_name().to_str()?.parse().ok()?;
             let dir = dir.path();
-            // Looked at again once it is known which process it is: another may have its number by
-            // then.
+            // Checked again after the identity is known: another process may have the ID by then.
             is_wanted(&dir)
                 .then(|| ProcessId::of(pid))
                 .flatten()
@@ -167,30 +196,32 @@ impl ProcessId {
         .collect()
     }
 
+    /// Returns the process ID.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Whether it has not ended.
+    /// Returns whether the process exists and has not ended.
     pub fn is_running(&self) -> bool {
         Stat::of(self.pid).is_some_and(|stat| stat.start == self.start && !stat.has_ended())
     }
 }
 
-/// Some of what proc_pid_stat(5) tells.
+/// Fields of `/proc/<pid>/stat`, see proc_pid_stat(5).
 struct Stat {
+    /// State letter, for instance `R`, `T` or `Z`.
     state: u8,
-    /// Clock ticks since the machine began.
+    /// Start of the process, in clock ticks since boot.
     start: u64,
 }
 
 impl Stat {
     fn of(pid: u32) -> Option<Stat> {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // They follow the command in parentheses, which may hold anything.
+        // The fields follow the command name in parentheses, which may hold any byte.
         let command_end = stat.iter().rposition(|&byte| byte == b')')?;
         let fields = std::str::from_utf8(stat.get(command_end + 1..)?).ok()?;
-        // The state is the third of all fields, the start the 22nd.
+        // The state is field 3, the start is field 22.
         let mut fields = fields.split_ascii_whitespace();
         Some(Stat {
             state: *fields.next()?.as_bytes().first()?,
@@ -203,17 +234,20 @@ impl Stat {
     }
 }
 
-/// The effective user of this process.
+/// Returns the effective user ID of this process.
 pub fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The effective group of this process.
+/// Returns the effective group ID of this process.
 pub fn effective_gid() -> u32 {
     rustix::process::getegid().as_raw()
 }
 
-/// The groups that a thread of this machine is in beside its first one.
+/// Returns the supplementary group IDs of a thread of any process.
+///
+/// # Errors
+/// `NotFound` if the thread does not exist or is hidden.
 pub fn supplementary_groups(thread: u32) -> io::Result<Vec<u32>> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
@@ -224,11 +258,14 @@ pub fn supplementary_groups(thread: u32) -> io::Result<Vec<u32>> {
         .collect())
 }
 
-/// Moves this process into the background: the caller goes on in a child that is in a new session,
-/// without a controlling terminal and in `/`, while the process that called ends with exit code 0.
-/// Descriptors stay as they are.
+/// Moves this process into the background.
 ///
-/// Only for a process that has one thread: the others would not be in the child. Refused otherwise.
+/// The call returns in a child process, which has a new session, no controlling terminal and the
+/// working directory `/`. The calling process exits with code 0. The descriptors stay as they are.
+///
+/// # Errors
+/// An error of the kind `Other` if the process has more than one thread, as the child would lack
+/// the others. The error of `fork(2)` or `setsid(2)`.
 pub fn daemonise() -> io::Result<()> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
@@ -236,8 +273,7 @@ pub fn daemonise() -> io::Result<()> {
             "{threads} threads run, and only one would go on"
         )));
     }
-    // SAFETY: this process has one thread, so that no lock is held by a thread that the child
-    // lacks.
+    // SAFETY: this process has one thread, so no thread that the child lacks holds a lock.
     let result = unsafe { libc::daemon(0, 1) };
     match result {
         0 => Ok(()),
@@ -245,9 +281,10 @@ pub fn daemonise() -> io::Result<()> {
     }
 }
 
-/// Keeps a program from inheriting descriptors other than the three standard ones, which somebody
-/// may wait to see closed or which hold a directory or a mount. Kernels before 5.11 cannot do that:
-/// there it has no effect.
+/// Makes a program inherit only the three standard descriptors.
+///
+/// Other descriptors would keep a pipe from closing, or a directory or mount in use. Has no effect
+/// on kernels before 5.11.
 pub fn inherit_standard_streams_only(command: &mut Command) {
     let mark = || {
         let _ = close_from_3(CloseRange::OnExec);
@@ -257,45 +294,58 @@ pub fn inherit_standard_streams_only(command: &mut Command) {
     unsafe { command.pre_exec(mark) };
 }
 
-/// Gives the calling thread a table of descriptors of its own, in which only the three standard
-/// ones are open; those of the process stay as they are. Nothing that was opened before may be
-/// used, or closed, by this thread from then on. Kernels before 5.9 cannot do that.
+/// Gives the calling thread a descriptor table with only the standard descriptors.
+///
+/// The descriptors of the process stay open. This thread must not use or close descriptors that
+/// were opened before.
+///
+/// # Errors
+/// `ENOSYS` on kernels before 5.9.
 pub fn leave_descriptors() -> io::Result<()> {
     close_from_3(CloseRange::OwnCopies)
 }
 
-/// Which descriptors [`close_from_3`] closes.
+/// Descriptor table that [`close_from_3`] changes.
 #[derive(Clone, Copy)]
 enum CloseRange {
-    /// Those of the program that this process becomes.
+    /// The table after `exec`.
     OnExec,
-    /// The calling thread's, which has a table of its own from then on.
+    /// A new table for the calling thread.
     OwnCopies,
 }
 
-/// `close_range(2)` for all descriptors but the three standard ones; rustix lacks it. May be called
-/// between fork and exec.
+/// Closes all descriptors except the three standard ones (`close_range(2)`).
+///
+/// rustix lacks the call. Async-signal-safe, so it may run between fork and exec.
 fn close_from_3(which: CloseRange) -> io::Result<()> {
     let flag = match which {
         CloseRange::OnExec => libc::CLOSE_RANGE_CLOEXEC,
         CloseRange::OwnCopies => libc::CLOSE_RANGE_UNSHARE,
     };
     let (first, last): (libc::c_uint, _) = (3, libc::c_uint::MAX);
-    // SAFETY: close_range(2) takes three numbers and touches no memory. With either flag no
-    // descriptor is closed that another thread has.
+    // SAFETY: close_range(2) takes three numbers and touches no memory. With either flag it closes
+    // no descriptor of another thread.
     match unsafe { libc::syscall(libc::SYS_close_range, first, last, flag) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-/// How many files this process may have open.
+/// Returns the number of files that this process may have open.
+///
+/// # Errors
+/// None at present.
 pub fn open_files_limit() -> io::Result<u64> {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     Ok(limit.current.unwrap_or(u64::MAX))
 }
 
-/// Lets this process have as many files open as it may have at all; how many.
+/// Raises the limit of open files to the hard limit.
+///
+/// Returns the new limit.
+///
+/// # Errors
+/// The error of `setrlimit(2)`.
 pub fn raise_open_files_limit() -> io::Result<u64> {
     let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
     let limit = Rlimit {
@@ -306,8 +356,12 @@ pub fn raise_open_files_limit() -> io::Result<u64> {
     Ok(maximum.unwrap_or(u64::MAX))
 }
 
-/// Makes standard output lead where standard error leads: whoever read standard output sees its
-/// end.
+/// Redirects standard output to standard error.
+///
+/// A reader of the old standard output sees its end.
+///
+/// # Errors
+/// The error of `dup2(2)`.
 pub fn redirect_stdout_to_stderr() -> io::Result<()> {
     Ok(rustix::stdio::dup2_stdout(io::stderr())?)
 }

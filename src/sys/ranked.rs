@@ -1,4 +1,6 @@
-//! Mutexes with a place in the order of locks, which debug builds check whenever one is taken.
+//! Mutexes with a rank in the lock order.
+//!
+//! Debug builds check the order whenever a thread takes a lock.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
@@ -6,48 +8,60 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// The order in which a thread takes locks: from above to below. See docs/locking.md.
+/// Rank of a lock: a thread takes locks from first to last.
+///
+/// See docs/locking.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// Whether the daemon is stopped.
+    /// Stopped state of the daemon.
     Stopped,
+    /// The daemon's rounds.
     Rounds,
+    /// The daemon's reviews.
     Reviews,
-    /// The turns of forks; of several in the order of their names.
+    /// Locks of forks (`ForkGuard`); several in the order of their names.
     Fork,
-    /// Leases of branches and checkouts; the thread that has one may take it again.
+    /// Leases of branches and checkouts.
+    ///
+    /// The thread that holds one may take it again.
     Lease,
-    /// The removal of branches: one command at a time.
+    /// Removal of branches, by one command at a time.
     Removal,
-    /// What the daemon knows of one fork in memory.
+    /// In-memory state of one fork in the daemon.
     Slot,
-    /// The store's records, worktrees and layers.
+    /// Records, worktrees and layers of the store.
     Admin,
-    /// The map of forks: nothing is taken under it.
+    /// Map of the forks. A thread takes no lock while it holds this one.
     Slots,
 }
 
 impl Rank {
-    /// Whether a thread may hold several of this rank.
+    /// Returns whether a thread may hold several locks of this rank.
     fn is_shared(self) -> bool {
         matches!(self, Rank::Fork | Rank::Lease)
     }
 }
 
 thread_local! {
+    /// Ranks of the locks that this thread holds, oldest first.
     static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Notes that this thread holds a lock of `rank`, until it is dropped.
+/// Note that this thread holds a lock of one rank, until dropped.
 #[derive(Debug)]
 pub struct Held {
     rank: Rank,
-    /// It belongs to its thread.
+    /// Keeps the note in its thread.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl Held {
-    /// Checks that the thread may take a lock of `rank` now. Debug builds panic where it may not.
+    /// Notes that the thread takes a lock of `rank` now.
+    ///
+    /// Does not block.
+    ///
+    /// # Panics
+    /// In debug builds, if the lock order forbids it.
     pub fn wait_for(rank: Rank) -> Held {
         if cfg!(debug_assertions) {
             let above = HELD.with_borrow(|held| held.iter().copied().max());
@@ -66,7 +80,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if cfg!(debug_assertions) {
-            // A thread that ends may have lost it already.
+            // A thread that is ending may have dropped its list already.
             let _ = HELD.try_with(|held| {
                 let mut held = held.borrow_mut();
                 if let Some(at) = held.iter().rposition(|rank| *rank == self.rank) {
@@ -77,14 +91,14 @@ impl Drop for Held {
     }
 }
 
-/// A mutex that knows its rank.
+/// Mutex that checks its rank when it is locked.
 #[derive(Debug)]
 pub struct RankedMutex<T> {
     rank: Rank,
     inner: Mutex<T>,
 }
 
-/// The mutex, locked until this is dropped.
+/// Guard of a [`RankedMutex`], which unlocks it on drop.
 #[derive(Debug)]
 pub struct RankedGuard<'m, T> {
     guard: MutexGuard<'m, T>,
@@ -92,6 +106,7 @@ pub struct RankedGuard<'m, T> {
 }
 
 impl<T> RankedMutex<T> {
+    /// Makes an unlocked mutex.
     pub const fn new(rank: Rank, value: T) -> RankedMutex<T> {
         RankedMutex {
             rank,
@@ -99,7 +114,7 @@ impl<T> RankedMutex<T> {
         }
     }
 
-    /// Waits for the mutex.
+    /// Locks the mutex. Blocks until it is free.
     pub fn lock(&self) -> RankedGuard<'_, T> {
         let held = Held::wait_for(self.rank);
         RankedGuard {
@@ -108,14 +123,14 @@ impl<T> RankedMutex<T> {
         }
     }
 
-    /// As [`RankedMutex::lock`], for no longer than `patience`.
+    /// Locks the mutex, or returns `None` after `patience`. Blocks.
     pub fn try_lock_for(&self, patience: Duration) -> Option<RankedGuard<'_, T>> {
         let held = Held::wait_for(self.rank);
         let guard = self.inner.try_lock_for(patience)?;
         Some(RankedGuard { guard, _held: held })
     }
 
-    /// The mutex, unless somebody has it.
+    /// Locks the mutex if it is free, without blocking.
     pub fn try_lock(&self) -> Option<RankedGuard<'_, T>> {
         let held = Held::wait_for(self.rank);
         let guard = self.inner.try_lock()?;

@@ -1,4 +1,4 @@
-//! Between the words of `fuser` and our own.
+//! Conversion between the types of `fuser` and those of the project.
 
 use std::time::SystemTime;
 
@@ -19,6 +19,7 @@ pub(super) fn ino(number: INodeNo) -> Ino {
     Ino(number.0)
 }
 
+/// Returns the process that sent a request.
 pub(super) fn caller(request: &Request) -> Caller {
     Caller {
         thread: request.pid(),
@@ -26,7 +27,7 @@ pub(super) fn caller(request: &Request) -> Caller {
     }
 }
 
-/// Who makes a node.
+/// Returns the process that sent a request to create a file.
 pub(super) fn maker(request: &Request, umask: u32) -> Caller {
     Caller {
         umask: permissions(umask),
@@ -66,7 +67,9 @@ pub(super) fn file_attr(attr: &Attr) -> FileAttr {
     }
 }
 
-/// The answer "nothing is there, and you may remember that": an entry with inode number 0.
+/// Attributes for a missing name that the kernel may cache.
+///
+/// Such an entry has inode number 0.
 pub(super) const NEGATIVE_ATTR: FileAttr = FileAttr {
     ino: INodeNo(0),
     size: 0,
@@ -92,11 +95,11 @@ pub(super) fn set_time(time: TimeOrNow) -> SetTime {
     }
 }
 
-/// The time that the kernel sent, before `fuser` made a `SystemTime` of it.
+/// Recovers the time that the kernel sent from fuser's `SystemTime`.
 ///
-/// Before 1970 the kernel's nanoseconds count forwards from a negative second; `fuser` 0.18
-/// (`system_time_from_time`) subtracts them with the seconds. Undone here by taking both parts back
-/// as they were.
+/// Before 1970, the kernel's nanoseconds count forwards from a negative second. `fuser` 0.18
+/// (`system_time_from_time`) subtracts them together with the seconds. Taking both parts as they
+/// are undoes that.
 fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(after) => Timestamp {

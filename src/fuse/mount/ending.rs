@@ -1,5 +1,6 @@
-//! Unmounting, cutting off, and finding out what is dead; never what somebody else mounted at the
-//! same place.
+//! Unmounting, aborting connections, and detecting dead mounts.
+//!
+//! The functions never unmount another program's mount at the same place.
 
 use std::fs;
 use std::io;
@@ -9,39 +10,46 @@ use std::time::{Duration, Instant};
 
 use log::warn;
 
-use super::{FuseMount, MountError, within};
+use super::{FuseMount, MountError, run_with_timeout};
 use crate::control::Control;
 use crate::device;
 use crate::place::{self, FS_TYPE, MountedAt};
 use crate::users;
 use tine_sys::mount::{self as sys, UnmountHow};
 
-/// How long, and how often, a mount in use is tried again before it counts as busy: git's detached
-/// maintenance, which stands in the mount after a commit there, is over by then.
+/// Time for which a clean unmount of a busy mount is retried.
+///
+/// Git's detached maintenance, which runs in the mount after a commit, ends in this time.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
+/// Time between two attempts.
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a session may take to end once it is unmounted.
+/// Time for a session to end after it is unmounted.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// How long programs that use a mount may finish what they are at before a forced unmount cuts them
-/// off.
+/// Time for programs to finish before a forced unmount aborts their requests.
 const FORCE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long a connection may take to end when its daemon was killed.
+/// Time for a connection to end after its daemon was killed.
 const DEATH_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a mount that may be dead is given to answer.
+/// Time for a mount that may be dead to answer.
 const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How hard to unmount.
+/// Treatment of programs that use a mount when it is unmounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnmountMode {
-    /// Refused while programs use the mount.
+    /// Fail while programs use the mount.
     Clean,
-    /// Detached at once; programs that use it get errors.
+    /// Detach the mount at once; programs that use it get errors.
     Force,
 }
 
 impl FuseMount {
-    /// Unmounts and waits until the session has ended. Does nothing if it has ended already. Never
-    /// unmounts anything but this mount: [`MountError::Busy`] if something else is mounted over it.
+    /// Unmounts and waits until the session has ended.
+    ///
+    /// No-op if it has ended already. Never unmounts another mount. Blocks for some seconds at
+    /// most.
+    ///
+    /// # Errors
+    /// [`MountError::Busy`] if another mount covers this one or, with [`UnmountMode::Clean`],
+    /// programs use it. [`MountError::Detached`] if the session does not end in time.
     pub fn unmount(&self, mode: UnmountMode) -> Result<(), MountError> {
         if self.shared.wait_until_over(Duration::ZERO) {
             return Ok(());
@@ -52,14 +60,16 @@ impl FuseMount {
         }
     }
 
+    /// Unmounts unless programs use the mount.
     fn unmount_clean(&self) -> Result<(), MountError> {
         let control = Control::of(&self.place);
         let found = self.take_down_when_unused()?;
         if found == Visibility::Gone {
-            // Somebody detached it (`umount -l`), and programs may still use it.
-            return match self.shared.wait_until_over(END_PATIENCE) {
-                true => Ok(()),
-                false => Err(self.busy()),
+            // Another program detached it (`umount -l`), and it may still have users.
+            return if self.shared.wait_until_over(END_PATIENCE) {
+                Ok(())
+            } else {
+                Err(self.busy())
             };
         }
         // Unmounting ends the connection, unless another mount namespace has a copy of the mount.
@@ -78,12 +88,12 @@ impl FuseMount {
         self.wait_until_ended()
     }
 
+    /// Detaches the mount and aborts its connection.
     fn unmount_force(&self) -> Result<(), MountError> {
         if visibility(&self.place)? == Visibility::OnTop {
             write_back(self.dir());
         }
-        // Programs get a moment to finish what they are at, if they can be cut off once it is
-        // detached.
+        // If the connection can still be aborted after detaching, programs get a moment to finish.
         let control = Control::of(&self.place);
         let how = match control {
             Some(_) => UnmountHow::Detach,
@@ -99,15 +109,20 @@ impl FuseMount {
         self.wait_until_ended()
     }
 
-    /// Most uses are short: a program that ends, a prompt that looks at the directory, a child
-    /// between fork and exec. There is no event for their end.
+    /// Unmounts as soon as the mount is unused.
+    ///
+    /// Fails after [`BUSY_PATIENCE`]. Most uses are short: a program that is ending, a prompt that
+    /// reads the directory, a child between fork and exec. Their end causes no event, so this
+    /// polls.
     fn take_down_when_unused(&self) -> Result<Visibility, MountError> {
         let deadline = Instant::now() + BUSY_PATIENCE;
         loop {
-            // The kernel counts who uses the mount here, and not its copies.
-            let taken_down = match users::is_used_elsewhere(&self.place) {
-                true => Err(self.busy()),
-                false => self.take_down(UnmountHow::IfUnused),
+            // The kernel counts users of this mount only, not those of its copies in other
+            // namespaces.
+            let taken_down = if users::is_used_elsewhere(&self.place) {
+                Err(self.busy())
+            } else {
+                self.take_down(UnmountHow::IfUnused)
             };
             match taken_down {
                 Err(MountError::Busy(_)) if Instant::now() < deadline => {
@@ -118,7 +133,9 @@ impl FuseMount {
         }
     }
 
-    /// Unmounts what is at the directory if that is ours; how it was found.
+    /// Unmounts the mount if it is on top.
+    ///
+    /// Returns how it was found.
     fn take_down(&self, how: UnmountHow) -> Result<Visibility, MountError> {
         let found = visibility(&self.place)?;
         match found {
@@ -128,22 +145,25 @@ impl FuseMount {
         }
         match device::unmount(self.dir(), how) {
             Ok(()) => Ok(found),
-            // Somebody else was faster.
+            // Another program unmounted it first.
             Err(_) if visibility(&self.place)? == Visibility::Gone => Ok(found),
             Err(error) => Err(error),
         }
     }
 
+    /// Aborts the connection.
     fn cut_off(&self, control: &Control) -> Result<(), MountError> {
         control
             .abort()
             .map_err(MountError::io("cut off the mount at", self.dir()))
     }
 
+    /// Waits until the session has ended, at most for [`END_PATIENCE`].
     fn wait_until_ended(&self) -> Result<(), MountError> {
-        match self.shared.wait_until_over(END_PATIENCE) {
-            true => Ok(()),
-            false => Err(MountError::Detached(self.dir().to_owned())),
+        if self.shared.wait_until_over(END_PATIENCE) {
+            Ok(())
+        } else {
+            Err(MountError::Detached(self.dir().to_owned()))
         }
     }
 
@@ -152,23 +172,25 @@ impl FuseMount {
     }
 }
 
-/// Whether a mount is what one meets at its directory.
+/// Position of a mount at its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visibility {
+    /// Accesses to the directory reach the mount.
     OnTop,
-    /// Something else is mounted over it.
+    /// Another file system is mounted over it.
     Covered,
-    /// It is no longer there.
+    /// It is not mounted at the directory any more.
     Gone,
 }
 
+/// Looks up the position of our mount at its directory.
 fn visibility(ours: &MountedAt) -> Result<Visibility, MountError> {
     let mounts =
         place::mounts_at(&ours.dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
     Ok(visibility_among(ours, &mounts))
 }
 
-/// `mounts` are those at the directory, lowest first.
+/// Finds our mount among `mounts`: those at the directory, lowest first.
 fn visibility_among(ours: &MountedAt, mounts: &[MountedAt]) -> Visibility {
     let is_ours =
         |mount: &MountedAt| mount.mount_id == ours.mount_id && mount.device == ours.device;
@@ -191,13 +213,14 @@ pub(super) fn undo(mount: &MountedAt) {
     }
 }
 
-/// Ends a connection without regard for who uses it, as far as there is a way to.
+/// Aborts a connection even if it has users, if possible.
 pub(super) fn abort(mount: &MountedAt) -> Result<(), MountError> {
     abort_if(mount, || true)
 }
 
-/// As [`abort`], if `is_meant` says so, which is asked when nothing but this very connection can be
-/// hit any more.
+/// Aborts a connection if `is_meant` returns true.
+///
+/// `is_meant` is called when only this very connection can be hit.
 fn abort_if(mount: &MountedAt, is_meant: impl FnOnce() -> bool) -> Result<(), MountError> {
     let control = Control::of(mount);
     if !is_meant() {
@@ -215,10 +238,12 @@ fn abort_if(mount: &MountedAt, is_meant: impl FnOnce() -> bool) -> Result<(), Mo
     }
 }
 
-/// Has what programs changed through shared mappings written, as far as that ends in time.
+/// Writes back pages that programs changed through shared mappings.
+///
+/// Gives up after [`END_PATIENCE`].
 fn write_back(dir: &Path) {
     let dir = dir.to_owned();
-    let written = within(END_PATIENCE, "tine-write-back", move || {
+    let written = run_with_timeout(END_PATIENCE, "tine-write-back", move || {
         fs::File::open(&dir).and_then(|dir| sys::sync_file_system(&dir))
     });
     if let Ok(Err(error)) | Err(error) = written {
@@ -226,9 +251,13 @@ fn write_back(dir: &Path) {
     }
 }
 
-/// Whether a dead FUSE mount (its daemon gone) is at `dir`; detaches it if so.
+/// Detaches a dead FUSE mount at `dir`, if there is one.
 ///
-/// Only mounts of tine are looked at, and one that does not answer in time counts as alive.
+/// A mount is dead if its daemon is gone. Returns whether one was detached. Considers mounts of
+/// tine only; a mount that does not answer in time counts as alive. Blocks meanwhile.
+///
+/// # Errors
+/// [`MountError::Io`] if the mounts cannot be listed, and the errors of unmounting.
 pub fn detach_stale(dir: &Path) -> Result<bool, MountError> {
     let dir = match place::resolve(dir) {
         Ok(dir) => dir,
@@ -248,9 +277,13 @@ pub fn detach_stale(dir: &Path) -> Result<bool, MountError> {
     }
 }
 
-/// Ends the connection of tine's mount at `dir`, if there is one, whoever uses it. The mount stays,
-/// dead. `is_meant` has the last word: whether whatever is mounted there at that moment is what is
-/// to be cut off.
+/// Aborts the connection of tine's mount at `dir`.
+///
+/// It may have users. The mount stays, dead. `is_meant` is asked last, whether the mount that is at
+/// `dir` by then is the intended one. No-op if there is none.
+///
+/// # Errors
+/// [`MountError::Io`] if the mounts cannot be listed or the connection cannot be aborted.
 pub fn cut_off(dir: &Path, is_meant: impl FnOnce() -> bool) -> Result<(), MountError> {
     let Ok(dir) = place::resolve(dir) else {
         return Ok(());
@@ -262,29 +295,30 @@ pub fn cut_off(dir: &Path, is_meant: impl FnOnce() -> bool) -> Result<(), MountE
     }
 }
 
-/// Whether the mount at `dir` has lost its daemon. One that does not answer in time counts as
-/// alive.
+/// Returns whether the mount at `dir` has lost its daemon.
+///
+/// A mount that does not answer in time counts as alive.
 fn is_dead(dir: &Path) -> bool {
     has_lost_daemon(|| {
         let dir = dir.to_owned();
-        match within(PROBE_PATIENCE, "tine-probe", move || sys::probe(&dir)) {
+        match run_with_timeout(PROBE_PATIENCE, "tine-probe", move || sys::probe(&dir)) {
             Ok(answer) => answer,
             Err(_) => Ok(()),
         }
     })
 }
 
-/// Whether `ask`, which asks a mount something that its daemon has to answer, finds the daemon
-/// gone.
+/// Determines by calls of `ask` whether a mount has lost its daemon.
 ///
-/// A request that a daemon had while it was killed ends with an error of another kind, before the
-/// connection does: then the next one tells.
+/// `ask` sends the mount a request that the daemon must answer. A request that the daemon held when
+/// it was killed fails with another error, before the connection ends. After such an error, `ask`
+/// is called again, for up to a second.
 pub fn has_lost_daemon(ask: impl Fn() -> io::Result<()>) -> bool {
     let deadline = Instant::now() + DEATH_PATIENCE;
     loop {
         match ask().map_err(|error| error.raw_os_error()) {
             Err(Some(libc::ENOTCONN | libc::ECONNABORTED)) => return true,
-            // The last one over io_uring.
+            // `ECANCELED` comes over io_uring.
             Err(Some(libc::EIO | libc::EFAULT | libc::ECANCELED)) if Instant::now() < deadline => {
                 thread::sleep(BUSY_INTERVAL);
             }

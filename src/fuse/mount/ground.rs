@@ -1,15 +1,17 @@
-//! The ground of a mount: its directory, to which nobody writes while nothing is mounted over it.
+//! The mount point: the directory under a mount, protected from writes.
 //!
 //! ```text
 //! as root:    directory (not writable) ─► read-only empty mount, the guard ─► the fork
 //! as a user:  directory (not writable) ─► the fork
 //! ```
 //!
-//! Modes mean nothing to root, so root mounts a guard and leaves it there until the fork is
-//! unmounted on purpose: a dead mount is detached, and what comes to light is read-only.
-//! `fusermount3` mounts only over a directory that its user may write to, so a user's daemon opens
-//! it for the few milliseconds that this takes. What was put into it all the same is found through
-//! [`MountPoint::path`], which leads under all mounts.
+//! Root ignores modes. So root mounts a guard, which stays until the fork is unmounted on purpose:
+//! when a dead mount is detached, the read-only guard appears.
+//!
+//! `fusermount3` mounts only over a directory that its user may write to. So the daemon of another
+//! user makes the directory writable for the few milliseconds that this takes.
+//! [`MountPoint::path`], which leads under all mounts, gives access to files that a program wrote
+//! there even so.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -26,28 +28,31 @@ use crate::place::{self, FS_TYPE, MountedAt};
 use tine_sys::mount::{self as sys, UnmountHow};
 use tine_sys::process::effective_uid;
 
-/// What stands as the guard's source in `/proc/self/mounts`.
+/// Source of a guard in `/proc/self/mounts`.
 const GUARD_SOURCE: &str = "tine-guard";
-/// The file system of a guard.
+/// File system type of a guard.
 const GUARD_TYPE: &str = "tmpfs";
 
-/// The bits of a mode that let somebody write.
+/// Write bits of a mode, for all users.
 const WRITE_BITS: u32 = 0o222;
 
-/// The directory itself, whatever is mounted over it.
+/// Directory under a mount, opened whatever is mounted over it.
 #[derive(Debug)]
 pub struct MountPoint {
-    /// Absolute, without symlinks.
+    /// Absolute path without symlinks.
     dir: PathBuf,
+    /// Open directory, under all mounts.
     handle: File,
 }
 
 impl MountPoint {
-    /// Opens the directory at `dir`, which is made if it is missing. What is mounted there must be
-    /// live or a guard.
+    /// Opens the directory at `dir`, creating it if it is missing.
+    ///
+    /// # Errors
+    /// [`MountError::AlreadyMounted`] if anything but a guard is mounted there.
+    /// [`MountError::NotEmpty`] if it is not a directory.
     pub(super) fn open(dir: &Path) -> Result<MountPoint, MountError> {
-        // Asked before anything else: what is mounted there may be dead, and must not be looked
-        // into.
+        // Checked first: the mount there may be dead, and accesses to it may hang.
         if let Ok(unfollowed) = place::resolve(dir) {
             refuse_mounted(&unfollowed)?;
         }
@@ -67,32 +72,41 @@ impl MountPoint {
         Ok(MountPoint { dir, handle })
     }
 
+    /// Returns the path of the directory: absolute, without symlinks.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A path to the directory that leads under what is mounted over it. Valid while this lives, in
-    /// this process.
+    /// Returns a path to the directory that leads under all mounts.
+    ///
+    /// Valid in this process while `self` lives.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.handle.as_raw_fd()))
     }
 
+    /// Returns whether the directory under the mounts is empty.
+    ///
+    /// # Errors
+    /// The error of reading the directory.
     pub fn is_empty(&self) -> io::Result<bool> {
         Ok(fs::read_dir(self.path())?.next().is_none())
     }
 
-    /// Lets nobody write into the directory.
+    /// Makes the directory unwritable for all users except root.
     pub fn shut(&self) {
         self.change_mode(|mode| mode & !WRITE_BITS);
     }
 
-    /// Lets its owner write into it, for a moment only while nothing is mounted over it.
+    /// Makes the directory writable for its owner.
+    ///
+    /// For a moment only, while nothing is mounted over it.
     pub fn unshut(&self) {
         self.change_mode(|mode| mode | 0o200);
     }
 
-    /// It is no obstacle where the mode cannot be changed: the directory may be another user's, or
-    /// on a read-only disk.
+    /// Changes the mode, and logs a failure only.
+    ///
+    /// The directory may belong to another user or be on a read-only disk.
     fn change_mode(&self, change: impl FnOnce(u32) -> u32) {
         let changed = self.handle.metadata().and_then(|meta| {
             let mode = meta.permissions().mode() & 0o7777;
@@ -106,8 +120,9 @@ impl MountPoint {
         }
     }
 
-    /// Mounts the guard, as root, unless it is there. Where there can be none the directory's mode
-    /// has to do.
+    /// Mounts the guard, as root, unless it is there.
+    ///
+    /// If that fails, only the directory's mode protects it.
     pub(super) fn guard(&self) {
         if effective_uid() != 0 || guard_at(&self.dir).is_some() {
             return;
@@ -126,12 +141,13 @@ impl MountPoint {
     }
 }
 
-/// Refuses a directory where something other than a guard is mounted.
+/// Fails if anything other than a guard is mounted at `dir`.
 fn refuse_mounted(dir: &Path) -> Result<(), MountError> {
     let mounts = place::mounts_at(dir).map_err(MountError::io("read", "/proc/self/mountinfo"))?;
-    match mounts.iter().all(is_guard) {
-        true => Ok(()),
-        false => Err(MountError::AlreadyMounted(dir.to_owned())),
+    if mounts.iter().all(is_guard) {
+        Ok(())
+    } else {
+        Err(MountError::AlreadyMounted(dir.to_owned()))
     }
 }
 
@@ -139,13 +155,15 @@ fn is_guard(mount: &MountedAt) -> bool {
     mount.fs_type == GUARD_TYPE && mount.source == GUARD_SOURCE
 }
 
-/// The guard that one meets at `dir`.
+/// Returns the guard at `dir`, if it is the topmost mount.
 fn guard_at(dir: &Path) -> Option<MountedAt> {
     place::mounts_at(dir).ok()?.pop().filter(is_guard)
 }
 
-/// Opens a directory under what is mounted at it: in a copy of the mount that its parent is on,
-/// which takes root.
+/// Opens the directory `dir` under a guard.
+///
+/// The path goes through a detached copy of the mount that holds the parent directory, which takes
+/// root.
 fn open_under_mounts(dir: &Path) -> io::Result<File> {
     let open = |path: &Path| {
         OpenOptions::new()
@@ -172,8 +190,9 @@ fn open_under_mounts(dir: &Path) -> io::Result<File> {
     open(&PathBuf::from(format!("/proc/self/fd/{}", copy.as_raw_fd())).join(name))
 }
 
-/// Takes the guard at `dir` away, if there is one. For a fork that is no longer meant to be mounted
-/// there; the directory stays shut.
+/// Removes the guard at `dir`, if there is one.
+///
+/// For a fork that will not be mounted there again. The directory stays unwritable.
 pub fn remove_guard(dir: &Path) {
     let Ok(dir) = place::resolve(dir) else {
         return;
@@ -186,16 +205,18 @@ pub fn remove_guard(dir: &Path) {
     }
 }
 
-/// The names of what lies in the directory `dir`, where a fork would be mounted and nothing but a
-/// guard is; sorted, those of directories with a slash. None where something else is mounted there.
+/// Lists the files under the mount point `dir` of an unmounted fork.
+///
+/// The names are sorted; those of directories end in a slash. A `.git` file is left out. Empty if
+/// anything but a guard is mounted at `dir`.
 ///
 /// # Errors
-/// Where the directory is there and cannot be read.
+/// The error of reading the directory, if it exists.
 pub fn lying_at(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
     let Ok(dir) = place::resolve(dir) else {
         return Ok(Vec::new());
     };
-    // What is mounted there may be dead, and must not be looked into.
+    // The mount there may be dead, and accesses to it may hang.
     if !place::mounts_at(&dir)?.iter().all(is_guard) {
         return Ok(Vec::new());
     }
@@ -218,7 +239,7 @@ pub fn lying_at(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
         let is_dir = entry.file_type()?.is_dir();
         let mut name = entry.file_name().into_vec();
         if name == b".git" && !is_dir {
-            // The fork has one, and a file says nothing that it does not.
+            // The fork has such a file, too, with the same meaning.
             continue;
         }
         if is_dir {
@@ -230,7 +251,7 @@ pub fn lying_at(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// The directories below `root` at which a guard is and no fork.
+/// Lists directories below `root` that have a guard but no fork.
 pub fn guards_below(root: &Path) -> Vec<PathBuf> {
     let mounts = place::all_mounts().unwrap_or_default();
     let has_fork = |dir: &Path| {

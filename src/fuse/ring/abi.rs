@@ -1,11 +1,13 @@
-//! Requests and answers as they stand in the buffers of a ring (`include/uapi/linux/fuse.h`). Pure:
-//! bytes in, values out, and back. Whatever the bytes are, nothing here panics.
+//! Encoding of requests and answers in the buffers of a ring.
+//!
+//! The structures are those of `include/uapi/linux/fuse.h`. The functions do no I/O, and no bytes
+//! make them panic.
 //!
 //! ```text
-//! header    in_out 128      fuse_in_header; in its place fuse_out_header
+//! header    in_out 128      fuse_in_header; in an answer, fuse_out_header
 //!           op_in  128      the request's own structure (fuse_read_in …), if it has one
-//!           32              flags, commit id, length of the payload
-//! payload                   what follows: names, data; for the answer its structure and data
+//!           32              flags, commit ID, length of the payload
+//! payload                   names and data; in an answer, its structure and data
 //! ```
 
 use std::time::Duration;
@@ -18,15 +20,18 @@ use tine_attr::{Attr, FileKind, Ino, Timestamp};
 use tine_sys::fuse_ring::HEADER_LEN;
 use tine_workspace::{Caller, SetAttr, SetTime, StatFs};
 
+/// Offset of the request's own structure in the header.
 const OP_IN_AT: usize = 128;
+/// Offset of the length of the payload in the header.
 const PAYLOAD_LEN_AT: usize = 272;
-/// Of `struct fuse_out_header`.
+/// Size of `struct fuse_out_header`.
 const OUT_HEADER_LEN: usize = 16;
-/// Of `struct fuse_dirent` and `struct fuse_entry_out`, which stands before it in READDIRPLUS.
+/// Size of `struct fuse_dirent` without the name.
 const DIRENT_LEN: usize = 24;
+/// Size of `struct fuse_entry_out`, which precedes a READDIRPLUS entry.
 const ENTRY_OUT_LEN: usize = 128;
 
-/// `FATTR_*`.
+/// Bits of SETATTR (`FATTR_*`).
 mod set {
     pub(super) const MODE: u32 = 1;
     pub(super) const UID: u32 = 1 << 1;
@@ -38,23 +43,28 @@ mod set {
     pub(super) const MTIME_NOW: u32 = 1 << 8;
 }
 
-/// `FUSE_WRITE_KILL_SUIDGID`.
+/// Write flag to remove set-ID bits (`FUSE_WRITE_KILL_SUIDGID`).
 const KILL_SUIDGID: u32 = 1 << 2;
 
-/// `FOPEN_KEEP_CACHE`.
+/// Open flag to keep cached content (`FOPEN_KEEP_CACHE`).
 const KEEP_CACHE: u32 = 1 << 1;
 
-/// What every request says.
+/// Header of a request, common to all kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
+    /// Kind of request.
     opcode: u32,
+    /// ID that the answer must repeat.
     unique: u64,
+    /// Node that the request is for.
     pub node: Ino,
+    /// Process that made the request.
     pub caller: Caller,
+    /// Length of the payload in bytes.
     payload_len: usize,
 }
 
-/// What is asked. Names are free of zeroes, and may be empty.
+/// Decoded request. Names have no zero bytes, and may be empty.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request<'a> {
     Lookup {
@@ -162,7 +172,7 @@ pub(super) enum Request<'a> {
     },
 }
 
-/// Reads numbers one after the other.
+/// Reader of numbers.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -185,11 +195,11 @@ impl Fields<'_> {
     }
 }
 
-/// Reads what follows a request's structure.
+/// Reader of a request's payload.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
-    /// Up to the next zero, which is needed.
+    /// Reads a name up to the next zero byte, which must exist.
     fn name(&mut self) -> Option<&'a [u8]> {
         let end = self.0.iter().position(|&byte| byte == 0)?;
         let name = &self.0[..end];
@@ -197,13 +207,16 @@ impl<'a> Rest<'a> {
         Some(name)
     }
 
+    /// Returns the next `len` bytes.
     fn data(&self, len: u32) -> Option<&'a [u8]> {
         self.0.get(..usize::try_from(len).ok()?)
     }
 }
 
 impl Header {
-    /// EIO where it is none; the answer then has no number, and the kernel refuses it.
+    /// Decodes a header.
+    ///
+    /// EIO if it is not valid. Without a valid ID, the kernel refuses any answer.
     pub(super) fn decode(header: &[u8; HEADER_LEN]) -> Answer<Header> {
         let read = || {
             let mut fields = Fields(header);
@@ -223,7 +236,9 @@ impl Header {
         read().ok_or(Errno::EIO)
     }
 
-    /// ENOSYS for a request that is not known, EIO for one that is no request.
+    /// Decodes the request.
+    ///
+    /// ENOSYS for an unknown kind, EIO for invalid arguments.
     pub(super) fn request<'a>(
         &self,
         header: &[u8; HEADER_LEN],
@@ -237,8 +252,9 @@ impl Header {
         }
     }
 
-    /// Writes the outcome into the header: what was written to the payload, and how much that is,
-    /// or an errno.
+    /// Writes the result of a request into the header.
+    ///
+    /// It is the number of bytes written to the payload, or an errno.
     pub(super) fn answer(&self, outcome: Answer<usize>, header: &mut [u8; HEADER_LEN]) {
         let (len, error) = match outcome {
             Ok(len) => (u32::try_from(len).unwrap_or(0), 0),
@@ -251,9 +267,10 @@ impl Header {
     }
 }
 
-/// A request whose kind is known; `None` where its arguments are none.
+/// Request of a known kind; `None` if its arguments are not valid.
 struct Known<'a>(Option<Request<'a>>);
 
+/// Decodes a request; `None` if its kind is unknown.
 fn decode<'a>(opcode: u32, mut fields: Fields<'_>, mut rest: Rest<'a>) -> Option<Known<'a>> {
     let (fields, rest) = (&mut fields, &mut rest);
     Some(Known(match opcode {
@@ -297,6 +314,7 @@ fn decode<'a>(opcode: u32, mut fields: Fields<'_>, mut rest: Rest<'a>) -> Option
     }))
 }
 
+/// Decodes a request that has one name.
 fn named<'a>(
     rest: &mut Rest<'a>,
     request: impl FnOnce(&'a [u8]) -> Request<'a>,
@@ -313,12 +331,13 @@ fn set_attr<'a>(fields: &mut Fields<'_>) -> Option<Request<'a>> {
     let (mode, _unused, uid, gid) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
     let has = |bit: u32| valid & bit != 0;
     let time = |bit: u32, now: u32, secs: u64, nanos: u32| {
-        has(bit).then_some(match has(now) {
-            true => SetTime::Now,
-            false => SetTime::At(Timestamp {
+        has(bit).then_some(if has(now) {
+            SetTime::Now
+        } else {
+            SetTime::At(Timestamp {
                 secs: secs.cast_signed(),
                 nanos,
-            }),
+            })
         })
     };
     Some(Request::SetAttr(SetAttr {
@@ -375,7 +394,7 @@ fn link<'a>(fields: &mut Fields<'_>, rest: &mut Rest<'a>) -> Option<Request<'a>>
     })
 }
 
-/// READ and the two of directories.
+/// Decodes READ, READDIR and READDIRPLUS.
 fn read<'a>(
     fields: &mut Fields<'_>,
     request: impl FnOnce(u64, u32) -> Request<'a>,
@@ -447,15 +466,18 @@ fn copy_file_range<'a>(fields: &mut Fields<'_>) -> Option<Request<'a>> {
     })
 }
 
-/// Writes an answer. What does not fit makes [`Payload::len`] fail.
+/// Writer of an answer. [`Payload::len`] fails if something did not fit.
 pub(super) struct Payload<'a> {
+    /// Buffer, whose length is the limit.
     bytes: &'a mut [u8],
+    /// Number of bytes written.
     len: usize,
+    /// True if something did not fit.
     is_full: bool,
 }
 
 impl<'a> Payload<'a> {
-    /// At most `limit` bytes.
+    /// Makes a writer for at most `limit` bytes.
     pub(super) fn new(bytes: &'a mut [u8], limit: usize) -> Payload<'a> {
         let limit = limit.min(bytes.len());
         Payload {
@@ -465,14 +487,16 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// What was written, in bytes. EIO if something did not fit.
+    /// Returns the number of bytes written; EIO if something did not fit.
     pub(super) fn len(self) -> Answer<usize> {
-        match self.is_full {
-            false => Ok(self.len),
-            true => Err(Errno::EIO),
+        if self.is_full {
+            Err(Errno::EIO)
+        } else {
+            Ok(self.len)
         }
     }
 
+    /// Writes bytes.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         match self
             .bytes
@@ -495,7 +519,7 @@ impl<'a> Payload<'a> {
         self.bytes(&number.to_ne_bytes());
     }
 
-    /// `struct fuse_attr`.
+    /// Writes `struct fuse_attr`.
     fn attr(&mut self, attr: &Attr) {
         for number in [attr.ino.0, attr.size, attr.blocks] {
             self.u64(number);
@@ -515,7 +539,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// `struct fuse_attr_out`.
+    /// Writes `struct fuse_attr_out`.
     pub(super) fn attr_out(&mut self, attr: &Attr, ttl: Duration) {
         self.u64(ttl.as_secs());
         self.u32(ttl.subsec_nanos());
@@ -523,7 +547,7 @@ impl<'a> Payload<'a> {
         self.attr(attr);
     }
 
-    /// `struct fuse_entry_out`. Where nothing is, the number is 0.
+    /// Writes `struct fuse_entry_out`, with number 0 for a missing name.
     pub(super) fn entry_out(&mut self, entry: &Entry) {
         self.u64(entry.attr.map_or(0, |attr| attr.ino.0));
         self.u64(entry.generation);
@@ -537,8 +561,9 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// `struct fuse_dirent`, after a `struct fuse_entry_out` where there are attributes. Whether it
-    /// fitted.
+    /// Writes `struct fuse_dirent`, and returns whether it fitted.
+    ///
+    /// With attributes, `struct fuse_entry_out` precedes it.
     pub(super) fn dirent(&mut self, listed: &Listed<'_>, attr: Option<&Attr>) -> bool {
         let before = if attr.is_some() { ENTRY_OUT_LEN } else { 0 };
         let len = (before + DIRENT_LEN + listed.name.len()).next_multiple_of(8);
@@ -558,15 +583,16 @@ impl<'a> Payload<'a> {
         true
     }
 
-    /// `struct fuse_open_out` of a file whose cached bytes stay, which nothing is remembered of
-    /// until it is closed.
+    /// Writes `struct fuse_open_out` of a file without a handle.
+    ///
+    /// The kernel keeps the cached content.
     pub(super) fn open_out(&mut self) {
         self.u64(0);
         self.u32(KEEP_CACHE);
         self.u32(0);
     }
 
-    /// `struct fuse_statfs_out`.
+    /// Writes `struct fuse_statfs_out`.
     pub(super) fn statfs_out(&mut self, figures: &StatFs) {
         let (blocks, free) = (figures.blocks, figures.blocks_free);
         for number in [
@@ -584,14 +610,14 @@ impl<'a> Payload<'a> {
         self.bytes(&[0; 28]);
     }
 
-    /// `struct fuse_ioctl_out` and what follows it.
+    /// Writes `struct fuse_ioctl_out` and the data.
     pub(super) fn ioctl_out(&mut self, data: &[u8]) {
         self.bytes(&[0; 16]);
         self.bytes(data);
     }
 }
 
-/// `S_IFMT` bits.
+/// Returns the `S_IFMT` bits of a file type.
 fn mode_bits(kind: FileKind) -> u32 {
     match kind {
         FileKind::Regular => libc::S_IFREG,

@@ -1,4 +1,4 @@
-//! What a ring's threads do with a request: decode, call the operation, encode.
+//! Answering of requests on a ring: decode, call the operation, encode.
 
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ use tine_git::nonblocking;
 use tine_sys::fuse_ring::{HEADER_LEN, RingSlot};
 use tine_workspace::Caller;
 
-/// Bytes: reading or writing more takes so long that other requests of the same CPU should not wait
-/// for it.
+/// Number of bytes over which a read or write takes long.
+///
+/// Other requests of the same CPU should not wait for it.
 pub(super) const LARGE: usize = 256 * 1024;
 
-/// The request takes long. Nothing was done.
+/// Refusal of a request that takes long. Nothing was done.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TakesLong;
 
@@ -33,7 +34,7 @@ pub(super) fn answer_without_blocking(
     nonblocking::attempt(|| answer(operations, slot)).map_err(|_| TakesLong)
 }
 
-/// Whether that is seen from the request alone.
+/// Returns whether a request obviously takes long, by its arguments.
 fn takes_long(request: &Request<'_>) -> bool {
     match request {
         Request::Read { size, .. } => *size as usize > LARGE,
@@ -46,10 +47,12 @@ fn takes_long(request: &Request<'_>) -> bool {
     }
 }
 
-/// Answers the request in a slot. After a refusal to haste the request stands there as it came.
+/// Answers the request in a slot.
+///
+/// If a nonblocking attempt was refused, the slot still holds the request.
 pub(super) fn answer(operations: &Operations, slot: &mut RingSlot) {
     let (header, payload) = slot.parts();
-    // What has no header gets no answer: the kernel refuses what stands there.
+    // A request without a valid header gets no answer: the kernel refuses the bytes in the slot.
     if let Ok(decoded) = Header::decode(header) {
         let outcome = carry_out(operations, &decoded, header, payload);
         if !nonblocking::was_refused() {
@@ -58,7 +61,7 @@ pub(super) fn answer(operations: &Operations, slot: &mut RingSlot) {
     }
 }
 
-/// What was written to the payload, in bytes.
+/// Carries out a request, and returns the length of the payload written.
 fn carry_out(
     operations: &Operations,
     header: &Header,
@@ -172,6 +175,7 @@ fn carry_out(
     }
 }
 
+/// Encodes an answer into the payload.
 fn encoded(payload: &mut [u8], encode: impl FnOnce(&mut Payload<'_>)) -> Answer<usize> {
     let limit = payload.len();
     let mut out = Payload::new(payload, limit);
@@ -179,26 +183,30 @@ fn encoded(payload: &mut [u8], encode: impl FnOnce(&mut Payload<'_>)) -> Answer<
     out.len()
 }
 
+/// Encodes an answer without a payload.
 fn empty(answer: Answer<()>) -> Answer<usize> {
     answer.map(|()| 0)
 }
 
+/// Encodes `struct fuse_entry_out`.
 fn entry(answer: Answer<Entry>, payload: &mut [u8]) -> Answer<usize> {
     let entry = answer?;
     encoded(payload, |out| out.entry_out(&entry))
 }
 
+/// Encodes `struct fuse_attr_out`.
 fn attr(answer: Answer<(Attr, Duration)>, payload: &mut [u8]) -> Answer<usize> {
     let (attr, ttl) = answer?;
     encoded(payload, |out| out.attr_out(&attr, ttl))
 }
 
+/// Encodes bytes.
 fn data(answer: Answer<Vec<u8>>, payload: &mut [u8]) -> Answer<usize> {
     let data = answer?;
     encoded(payload, |out| out.bytes(&data))
 }
 
-/// `struct fuse_write_out`.
+/// Encodes `struct fuse_write_out`.
 fn written(answer: Answer<u32>, payload: &mut [u8]) -> Answer<usize> {
     let written = answer?;
     encoded(payload, |out| {
@@ -207,7 +215,7 @@ fn written(answer: Answer<u32>, payload: &mut [u8]) -> Answer<usize> {
     })
 }
 
-/// `struct fuse_getxattr_out`, or the value.
+/// Encodes `struct fuse_getxattr_out`, or the value.
 fn xattr(answer: Answer<XattrAnswer>, payload: &mut [u8]) -> Answer<usize> {
     match answer? {
         XattrAnswer::Size(len) => encoded(payload, |out| {
@@ -218,7 +226,9 @@ fn xattr(answer: Answer<XattrAnswer>, payload: &mut [u8]) -> Answer<usize> {
     }
 }
 
-/// A listing that met what takes long ends before it: the kernel asks for the rest.
+/// Encodes a listing.
+///
+/// A nonblocking listing ends before an entry that takes long. The kernel then asks for the rest.
 fn list(answer: Answer<()>, out: Payload<'_>) -> Answer<usize> {
     let len = out.len()?;
     if nonblocking::was_refused() && len > 0 {

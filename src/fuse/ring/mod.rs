@@ -1,19 +1,21 @@
-//! FUSE over io_uring: the second transport, on where the kernel has it (Linux 6.14, `enable_uring`
-//! of the module).
+//! FUSE over io_uring: the second transport.
 //!
-//! The kernel keeps one queue for each CPU and puts a request into that of the CPU it was made on.
-//! A thread that runs there answers it: no other CPU is woken, and one system call gives an answer
-//! and takes the next request. INIT, FORGET and INTERRUPT go through `/dev/fuse` all the same.
+//! It needs Linux 6.14 or newer, and the parameter `enable_uring` of the FUSE module.
+//!
+//! The kernel has one queue for each CPU. It puts a request into the queue of the CPU that the
+//! request was made on. A thread on the same CPU answers it: no other CPU is woken, and one system
+//! call sends an answer and takes the next request. INIT, FORGET and INTERRUPT still go through
+//! `/dev/fuse`.
 //!
 //! ```text
-//! Prepared::new    before INIT is answered: threads with a ring each, so that all that can be missing is known
-//!   │ register     after it: all slots are offered to all queues; until then the kernel holds every request back
-//!   ▼
-//! Rings            serve until the connection ends, which gives all slots back
+//! Prepared::new    before the reply to INIT: threads with a ring each, so that errors are known
+//!   │ register     after it: offers all slots to all queues; the kernel holds back all requests
+//!   ▼              until then
+//! Rings            serve until the connection ends, which returns all slots
 //! ```
 //!
-//! What takes long goes to [`workers`]; its slot comes back to the ring's thread, which alone talks
-//! to the ring.
+//! Requests that take long go to [`workers`]. The slot then returns to the thread of its ring, the
+//! only one that uses the ring.
 
 mod abi;
 mod answer;
@@ -37,60 +39,80 @@ use super::operations::Operations;
 use tine_sys::cpu::CpuSet;
 use tine_sys::fuse_ring::{Completion, FuseRing, RingSlot, Waker};
 
-/// Threads of one mount that serve rings, at most. Where there are more CPUs, each serves several.
+/// Largest number of ring threads of a mount.
+///
+/// If there are more CPUs, each thread serves several.
 const MAX_THREADS: usize = 8;
-/// Requests that one queue can have under way: an idle CPU's needs one for the kernel to use the
-/// ring at all.
+/// Number of requests that one queue can have pending.
 const SLOTS: usize = 8;
+/// Number of slots for a CPU that is offline.
+///
+/// The kernel uses rings only if each queue has a slot.
 const SLOTS_WHEN_OFFLINE: usize = 1;
 
-/// Called when a ring can no longer be served: the connection must end, or its programs would wait
-/// for ever.
+/// Callback for a ring that can no longer be served.
+///
+/// It must abort the connection. Otherwise programs would hang.
 pub(crate) type Failed = Arc<dyn Fn() + Send + Sync>;
 
-/// Rings that no connection knows of yet. Dropping it ends their threads.
+/// Rings that are not registered yet. Dropping them ends their threads.
 pub(crate) struct Prepared {
+    /// Threads that wait for their start.
     threads: Vec<Starting>,
+    /// Threads for requests that take long.
     workers: Arc<Workers>,
 }
 
+/// Ring thread that waits for its start.
 struct Starting {
+    /// The thread.
     thread: Serving,
+    /// Sends the start; if it is dropped, the thread ends.
     start: Sender<Start>,
 }
 
-/// What a thread needs to begin.
+/// Data that a ring thread needs to start.
 struct Start {
+    /// Callback for a ring that can no longer be served.
     failed: Failed,
-    /// Gets the outcome of registering.
+    /// Receives the result of the registration.
     registered: Sender<io::Result<()>>,
 }
 
-/// The rings of one mount.
+/// Registered rings of one mount.
 pub(crate) struct Rings {
+    /// Ring threads.
     threads: Vec<Serving>,
+    /// Threads for requests that take long.
     workers: Arc<Workers>,
 }
 
+/// Handle of a ring thread.
 struct Serving {
+    /// The thread, to join.
     thread: JoinHandle<()>,
+    /// Messages to the thread.
     mailbox: Arc<Mailbox>,
 }
 
-/// How a ring's thread is spoken to.
+/// Messages to a ring thread.
 struct Mailbox {
+    /// Slots with answers of workers.
     answered: Mutex<Vec<RingSlot>>,
+    /// True to end the thread.
     stops: AtomicBool,
+    /// Wakes the thread.
     waker: Waker,
 }
 
 impl Mailbox {
-    /// Gives back a slot in which the answer stands.
+    /// Returns a slot with an answer to its ring.
     fn put(&self, slot: RingSlot) {
         self.answered.lock().push(slot);
         self.waker.wake();
     }
 
+    /// Asks the thread to end.
     fn stop(&self) {
         self.stops.store(true, Ordering::Release);
         self.waker.wake();
@@ -98,8 +120,12 @@ impl Mailbox {
 }
 
 impl Prepared {
-    /// Makes all that does not need the kernel's consent, for the connection of `device`. Fails
-    /// where io_uring may not be used, or memory or descriptors lack.
+    /// Prepares everything that does not need the kernel's consent.
+    ///
+    /// `device` is the connection.
+    ///
+    /// # Errors
+    /// An error if io_uring is not permitted, or memory or descriptors run out.
     pub(crate) fn new(operations: &Arc<Operations>, device: OwnedFd) -> io::Result<Prepared> {
         let device = Arc::new(device);
         let possible = cpus("possible")?;
@@ -127,8 +153,10 @@ impl Prepared {
         Ok(Prepared { threads, workers })
     }
 
-    /// Offers the slots to the kernel, which has agreed to rings. Where it refuses one, it goes on
-    /// with `/dev/fuse` alone.
+    /// Offers the slots to the kernel, after it has agreed to rings.
+    ///
+    /// # Errors
+    /// The kernel's refusal of a slot. The kernel then uses `/dev/fuse` only.
     pub(crate) fn register(self, failed: &Failed) -> io::Result<Rings> {
         let (registered, outcomes) = channel();
         let mut threads = Vec::with_capacity(self.threads.len());
@@ -137,7 +165,7 @@ impl Prepared {
                 failed: failed.clone(),
                 registered: registered.clone(),
             };
-            // A thread that is gone sends no outcome.
+            // A thread that has ended sends no result.
             let _ = start.send(start_now);
             threads.push(thread);
         }
@@ -162,8 +190,11 @@ impl Prepared {
 }
 
 impl Rings {
-    /// Waits until the connection has given all slots back, which it does when it ends. Where it
-    /// cannot be brought to an end, closing the rings is part of that: `by_force`.
+    /// Waits until the connection has returned all slots.
+    ///
+    /// It does so when it ends.
+    ///
+    /// If the connection cannot be aborted, closing the rings (`by_force`) helps to end it.
     pub(crate) fn end(self, by_force: bool) {
         for serving in self.threads {
             if by_force {
@@ -177,12 +208,15 @@ impl Rings {
     }
 }
 
-/// One CPU's queue, which is named by the CPU.
+/// Queue of one CPU.
 struct Queue {
+    /// Number of the CPU, which is also that of the queue.
     cpu: u16,
+    /// Number of slots to register.
     slots: usize,
 }
 
+/// Starts a thread and waits until it has made its ring.
 fn start_thread(
     queues: Vec<Queue>,
     device: Arc<OwnedFd>,
@@ -211,18 +245,26 @@ fn start_thread(
     })
 }
 
-/// What a ring's thread owns.
+/// State of a ring thread.
 struct RingThread {
+    /// The ring, used by this thread only.
     ring: FuseRing,
+    /// Messages to this thread.
     mailbox: Arc<Mailbox>,
+    /// Queues that this thread serves.
     queues: Vec<Queue>,
+    /// Implementation of the requests.
     operations: Arc<Operations>,
+    /// Threads for requests that take long.
     workers: Arc<Workers>,
-    /// Slots that were neither refused nor given back for good.
+    /// Number of slots that were neither refused nor returned for good.
     live: usize,
 }
 
 impl RingThread {
+    /// Makes the ring, on the thread that will serve it.
+    ///
+    /// Moves the calling thread to the CPUs of its queues.
     fn new(
         queues: Vec<Queue>,
         device: &OwnedFd,
@@ -250,8 +292,9 @@ impl RingThread {
         Ok((thread, slots))
     }
 
+    /// Waits for the start, registers the slots, and serves the ring.
     fn run(mut self, slots: Vec<RingSlot>, started: &Receiver<Start>) {
-        // Whoever prepared it may have found no use for it.
+        // The start is dropped if the rings are not used.
         let Ok(start) = started.recv() else {
             return;
         };
@@ -274,7 +317,9 @@ impl RingThread {
         }
     }
 
-    /// Offers all slots. The first refusal, if there is one.
+    /// Offers all slots to the kernel.
+    ///
+    /// The inner result is the last refusal, if any.
     fn register(&mut self, slots: Vec<RingSlot>) -> io::Result<io::Result<()>> {
         let mut slots = slots.into_iter();
         for queue in &self.queues {
@@ -297,6 +342,7 @@ impl RingThread {
         Ok(outcome)
     }
 
+    /// Serves the ring until it has no more slots or must stop.
     fn serve(&mut self) -> io::Result<()> {
         while self.live > 0 && !self.mailbox.stops.load(Ordering::Acquire) {
             self.ring.wait()?;
@@ -307,6 +353,7 @@ impl RingThread {
         Ok(())
     }
 
+    /// Handles one event of the ring.
     fn handle(&mut self, completion: Completion) -> io::Result<()> {
         match completion {
             Completion::Request(slot) => self.serve_request(slot)?,
@@ -321,6 +368,7 @@ impl RingThread {
         Ok(())
     }
 
+    /// Answers a request, or leaves a slow one to the workers.
     fn serve_request(&mut self, mut slot: RingSlot) -> io::Result<()> {
         match answer::answer_without_blocking(&self.operations, &mut slot) {
             Ok(()) => self.ring.commit(slot),
@@ -328,8 +376,8 @@ impl RingThread {
                 let (operations, mailbox) = (self.operations.clone(), self.mailbox.clone());
                 self.workers.run(Box::new(move || {
                     answer::answer(&operations, &mut slot);
-                    // Whoever waits for the end of the ring finds nobody with the file system any
-                    // more.
+                    // By the time the ring's owner sees the end, no worker may hold the file
+                    // system.
                     drop(operations);
                     mailbox.put(slot);
                 }));
@@ -338,7 +386,7 @@ impl RingThread {
         }
     }
 
-    /// A slot is gone: for good, when the connection has ended.
+    /// Counts a slot that the kernel returned for good.
     fn lose(&mut self, error: &io::Error) {
         self.live -= 1;
         match error.raw_os_error() {
@@ -348,10 +396,11 @@ impl RingThread {
     }
 }
 
-/// Calls for the end of the connection when it is dropped armed, as by a panic.
+/// Aborts the connection when dropped while armed, as by a panic.
 struct Alarm(Option<Failed>);
 
 impl Alarm {
+    /// Makes dropping a no-op.
     fn disarm(&mut self) {
         self.0 = None;
     }
@@ -365,13 +414,13 @@ impl Drop for Alarm {
     }
 }
 
-/// The numbers in `/sys/devices/system/cpu/<list>`.
+/// Reads the CPU numbers in `/sys/devices/system/cpu/<list>`.
 fn cpus(list: &str) -> io::Result<Vec<u16>> {
     let text = fs::read_to_string(format!("/sys/devices/system/cpu/{list}"))?;
     parse_cpus(text.trim()).ok_or_else(|| io::Error::other(format!("no list of CPUs: {text:?}")))
 }
 
-/// As in `0-3,8`.
+/// Parses a list of CPU numbers such as `0-3,8`.
 fn parse_cpus(list: &str) -> Option<Vec<u16>> {
     let mut cpus = Vec::new();
     for range in list.split(',') {

@@ -1,5 +1,6 @@
-//! Threads for what takes long: started when there is work for which none is idle, ended when there
-//! was none for a while.
+//! Threads for requests that take long.
+//!
+//! A thread is started if there is a job and no idle thread. It ends after some time without jobs.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,27 +13,34 @@ use parking_lot::{Condvar, Mutex};
 
 use tine_sys::cpu::CpuSet;
 
-/// How long a thread without work stays.
+/// Time after which an idle thread ends.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// Request that takes long.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
+/// Pool of threads.
 pub(super) struct Workers {
+    /// State, protected by the lock.
     state: Mutex<State>,
-    /// Told of a job, and of the end.
+    /// Signalled for a new job and for the end.
     changed: Condvar,
-    /// Where they may run, whoever starts them.
+    /// CPUs that the threads may run on, whichever thread starts them.
     cpus: CpuSet,
 }
 
+/// State of the pool.
 struct State {
+    /// Jobs that no thread has taken yet.
     jobs: VecDeque<Job>,
+    /// Number of threads that wait for a job.
     idle: usize,
+    /// True once no more jobs will come.
     is_closed: bool,
 }
 
 impl Workers {
-    /// Workers that may run where the calling thread may.
+    /// Makes a pool whose threads may run on the calling thread's CPUs.
     pub(super) fn new() -> io::Result<Arc<Workers>> {
         Ok(Arc::new(Workers {
             state: Mutex::new(State {
@@ -45,8 +53,10 @@ impl Workers {
         }))
     }
 
-    /// Has a thread do the job; the calling one where no other can be had. There are never more
-    /// threads than jobs under way at one time.
+    /// Runs a job on a thread of the pool.
+    ///
+    /// Runs it on the calling thread if no thread can be started.
+    /// There are never more threads than there were jobs at the same time.
     pub(super) fn run(self: &Arc<Workers>, job: Job) {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
@@ -67,12 +77,13 @@ impl Workers {
         }
     }
 
-    /// Ends the threads that are idle, and the others when they have done their jobs.
+    /// Ends all threads, after they have done their jobs.
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_all();
     }
 
+    /// Runs jobs until the pool is closed or there are none.
     fn serve(&self) {
         if let Err(error) = self.cpus.keep_thread() {
             debug!("a thread runs where the one runs that started it: {error}");
