@@ -1,4 +1,4 @@
-//! Branches: listed, made, renamed, deleted, and forks put on others.
+//! Lists, makes, renames and deletes branches, and switches forks between them.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ impl Operation for CreateBranch {
     const NAME: &'static str = "create-branch";
     type Answer = BranchCreated;
 
-    // Where none is named there need not be one.
+    // A fork that the caller names must exist. Without one the operation needs no fork.
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
         Some(&mut self.fork).filter(|fork| fork.is_some())
     }
@@ -255,9 +255,9 @@ pub(crate) fn list(daemon: &Arc<Daemon>, all: bool) -> Result<Branches, Failure>
 fn create(call: &Call<'_>, request: CreateBranch) -> Result<BranchCreated, Failure> {
     let (daemon, branch) = (call.daemon, &request.branch);
     let repository = daemon.repository_now()?;
-    let spoken_of = call.fork_if_any(request.fork);
-    let spoken_of = spoken_of.as_ref();
-    let found = match (&request.at, spoken_of) {
+    let context_fork = call.fork_if_any(request.fork);
+    let context_fork = context_fork.as_ref();
+    let found = match (&request.at, context_fork) {
         (Some(word), Some(fork)) => Point::find(&daemon.store, fork, word)?,
         (Some(word), None) => Point::find_anywhere(&daemon.store, call.git_dir()?, word)?,
         (None, Some(fork)) => head_of_fork(daemon, fork)?,
@@ -270,14 +270,14 @@ fn create(call: &Call<'_>, request: CreateBranch) -> Result<BranchCreated, Failu
             }
         }
     };
-    let slots = slots_of(daemon, fork_of(&found.point, spoken_of));
+    let slots = slots_of(daemon, fork_of(&found.point, context_fork));
     let _guards = Guards::lock(daemon, &slots)?;
     let _lease = lease(daemon, &[branch], &format!("tine branch create {branch}"))?;
     repository
         .check_branch_is_free(branch)
         .map_err(|error| taken(&repository, error))?;
-    let start = Start::at(&daemon.store, &repository, spoken_of, found)?;
-    let git_dir = match spoken_of {
+    let start = Start::at(&daemon.store, &repository, context_fork, found)?;
+    let git_dir = match context_fork {
         Some(fork) => daemon.store.worktree_of(fork)?.git_dir().to_owned(),
         None => call.git_dir()?.to_owned(),
     };
@@ -293,7 +293,7 @@ fn create(call: &Call<'_>, request: CreateBranch) -> Result<BranchCreated, Failu
     })
 }
 
-/// Takes the leases of branches (short names).
+/// Takes the leases of `branches` (short names).
 fn lease<'d>(daemon: &'d Daemon, branches: &[&str], by: &str) -> Result<Lease<'d>, Failure> {
     locks::lease(daemon, by, || {
         let branches = branches.iter().copied().map(str::to_owned);
@@ -331,7 +331,7 @@ pub(crate) fn rename(
     old: &String,
     new: &String,
 ) -> Result<BranchRenamed, Failure> {
-    // Their records name branches.
+    // Reviews and rounds name branches in their records.
     let _rounds = daemon.rounds.lock();
     let _reviews = daemon.reviews.lock();
     let repository = daemon.repository_now()?;
@@ -341,7 +341,7 @@ pub(crate) fn rename(
             break forks;
         }
     };
-    // The branch has its name: a record that cannot be changed is no failure.
+    // The branch is renamed by now, so a record that cannot be changed is not a failure.
     if let Err(failure) = rename_in_documents(daemon, old, new) {
         log::warn!("what names the branch {old} still does: {failure}");
     }
@@ -353,8 +353,10 @@ pub(crate) fn rename(
     })
 }
 
-/// Renames the branch and all that stands on it; the forks that follow. `None` where it came to
-/// others before their turns were taken.
+/// Renames the branch, and moves the HEADs and records that name it.
+///
+/// Returns the forks that follow. `None` means that the branch came to other forks before this call
+/// held the locks of `forks`.
 fn rename_on(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -380,8 +382,9 @@ fn rename_on(
     Ok(Some(renamed))
 }
 
-/// Has reviews, handoffs and sessions name a branch that was renamed. The caller has the locks of
-/// reviews and rounds.
+/// Renames the branch in reviews, handoffs and sessions.
+///
+/// The caller holds the locks of reviews and rounds.
 fn rename_in_documents(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<(), Failure> {
     let store = &daemon.store;
     for mut review in store.documents::<ReviewRecord>(RecordKind::Reviews)?.0 {
@@ -436,12 +439,11 @@ fn switch(
             .map_err(|error| no_branch_before(fork, error))?,
         branch => branch.to_owned(),
     };
-    let branch = match request.create {
-        true => branch,
-        false => {
-            repository.branch(&branch)?;
-            repository.branch_behind(&branch)
-        }
+    let branch = if request.create {
+        branch
+    } else {
+        repository.branch(&branch)?;
+        repository.branch_behind(&branch)
     };
     let is_on = |name: &str| name == branch || repository.branch_behind(name) == branch;
     if !request.create && head.short_branch().is_some_and(is_on) {
@@ -450,7 +452,7 @@ fn switch(
     let start = match (request.create, found) {
         (false, _) => None,
         (true, Some(found)) => Some(Start::at(&daemon.store, &repository, Some(fork), found)?),
-        // What is uncommitted comes along, and the branch begins at HEAD.
+        // Uncommitted changes come along, and the branch begins at HEAD.
         (true, None) => Some(Start {
             point: Point::Revision("HEAD".to_owned()),
             others: Vec::new(),
@@ -460,7 +462,7 @@ fn switch(
             is_uncommitted: false,
         }),
     };
-    let wish = SwitchOptions {
+    let options = SwitchOptions {
         branch: &branch,
         begins: start.as_ref().map(|start| {
             (
@@ -490,12 +492,11 @@ fn switch(
         })?;
         Known::now(store, &repository)?.refuse_held(&branch)?;
     }
-    let (step, changes) = switch::plan(store, &repository, fork, &open, by, &head, &wish).map_err(
-        |error| match error {
+    let (step, changes) = switch::plan(store, &repository, fork, &open, by, &head, &options)
+        .map_err(|error| match error {
             ChangeError::Git(error) => taken(&repository, error),
             error => in_the_way(request, error.into()),
-        },
-    )?;
+        })?;
     let target = Target {
         daemon,
         by,
@@ -527,8 +528,10 @@ fn switch(
     })
 }
 
-/// Puts a fork whose branch moved under it on a new branch, at the commit where it left the old
-/// one. View and index belong to that commit, and stay.
+/// Puts a fork whose branch moved under it on a new branch.
+///
+/// The new branch begins at the commit where the fork left the old one. The view and the index
+/// belong to that commit, and stay.
 fn step_off(
     guard: &ForkGuard<'_>,
     repository: &Repository,
@@ -562,14 +565,16 @@ fn step_off(
     })
 }
 
-/// Fails where HEAD cannot be put back on the branch that it was on before it was switched: it, or
-/// the branch, is elsewhere now. The caller holds the branch's lease.
+/// Fails if a switch of HEAD cannot be taken back.
+///
+/// This is so if HEAD or the earlier branch has moved since. The last argument is the switch, the
+/// commit to go back to and the commit that HEAD must be at. The caller holds the branch's lease.
 pub(crate) fn check_way_back(
     daemon: &Daemon,
     repository: &Repository,
     fork: &ForkName,
     head: &Head,
-    (switch, back_to, stands_on): (&SwitchMove, ObjectId, ObjectId),
+    (switch, back_to, head_at): (&SwitchMove, ObjectId, ObjectId),
 ) -> Result<(), Failure> {
     let way = match &switch.from {
         Some(branch) => format!(
@@ -578,7 +583,7 @@ pub(crate) fn check_way_back(
         ),
         None => format!("`git switch --detach {back_to}` in the mount goes there"),
     };
-    if head.short_branch() != switch.to.as_deref() || head.commit_id() != Some(stands_on) {
+    if head.short_branch() != switch.to.as_deref() || head.commit_id() != Some(head_at) {
         return Err(Failure::new(
             ErrorCode::CannotUndo,
             "HEAD has moved on since the operation",
@@ -606,7 +611,7 @@ pub(crate) fn check_way_back(
     }
 }
 
-/// Has the fork's record say where HEAD is. HEAD itself does in any case.
+/// Notes in the fork's record where HEAD is. A failure is only logged, because git's HEAD decides.
 pub(crate) fn note_head(guard: &ForkGuard<'_>, repository: &Repository) {
     let noted = guard.open().and_then(|open| {
         let head = repository.head_of(open.worktree.git_dir())?;
@@ -618,16 +623,16 @@ pub(crate) fn note_head(guard: &ForkGuard<'_>, repository: &Repository) {
     }
 }
 
-/// HEAD of the fork, and whether something is uncommitted there.
+/// Returns HEAD of the fork as a point.
 fn head_of_fork(daemon: &Daemon, fork: &ForkName) -> Result<FoundPoint, Failure> {
     Ok(Point::Fork(fork.clone()).found(&daemon.store, fork)?)
 }
 
-/// The fork whose view, or snapshot, a point is.
-fn fork_of(point: &Point, spoken_of: Option<&ForkName>) -> Option<ForkName> {
+/// Returns the fork whose view or snapshot `point` is.
+fn fork_of(point: &Point, context_fork: Option<&ForkName>) -> Option<ForkName> {
     match point {
         Point::Fork(fork) | Point::SnapshotOf(fork, _) => Some(fork.clone()),
-        Point::Snapshot(_) => spoken_of.cloned(),
+        Point::Snapshot(_) => context_fork.cloned(),
         Point::Pristine | Point::Revision(_) => None,
     }
 }
@@ -648,7 +653,7 @@ fn stays(fork: &ForkName, head: &Head, branch: String) -> Switched {
     }
 }
 
-/// A branch that exists already, told with what can be done about it here.
+/// Adds a hint with commands that free the branch's name.
 fn taken(repository: &Repository, error: GitError) -> Failure {
     let GitError::BranchExists(branch) = &error else {
         return error.into();
@@ -664,7 +669,7 @@ fn taken(repository: &Repository, error: GitError) -> Failure {
     Failure::from(error).hint(hint)
 }
 
-/// Where `-` is the branch before, and HEAD has no such branch in its reflog.
+/// Converts the error of `-` if HEAD was on no branch before.
 fn no_branch_before(fork: &ForkName, error: GitError) -> Failure {
     match error {
         GitError::UnknownRevision(_) => Failure::new(
@@ -678,7 +683,7 @@ fn no_branch_before(fork: &ForkName, error: GitError) -> Failure {
     }
 }
 
-/// Where a branch of that name is somewhere else only, what makes one here.
+/// Adds a hint with commands that list branches or make this one.
 fn no_branch_to_go_to(fork: &ForkName, branch: &str, failure: Failure) -> Failure {
     let branch = shell_word(branch);
     failure.hint(format!(

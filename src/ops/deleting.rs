@@ -76,7 +76,9 @@ impl Operation for Delete {
     }
 }
 
-/// `command` is what `tine recover` names, if it is not `tine delete`.
+/// Deletes the fork `name`.
+///
+/// `command` is the command that `tine recover` shows. `None` means `tine delete`.
 pub(crate) fn delete(
     daemon: &Arc<Daemon>,
     name: &ForkName,
@@ -92,7 +94,7 @@ pub(crate) fn delete(
     let slot = daemon.slot(name);
     let guard = lock_without_handoffs(daemon, &slot)?;
     let repository = daemon.repository_now()?;
-    // Its branch may have another name by now.
+    // The branch may have been renamed since the record was written.
     if let Err(error) = branches::follow(&daemon.store, &repository) {
         log::warn!("{name}: {error}");
     }
@@ -112,18 +114,20 @@ pub(crate) fn delete(
         Ok(vec![LeaseKey::Branch(record.branch.clone())])
     })?;
     let mount_before = guard.mounted_as();
-    guard.unmount(match force {
-        true => UnmountMode::Force,
-        false => UnmountMode::Clean,
+    guard.unmount(if force {
+        UnmountMode::Force
+    } else {
+        UnmountMode::Clean
     })?;
-    // Now nobody writes any more: what was written since the first look counts, too.
-    let kept = match force {
-        true => buffers::with_all_agent_texts(&guard, || {
+    // No program writes any more, so changes since the first check count, too.
+    let kept = if force {
+        buffers::with_all_agent_texts(&guard, || {
             keep(&guard, &repository, &record, (&command, force), identity)
-        }),
-        false => refuse_under_way(&guard, &repository)
+        })
+    } else {
+        refuse_under_way(&guard, &repository)
             .and_then(|()| refuse_uncommitted(&guard, &repository))
-            .and_then(|()| keep(&guard, &repository, &record, (&command, force), identity)),
+            .and_then(|()| keep(&guard, &repository, &record, (&command, force), identity))
     };
     let kept = match kept {
         Ok(kept) => kept,
@@ -141,7 +145,7 @@ pub(crate) fn delete(
         return set_aside(&guard, kept, &record.mount_dir);
     }
     let removing = daemon.store.removing_branches();
-    // A branch that stays is no failure.
+    // A branch that stays is not a failure.
     let loses_nothing = own_branch_loses_nothing(&repository, &record).unwrap_or_else(|failure| {
         log::warn!("the branch {} stays: {failure}", record.branch);
         false
@@ -161,12 +165,11 @@ pub(crate) fn delete(
     Ok(Deleted {
         branch_deleted,
         left,
-        ..kept.told(name)
+        ..kept.answer(name)
     })
 }
 
-/// Ends the delete of a fork of which something could not be kept by itself: it goes out of the way
-/// as a whole.
+/// Sets aside a fork with a part that could not be kept.
 fn set_aside(guard: &ForkGuard<'_>, kept: Kept, mount_dir: &Path) -> Result<Deleted, Failure> {
     let (daemon, name) = (guard.daemon, guard.name());
     let number = daemon.store.set_aside_fork(name)?;
@@ -175,12 +178,13 @@ fn set_aside(guard: &ForkGuard<'_>, kept: Kept, mount_dir: &Path) -> Result<Dele
     Ok(Deleted {
         set_aside: Some(number),
         left: strays::left_at(mount_dir),
-        ..kept.told(name)
+        ..kept.answer(name)
     })
 }
 
-/// The turn of a fork of which no handoff is being made. It is not waited for in the turn, which
-/// others may want.
+/// Locks a fork of which no handoff is pending.
+///
+/// It waits for a pending handoff without the lock, which other operations may need.
 fn lock_without_handoffs<'a>(
     daemon: &'a Arc<Daemon>,
     slot: &'a Arc<Slot>,
@@ -225,8 +229,9 @@ fn delete_damaged(
     set_aside(guard, kept, &dir)
 }
 
-/// What agents wrote to open buffers would go with the fork. A refusal leaves the buffers as they
-/// are.
+/// Refuses if agents' texts in open buffers would be lost.
+///
+/// A refusal leaves the buffers as they are.
 fn refuse_texts_in_buffers(guard: &ForkGuard<'_>) -> Result<(), Failure> {
     let name = guard.name();
     let paths = buffers::in_buffers_only(guard.daemon, name);
@@ -244,8 +249,9 @@ fn refuse_texts_in_buffers(guard: &ForkGuard<'_>) -> Result<(), Failure> {
     Err(others.fold(failure, |failure, path| failure.cause(path.to_string())))
 }
 
-/// Refuses where the fork, if it is there, holds repositories or submodules that no commit can
-/// keep.
+/// Refuses if the fork has repositories or submodules that commits cannot keep.
+///
+/// A fork that does not exist has none.
 pub(crate) fn refuse_repositories_in(daemon: &Arc<Daemon>, name: &ForkName) -> Result<(), Failure> {
     if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(name) {
         return Ok(());
@@ -260,8 +266,9 @@ pub(crate) fn refuse_repositories_in(daemon: &Arc<Daemon>, name: &ForkName) -> R
     policy::refuse_nested_checkouts(name, &fork, &changeset)
 }
 
-/// git's own work in the fork would go with it: stashes of an operation, and the way back to its
-/// branch.
+/// Refuses during an operation of git, or if the branch is gone.
+///
+/// The delete would lose the operation's stashes and the way back to the branch.
 fn refuse_under_way(guard: &ForkGuard<'_>, repository: &Repository) -> Result<(), Failure> {
     let fork = guard.open()?;
     if let Some(operation) = fork.worktree.operation_in_progress() {
@@ -294,7 +301,9 @@ fn refuse_uncommitted(guard: &ForkGuard<'_>, repository: &Repository) -> Result<
     )))
 }
 
-/// As `git worktree remove` does: what was committed in a submodule is nowhere else until it is
+/// Refuses if the fork has repositories of submodules.
+///
+/// `git worktree remove` does so, too. Commits in a submodule are nowhere else until they are
 /// pushed.
 fn refuse_submodules(name: &ForkName, fork: &Fork) -> Result<(), Failure> {
     if !fork.worktree.has_submodules() {
@@ -307,7 +316,7 @@ fn refuse_submodules(name: &ForkName, fork: &Fork) -> Result<(), Failure> {
     .hint("push what was committed in them; `--force` deletes them"))
 }
 
-/// Snapshots that somebody asked for go with their fork: not unasked.
+/// Refuses if a snapshot that a command asked for would be lost.
 fn refuse_snapshots(guard: &ForkGuard<'_>) -> Result<(), Failure> {
     let name = guard.name();
     let snapshots = guard.daemon.store.snapshots(name)?;
@@ -331,41 +340,44 @@ fn refuse_snapshots(guard: &ForkGuard<'_>) -> Result<(), Failure> {
     }
 }
 
-/// On a full disk more uncommitted bytes than these are not even tried to be kept: what was written
-/// before the disk is full again would stay.
+/// Largest size in bytes of uncommitted changes kept on a full disk.
+///
+/// Larger ones are not tried, because the parts written before the disk is full again would stay.
 const KEPT_OF_FULL_DISK: u64 = 1 << 20;
 
-/// What a fork has, in the words of an answer.
+/// Names of a fork's parts in answers.
 const UNCOMMITTED: &str = "what was not committed";
 const SNAPSHOTS: &str = "its snapshots";
 
-/// What was kept of a fork that goes.
+/// Parts of a deleted fork that were kept or lost.
 #[derive(Default)]
 struct Kept {
-    /// The number of the entry.
+    /// Number of the entry of `tine recover`, if one was made.
     entry: Option<u64>,
-    /// Whether snapshots and superseded commits are all that is in the entry.
+    /// True if the entry holds only snapshots and superseded commits.
     snapshots_only: bool,
-    /// How many commits of the entry HEAD once was on, or git kept for the fork alone.
+    /// Number of commits in the entry that only the fork had.
+    ///
+    /// HEAD once was on them, or git kept them for the fork alone.
     superseded: usize,
-    /// Whether something uncommitted goes, because the disk is full: a forced delete must make
+    /// True if uncommitted changes are lost because the disk is full. A forced delete must make
     /// room.
     no_room: bool,
-    /// What could not be kept by itself, in words.
+    /// Parts that could not be kept by themselves, in words.
     lost: Vec<String>,
-    /// The first reason for that.
+    /// First reason why a part could not be kept.
     because: Option<String>,
 }
 
 impl Kept {
-    /// Notes that `what` (in words) cannot be kept by itself, and why.
+    /// Notes that the part `what` (in words) is lost, for `reason`.
     fn lose(&mut self, what: impl Into<String>, reason: &impl ToString) {
         self.lost.push(what.into());
         self.because.get_or_insert_with(|| reason.to_string());
     }
 
-    /// The answer to the delete of a fork that left its branch, and nothing beside it.
-    fn told(self, fork: &ForkName) -> Deleted {
+    /// Returns the answer to the delete, without a deleted branch or strays.
+    fn answer(self, fork: &ForkName) -> Deleted {
         Deleted {
             fork: fork.clone(),
             recover: self.entry,
@@ -381,7 +393,9 @@ impl Kept {
     }
 }
 
-/// The staged text that no file has, as a snapshot; `None` where the fork cannot be opened.
+/// Keeps staged text that no file has, as a snapshot.
+///
+/// Returns `None` if there is none, or if the fork cannot be opened.
 fn keep_staged(
     guard: &ForkGuard<'_>,
     repository: &Repository,
@@ -398,18 +412,22 @@ fn keep_staged(
     )?)
 }
 
-/// What became of what is uncommitted.
+/// Outcome of keeping uncommitted changes.
 enum Uncommitted {
-    /// The commit that keeps it.
+    /// Commit that keeps them.
     Kept(ObjectId),
+    /// Nothing is uncommitted.
     Nothing,
+    /// The disk is full.
     NoRoom,
-    /// It cannot be committed, for this reason.
+    /// They cannot be committed, for this reason.
     Failed(Failure),
 }
 
-/// Keeps what goes with the fork: what is uncommitted (with `force`; else nothing is), its
-/// snapshots, and commits that only the fork reaches.
+/// Keeps the parts of the fork that the delete would lose.
+///
+/// These are its uncommitted changes (only with `force`; otherwise there are none), its snapshots,
+/// and commits that only the fork reaches.
 fn keep(
     guard: &ForkGuard<'_>,
     repository: &Repository,
@@ -418,9 +436,10 @@ fn keep(
     identity: Option<Identity>,
 ) -> Result<Kept, Failure> {
     let name = guard.name();
-    let uncommitted = match force {
-        true => keep_uncommitted(guard, repository, identity)?,
-        false => Uncommitted::Nothing,
+    let uncommitted = if force {
+        keep_uncommitted(guard, repository, identity)?
+    } else {
+        Uncommitted::Nothing
     };
     let mut kept = Kept::default();
     let mut uncommitted_id = None;
@@ -446,7 +465,8 @@ fn keep(
         .as_ref()
         .and_then(|worktree| repository.gone_branch(worktree, &record.branch).ok()?);
     let commit_id = match (&head, &worktree) {
-        // What was uncommitted are changes to that, also where the branch has moved under the fork.
+        // The uncommitted changes are relative to this commit, also if the branch has moved under
+        // the fork.
         (Some(_), Some(worktree)) => {
             repository.head_left_at(worktree, name.as_str(), &record.branch)?
         }
@@ -457,7 +477,7 @@ fn keep(
         .filter(|id| repository.has_object(*id));
     let branch = head.as_ref().and_then(Head::short_branch);
     let is_only_here = match commit_id {
-        // With the worktree their last trace would go.
+        // Without the worktree, nothing may lead to these commits.
         Some(commit_id) if branch.is_none() || gone.is_some() => {
             repository.reached_otherwise(commit_id, &[])?.is_none()
         }
@@ -551,8 +571,9 @@ fn keep(
     Ok(kept)
 }
 
-/// Commits what is uncommitted. A full disk, or what cannot be committed, does not keep its fork
-/// from going.
+/// Commits the uncommitted changes.
+///
+/// A full disk or changes that cannot be committed do not prevent the delete.
 fn keep_uncommitted(
     guard: &ForkGuard<'_>,
     repository: &Repository,
@@ -561,11 +582,13 @@ fn keep_uncommitted(
     let name = guard.name();
     let kept = guard
         .open()
-        .and_then(|fork| match guard.daemon.store.reserve_is_short() {
-            true if fork.workspace.stats().content_bytes > KEPT_OF_FULL_DISK => {
-                Err(failure::no_space(name.as_str()))
+        .and_then(|fork| {
+            if guard.daemon.store.reserve_is_short()
+                && fork.workspace.stats().content_bytes > KEPT_OF_FULL_DISK
+            {
+                return Err(failure::no_space(name.as_str()));
             }
-            _ => Ok(fork),
+            Ok(fork)
         })
         .and_then(|fork| {
             recovery::commit_uncommitted(repository, name, &fork, identity).map_err(Failure::from)
@@ -586,9 +609,11 @@ fn keep_uncommitted(
     Ok(Uncommitted::Failed(failure))
 }
 
-/// Whether the fork's branch is its own and deleting it loses nothing: it has no commit beyond the
-/// base, and another ref reaches its tip (the base itself may be work of an earlier fork that only
-/// this branch holds).
+/// Returns whether deleting the fork's own branch loses nothing.
+///
+/// This is so if the branch has no commit beyond the base and another ref reaches its tip. The base
+/// itself may be work of an earlier fork that only this branch holds. Returns false for a branch
+/// that was not made for the fork.
 fn own_branch_loses_nothing(repository: &Repository, record: &ForkRecord) -> Result<bool, Failure> {
     let branch = &record.branch;
     if *branch != own_branch(&record.name) {

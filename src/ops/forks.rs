@@ -1,4 +1,4 @@
-//! Makes, lists and shows forks.
+//! Lists and shows forks, and records which strays a client has reported.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::state::strays::Untold;
 use tine_git::Repository;
 use tine_workspace::{ForkName, ForkRecord};
 
-/// All forks.
+/// Lists all forks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ListForks {}
 
@@ -48,9 +48,10 @@ impl Operation for FindFork {
     }
 }
 
-/// One fork.
+/// Shows one fork.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ShowFork {
+    /// Fork to show.
     pub fork: ForkName,
 }
 
@@ -63,10 +64,12 @@ impl Operation for ShowFork {
     }
 }
 
-/// Says that somebody was told of these strays.
+/// Records that a client has reported these strays.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NoteToldStrays {
+    /// Fork at whose mount place the strays are.
     pub fork: ForkName,
+    /// Strays that the client reported.
     pub strays: Vec<Stray>,
 }
 
@@ -80,7 +83,7 @@ impl Operation for NoteToldStrays {
     }
 }
 
-/// The fork's branch and the commit that it stands on, in hex.
+/// Returns the fork's branch and the branch's tip, in hex.
 pub(crate) fn tip_of(repository: &Repository, record: &ForkRecord) -> Option<(String, String)> {
     let tip = repository.branch(&record.branch).ok()??;
     Some((record.branch.clone(), tip.to_string()))

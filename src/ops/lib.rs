@@ -1,4 +1,4 @@
-//! Operations on forks with their answers, and the state that the daemon keeps in memory.
+//! Operations on forks, their answers, and the daemon's state in memory.
 //!
 //! Each [`Operation`] is one type. [`OPERATIONS`] lists them all.
 

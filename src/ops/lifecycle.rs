@@ -1,4 +1,4 @@
-//! The daemon itself: who it is, and its end.
+//! The daemon's status, checks of its store, and its end.
 
 use std::convert::Infallible;
 use std::fs;
@@ -20,7 +20,7 @@ use tine_sys::namespace::mount_namespace_of;
 use tine_sys::{parallel, process};
 use tine_workspace::store::{CheckOptions, CheckReport, Depth};
 
-/// Who is there.
+/// Identity of the running daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DaemonStatus {}
 
@@ -34,7 +34,7 @@ impl Operation for DaemonStatus {
     }
 }
 
-/// What the daemon holds in memory.
+/// Figures of what the daemon holds in memory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReadFigures {}
 
@@ -72,11 +72,12 @@ impl Operation for Stop {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Acknowledged, Failure> {
-        let insistence = match self.force {
-            true => StopMode::Force,
-            false => StopMode::Refuse,
+        let mode = if self.force {
+            StopMode::Force
+        } else {
+            StopMode::Refuse
         };
-        stop(call.daemon, insistence)?;
+        stop(call.daemon, mode)?;
         Ok(Acknowledged {})
     }
 }
@@ -94,19 +95,20 @@ pub struct Check {
     #[serde(default)]
     pub dry_run: bool,
 
-    /// Without reading the bytes of files.
+    /// True to skip reading the bytes of files.
     #[arg(skip)]
     #[serde(default)]
     pub brief: bool,
 }
 
 impl Check {
-    /// As the store is asked for it.
+    /// Returns the options for the store's check.
     pub fn options(&self) -> CheckOptions {
         CheckOptions {
-            depth: match self.brief {
-                true => Depth::Places,
-                false => Depth::Bytes,
+            depth: if self.brief {
+                Depth::Places
+            } else {
+                Depth::Bytes
             },
             repair: self.repair,
             dry_run: self.dry_run,
@@ -124,10 +126,10 @@ impl Operation for Check {
     }
 }
 
-/// What repairs moved aside.
+/// Lists what repairs set aside.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ListSetAside {
-    /// The number of one that is put back first.
+    /// Number of one that is put back first.
     pub put_back: Option<u64>,
 }
 
@@ -141,15 +143,16 @@ impl Operation for ListSetAside {
     }
 }
 
-/// What a stop does about programs that use a mount.
+/// Treatment of mounts that programs use, when the daemon stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopMode {
-    /// Nothing is stopped.
+    /// Stops nothing if a mount is in use.
     Refuse,
-    /// Every mount is detached; the programs get errors.
+    /// Detaches every mount. The programs get errors.
     Force,
-    /// Only what is in use is detached, the rest unmounted cleanly: the process is told to end and
-    /// has no choice.
+    /// Detaches mounts that are in use, and unmounts the others cleanly.
+    ///
+    /// This is for a process that must end, as after a signal.
     DetachBusy,
 }
 
@@ -169,13 +172,15 @@ pub(crate) fn status(daemon: &Arc<Daemon>) -> Result<DaemonInfo, Failure> {
     })
 }
 
-/// Looks whether the store is whole; nobody changes reviews, handoffs or sessions while they are
-/// put right.
+/// Checks the store, and repairs it if `options` say so.
+///
+/// During a repair it holds the locks of reviews and rounds, so that reviews, handoffs and sessions
+/// do not change.
 pub(crate) fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Result<CheckReport, Failure> {
     daemon.refuse_if_stopping()?;
     let _rounds = options.repair.then(|| daemon.rounds.lock());
     let _reviews = options.repair.then(|| daemon.reviews.lock());
-    // A pipe in the place of a ref is found here.
+    // Reopening also finds a FIFO in the place of a ref.
     let report = tine_change::check::check(&daemon.store, &daemon.repository.reopened()?, options)?;
     for finding in &report.findings {
         log::warn!(
@@ -188,7 +193,7 @@ pub(crate) fn check(daemon: &Arc<Daemon>, options: CheckOptions) -> Result<Check
     Ok(report)
 }
 
-/// Lists what repairs moved aside, and puts one of them back where that is asked for.
+/// Lists what repairs set aside. With `put_back` it first puts that back.
 pub(crate) fn set_aside(
     daemon: &Arc<Daemon>,
     put_back: Option<u64>,
@@ -219,7 +224,7 @@ fn figures(daemon: &Arc<Daemon>) -> Figures {
         mounted: Vec::new(),
     };
     for slot in daemon.slots() {
-        // The workspace may be waited for; the slot must not be held meanwhile.
+        // The workspace's lock may block, so the slot must not be locked meanwhile.
         if let Some(workspace) = slot.with_open_fork(|fork| fork.workspace.clone()) {
             let layer = workspace.stats();
             figures.remembered_nodes += workspace.remembered();
@@ -244,25 +249,29 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// What stands behind `key` in `/proc/self/status`.
+/// Returns the value of `key` in `/proc/self/status`.
 fn status_line(key: &str) -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;
     Some(line.trim().to_owned())
 }
 
-/// Unmounts everything, so that the process can end. What was mounted is remembered as such. On a
-/// failure everything is as before.
-pub fn stop(daemon: &Arc<Daemon>, insistence: StopMode) -> Result<(), Failure> {
+/// Unmounts everything, so that the process can end. Blocks until then.
+///
+/// The records still say which forks were mounted. On a failure everything is as before.
+///
+/// # Errors
+/// `busy` if a mount is in use, or another error of unmounting; only with [`StopMode::Refuse`].
+pub fn stop(daemon: &Arc<Daemon>, mode: StopMode) -> Result<(), Failure> {
     daemon.stop_with(|| {
         let slots = daemon.slots();
-        match insistence {
+        match mode {
             StopMode::Refuse => {
                 refuse_if_busy(&slots)?;
                 unmount_all(daemon, &slots)
             }
             StopMode::Force | StopMode::DetachBusy => {
-                detach_all(daemon, &slots, insistence);
+                detach_all(daemon, &slots, mode);
                 Ok(())
             }
         }
@@ -271,9 +280,10 @@ pub fn stop(daemon: &Arc<Daemon>, insistence: StopMode) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Unmounts everything where the repository was moved or removed; whether it was. Every path that
-/// this process has leads to nothing then, or into another repository; a daemon at the new place
-/// goes on with what the store holds.
+/// Unmounts everything if the repository is gone, and returns whether it is.
+///
+/// The repository was moved or removed then. Every path that this process has leads to nothing, or
+/// into another repository. A daemon at the new place continues with the content of the store.
 pub fn end_if_displaced(daemon: &Arc<Daemon>) -> bool {
     if daemon.store.is_in_place() {
         return false;
@@ -290,7 +300,7 @@ pub fn end_if_displaced(daemon: &Arc<Daemon>) -> bool {
             true
         }
         Err(failure) => {
-            // Another thread stopped it.
+            // Another thread has stopped the daemon.
             log::info!("{failure}");
             true
         }
@@ -312,7 +322,10 @@ fn refuse_if_busy(slots: &[Arc<Slot>]) -> Result<(), Failure> {
     all_in_use(failures)
 }
 
-/// One failure that tells of all these mounts; fine where there are none.
+/// Combines `busy` failures into one that names all mounts.
+///
+/// If there is a failure of another kind, it returns the first of those instead. Without failures
+/// it succeeds.
 fn all_in_use(mut failures: Vec<Failure>) -> Result<(), Failure> {
     let not_in_use = failures
         .iter()
@@ -331,7 +344,7 @@ fn all_in_use(mut failures: Vec<Failure>) -> Result<(), Failure> {
     }
 }
 
-/// Unmounts everything cleanly; if one cannot be, the others are mounted again.
+/// Unmounts everything cleanly. If one unmount fails, it mounts the others again.
 fn unmount_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>]) -> Result<(), Failure> {
     let outcomes = at_once(slots, |slot| {
         let guard = daemon.lock_even_stopping(slot);
@@ -352,10 +365,10 @@ fn unmount_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>]) -> Result<(), Failure>
     all_in_use(failures)
 }
 
-fn detach_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>], insistence: StopMode) {
+fn detach_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>], mode: StopMode) {
     at_once(slots, |slot| {
         let guard = daemon.lock_even_stopping(slot);
-        let cleanly = match insistence {
+        let cleanly = match mode {
             StopMode::Force => Err(None),
             StopMode::Refuse | StopMode::DetachBusy => {
                 guard.unmount(UnmountMode::Clean).map_err(Some)
@@ -372,8 +385,7 @@ fn detach_all(daemon: &Arc<Daemon>, slots: &[Arc<Slot>], insistence: StopMode) {
     });
 }
 
-/// Calls `run` with every slot, many at the same time: what one waits for, others wait for
-/// meanwhile.
+/// Calls `run` with every slot, in several threads, so that waits overlap.
 fn at_once<'s, T: Send>(slots: &'s [Arc<Slot>], run: impl Fn(&'s Arc<Slot>) -> T + Sync) -> Vec<T> {
     let outcomes = Mutex::new(Vec::with_capacity(slots.len()));
     let Ok(()) = parallel::at_once(slots, room::UNMOUNTED_AT_ONCE, |slot| {

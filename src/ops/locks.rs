@@ -1,9 +1,9 @@
-//! The one place where operations wait for forks, and for leases of branches and checkouts.
+//! The only module in which operations wait for forks, branches and checkouts.
 //!
-//! An operation locks all its forks first ([`Guards::lock`]), in the order of their names. Then it
-//! takes all its leases at once ([`lease`]), as the locked forks say which those are. So two
-//! operations never wait for each other. [`while_it_moves`] retries an operation whose plan was
-//! outdated under its locks.
+//! An operation first locks all its forks ([`Guards::lock`]), in the order of their names. Then it
+//! takes all its leases at once ([`lease`]), because the locked forks determine them. Therefore two
+//! operations never wait for each other. [`retry_while_moved`] retries an operation whose plan
+//! became outdated before it had its locks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use tine_git::{GitError, Repository};
 use tine_workspace::store::{Lease, LeaseKey};
 use tine_workspace::{ForkName, StoreError};
 
-/// Number of attempts where the forks or branches of an operation move while it waits for them.
+/// Number of attempts, while forks or branches move before they are locked.
 const ATTEMPTS: usize = 4;
 
-/// Calls `plan_and_do` again while it fails with `ref-moved`, at most [`ATTEMPTS`] times.
-pub(crate) fn while_it_moves<T>(
-    mut plan_and_do: impl FnMut() -> Result<T, Failure>,
+/// Retries `attempt_once` while it fails with `ref-moved`, at most [`ATTEMPTS`] times.
+pub(crate) fn retry_while_moved<T>(
+    mut attempt_once: impl FnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let mut attempt = 1;
     loop {
-        match plan_and_do() {
+        match attempt_once() {
             Err(failure) if failure.code == ErrorCode::RefMoved && attempt < ATTEMPTS => {
                 log::info!("planned again: {failure}");
                 attempt += 1;
@@ -45,14 +45,14 @@ pub(crate) fn slots_of(
     forks.into_iter().map(with_slot).collect()
 }
 
-/// The locks of all forks of one operation.
+/// Locks of all forks of one operation.
 pub(crate) struct Guards<'a>(BTreeMap<ForkName, ForkGuard<'a>>);
 
 impl<'a> Guards<'a> {
-    /// Locks the forks of `slots` in the order of their names. Blocks while others have them.
+    /// Locks the forks of `slots` in the order of their names. Blocks while others hold them.
     ///
     /// # Errors
-    /// As [`Daemon::lock_fork`].
+    /// Those of [`Daemon::lock_fork`].
     pub(crate) fn lock(
         daemon: &'a Arc<Daemon>,
         slots: &'a BTreeMap<ForkName, Arc<Slot>>,
@@ -73,7 +73,10 @@ impl<'a> Guards<'a> {
             .ok_or_else(|| StoreError::NoSuchFork(fork.to_string()).into())
     }
 
-    /// Takes the guard of `fork` out, as [`Guards::get`].
+    /// Removes the guard of `fork` and returns it.
+    ///
+    /// # Errors
+    /// `no-such-fork` if the operation did not lock it.
     pub(crate) fn remove(&mut self, fork: &ForkName) -> Result<ForkGuard<'a>, Failure> {
         self.0
             .remove(fork)
@@ -85,7 +88,7 @@ impl<'a> Guards<'a> {
     }
 }
 
-/// Returns the lease of the branch that the fork's HEAD is on, if it is on one.
+/// Returns the lease of the branch that HEAD is on, if any.
 pub(crate) fn head_of(
     guard: &ForkGuard<'_>,
     repository: &Repository,
@@ -94,12 +97,14 @@ pub(crate) fn head_of(
     Ok(branch.map(LeaseKey::Branch).into_iter().collect())
 }
 
-/// Takes the leases that `resolve` returns, for the command `by`, and resolves again under them: if
-/// the answer differs, releases them and takes those. Blocks while other commands hold them.
+/// Takes the leases that `resolve` returns, and resolves again under them.
+///
+/// If the answer differs, it releases these leases and takes the new ones. Blocks while other
+/// commands hold them. `by` is the command that holds the leases.
 ///
 /// # Errors
-/// `ref-moved` if the answer keeps changing; `lease-held` names the command that does not end;
-/// whatever `resolve` fails with.
+/// `ref-moved` if the answer keeps changing; `lease-held`, which names the command that holds the
+/// lease; the errors of `resolve`.
 pub(crate) fn lease<'d>(
     daemon: &'d Daemon,
     by: &str,

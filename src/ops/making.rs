@@ -69,19 +69,21 @@ pub struct New {
     #[serde(default)]
     pub no_at_origin: bool,
 
-    /// HEAD is on no branch.
+    /// True to leave HEAD detached.
     #[arg(skip)]
     #[serde(default)]
     pub detached: bool,
 
+    /// Options that `tine exec --new` also takes.
     #[command(flatten)]
     #[serde(flatten)]
     pub options: NewOptions,
 }
 
 impl New {
-    /// Returns the operation that makes `fork` from the caller's HEAD and mounts it at its default
-    /// place.
+    /// Returns the operation that makes `fork` from the caller's HEAD.
+    ///
+    /// It mounts the fork at its default place.
     pub fn of(fork: ForkName) -> New {
         New {
             fork,
@@ -117,7 +119,11 @@ impl Operation for New {
     }
 }
 
-// What `tine exec --new` takes, too. (A doc comment here would become the verb's help.)
+// Options of `tine new` and `tine exec --new`.
+#[expect(
+    missing_docs,
+    reason = "a doc comment would become the help of the commands that flatten this"
+)]
 #[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
 pub struct NewOptions {
     /// The revision to start from [default: HEAD, or the tip of --branch where it exists]
@@ -137,7 +143,7 @@ pub struct NewOptions {
     #[serde(skip)]
     pub from_remote: Option<String>,
 
-    /// The fork on a remote that the caller found by `from_remote`, and fetched.
+    /// Fork on a remote that the caller resolved from `from_remote` and fetched.
     #[arg(skip)]
     #[serde(default)]
     pub remote_fork: Option<RemoteFork>,
@@ -187,6 +193,7 @@ pub struct NewOptions {
     #[serde(default)]
     pub snapshot_every: Option<SnapshotEvery>,
 
+    /// Options that `tine mount` also takes.
     #[command(flatten)]
     #[serde(flatten)]
     pub settings: MountFlags,
@@ -214,7 +221,11 @@ fn snapshot_every(word: &str) -> Result<SnapshotEvery, String> {
     SnapshotEvery::try_from(word.to_owned())
 }
 
-// How it is mounted: `tine mount` takes it, too.
+// Options of `tine new` and `tine mount` for the mount.
+#[expect(
+    missing_docs,
+    reason = "a doc comment would become the help of the commands that flatten this"
+)]
 #[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
 pub struct MountFlags {
     /// Let other users enter the mount
@@ -250,7 +261,7 @@ pub struct MountFlags {
 }
 
 impl MountFlags {
-    /// Returns what the flags ask for.
+    /// Returns the mount request of the flags.
     pub(crate) fn request(&self) -> MountRequest {
         MountRequest {
             allow_other: self.allow_other,
@@ -264,7 +275,7 @@ impl MountFlags {
     }
 }
 
-/// Makes a fork, which takes up `given` where that is something.
+/// Makes a fork. It takes up `given` if that is `Some` and the request names no remote fork.
 pub(crate) fn make(
     daemon: &Arc<Daemon>,
     owner: Owner,
@@ -307,7 +318,7 @@ pub(crate) fn make(
                 .map(|snapshot| daemon.store.snapshot(&parent, &snapshot))
                 .transpose()?;
             let fork = match (parent_guard.open_existing(), &snapshot) {
-                // The snapshot may be whole where what the fork has now is not.
+                // The snapshot may be whole even if the fork's present state is damaged.
                 (Err(failure), Some(snapshot)) if failure.code == ErrorCode::StoreDamaged => {
                     daemon.store.open_snapshot(&parent, snapshot)?
                 }
@@ -331,12 +342,12 @@ pub(crate) fn make(
         Some(dir) => dir,
         None => place::default_dir(&repository, name)?,
     };
-    // A dead mount of an earlier fork cannot be looked into.
+    // A stale mount of an earlier fork must be detached before its directory can be read.
     tine_fuse::detach_stale(&dir)?;
     let (forks, _) = daemon.store.records();
     let dir = place::check(&repository, &forks, name, &dir)?;
     let dir_existed = dir.exists();
-    // An alias means the branch behind it.
+    // A branch alias means the branch behind it.
     if let Some(branch) = &request.options.branch {
         repository.branch(branch)?;
     }
@@ -344,12 +355,12 @@ pub(crate) fn make(
     let asked_branch = asked_branch.map(|branch| repository.branch_behind(branch));
     let branch = asked_branch.clone().unwrap_or_else(|| own_branch(name));
     repository.check_branch_name(&branch)?;
-    // Until the fork is mounted, or taken back with the branch.
+    // The lease is held until the fork is mounted, or rolled back with the branch.
     let _lease = locks::lease(daemon, &format!("tine new {name}"), || {
         Ok(vec![LeaseKey::Branch(branch.clone())])
     })?;
     let branch_existed = repository.branch(&branch)?.is_some();
-    // What a fork inherits was built where its parent was seen.
+    // Inherited build output contains the path at which the parent was seen.
     let at_origin = match &parent {
         Some(parent) => daemon.store.record(&parent.name)?.settings.at_origin,
         None => None,
@@ -368,7 +379,7 @@ pub(crate) fn make(
         branch: asked_branch,
         detached: request.detached,
         mount_dir: dir.clone(),
-        // Should the daemon die before it is, the next one mounts it.
+        // If the daemon dies before the mount, the next daemon mounts it.
         mounted: !request.no_mount,
         settings,
         on_unmount: request.options.on_unmount.clone(),
@@ -398,20 +409,20 @@ pub(crate) fn make(
     if let (Some(from), Some(take_up)) = (from_remote, &take_up)
         && let Err(error) = repository.lease(&from.remote, from.name.as_str(), take_up.commit_id)
     {
-        // It will have to be pushed with force.
+        // The next push needs force.
         log::warn!("{name}: {error}");
     }
-    let told = || {
+    let answer = || {
         Ok(ForkInfo {
             agent_texts,
             ..report::fork_info(daemon, &slot, &record)?
         })
     };
     if request.no_mount {
-        return told();
+        return answer();
     }
     match guard.mount(&dir, settings) {
-        Ok(()) => told(),
+        Ok(()) => answer(),
         Err(failure) => {
             let traces = Traces {
                 branch: (!branch_existed)
@@ -426,7 +437,7 @@ pub(crate) fn make(
     }
 }
 
-/// `fork` or `fork@snapshot`.
+/// Parses `fork` or `fork@snapshot`.
 fn parse_parent(text: &str) -> Result<(ForkName, Option<ForkName>), Failure> {
     let (fork, snapshot) = match text.split_once('@') {
         Some((fork, snapshot)) => (fork, Some(snapshot)),
@@ -438,7 +449,7 @@ fn parse_parent(text: &str) -> Result<(ForkName, Option<ForkName>), Failure> {
     ))
 }
 
-/// Checks that revisions are to be understood in a worktree of this repository.
+/// Checks that `git_dir` belongs to a worktree of this repository.
 fn check_git_dir(repository: &Repository, git_dir: &Path) -> Result<(), Failure> {
     let common_dir = repository.common_dir();
     let found = git_dir
@@ -447,7 +458,7 @@ fn check_git_dir(repository: &Repository, git_dir: &Path) -> Result<(), Failure>
     let worktree = found
         .file_name()
         .map(|id| common_dir.join("worktrees").join(id));
-    // Through a bind mount it has another path.
+    // A bind mount gives it another path.
     if is_same_file(&found, common_dir)
         || worktree.is_some_and(|worktree| is_same_file(&found, &worktree))
     {
@@ -463,7 +474,7 @@ fn check_git_dir(repository: &Repository, git_dir: &Path) -> Result<(), Failure>
     .hint("this is a fault of the program that asks the daemon"))
 }
 
-/// Takes a fork back that could not be mounted, so that nothing has changed.
+/// Removes a fork that could not be mounted, and its traces.
 fn undo_new(guard: &ForkGuard<'_>, traces: &Traces) {
     let undone = guard
         .unmount(UnmountMode::Force)

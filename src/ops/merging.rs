@@ -1,9 +1,9 @@
-//! Merging forks, snapshots, branches, commits and trees into a fork or a branch.
+//! Merges forks, snapshots, branches, commits and trees.
 //!
 //! Everything is planned first, one source after another, each on the commit that the one before
-//! would lead to. What is uncommitted in a target fork is merged with it and stays uncommitted. A
-//! dry run ends there. Then what is uncommitted in source forks is committed in them, and the
-//! target moves once, to the last commit.
+//! would lead to. Uncommitted changes of a target fork are merged along and stay uncommitted. A dry
+//! run ends there. Then uncommitted changes of source forks are committed in them, and the target,
+//! a fork or a branch, moves once, to the last commit.
 
 mod moving;
 mod sides;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use self::sides::{Source, default_target, find_source};
 use super::buffers;
-use super::locks::{Guards, slots_of, while_it_moves};
+use super::locks::{Guards, retry_while_moved, slots_of};
 use super::reviews::sides as review_sides;
 use super::target::{self, Holder, Target, find_target, fork_called, word_for};
 use crate::failure::{ErrorCode, Failure};
@@ -140,28 +140,31 @@ pub struct Merge {
     #[serde(default)]
     pub allow_unrelated: bool,
 
-    /// The fork whose words the sources are, and the target where none is named. Default: the one
-    /// whose mount contains the caller's directory.
+    /// Fork in which sources are resolved, and target if `into` is `None`.
+    ///
+    /// `None` means the fork whose mount contains the caller's directory.
     #[arg(skip)]
     #[serde(default)]
     pub here: Option<ForkName>,
 
-    /// The private git directory of the worktree in which revisions are read. Set from the call.
+    /// Private git directory of the worktree in which revisions are resolved. Set from the call.
     #[arg(skip)]
     #[serde(skip)]
     pub git_dir: PathBuf,
 
+    /// Policy for keeping the merge as a review instead of making it.
     #[arg(skip)]
     #[serde(default)]
     pub review: ReviewPolicy,
 
-    /// Conflicts are for the caller to put into the mounted target with markers: what is
-    /// uncommitted in the source is committed for that.
+    /// True if the caller will write conflict markers into the mounted target.
+    ///
+    /// Uncommitted changes of the source are committed for that.
     #[arg(skip)]
     #[serde(default)]
     pub markers: bool,
 
-    /// The messages of the merge commits as hooks left them, one for each source.
+    /// Messages of merge commits as hooks left them, one per source.
     #[arg(skip)]
     #[serde(default)]
     pub messages: Vec<Option<String>>,
@@ -202,24 +205,26 @@ impl Operation for Merge {
     }
 }
 
-/// Merges what `request` says, or says what would come of it.
+/// Merges as `request` says. A dry run only returns what would happen.
 pub(crate) fn merge(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
     request: &Merge,
     signers: &Signers,
 ) -> Result<Merged, Failure> {
-    // Two of the same merge become one review.
+    // The lock makes two equal merges share one review.
     let _reviews = (request.review != ReviewPolicy::Never).then(|| daemon.reviews.lock());
     merge_with(daemon, by, request, signers, None)
 }
 
-/// The fork or branch that `word` names, so that it means one thing from here on.
+/// Resolves `word`, and returns an unambiguous word for the target.
 pub(crate) fn target_called(daemon: &Arc<Daemon>, word: &str) -> Result<String, Failure> {
     Ok(find_target(daemon, &daemon.repository_now()?, word)?.to_string())
 }
 
-/// As [`merge`], with the resolutions of a review.
+/// Merges like [`merge`], with the resolutions of `review`.
+///
+/// The caller holds the lock of reviews if the merge uses or keeps a review.
 pub(crate) fn merge_with(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
@@ -227,44 +232,45 @@ pub(crate) fn merge_with(
     signers: &Signers,
     review: Option<&ReviewRecord>,
 ) -> Result<Merged, Failure> {
-    while_it_moves(|| Merging::begin(daemon, by, request, signers, review)?.run())
+    retry_while_moved(|| Merging::begin(daemon, by, request, signers, review)?.run())
 }
 
-/// One source, planned.
+/// Source with the result of its plan.
 struct PlannedSource {
     line: MergedSource,
-    /// What was uncommitted in a fork, as the commit that it is to become.
+    /// Commit that the fork's uncommitted changes will become.
     uncommitted: Option<(ForkName, ObjectId)>,
     theirs: Tip,
 }
 
-/// Where the target is, or would be with the sources that were planned.
+/// Place of the target, now or after sources that are planned.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Stand {
+struct Position {
     tip: Tip,
-    /// The view, where something is uncommitted in the target: a tree.
+    /// Tree of the view, if the target has uncommitted changes.
     view: Option<ObjectId>,
 }
 
-/// What one source comes to.
+/// Result of planning one source.
 struct Planning {
     source: PlannedSource,
-    next: Stand,
-    /// Open ones: nothing becomes of the source.
+    next: Position,
+    /// Open conflicts. If there are any, the source is not merged.
     conflicts: Vec<ConflictRecord>,
 }
 
+/// Merge of all sources of one request.
 struct Merging<'a> {
     daemon: &'a Arc<Daemon>,
     by: Actor<'a>,
     request: &'a Merge,
     signers: &'a Signers,
-    /// What is to become of conflicts.
+    /// Review with resolutions of the conflicts.
     review: Option<&'a ReviewRecord>,
     repository: Repository,
     holder: Holder,
     sources: Vec<Source>,
-    /// Whether what is uncommitted in a source may be committed for it.
+    /// True if the merge may commit uncommitted changes of a source.
     takes_uncommitted: bool,
     slots: BTreeMap<ForkName, Arc<Slot>>,
 }
@@ -324,9 +330,10 @@ impl<'a> Merging<'a> {
     fn run(&self) -> Result<Merged, Failure> {
         let merge = {
             let guards = self.guards()?;
-            let _lease = match self.request.dry_run {
-                true => None,
-                false => Some(self.lease(&guards)?),
+            let _lease = if self.request.dry_run {
+                None
+            } else {
+                Some(self.lease(&guards)?)
             };
             self.run_with_agent_texts(&guards)?
         };
@@ -336,7 +343,7 @@ impl<'a> Merging<'a> {
         Ok(self.delete_merged(merge))
     }
 
-    /// The turns of all forks that this is about.
+    /// Locks all forks of the merge, and settles them.
     fn guards(&self) -> Result<Guards<'_>, Failure> {
         let guards = Guards::lock(self.daemon, &self.slots)?;
         for guard in guards.iter() {
@@ -345,8 +352,7 @@ impl<'a> Merging<'a> {
         Ok(guards)
     }
 
-    /// Takes the leases of the target's branch and checkout, and of the branches of all forks that
-    /// this is about.
+    /// Takes the leases of the target and of all forks' branches.
     fn lease(&self, guards: &Guards<'_>) -> Result<Lease<'_>, Failure> {
         let (daemon, repository) = (self.daemon, &self.repository);
         let guards: Vec<&ForkGuard<'_>> = guards.iter().collect();
@@ -360,7 +366,9 @@ impl<'a> Merging<'a> {
         )
     }
 
-    /// What agents wrote to open buffers of the sources is theirs to merge; a dry run names it.
+    /// Runs the merge with agents' texts in open buffers of the sources.
+    ///
+    /// The texts are merged as part of their sources. A dry run only lists them.
     fn run_with_agent_texts(&self, guards: &Guards<'_>) -> Result<Merged, Failure> {
         let mut sources: Vec<&ForkName> = Vec::new();
         for source in &self.sources {
@@ -373,19 +381,18 @@ impl<'a> Merging<'a> {
             }
         }
         let mut found: Vec<(String, AgentTexts)> = Vec::new();
-        let mut merge = match self.request.dry_run {
-            true => {
-                for fork in sources {
-                    let left_out = buffers::in_buffers_only(self.daemon, fork);
-                    let texts = AgentTexts {
-                        brought: Vec::new(),
-                        left_out: left_out.iter().map(Into::into).collect(),
-                    };
-                    found.push((Point::Fork(fork.clone()).to_string(), texts));
-                }
-                self.run_in(guards)?
+        let mut merge = if self.request.dry_run {
+            for fork in sources {
+                let left_out = buffers::in_buffers_only(self.daemon, fork);
+                let texts = AgentTexts {
+                    brought: Vec::new(),
+                    left_out: left_out.iter().map(Into::into).collect(),
+                };
+                found.push((Point::Fork(fork.clone()).to_string(), texts));
             }
-            false => self.run_when_brought(guards, &sources, &mut found)?,
+            self.run_in(guards)?
+        } else {
+            self.run_when_brought(guards, &sources, &mut found)?
         };
         for source in &mut merge.sources {
             let of_source = found
@@ -398,6 +405,7 @@ impl<'a> Merging<'a> {
         Ok(merge)
     }
 
+    /// Runs the merge while the agents' texts are in the sources' files.
     fn run_when_brought(
         &self,
         guards: &Guards<'_>,
@@ -422,30 +430,30 @@ impl<'a> Merging<'a> {
             }
             refuse_moved_under(&self.repository, &open)?;
         }
-        let before = self.stand(guards)?;
-        let mut stand = before;
+        let before = self.position(guards)?;
+        let mut position = before;
         let mut sources: Vec<PlannedSource> = Vec::new();
         let mut conflicts: Vec<ConflictRecord> = Vec::new();
         let mut messages = self.request.messages.iter();
         for source in &self.sources {
             let message = messages.next().and_then(Option::as_deref);
-            let planned = self.plan_source(guards, source, stand, message)?;
+            let planned = self.plan_source(guards, source, position, message)?;
             sources.push(planned.source);
             conflicts = planned.conflicts;
             if !conflicts.is_empty() {
                 break;
             }
-            stand = planned.next;
+            position = planned.next;
         }
-        let is_looked_at = self.request.review == ReviewPolicy::Always
+        let is_for_review = self.request.review == ReviewPolicy::Always
             && matches!(sources.as_slice(), [source] if source.line.how == MergedHow::MergeCommit);
-        if is_looked_at || !conflicts.is_empty() && self.request.all_or_nothing {
-            stand = before;
+        if is_for_review || !conflicts.is_empty() && self.request.all_or_nothing {
+            position = before;
         }
-        let moves = stand.tip != before.tip;
+        let moves = position.tip != before.tip;
         let status = match (conflicts.is_empty(), moves) {
             (false, _) => MergeStatus::Conflicts,
-            (true, _) if is_looked_at => MergeStatus::Reviewed,
+            (true, _) if is_for_review => MergeStatus::Reviewed,
             (true, false) => MergeStatus::NothingToMerge,
             (true, true) => MergeStatus::Merged,
         };
@@ -454,7 +462,7 @@ impl<'a> Merging<'a> {
         }
         if moves && !self.request.allow_revert {
             let gone_back = KnownGoneBack::of(&self.daemon.store);
-            let (from, to) = (before.tip.commit_id, stand.tip.tree_id);
+            let (from, to) = (before.tip.commit_id, position.tip.tree_id);
             let of = match self.sources.as_slice() {
                 [
                     Source {
@@ -472,12 +480,13 @@ impl<'a> Merging<'a> {
                 RevertSource::Merge(of),
             )?;
         }
-        let snapshot = match moves {
-            false => None,
-            true => self.move_target(guards, &sources, before, stand)?,
+        let snapshot = if moves {
+            self.move_target(guards, &sources, before, position)?
+        } else {
+            None
         };
         for source in &mut sources {
-            // Nothing became of what was only planned.
+            // The commits of sources that were only planned do not stay.
             if self.request.dry_run || !moves || source.line.commit.is_none() {
                 source.line.committed = None;
             }
@@ -487,14 +496,14 @@ impl<'a> Merging<'a> {
         }
         let review = match sources.last() {
             Some(source)
-                if is_looked_at
+                if is_for_review
                     || self.request.review != ReviewPolicy::Never && !conflicts.is_empty() =>
             {
-                Some(self.keep_review(source, stand, &conflicts, &self.target_line(guards)?)?)
+                Some(self.keep_review(source, position, &conflicts, &self.target_line(guards)?)?)
             }
             _ => None,
         };
-        let (before, tip) = (before.tip, stand.tip);
+        let (before, tip) = (before.tip, position.tip);
         let changes = compare_trees(&self.repository, before.tree_id, tip.tree_id)?;
         let hex = |tip: Tip| tip.commit_id.map(|id| id.to_string());
         Ok(Merged {
@@ -511,12 +520,14 @@ impl<'a> Merging<'a> {
         })
     }
 
-    /// Keeps the merge of `source` into what stands there as a review; its number. One that is open
-    /// already is planned again.
+    /// Keeps the merge of `source` as a review, and returns its number.
+    ///
+    /// `position` is the place of the target. If the same merge has an open review, that one is
+    /// planned again.
     fn keep_review(
         &self,
         source: &PlannedSource,
-        stand: Stand,
+        position: Position,
         conflicts: &[ConflictRecord],
         target: &MergeTarget,
     ) -> Result<u64, Failure> {
@@ -541,8 +552,8 @@ impl<'a> Merging<'a> {
             message: request.requested_message(),
         };
         let sides = Sides {
-            ours: stand.tip,
-            view: stand.view,
+            ours: position.tip,
+            view: position.view,
             theirs: source.theirs,
         };
         let store = &self.daemon.store;
@@ -584,9 +595,9 @@ impl<'a> Merging<'a> {
         Ok(id)
     }
 
-    /// Where the target is.
-    fn stand(&self, guards: &Guards<'_>) -> Result<Stand, Failure> {
-        Ok(Stand {
+    /// Returns the place of the target now.
+    fn position(&self, guards: &Guards<'_>) -> Result<Position, Failure> {
+        Ok(Position {
             tip: self.target_tip(guards)?,
             view: self.target_view(guards)?,
         })
@@ -600,17 +611,18 @@ impl<'a> Merging<'a> {
         }
     }
 
-    /// Plans one source on top of what stands there; `message` is what a merge commit says,
-    /// whatever was asked for.
+    /// Plans one source on top of `position`.
+    ///
+    /// `message` is the merge commit's message as a hook left it, and takes precedence.
     fn plan_source(
         &self,
         guards: &Guards<'_>,
         source: &Source,
-        stand: Stand,
+        position: Position,
         message: Option<&str>,
     ) -> Result<Planning, Failure> {
         let request = self.request;
-        let ours = stand.tip;
+        let ours = position.tip;
         let (theirs, uncommitted) = self.source_tip(guards, source)?;
         let spec = MergeSpec {
             base: match &request.base {
@@ -641,13 +653,13 @@ impl<'a> Merging<'a> {
             not_deleted: None,
             agent_texts: AgentTexts::default(),
         };
-        let mut next = stand;
+        let mut next = position;
         let mut conflicts = Vec::new();
         let mut planned = plan(&self.repository, &ours, &theirs, &spec)?;
         if let Some(review) = self.review {
             let sides = Sides {
                 ours,
-                view: stand.view,
+                view: position.view,
                 theirs,
             };
             let is_same = review.moved(&sides).is_empty();
@@ -655,7 +667,7 @@ impl<'a> Merging<'a> {
                 Planned::Merged(outcome) if is_same => {
                     Planned::Merged(review.put_into(&self.repository, outcome)?)
                 }
-                // What conflicts is uncommitted in the target.
+                // The conflicts are with uncommitted changes of the target.
                 Planned::FastForward(commit_id) if is_same && review.view.is_some() => {
                     Planned::FastForward(commit_id)
                 }
@@ -695,8 +707,8 @@ impl<'a> Merging<'a> {
                 conflicts = outcome.conflicts.iter().map(ConflictRecord::of).collect();
             }
         }
-        if next != stand
-            && let Some(view) = stand.view
+        if next != position
+            && let Some(view) = position.view
         {
             let outcome = carry_along(&self.repository, ours, view, next.tip, &self.options())?;
             line.settled
@@ -713,16 +725,15 @@ impl<'a> Merging<'a> {
                 }
                 None => (outcome.tree_id, records),
             };
-            match open.is_empty() {
-                true => next.view = Some(tree_id),
-                false => {
-                    line.how = MergedHow::Conflicts;
-                    next = stand;
-                    conflicts = open;
-                }
+            if open.is_empty() {
+                next.view = Some(tree_id);
+            } else {
+                line.how = MergedHow::Conflicts;
+                next = position;
+                conflicts = open;
             }
         }
-        if next != stand {
+        if next != position {
             line.commit = next.tip.commit_id.map(|id| id.to_string());
         }
         Ok(Planning {
@@ -736,20 +747,21 @@ impl<'a> Merging<'a> {
         })
     }
 
-    /// The conflicts of the only source with what stands there, and with what is uncommitted there
-    /// as soon as `review` resolves the others; `None` where nothing would be merged, or nothing
-    /// stands in its way.
+    /// Returns the conflicts of the only source with the target.
+    ///
+    /// Conflicts with the target's uncommitted changes follow as soon as `review` resolves the
+    /// others. `None` means that nothing would be merged, or that nothing conflicts.
     fn find_conflicts(
         &self,
         guards: &Guards<'_>,
         source: &Source,
         review: &ReviewRecord,
     ) -> Result<(Sides, Option<Vec<ConflictRecord>>), Failure> {
-        let stand = self.stand(guards)?;
+        let position = self.position(guards)?;
         let (theirs, _) = self.source_tip(guards, source)?;
         let sides = Sides {
-            ours: stand.tip,
-            view: stand.view,
+            ours: position.tip,
+            view: position.view,
             theirs,
         };
         let spec = MergeSpec {
@@ -762,7 +774,7 @@ impl<'a> Merging<'a> {
             allow_unrelated: self.request.allow_unrelated,
         };
         let (is_merge, mut conflicts, next) =
-            match plan(&self.repository, &stand.tip, &theirs, &spec)? {
+            match plan(&self.repository, &position.tip, &theirs, &spec)? {
                 Planned::Contained => return Ok((sides, None)),
                 Planned::FastForward(_) => (false, Vec::new(), Some(theirs.tree_id)),
                 Planned::Merged(outcome) => {
@@ -770,19 +782,20 @@ impl<'a> Merging<'a> {
                         outcome.conflicts.iter().map(ConflictRecord::of).collect();
                     let resolved =
                         review.resolve(&self.repository, outcome.tree_id, records.clone())?;
-                    let next = match resolved.open.is_empty() {
-                        true => Some(review.amend(&self.repository, resolved.tree_id)?),
-                        false => None,
+                    let next = if resolved.open.is_empty() {
+                        Some(review.amend(&self.repository, resolved.tree_id)?)
+                    } else {
+                        None
                     };
                     (true, records, next)
                 }
             };
-        if let (Some(view), Some(tree_id)) = (stand.view, next) {
+        if let (Some(view), Some(tree_id)) = (position.view, next) {
             let next = Tip {
                 commit_id: None,
                 tree_id,
             };
-            let outcome = carry_along(&self.repository, stand.tip, view, next, &self.options())?;
+            let outcome = carry_along(&self.repository, position.tip, view, next, &self.options())?;
             conflicts.extend(outcome.conflicts.iter().map(ConflictRecord::of_uncommitted));
         }
         let is_open = is_merge || !conflicts.is_empty();
@@ -794,7 +807,9 @@ impl<'a> Merging<'a> {
         Ok(commit_id.unwrap_or(tree_id))
     }
 
-    /// What was asked for, else as git words it; and what is to be said of resolutions.
+    /// Returns the merge commit's message, with trailers for the resolutions.
+    ///
+    /// It is the requested one, or git's default.
     fn message(
         &self,
         guards: &Guards<'_>,
@@ -833,14 +848,14 @@ impl<'a> Merging<'a> {
             },
         };
         Ok(match self.target_line(guards)?.branch {
-            // As `merge.suppressDest` has it by default.
+            // This is git's default of `merge.suppressDest`.
             Some(branch) if branch != "master" => format!("Merge {what} into {branch}"),
             _ => format!("Merge {what}"),
         })
     }
 }
 
-/// What is merged into.
+/// Returns the holder of the merge's target.
 fn find_holder(
     daemon: &Daemon,
     repository: &Repository,
@@ -856,7 +871,7 @@ fn find_holder(
     }
 }
 
-/// A review whose merge was made otherwise.
+/// Returns the failure for a review whose target already has everything.
 pub(crate) fn contained(review: &ReviewRecord) -> Failure {
     Failure::new(
         ErrorCode::ReviewOutdated,
@@ -871,6 +886,7 @@ pub(crate) fn contained(review: &ReviewRecord) -> Failure {
     ))
 }
 
+/// Returns the failure for a review whose sides have moved.
 pub(crate) fn outdated(review: &ReviewRecord) -> Failure {
     Failure::new(
         ErrorCode::ReviewOutdated,
@@ -885,49 +901,50 @@ pub(crate) fn outdated(review: &ReviewRecord) -> Failure {
     ))
 }
 
-/// Both sides of a review as they are now: the target, and the only source.
+/// Returns both sides of a review as they are now: the target, and the only source.
 pub(crate) fn sides(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
     request: &Merge,
 ) -> Result<Sides, Failure> {
-    looking(daemon, by, request, |merging, guards, source| {
-        let stand = merging.stand(guards)?;
+    with_merging(daemon, by, request, |merging, guards, source| {
+        let position = merging.position(guards)?;
         Ok(Sides {
-            ours: stand.tip,
-            view: stand.view,
+            ours: position.tip,
+            view: position.view,
             theirs: merging.source_view(guards, source)?.0,
         })
     })
 }
 
-/// Both sides of a review as they are now, and the conflicts that they have; `None` where no merge
-/// commit would be made of them and nothing conflicts.
+/// Returns the present sides of a review, and their conflicts.
+///
+/// The conflicts are `None` if no merge commit would be made and nothing conflicts.
 pub(crate) fn replan(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
     request: &Merge,
     review: &ReviewRecord,
 ) -> Result<(Sides, Option<Vec<ConflictRecord>>), Failure> {
-    looking(daemon, by, request, |merging, guards, source| {
+    with_merging(daemon, by, request, |merging, guards, source| {
         merging.find_conflicts(guards, source, review)
     })
 }
 
-/// Calls `look` with the turns of all forks that the request is about.
-fn looking<T>(
+/// Calls `look` with the merge and the guards of its forks.
+fn with_merging<T>(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
     request: &Merge,
     look: impl FnOnce(&Merging<'_>, &Guards<'_>, &Source) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    // What it commits, nobody sees.
+    // No ref leads to the commits that this makes.
     let signers = Signers {
         author: Some(Identity::tine()),
         committer: Some(Identity::tine()),
     };
     let mut merging = Merging::begin(daemon, by, request, &signers, None)?;
-    // Who only looks commits nothing.
+    // This only reads, so uncommitted changes may be part of the sides.
     merging.takes_uncommitted = true;
     let Some(source) = merging.sources.first() else {
         return Err(Failure::new(ErrorCode::Usage, "no source is named")

@@ -1,4 +1,6 @@
-//! Which paths changed in a fork since git looked last: git's question, and how it comes to ask it.
+//! Answers git's query for the paths that changed in a fork.
+//!
+//! It also configures git to run the query.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,18 +16,21 @@ use tine_git::{Repository, monitor};
 use tine_path::text::{PathText, host_path};
 use tine_workspace::{Changed, Fork, ForkName};
 
-/// The command, hidden from people, that git runs.
+/// Command that git runs, hidden from users.
 pub const COMMAND: &str = "fsmonitor";
 
-/// What git takes for every path.
+/// Answer that git understands as every path.
 const EVERYTHING: &[u8] = b"/";
 
-/// What changed in the fork that is mounted at `dir`, since the moment that git's index names.
+/// Paths that changed in a fork since the token in git's index.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AskChanged {
+    /// Fork of the worktree that git is in.
     pub fork: ForkName,
+    /// Root of git's work tree. The operation fails if the fork is not mounted there.
     #[serde(with = "host_path")]
     pub dir: PathBuf,
+    /// Token of an earlier answer, from git's index.
     pub token: String,
 }
 
@@ -38,7 +43,9 @@ impl Operation for AskChanged {
     }
 }
 
-/// Answers git. It takes no turn: git may be run by who has one, a commit's hook for example.
+/// Answers git's query, without the fork's lock.
+///
+/// The holder of the lock may be running git, as a commit does with its hooks.
 fn changed_since(
     daemon: &Arc<Daemon>,
     name: &ForkName,
@@ -47,8 +54,8 @@ fn changed_since(
 ) -> Result<ChangedSince, Failure> {
     let slot = daemon.known_slot(name);
     let mounted = slot.and_then(|slot| Some((slot.open_fork()?, slot.mount_dir()?)));
-    // An index may be used with another work tree (`git --work-tree`), of which nothing is known
-    // here.
+    // An index may be used with another work tree (`git --work-tree`), of which the daemon knows
+    // nothing.
     let fork = match mounted {
         Some((fork, mount_dir)) if mount_dir == dir => fork,
         _ => {
@@ -70,8 +77,9 @@ fn changed_since(
     Ok(ChangedSince { token, paths })
 }
 
-/// Has git ask, in a fork that was just made. Without it git looks at every file, and no more is
-/// lost.
+/// Configures git to run the query in a new fork.
+///
+/// If this fails, git looks at every file, and the failure is only logged.
 pub fn set_up(guard: &ForkGuard<'_>, repository: &Repository) {
     if repository.config_bool("tine.fsmonitor") == Some(false) {
         return;
@@ -90,7 +98,7 @@ pub fn set_up(guard: &ForkGuard<'_>, repository: &Repository) {
     }
 }
 
-/// Has git ask this daemon, in a fork in which it asked one before.
+/// Updates the query's command, which an earlier daemon configured.
 pub fn update(daemon: &Daemon, name: &ForkName, fork: &Fork) {
     if let Some(command) = command_of(daemon, name)
         && let Err(error) = fork.worktree.update_monitor(&command)

@@ -1,4 +1,4 @@
-//! Mounting, unmounting, and mounting again what an earlier daemon had mounted.
+//! Mounts and unmounts forks, and mounts them again after a daemon died.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,6 +46,7 @@ pub struct Mount {
     #[serde(default)]
     pub snapshot_every: Option<SnapshotPolicy>,
 
+    /// Options that `tine new` also takes.
     #[command(flatten)]
     #[serde(flatten)]
     pub settings: MountFlags,
@@ -59,7 +60,7 @@ fn snapshot_policy(word: &str) -> Result<SnapshotPolicy, String> {
 }
 
 impl Mount {
-    /// Returns the operation that mounts `fork` where and how it was mounted last.
+    /// Returns the operation that mounts `fork` where and how it was last.
     pub fn of(fork: ForkName) -> Mount {
         Mount {
             fork,
@@ -159,7 +160,7 @@ pub struct Unmount {
 }
 
 impl Unmount {
-    /// Returns what the flags ask for; `None` for the fork's own policy.
+    /// Returns the action of the flags. `None` means the fork's own policy.
     pub fn action(&self) -> Option<UnmountAction> {
         if self.handoff {
             return Some(UnmountAction::Handoff {
@@ -211,8 +212,10 @@ impl Operation for Unmount {
     }
 }
 
-/// Detaches what a daemon that died left mounted, and mounts again what was mounted. What fails is
-/// logged and shown by `list`; it keeps nothing else from working.
+/// Mounts again the forks that a dead daemon had mounted.
+///
+/// It first detaches the mounts that are left. A failure is logged and shown by `list`, and does
+/// not affect the other forks.
 pub fn recover(daemon: &Arc<Daemon>) {
     if let Err(failure) = settle_places(daemon) {
         log::error!("the mount places stay where they were: {failure}");
@@ -244,7 +247,7 @@ pub fn recover(daemon: &Arc<Daemon>) {
             leave_place(&record.mount_dir);
         }
     }
-    // Of forks that are no more.
+    // These guards are of forks that exist no more.
     for dir in tine_fuse::guards_below(&default_mount_root(daemon.repository.checkout_dir())) {
         let (records, _) = daemon.store.records();
         if !records
@@ -256,7 +259,7 @@ pub fn recover(daemon: &Arc<Daemon>) {
     }
 }
 
-/// Takes away what a daemon that died left mounted at a place where nothing is meant to be mounted.
+/// Removes a dead daemon's mount and guard from an unused place.
 fn leave_place(dir: &Path) {
     if let Err(error) = tine_fuse::detach_stale(dir) {
         log::error!("{}: {error}", dir.display());
@@ -264,9 +267,9 @@ fn leave_place(dir: &Path) {
     tine_fuse::remove_guard(dir);
 }
 
-/// Gives the forks of a repository that was moved, or that is a copy of another, mount places of
-/// their own: those in the records belong to the repository that was there before, or to the
-/// original.
+/// Gives forks of a moved or copied repository new mount places.
+///
+/// The places in the records belong to the repository that was there before, or to the original.
 fn settle_places(daemon: &Arc<Daemon>) -> Result<(), Failure> {
     let store = &daemon.store;
     let Some(displaced) = store.displaced() else {
@@ -276,7 +279,8 @@ fn settle_places(daemon: &Arc<Daemon>) -> Result<(), Failure> {
     let (records, _) = store.records();
     for record in records {
         let name = &record.name;
-        // What is carried is this main checkout's, and kept trees are in this store.
+        // A fork carries from this repository's main checkout, and the kept trees are in this
+        // store.
         if let Some(checkout) = repository.main_checkout() {
             store.update_record(name, |record| {
                 if let Some(carry) = &mut record.carry {
@@ -284,22 +288,24 @@ fn settle_places(daemon: &Arc<Daemon>) -> Result<(), Failure> {
                 }
             })?;
         }
-        let dir = match displaced.is_copy {
-            true => own_dir(&repository, name)?,
-            false => store.followed(&displaced, &record.mount_dir),
+        let dir = if displaced.is_copy {
+            own_dir(&repository, name)?
+        } else {
+            store.followed(&displaced, &record.mount_dir)
         };
         if dir == record.mount_dir {
             continue;
         }
         store.update_record(name, |record| record.mount_dir = dir.clone())?;
-        // A worktree that is damaged costs its fork only.
+        // A damaged worktree must not stop the other forks.
         if let Err(failure) = relocate(daemon, name, &dir) {
             log::error!("{name}: {failure}");
             daemon.slot(name).set_trouble(Some(failure));
         }
-        let came = match displaced.is_copy {
-            true => "the repository is a copy of",
-            false => "the repository was moved from",
+        let came = if displaced.is_copy {
+            "the repository is a copy of"
+        } else {
+            "the repository was moved from"
         };
         let note = format!(
             "its mount place is {} now: {came} {}",
@@ -316,37 +322,39 @@ fn settle_places(daemon: &Arc<Daemon>) -> Result<(), Failure> {
     Ok(store.settle_home()?)
 }
 
-/// Tells git where the fork's checkout is.
+/// Sets the path of the fork's checkout in git's worktree data.
 fn relocate(daemon: &Arc<Daemon>, name: &ForkName, dir: &Path) -> Result<(), Failure> {
     Ok(daemon.store.worktree_of(name)?.relocate(dir)?)
 }
 
-/// The default place of a copy's fork, which must not be the original's.
+/// Returns the default mount place of a copied repository's fork.
+///
+/// It must not be a place of the original.
 fn own_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, Failure> {
     let root = default_mount_root(repository.checkout_dir());
     let dir = place::default_dir(repository, name)?;
     let is_shared = repository.has_setting("tine", "mountRoot") && !dir.starts_with(&root);
-    Ok(match is_shared {
-        // An absolute `tine.mountRoot` came along with the configuration.
-        true => root.join(name.as_str()),
-        false => dir,
+    Ok(if is_shared {
+        // The copied configuration has an absolute `tine.mountRoot`.
+        root.join(name.as_str())
+    } else {
+        dir
     })
 }
 
-/// Removes an empty directory that tine made for a fork below a default root, and the root where it
-/// was the last.
+/// Removes an empty default mount place, and its root if empty.
 fn remove_default_place(dir: &Path) {
     let is_default = dir.parent().is_some_and(|root| {
         root.extension()
             .is_some_and(|extension| extension == "forks")
     });
     if is_default && fs::remove_dir(dir).is_ok() {
-        // It holds other places, or it is gone.
+        // The root holds other places, or is gone.
         let _ = dir.parent().map(fs::remove_dir);
     }
 }
 
-/// Does the rest of what a daemon that died had begun.
+/// Finishes a move of the fork that a dead daemon began.
 fn finish_advance(guard: &ForkGuard<'_>) -> Result<(), Failure> {
     let daemon = guard.daemon;
     let repository = daemon.repository_now()?;
@@ -358,7 +366,7 @@ pub(crate) fn mount(
     daemon: &Arc<Daemon>,
     name: &ForkName,
     dir: Option<PathBuf>,
-    wishes: MountRequest,
+    request: MountRequest,
     snapshot_every: Option<SnapshotPolicy>,
 ) -> Result<ForkInfo, Failure> {
     let slot = daemon.slot(name);
@@ -374,7 +382,7 @@ pub(crate) fn mount(
     }
     let dir = dir.unwrap_or_else(|| record.mount_dir.clone());
     if let Some((mounted_at, settings)) = guard.mounted_as() {
-        if settings.with(wishes) != settings {
+        if settings.with(request) != settings {
             return Err(Failure::new(
                 ErrorCode::Busy,
                 format!("{name} is mounted already, and not with these settings"),
@@ -390,11 +398,11 @@ pub(crate) fn mount(
         }
         return report::fork_info(daemon, &slot, &record);
     }
-    // A dead mount cannot be looked into.
+    // A stale mount must be detached before its directory can be read.
     tine_fuse::detach_stale(&dir)?;
     let (forks, _) = daemon.store.records();
     let dir = place::check(&daemon.repository, &forks, name, &dir)?;
-    let settings = record.settings.with(wishes);
+    let settings = record.settings.with(request);
     let place_before = record.mount_dir.clone();
     if let Err(failure) = guard.mount(&dir, settings) {
         if !(record.mounted && place_before == dir) {
@@ -417,7 +425,7 @@ pub(crate) fn mount(
     }
 }
 
-/// Tells git and the record where the fork is mounted.
+/// Records how the fork is mounted, for git and for tine.
 fn remember(
     guard: &ForkGuard<'_>,
     record: &ForkRecord,
@@ -445,7 +453,7 @@ pub(crate) fn unmount(
     let slot = daemon.slot(name);
     let guard = daemon.lock_fork(&slot)?;
     let record = guard.record()?;
-    // The policy belongs to the end of a mount: without one only what was asked for is done.
+    // A policy applies at the end of a mount. Without a mount only a requested action is done.
     let asked_to_act = matches!(
         action,
         Some(
@@ -462,7 +470,8 @@ pub(crate) fn unmount(
         );
     }
     if let Some(UnmountAction::Handoff { to, .. }) = &action {
-        // What a policy names may be gone by now: that keeps nothing mounted.
+        // A parent that only the policy names may be gone by now, and must not keep the fork
+        // mounted.
         handoffs::named_parent(daemon, to.as_deref())?;
     }
     if let Some(UnmountAction::Merge {
@@ -472,9 +481,10 @@ pub(crate) fn unmount(
         target::find_target(daemon, &daemon.repository_now()?, word)?;
     }
     let action = action.unwrap_or_else(|| policy::default_action(&record.on_unmount, name));
-    let mode = match force {
-        true => UnmountMode::Force,
-        false => UnmountMode::Clean,
+    let mode = if force {
+        UnmountMode::Force
+    } else {
+        UnmountMode::Clean
     };
     policy::check(&guard, &action)?;
     let mount_before = guard.mounted_as();
@@ -490,12 +500,14 @@ pub(crate) fn unmount(
                 }
         );
         match settled {
-            // A HEAD that cannot be read keeps no fork mounted whose layer stays as it is.
+            // If the layer stays as it is, a HEAD that cannot be read must not keep the fork
+            // mounted.
             Err(failure) if leaves_layer => log::warn!("{name} could not be settled: {failure}"),
             settled => settled?,
         }
         if !leaves_layer {
-            // On a disk that fails it could be neither acted upon nor mounted again.
+            // If the disk fails, the action and the next mount would fail, so the fork stays
+            // mounted.
             fork.workspace.sync()?;
         }
         drop(fork);
@@ -515,7 +527,7 @@ pub(crate) fn unmount(
     if record.mounted
         && let Err(failure) = guard.update_record(|record| record.mounted = false)
     {
-        // What was asked for is done and cannot be taken back.
+        // The action is done and cannot be rolled back.
         let failure = failure.context(format!(
             "{name} is unmounted, but the next daemon will mount it again"
         ));

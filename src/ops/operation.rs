@@ -1,4 +1,4 @@
-//! The operation trait, the call that carries an operation, and the registry entry.
+//! The operation trait, a call of an operation, and the registry entry.
 
 use std::ffi::OsStr;
 use std::fmt::Debug;
@@ -25,31 +25,36 @@ use tine_workspace::{Actor, Caller, ForkName};
 /// The umask of a caller that sends none.
 const DEFAULT_UMASK: u16 = 0o022;
 
-/// A command line longer than this is not kept whole.
+/// Longest command line, in bytes, that the log of operations keeps whole.
 const COMMAND_MAX: usize = 1024;
 
-/// An operation that the daemon runs for a client.
+/// Operation that the daemon runs for a client.
 ///
 /// The type holds the arguments. The command line parses it, the socket carries it, and MCP
 /// describes it to agents. [`OPERATIONS`](crate::OPERATIONS) lists all operations.
 pub trait Operation: Debug + Serialize + DeserializeOwned {
-    /// The name on the socket, in kebab-case.
+    /// Name on the socket, in kebab-case.
     const NAME: &'static str;
-    /// The progress text while the caller waits, such as `committing`.
+    /// Progress text while the caller waits, such as `committing`.
     const DOING: &'static str = "waiting for the daemon";
-    /// Set for operations that a client of another version may call, so that a newer program can
-    /// end an older daemon. Their fields are never renamed.
+    /// True if a client of another version may call the operation.
+    ///
+    /// This allows a newer program to end an older daemon. The fields of such operations are never
+    /// renamed.
     const FOR_EVERY_VERSION: bool = false;
-    /// The answer, as `--json` and the library return it.
+    /// Answer, as `--json` and the library return it.
     type Answer: Debug + Serialize + DeserializeOwned;
 
-    /// Returns the field that names the fork. `None` in that field means the fork whose mount
-    /// contains the caller's directory.
+    /// Returns the field that names the fork, if the operation has one.
+    ///
+    /// `None` in that field means the fork whose mount contains the caller's directory.
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
         None
     }
 
-    /// Returns true if the operation must succeed on a full disk because it frees space.
+    /// Returns true if the operation frees space.
+    ///
+    /// It must then succeed on a full disk.
     fn frees_space(&self) -> bool {
         false
     }
@@ -61,34 +66,36 @@ pub trait Operation: Debug + Serialize + DeserializeOwned {
     fn run(self, call: &Call<'_>) -> Result<Self::Answer, Failure>;
 }
 
-/// The surroundings of a caller: they travel once, beside the arguments.
+/// Surroundings of a caller, which travel once, beside the arguments.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Surroundings {
-    /// The command line as it was typed, for the log of operations.
+    /// Command line as it was typed, for the log of operations.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
-    /// The caller's current directory, as seen by the daemon.
+    /// Caller's current directory, as seen by the daemon.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         with = "optional_host_path"
     )]
     pub dir: Option<PathBuf>,
-    /// The private git directory of the worktree that the caller is in: revisions are understood
-    /// there where no fork is meant.
+    /// Private git directory of the worktree that the caller is in.
+    ///
+    /// Revisions are resolved there if the operation names no fork.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         with = "optional_host_path"
     )]
     pub git_dir: Option<PathBuf>,
-    /// The caller's umask. The default is 022.
+    /// Caller's umask. The default is 022.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub umask: Option<u16>,
-    /// The author of commits. The default is git's configuration.
+    /// Author of commits. `None` means that git's configuration decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<Identity>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Committer of commits. `None` means that git's configuration decides.
     pub committer: Option<Identity>,
 }
 
@@ -102,23 +109,26 @@ pub(crate) struct Owner {
 
 /// One call of an operation.
 pub struct Call<'a> {
+    /// Daemon that runs the operation.
     pub daemon: &'a Arc<Daemon>,
-    /// The connection's editor, if it becomes one.
+    /// Connection's editor, if the connection becomes one.
     pub editor: &'a Editor<'a>,
+    /// Credentials of the process that connected, from the kernel.
     pub peer: PeerCredentials,
+    /// Surroundings that the caller sent.
     pub from: &'a Surroundings,
 }
 
 impl Call<'_> {
-    /// Returns the named fork, or the one whose mount contains the caller's directory.
+    /// Returns the named fork, or the one that the caller is in.
     ///
     /// # Errors
-    /// `not-in-fork` where it is in none.
+    /// `not-in-fork` if the caller's directory is in the mount of none.
     pub(crate) fn fork(&self, named: Option<ForkName>) -> Result<ForkName, Failure> {
         self.fork_if_any(named).ok_or_else(Failure::not_in_fork)
     }
 
-    /// The fork that is named, or in whose mount the caller is, if it is in one.
+    /// Returns the named fork, or else the one that contains the caller.
     pub(crate) fn fork_if_any(&self, named: Option<ForkName>) -> Option<ForkName> {
         named.or_else(|| self.daemon.fork_at(self.from.dir.as_deref()?))
     }
@@ -132,10 +142,10 @@ impl Call<'_> {
         }
     }
 
-    /// The private git directory of the worktree that the caller is in.
+    /// Returns the private git directory of the caller's worktree.
     ///
     /// # Errors
-    /// `not-a-repository` where it is in none.
+    /// `not-a-repository` if the caller is in none.
     pub(crate) fn git_dir(&self) -> Result<&Path, Failure> {
         let from = self.from;
         from.git_dir.as_deref().ok_or_else(|| {
@@ -144,11 +154,12 @@ impl Call<'_> {
         })
     }
 
-    /// Resolves `path` to a path from the fork's root. It is relative to the root, or absolute
-    /// inside the mount.
+    /// Resolves `path` to a path from the fork's root.
+    ///
+    /// A relative `path` begins at the root. An absolute one must be inside the mount.
     ///
     /// # Errors
-    /// `path-refused` where it is outside; others where it is no path.
+    /// `path-refused` if it is outside; `usage` if it is empty; others if it is not a valid path.
     pub(crate) fn path(&self, fork: &ForkName, path: &PathText) -> Result<RepoPath, Failure> {
         let bytes = path.to_bytes();
         if bytes.is_empty() {
@@ -173,6 +184,7 @@ impl Call<'_> {
         Ok(RepoPath::parse(beneath.as_os_str().as_bytes())?)
     }
 
+    /// Resolves each of `paths` with [`Call::path`].
     pub(crate) fn paths(
         &self,
         fork: &ForkName,
@@ -191,6 +203,7 @@ impl Call<'_> {
         }
     }
 
+    /// Returns the author and the committer that the caller named.
     pub(crate) fn signers(&self) -> Signers {
         Signers {
             author: self.from.author.clone(),
@@ -199,9 +212,11 @@ impl Call<'_> {
     }
 }
 
-/// A registered operation.
+/// Registered operation.
 pub struct Entry {
+    /// Name on the socket.
     pub name: &'static str,
+    /// Copy of [`Operation::FOR_EVERY_VERSION`].
     pub for_every_version: bool,
     run: fn(&RawValue, &Call<'_>) -> Result<Box<RawValue>, Failure>,
     check: fn(&RawValue) -> Result<(), Failure>,
@@ -228,10 +243,10 @@ impl Entry {
         }
     }
 
-    /// Runs the operation with `arguments` in JSON, and returns the answer in JSON.
+    /// Runs the operation. Arguments and answer are in JSON.
     ///
     /// # Errors
-    /// `usage` where the arguments do not fit; the operation's own.
+    /// `usage` if the arguments do not parse; the errors of the operation.
     pub fn run(&self, arguments: &RawValue, call: &Call<'_>) -> Result<Box<RawValue>, Failure> {
         (self.run)(arguments, call)
     }
@@ -239,7 +254,7 @@ impl Entry {
     /// Checks that the arguments parse.
     ///
     /// # Errors
-    /// `usage` where they do not.
+    /// `usage` if they do not.
     pub fn check(&self, arguments: &RawValue) -> Result<(), Failure> {
         (self.check)(arguments)
     }

@@ -1,4 +1,4 @@
-//! Looking at and changing a fork by path, mounted or not.
+//! Reads and changes a fork by path, mounted or not.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -324,7 +324,7 @@ impl Operation for Remove {
     }
 }
 
-/// The path that is meant where none is named.
+/// Returns the path for a request that names none: the fork's root.
 fn root() -> PathText {
     PathText::from(&b"."[..])
 }
@@ -398,7 +398,7 @@ pub(crate) fn remove(
     })
 }
 
-/// Runs `look` on the fork.
+/// Calls `look` with the fork's workspace, under the fork's lock.
 pub(super) fn looking<T>(
     daemon: &Arc<Daemon>,
     name: &ForkName,
@@ -409,7 +409,7 @@ pub(super) fn looking<T>(
     look(&guard.open_existing()?.workspace)
 }
 
-/// Runs `change` on the fork. What no mount keeps open is on the disk before this returns.
+/// Calls `change` with the fork's workspace. Syncs an unmounted fork to the disk before it returns.
 fn changing<T>(
     daemon: &Arc<Daemon>,
     name: &ForkName,
@@ -418,8 +418,9 @@ fn changing<T>(
     changing_in(daemon, name, |_, workspace| change(workspace))
 }
 
-/// As [`changing`], of what agents wrote to open buffers at and beneath `paths`, too: it goes where
-/// the files go.
+/// Calls `change` like [`changing`], with agents' texts in the files.
+///
+/// Texts that agents wrote to open buffers at and below `paths` move or go with the files.
 fn changing_at<T>(
     daemon: &Arc<Daemon>,
     name: &ForkName,

@@ -1,4 +1,4 @@
-//! Points as requests name them: found, and their trees written where they are none yet.
+//! Resolves points that requests name, and writes their missing trees.
 
 use std::sync::Arc;
 
@@ -10,18 +10,22 @@ use tine_change::{FoundPoint, Point, PointTree, snapshots};
 use tine_git::{ObjectId, Repository};
 use tine_workspace::ForkName;
 
-/// A point, and its tree in the object database. Nothing keeps the tree from `git gc` yet.
+/// Point and its tree in the object database. Nothing protects the tree from `git gc` yet.
 #[derive(Debug, Clone)]
 pub struct ResolvedPoint {
+    /// Point that the word names.
     pub point: Point,
+    /// Tree of the point.
     pub tree_id: ObjectId,
+    /// Commit of the point, if it has one.
     pub commit_id: Option<ObjectId>,
-    /// What else the word means.
+    /// Other points that the word also names.
     pub others: Vec<Point>,
 }
 
-/// Finds what `word` means to the fork `name`, and writes that point's tree. The caller must have
-/// no fork's turn: this takes the turn of the fork that is named.
+/// Resolves `word` for the fork `name`, and writes that point's tree.
+///
+/// The caller must not hold the lock of any fork, because this locks the fork that `word` names.
 pub(crate) fn resolve(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -39,7 +43,9 @@ pub(crate) fn resolve(
     )
 }
 
-/// The fork point of the fork `name`, whatever else may be called so.
+/// Returns the fork point of the fork `name`.
+///
+/// It ignores other points called `pristine`.
 pub(crate) fn pristine(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -54,7 +60,7 @@ pub(crate) fn pristine(
     )
 }
 
-/// Has the fork point follow HEAD, which git may have moved.
+/// Makes the fork point follow HEAD, which git may have moved.
 fn follow_head(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -66,7 +72,7 @@ fn follow_head(
     guard.settle(repository, &fork)
 }
 
-/// Writes the tree where it is none yet. The caller must have no fork's turn.
+/// Writes the point's tree if it is missing. The caller must not hold the lock of any fork.
 pub(crate) fn complete(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -115,7 +121,9 @@ fn view_tree(
     Ok(changeset::write_tree(repository, &changeset)?)
 }
 
-/// Writes the tree of a snapshot, which stays while this has its fork's turn.
+/// Writes the tree of a snapshot, under its fork's lock.
+///
+/// The lock keeps the snapshot from being deleted meanwhile.
 fn snapshot_tree(
     daemon: &Arc<Daemon>,
     repository: &Repository,

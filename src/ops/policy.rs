@@ -1,4 +1,4 @@
-//! What happens to a fork's layer when it is unmounted: kept, committed or discarded.
+//! Applies unmount policies: a fork's changes are kept, committed, discarded, merged or handed off.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,24 +17,27 @@ use tine_git::Identity;
 use tine_path::{EntryName, RepoPath};
 use tine_workspace::{Actor, Caller, Fork, ForkName, SnapshotReason, UnmountPolicy};
 
-/// What an action left behind.
+/// Result of an action.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// The commit that was made, in hex.
+    /// Commit that was made, in hex.
     pub commit: Option<String>,
-    /// The snapshot that keeps what was discarded.
+    /// Snapshot that keeps the discarded changes.
     pub snapshot: Option<ForkName>,
+    /// Numbers of the staged text and index that a discard kept.
     pub index: IndexKept,
 }
 
-/// Who is named in a commit; where nobody is, git's configuration decides.
+/// Author and committer of a commit.
 #[derive(Debug, Clone, Default)]
 pub struct Signers {
+    /// Author. `None` means that git's configuration decides.
     pub author: Option<Identity>,
+    /// Committer. `None` means that git's configuration decides.
     pub committer: Option<Identity>,
 }
 
-/// The policy as an action; a commit gets a message of tine's own.
+/// Converts a policy to its action. A commit gets tine's own message.
 pub(crate) fn default_action(policy: &UnmountPolicy, name: &ForkName) -> UnmountAction {
     match policy {
         UnmountPolicy::Keep => UnmountAction::Keep,
@@ -55,17 +58,17 @@ pub(crate) fn default_action(policy: &UnmountPolicy, name: &ForkName) -> Unmount
     }
 }
 
-/// The message of a commit that tine makes of a fork's work by itself.
+/// Returns the message of tine's own commits of a fork's work.
 pub fn work_message(name: &ForkName) -> String {
     format!("tine: work in {name}")
 }
 
-/// What is said of a commit in `fork` that was made for something which failed then.
+/// Returns the note that `commit` stays although a later step failed.
 pub fn stays_committed(fork: &str, commit: &str) -> String {
     format!("what was uncommitted in {fork} is committed there, as {commit}")
 }
 
-/// The action as a policy.
+/// Converts an action to its policy.
 pub(crate) fn policy_of(action: &UnmountAction) -> UnmountPolicy {
     match action {
         UnmountAction::Keep => UnmountPolicy::Keep,
@@ -76,7 +79,7 @@ pub(crate) fn policy_of(action: &UnmountAction) -> UnmountPolicy {
     }
 }
 
-/// Refuses what is known to fail, before anything is unmounted.
+/// Refuses an action that is known to fail, before anything is unmounted.
 pub(crate) fn check(guard: &ForkGuard<'_>, action: &UnmountAction) -> Result<(), Failure> {
     match action {
         UnmountAction::Keep => Ok(()),
@@ -114,14 +117,15 @@ fn refuse_operation(guard: &ForkGuard<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Does `action` with a fork that is not mounted; a [merge], or a handoff, is left to be
-/// done.
+/// Applies `action` to a fork that is not mounted.
+///
+/// For a merge or handoff the caller runs [`merge`] or makes the handoff after it drops the guard.
 pub(crate) fn apply(
     guard: &ForkGuard<'_>,
     action: &UnmountAction,
     signers: &Signers,
 ) -> Result<Outcome, Failure> {
-    // A buffer ends when its mount has gone for good: an action that fails changes nothing.
+    // A buffer ends when its mount is gone for good, so an action that fails must not end it.
     let outcome = crate::buffers::with_all_agent_texts(guard, || act(guard, action, signers))?;
     crate::buffers::end_in(guard)?;
     Ok(outcome)
@@ -134,7 +138,7 @@ fn act(
 ) -> Result<Outcome, Failure> {
     let repository = guard.daemon.repository_now()?;
     match action {
-        // A merge takes the turns of other forks: it is for who has let go of this one.
+        // A merge locks other forks, so the caller runs it after it drops this guard.
         UnmountAction::Keep
         | UnmountAction::Merge { .. }
         | UnmountAction::Handoff {
@@ -194,8 +198,10 @@ fn act(
     }
 }
 
-/// Refuses where the fork holds repositories of its own: no commit can keep what was committed in
-/// them. What git keeps for a submodule elsewhere does not count.
+/// Refuses if the fork holds whole repositories.
+///
+/// No commit of the fork can keep their commits. A submodule whose repository git keeps elsewhere
+/// does not count.
 pub(crate) fn refuse_nested_repositories(
     name: &ForkName,
     fork: &Fork,
@@ -221,8 +227,10 @@ pub(crate) fn refuse_nested_repositories(
     }
 }
 
-/// Refuses where the fork holds checkouts whose repository is elsewhere, as a worktree of another
-/// one: what was committed in them stays there, and what is in their files goes.
+/// Refuses if the fork holds checkouts whose repository is elsewhere.
+///
+/// An example is a linked worktree. Its commits stay in that repository, but its files would go
+/// with the fork.
 pub(crate) fn refuse_nested_checkouts(
     name: &ForkName,
     fork: &Fork,
@@ -245,11 +253,11 @@ pub(crate) fn refuse_nested_checkouts(
     }
 }
 
-/// Does what `tine unmount` would, after the mount has gone without it.
+/// Applies the policy after a mount ended without `tine unmount`.
 pub(crate) fn after_outside_unmount(guard: &ForkGuard<'_>) -> Result<(), Failure> {
     let record = match guard.update_record(|record| record.mounted = false) {
         Ok(record) => record,
-        // Deleted meanwhile: nothing is left to do.
+        // The fork was deleted meanwhile, so nothing is left to do.
         Err(failure) if failure.code == ErrorCode::NoSuchFork => return Ok(()),
         Err(failure) => return Err(failure),
     };
@@ -278,7 +286,7 @@ pub(crate) fn after_outside_unmount(guard: &ForkGuard<'_>) -> Result<(), Failure
     Ok(())
 }
 
-/// Merges a fork that is not mounted. The caller must have no turn.
+/// Merges a fork that is not mounted. The caller must hold no guard.
 pub(crate) fn merge(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
@@ -302,7 +310,7 @@ pub(crate) fn merge(
         })
 }
 
-/// Merges when the fork's turn is over, in a thread of its own: nobody waits for it.
+/// Starts a thread that merges the fork after the guard is dropped. No caller waits for it.
 fn merge_later(
     guard: &ForkGuard<'_>,
     into: Option<String>,

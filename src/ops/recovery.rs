@@ -1,4 +1,4 @@
-//! What commands dropped: listed, brought back, and let go of for good.
+//! Lists, brings back and purges what commands dropped.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -203,7 +203,7 @@ fn line(
     }
 }
 
-/// The command that brings an entry back.
+/// Returns the command that brings an entry back.
 pub fn way_back(id: u64, entry: &RecoverEntry) -> String {
     match (entry.kind, &entry.branch) {
         (RecoverKind::Fork, _) if entry.uncommitted.is_none() && !entry.snapshots.is_empty() => {
@@ -218,15 +218,17 @@ pub fn way_back(id: u64, entry: &RecoverEntry) -> String {
         (RecoverKind::Review, _) => {
             format!("tine review refresh {}", entry.number.unwrap_or_default())
         }
-        // What it is to be called nobody knows.
+        // The entry records no name for them.
         (RecoverKind::Snapshot | RecoverKind::Branch | RecoverKind::Handoff, _) => {
             format!("tine recover {id} NAME")
         }
     }
 }
 
-/// Snapshots that tine took before it changed a fork, reviews that were aborted, and what repairs
-/// moved aside.
+/// Lists what other commands bring back.
+///
+/// These are the snapshots that tine took before it changed a fork, reviews that were aborted, and
+/// what repairs set aside.
 fn elsewhere(
     daemon: &Daemon,
     entries: &[Recoverable],
@@ -435,7 +437,9 @@ fn no_commit(id: u64) -> Failure {
     .hint(format!("`tine recover show {id}` shows what it has"))
 }
 
-/// The branch that it was on, where a fork on that commit can have it; else one of its own.
+/// Returns the entry's branch if a new fork can be on it.
+///
+/// `None` makes the fork take its default branch.
 fn free_branch(
     repository: &Repository,
     entry: &RecoverEntry,
@@ -457,7 +461,7 @@ fn unnamed(id: u64) -> Failure {
     .hint(format!("`tine recover {id} NAME` gives it one"))
 }
 
-/// A name that is in use, with the way to another one.
+/// Adds a hint with another name, if the name is taken.
 fn taken(id: u64, failure: Failure) -> Failure {
     match failure.code {
         ErrorCode::ForkExists | ErrorCode::BranchExists | ErrorCode::BranchCheckedOut => failure
@@ -479,12 +483,13 @@ fn no_snapshot(found: &Recoverable, name: &ForkName) -> Failure {
         ErrorCode::NoSuchSnapshot,
         format!("the entry {} has no snapshot {name}", found.id),
     );
-    match names.is_empty() {
-        true => failure.hint(format!(
+    if names.is_empty() {
+        failure.hint(format!(
             "`tine recover show {}` shows what it has",
             found.id
-        )),
-        false => failure.hint(format!("it has {}", names.join(", "))),
+        ))
+    } else {
+        failure.hint(format!("it has {}", names.join(", ")))
     }
 }
 
@@ -521,7 +526,8 @@ fn purge(
         .filter(|found| !going.contains(&found.id))
         .cloned()
         .collect();
-    // What stays may stand on what goes. A full disk must not keep anything from going.
+    // Entries that stay may need ancestors that purged ones keep. A full disk must not prevent the
+    // purge.
     if let Err(error) = recovery::take_in(&repository, &staying) {
         log::warn!("what stays may stand on what is purged: {error}");
     }
@@ -543,7 +549,7 @@ fn stuck(id: u64, error: GitError) -> Failure {
     Failure::from(error).context(format!("the entry {id} stays"))
 }
 
-/// An age on the command line, in seconds.
+/// Parses an age on the command line, in seconds.
 fn age_secs(word: &str) -> Result<u64, Failure> {
     recovery::parse_age(word).flatten().ok_or_else(|| {
         Failure::new(ErrorCode::Usage, format!("{word:?} is not a time"))

@@ -85,7 +85,7 @@ pub static OPERATIONS: &[Entry] = &[
     Entry::of::<AskChanged>(),
 ];
 
-/// The operation of this name.
+/// Returns the operation with this name on the socket, if any.
 pub fn find(name: &str) -> Option<&'static Entry> {
     OPERATIONS.iter().find(|entry| entry.name == name)
 }

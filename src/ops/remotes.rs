@@ -1,5 +1,6 @@
-//! Forks that travel through remotes: the state that is sent, and the one that is taken up. Talking
-//! to remotes is the caller's.
+//! Forks that travel through remotes: makes the state to send, and takes up a fetched one.
+//!
+//! The caller talks to the remotes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,10 +21,12 @@ use tine_workspace::{ForkName, TakeUp};
 /// Makes the state of a fork, for `tine push`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MakeState {
+    /// Fork to send.
     pub fork: ForkName,
-    /// Default: as git finds it for the fork's branch, or else for the one that it came from.
+    /// Remote to send to. `None` means the one that git finds for the fork's branch, or else for
+    /// the branch that the fork came from.
     pub remote: Option<String>,
-    /// What it is to be called on the remote; default: as it is here.
+    /// Fork's name on the remote. `None` means its name here.
     pub name: Option<ForkName>,
 }
 
@@ -86,8 +89,9 @@ pub(crate) fn make_state(
     })
 }
 
-/// What a fork begins with that takes up `from`. Work begins here at the HEAD of the worktree with
-/// `git_dir`.
+/// Returns the start of a fork that takes up `from`.
+///
+/// Its work begins at the HEAD of the worktree with `git_dir`.
 pub(super) fn take_up(
     repository: &Repository,
     git_dir: &Path,
@@ -112,7 +116,7 @@ pub(super) fn take_up(
     })
 }
 
-/// A branch that is in the way of a fork that takes something up.
+/// Adds a hint if the branch for the fork exists already.
 pub(super) fn other_branch(take_up: &TakeUp, failure: Failure) -> Failure {
     match failure.code {
         ErrorCode::BranchExists => failure.hint(format!(

@@ -1,8 +1,8 @@
-//! Taking a fork, or parts of it, back to other points.
+//! Restores and reverts: sets a fork, or paths of it, to another point.
 //!
-//! Where HEAD has commits of others by now that the point lacks, the point's own work goes onto
-//! HEAD, as a sequence ([`going_back`](tine_change::going_back)); the point's very tree is what is
-//! asked for by name.
+//! HEAD may have commits of others by now that the point lacks. Then the point's own work is
+//! applied to HEAD, as a sequence ([`going_back`](tine_change::going_back)). The option `exact`
+//! takes the point's tree as it is.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::sequencing::{Asked, carry_out};
+use super::sequencing::{SequenceArgs, carry_out};
 use super::snapshots::{record_switch, restore_in};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation, path_parser};
@@ -76,11 +76,13 @@ pub struct Restore {
     #[serde(default)]
     pub exact: bool,
 
+    /// Choices for conflicts, where the point's own work is applied to HEAD.
     #[command(flatten)]
     #[schemars(skip)]
     #[serde(default)]
     pub choices: ConflictChoices,
 
+    /// Policy for keeping the restore as a review instead of making it.
     #[arg(skip)]
     #[schemars(skip)]
     #[serde(default)]
@@ -113,8 +115,8 @@ pub struct ConflictChoices {
     pub strategy: Strategy,
 }
 
-/// A [`Restore`], with what its caller means.
-struct Wanted<'a> {
+/// [`Restore`] with its fork and paths resolved.
+struct ResolvedRestore<'a> {
     fork: ForkName,
     paths: Vec<RepoPath>,
     operation: &'a Restore,
@@ -132,12 +134,12 @@ impl Operation for Restore {
     fn run(self, call: &Call<'_>) -> Result<RestoreOutcome, Failure> {
         let fork = call.fork(self.fork.clone())?;
         let paths = call.paths(&fork, &self.paths)?;
-        let wanted = Wanted {
+        let resolved = ResolvedRestore {
             fork,
             paths,
             operation: &self,
         };
-        restore(call.daemon, call.by(), &wanted)
+        restore(call.daemon, call.by(), &resolved)
     }
 }
 
@@ -201,7 +203,7 @@ impl Operation for Revert {
     }
 }
 
-/// The point that `word` names, a snapshot also by its tree.
+/// Resolves `word` to a point. A tree id names the snapshot with that tree.
 fn find(daemon: &Daemon, name: &ForkName, word: &str) -> Result<FoundPoint, Failure> {
     let snapshots = daemon.store.snapshots(name)?;
     let by_tree = snapshots
@@ -213,8 +215,9 @@ fn find(daemon: &Daemon, name: &ForkName, word: &str) -> Result<FoundPoint, Fail
     })
 }
 
-/// What the fork's HEAD has that the point lacks, where that is the state of a fork. What is named
-/// as a revision is meant as it is.
+/// Returns the work of others that HEAD has and the point lacks.
+///
+/// Returns `None` for a revision and for the fork point, which are taken as they are.
 fn since(
     guard: &ForkGuard<'_>,
     repository: &Repository,
@@ -248,8 +251,9 @@ fn since(
     Ok(then.since(store, repository, &guard.record()?, &head)?)
 }
 
-/// What the fork lacks at `paths` when it is as at the point: what [`since`] found, at the fork
-/// point what the fork has merged.
+/// Returns the work that the fork lacks at `paths` after going back.
+///
+/// For the fork point this is the work that the fork has merged. For other points it is `since`.
 fn lacking(
     guard: &ForkGuard<'_>,
     repository: &Repository,
@@ -280,35 +284,34 @@ fn lacking(
 fn restore(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
-    request: &Wanted<'_>,
+    request: &ResolvedRestore<'_>,
 ) -> Result<RestoreOutcome, Failure> {
     let name = &request.fork;
     let repository = daemon.repository_now()?;
     let found = find(daemon, name, &request.operation.to)?;
     let is_whole =
         request.paths.is_empty() && matches!(found.point, Point::Snapshot(_) | Point::Pristine);
-    let point = match is_whole {
-        // With all that git ignores.
-        true => match restore_whole(daemon, by, &repository, request, &found)? {
-            Some(restored) => return Ok(RestoreOutcome::Restored(restored)),
-            None => points::complete(daemon, &repository, name, found)?,
-        },
-        // The trees of views are written before the fork's own turn.
-        false => points::complete(daemon, &repository, name, found)?,
-    };
+    // A whole restore includes ignored files.
+    if is_whole && let Some(restored) = restore_whole(daemon, by, &repository, request, &found)? {
+        return Ok(RestoreOutcome::Restored(restored));
+    }
+    // This locks the fork that the point names, so it comes before the lock of the fork itself.
+    let point = points::complete(daemon, &repository, name, found)?;
     match restore_tree(daemon, by, &repository, request, &point)? {
         Ok(restored) => Ok(RestoreOutcome::Restored(restored)),
         Err(since) => bring_onto_head(daemon, by, request, &point, &since),
     }
 }
 
-/// Lets the whole fork be as at a snapshot or the fork point; `None` where HEAD has commits of
-/// others by now.
+/// Sets the whole fork to a snapshot or the fork point.
+///
+/// Ignored files are included. Returns `None` if HEAD has commits of others by now and `exact` is
+/// not set.
 fn restore_whole(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
     repository: &Repository,
-    request: &Wanted<'_>,
+    request: &ResolvedRestore<'_>,
     found: &FoundPoint,
 ) -> Result<Option<Restored>, Failure> {
     let name = &request.fork;
@@ -332,7 +335,7 @@ fn restore_whole(
             restore_in(&guard, &open, &daemon.store.snapshot(name, snapshot)?)
         }
         _ => {
-            // Settling may have moved it.
+            // Settling may move the fork point.
             guard.settle(repository, &open)?;
             let head = repository.head_of(open.worktree.git_dir())?.commit_id();
             let point = fork_point(repository, &guard.record()?, head)?;
@@ -349,16 +352,17 @@ fn restore_whole(
         "{name}: restored to {}; what it was is {before}",
         found.point
     );
-    exactly(name, repository, &found.point, before, since).map(Some)
+    restored_exactly(name, repository, &found.point, before, since).map(Some)
 }
 
-/// Lets paths of the fork be as in the point's tree; `Err` says what HEAD has by now that the point
-/// lacks.
+/// Sets paths of the fork to the point's tree.
+///
+/// Returns `Err` with the work that HEAD has and the point lacks, if `exact` is not set.
 fn restore_tree(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
     repository: &Repository,
-    request: &Wanted<'_>,
+    request: &ResolvedRestore<'_>,
     point: &ResolvedPoint,
 ) -> Result<Result<Restored, Since>, Failure> {
     let name = &request.fork;
@@ -398,7 +402,7 @@ fn restore_tree(
         daemon.store.remove_snapshot(name, &before)?;
         return Err(failure);
     }
-    // What no mount keeps open is on the disk before this returns.
+    // No mount syncs an unmounted fork later, so this does.
     if !guard.is_mounted() {
         fork.workspace.sync()?;
     }
@@ -406,21 +410,21 @@ fn restore_tree(
         "{name}: restored to {}; what it was is {before}",
         point.point
     );
-    exactly(name, repository, &point.point, before, since).map(Ok)
+    restored_exactly(name, repository, &point.point, before, since).map(Ok)
 }
 
-/// Brings what the point has of its own onto the fork's HEAD.
+/// Applies the point's own work to the fork's HEAD.
 fn bring_onto_head(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
-    request: &Wanted<'_>,
+    request: &ResolvedRestore<'_>,
     point: &ResolvedPoint,
     since: &Since,
 ) -> Result<RestoreOutcome, Failure> {
-    let asked = Asked {
+    let args = SequenceArgs {
         into: format!("fork:{}", request.fork),
         is_clean: false,
-        wish: SequenceRequest::Restore {
+        request: SequenceRequest::Restore {
             point: point.point.to_string(),
             base_tree: since.base_tree.to_string(),
             view_tree: point.tree_id.to_string(),
@@ -438,7 +442,7 @@ fn bring_onto_head(
         review: request.operation.review,
         allow_revert: false,
     };
-    let done = carry_out(daemon, by, &asked, &Signers::default(), None).map_err(|failure| match failure.code {
+    let done = carry_out(daemon, by, &args, &Signers::default(), None).map_err(|failure| match failure.code {
         ErrorCode::OperationInProgress => failure.hint(
             "end it in the mount first (`git status` says how), or take the very files of that point with `--exact`; nothing was changed",
         ),
@@ -457,8 +461,9 @@ fn bring_onto_head(
     }))
 }
 
-/// Runs `go`, by which the fork goes back past the commits of others that `since` says. That is
-/// noted before: a daemon may be killed when the files are old already.
+/// Runs `go`, which takes the fork back past others' work.
+///
+/// It first notes `since`, because the daemon may be killed when the files are already old.
 fn going_back<T>(
     guard: &ForkGuard<'_>,
     repository: &Repository,
@@ -483,8 +488,8 @@ fn going_back<T>(
     done
 }
 
-/// What is told of it.
-fn exactly(
+/// Returns the answer to a restore of the point's exact files.
+fn restored_exactly(
     name: &ForkName,
     repository: &Repository,
     to: &Point,
@@ -507,8 +512,9 @@ fn left_out(repository: &Repository, since: Option<Since>) -> Result<Vec<CommitL
     commit_ids.map(line).collect()
 }
 
-/// The tree that the paths are to come from: the point's, or its own work on the fork's HEAD, where
-/// that has commits of others by now.
+/// Returns the tree for a revert: the point's own work, merged onto the fork's HEAD.
+///
+/// Fails with `merge-conflicts` if both changed a path.
 fn tree_on_head(
     repository: &Repository,
     point: &ResolvedPoint,
@@ -586,7 +592,7 @@ fn revert(
     let outcome = going_back(&guard, &repository, noted, || {
         Ok(reverting(&repository, name, &fork, by, to, paths, options)?)
     })?;
-    // What no mount keeps open is on the disk before this returns.
+    // No mount syncs an unmounted fork later, so this does.
     if !guard.is_mounted() {
         fork.workspace.sync()?;
     }

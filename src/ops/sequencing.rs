@@ -1,8 +1,8 @@
-//! Bringing forks up to date, making commits again on them, and applying patches.
+//! Updates forks, picks commits onto them, and applies patches and handoffs.
 //!
-//! A wish becomes a [sequence](tine_change::sequence), of how things are; the sequence is run over
-//! objects, and what it comes to is where the target goes, in one step. With conflicts nothing
-//! moves; a review keeps the sequence, and runs it again.
+//! A request and the present state give a [sequence](tine_change::sequence). The sequence runs on
+//! git objects, and the target moves to its result in one step. With conflicts nothing moves. A
+//! review then keeps the sequence, and runs it again.
 
 mod building;
 mod mailboxes;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use self::building::build;
 pub(crate) use self::mailboxes::unless_taken_back;
 pub(crate) use self::reviewing::{commit_review, find_more, follow, refresh};
-use super::locks::while_it_moves;
+use super::locks::retry_while_moved;
 use super::merging::outdated;
 use super::target::{Holder, Target, find_target};
 use crate::failure::{ErrorCode, Failure};
@@ -83,6 +83,7 @@ pub struct Update {
 
     #[command(flatten)]
     #[serde(flatten)]
+    /// Options that other commands share.
     pub onto: OntoFork,
 }
 
@@ -96,12 +97,12 @@ impl Operation for Update {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
-        let wish = SequenceRequest::Update {
+        let request = SequenceRequest::Update {
             from: self.from,
             rebase: self.rebase,
         };
         let message = (!self.message.is_empty()).then(|| self.message.join("\n\n"));
-        self.onto.run(call, self.fork, wish, message)
+        self.onto.run(call, self.fork, request, message)
     }
 }
 
@@ -145,6 +146,7 @@ pub struct CherryPick {
 
     #[command(flatten)]
     #[serde(flatten)]
+    /// Options that other commands share.
     pub onto: OntoFork,
 }
 
@@ -158,17 +160,21 @@ impl Operation for CherryPick {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
-        let wish = SequenceRequest::CherryPick {
+        let request = SequenceRequest::CherryPick {
             commits: self.commits,
             mainline: self.mainline,
             says_origin: self.says_origin,
             emptied: self.empty,
         };
-        self.onto.run(call, self.fork, wish, None)
+        self.onto.run(call, self.fork, request, None)
     }
 }
 
-// How a sequence goes onto a fork. (A doc comment here would become a verb's help.)
+// Options of the commands that apply a sequence to a fork.
+#[expect(
+    missing_docs,
+    reason = "a doc comment would become the help of the commands that flatten this"
+)]
 #[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
 pub struct OntoFork {
     /// Show what would come of it, and change nothing
@@ -178,30 +184,37 @@ pub struct OntoFork {
 
     #[command(flatten)]
     #[serde(default)]
+    /// Choices for conflicts.
     pub choices: ConflictChoices,
 
     #[arg(skip)]
     #[serde(default)]
+    /// Policy for keeping the sequence as a review instead of applying it.
     pub review: ReviewPolicy,
 }
 
 impl OntoFork {
-    /// Runs the sequence on `fork`, by default the caller's.
+    /// Runs the sequence on `fork`. `None` means the caller's fork.
     fn run(
         self,
         call: &Call<'_>,
         fork: Option<ForkName>,
-        wish: SequenceRequest,
+        request: SequenceRequest,
         message: Option<String>,
     ) -> Result<Sequenced, Failure> {
         let fork = call.fork(fork)?;
-        let asked = Asked {
+        let args = SequenceArgs {
             message,
             dry_run: self.dry_run,
             review: self.review,
-            ..Asked::of(format!("fork:{fork}"), wish, self.choices, call.git_dir()?)
+            ..SequenceArgs::of(
+                format!("fork:{fork}"),
+                request,
+                self.choices,
+                call.git_dir()?,
+            )
         };
-        sequence(call, &asked)
+        sequence(call, &args)
     }
 }
 
@@ -249,13 +262,15 @@ pub struct ApplyPatch {
 
     #[command(flatten)]
     #[serde(default)]
+    /// Choices for conflicts.
     pub choices: ConflictChoices,
 
     #[arg(skip)]
     #[serde(default)]
+    /// Policy for keeping the patch as a review instead of applying it.
     pub review: ReviewPolicy,
 
-    /// The patch, on its way to the daemon.
+    /// Content of the patch, in transit to the daemon.
     #[arg(skip)]
     pub content: Transfer,
 }
@@ -272,18 +287,23 @@ impl Operation for ApplyPatch {
     fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
         let fork = call.fork(self.fork)?;
         let patch = write_content(call.daemon, &call.daemon.repository_now()?, &self.content)?;
-        let wish = SequenceRequest::Patch {
+        let request = SequenceRequest::Patch {
             patch: patch.to_string(),
             strip: self.strip,
             reverse: self.reverse,
             three_way: self.three_way,
         };
-        let asked = Asked {
+        let args = SequenceArgs {
             dry_run: self.check,
             review: self.review,
-            ..Asked::of(format!("fork:{fork}"), wish, self.choices, call.git_dir()?)
+            ..SequenceArgs::of(
+                format!("fork:{fork}"),
+                request,
+                self.choices,
+                call.git_dir()?,
+            )
         };
-        sequence(call, &asked)
+        sequence(call, &args)
     }
 }
 
@@ -330,10 +350,12 @@ pub struct ApplyHandoff {
 
     #[command(flatten)]
     #[serde(default)]
+    /// Choices for conflicts.
     pub choices: ConflictChoices,
 
     #[arg(skip)]
     #[serde(default)]
+    /// Policy for keeping the handoff as a review instead of applying it.
     pub review: ReviewPolicy,
 }
 
@@ -348,54 +370,66 @@ impl Operation for ApplyHandoff {
             return Err(Failure::new(ErrorCode::Usage, "no target is named")
                 .hint("name a fork or branch: `--into TARGET`"));
         };
-        let wish = SequenceRequest::Mailbox {
+        let request = SequenceRequest::Mailbox {
             handoff: self.handoff,
             three_way: !self.no_3way,
         };
-        let asked = Asked {
+        let args = SequenceArgs {
             is_clean: !self.force,
             dry_run: self.dry_run,
             review: self.review,
             allow_revert: self.allow_revert,
-            ..Asked::of(into, wish, self.choices, call.git_dir()?)
+            ..SequenceArgs::of(into, request, self.choices, call.git_dir()?)
         };
-        sequence(call, &asked)
+        sequence(call, &args)
     }
 }
 
-/// What was asked for, whoever asked.
-pub(crate) struct Asked {
-    /// A fork or branch.
+/// Request for a sequence, by any of the commands.
+pub(crate) struct SequenceArgs {
+    /// Word that names the target, a fork or branch.
     pub into: String,
-    /// Whether anything uncommitted is in the way.
+    /// True to refuse a target with uncommitted changes.
     pub is_clean: bool,
-    pub wish: SequenceRequest,
-    /// Where revisions are understood.
+    /// Kind of the sequence, with its arguments.
+    pub request: SequenceRequest,
+    /// Git directory in which revisions are resolved.
     pub git_dir: PathBuf,
+    /// Level and strategy of all merges in the sequence.
     pub merge: MergeOptions,
+    /// True to merge histories without a common commit.
     pub allow_unrelated: bool,
+    /// Message of an update's merge commit. `None` means git's default.
     pub message: Option<String>,
+    /// True to change nothing.
     pub dry_run: bool,
+    /// Policy for keeping the sequence as a review.
     pub review: ReviewPolicy,
-    /// Whether a handoff may take commits of others back.
+    /// True if a handoff may take commits of others back.
     pub allow_revert: bool,
 }
 
-/// The target as it is.
+/// State of the target when the sequence is planned.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TargetState {
+    /// Commit and tree, without uncommitted changes.
     pub tip: Tip,
-    /// The view, where uncommitted changes play a part: a tree.
+    /// Tree of the view, if uncommitted changes take part.
     pub view: Option<ObjectId>,
 }
 
-impl Asked {
+impl SequenceArgs {
     /// Returns a request with the default options.
-    fn of(into: String, wish: SequenceRequest, choices: ConflictChoices, git_dir: &Path) -> Asked {
-        Asked {
+    fn of(
+        into: String,
+        request: SequenceRequest,
+        choices: ConflictChoices,
+        git_dir: &Path,
+    ) -> SequenceArgs {
+        SequenceArgs {
             into,
             is_clean: false,
-            wish,
+            request,
             git_dir: git_dir.to_owned(),
             merge: MergeOptions {
                 level: choices.level,
@@ -411,17 +445,17 @@ impl Asked {
     }
 }
 
-/// Does what was asked for, or says what would come of it.
-fn sequence(call: &Call<'_>, asked: &Asked) -> Result<Sequenced, Failure> {
+/// Carries out the request. A dry run only returns what would happen.
+fn sequence(call: &Call<'_>, args: &SequenceArgs) -> Result<Sequenced, Failure> {
     let daemon = call.daemon;
-    // Two of the same become one review.
-    let _reviews = (asked.review != ReviewPolicy::Never).then(|| daemon.reviews.lock());
-    let done = carry_out(daemon, call.by(), asked, &call.signers(), None)?;
-    mailboxes::note_applied(daemon, asked, &done);
+    // The lock makes two equal requests share one review.
+    let _reviews = (args.review != ReviewPolicy::Never).then(|| daemon.reviews.lock());
+    let done = carry_out(daemon, call.by(), args, &call.signers(), None)?;
+    mailboxes::note_applied(daemon, args, &done);
     Ok(done)
 }
 
-/// What was sent, as a blob.
+/// Writes the transferred content as a blob.
 pub(crate) fn write_content(
     daemon: &Daemon,
     repository: &Repository,
@@ -441,35 +475,36 @@ pub(crate) fn write_content(
     })
 }
 
-/// Plans it, and does it; planned again where the target moves meanwhile. With a review: with its
-/// resolutions, and of what it was planned of.
+/// Plans the request and carries it out. Plans again if the target moves meanwhile.
+///
+/// With `review` it runs the review's sequence with its resolutions, and fails if the target is no
+/// longer at the planned state.
 pub(crate) fn carry_out(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
-    asked: &Asked,
+    args: &SequenceArgs,
     signers: &Signers,
     review: Option<&ReviewRecord>,
 ) -> Result<Sequenced, Failure> {
-    let (done, holder) = while_it_moves(|| {
-        on_target(daemon, by, asked, |target| {
-            let _lease = match asked.dry_run {
-                true => None,
-                false => {
-                    Some(target.lease(|| find_target(daemon, target.repository, &asked.into))?)
-                }
+    let (done, holder) = retry_while_moved(|| {
+        on_target(daemon, by, args, |target| {
+            let _lease = if args.dry_run {
+                None
+            } else {
+                Some(target.lease(|| find_target(daemon, target.repository, &args.into))?)
             };
-            if asked.is_clean {
+            if args.is_clean {
                 target.refuse_uncommitted()?;
             }
-            let now = standing(target, asked)?;
+            let now = target_state(target, args)?;
             let sequence = match review.and_then(|review| Some((review, review.work.as_ref()?))) {
                 Some((review, _)) if !reviewing::moved_from(review, &now).is_empty() => {
                     return Err(outdated(review));
                 }
                 Some((_, work)) => work.sequence.clone(),
-                None => build(target, asked, &now)?,
+                None => build(target, args, &now)?,
             };
-            let options = options(asked, signers, review);
+            let options = options(args, signers, review);
             let ran = run(
                 &daemon.store,
                 target.repository,
@@ -478,39 +513,39 @@ pub(crate) fn carry_out(
                 now.view,
                 &options,
             )?;
-            let done = finish(target, asked, &now, sequence, &ran)?;
+            let done = finish(target, args, &now, sequence, &ran)?;
             Ok((done, target.holder.clone()))
         })
     })?;
-    if done.status == MergeStatus::Merged && !asked.dry_run {
+    if done.status == MergeStatus::Merged && !args.dry_run {
         Target::after(&daemon.repository, &holder);
     }
     Ok(done)
 }
 
 fn options<'a>(
-    asked: &Asked,
+    args: &SequenceArgs,
     signers: &Signers,
     review: Option<&'a ReviewRecord>,
 ) -> RunOptions<'a> {
     RunOptions {
-        merge: asked.merge,
-        allow_unrelated: asked.allow_unrelated,
+        merge: args.merge,
+        allow_unrelated: args.allow_unrelated,
         author: signers.author.clone(),
         committer: signers.committer.clone(),
         review,
     }
 }
 
-/// Calls `work` with the target, in the turn of the fork that it is.
+/// Calls `work` with the target, under the lock of a target fork.
 fn on_target<T>(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
-    asked: &Asked,
+    args: &SequenceArgs,
     work: impl FnOnce(&Target<'_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let repository = daemon.repository_now()?;
-    let holder = find_target(daemon, &repository, &asked.into)?;
+    let holder = find_target(daemon, &repository, &args.into)?;
     let slot = match &holder {
         Holder::Fork(fork) => Some(daemon.slot(fork)),
         Holder::Branch(_) | Holder::Checkout(..) => None,
@@ -536,8 +571,9 @@ fn on_target<T>(
     })
 }
 
-fn standing(target: &Target<'_>, asked: &Asked) -> Result<TargetState, Failure> {
-    let view = match (&asked.wish, target.guard) {
+/// Returns the target's present state.
+fn target_state(target: &Target<'_>, args: &SequenceArgs) -> Result<TargetState, Failure> {
+    let view = match (&args.request, target.guard) {
         (
             SequenceRequest::Update { .. }
             | SequenceRequest::Patch { .. }
@@ -552,26 +588,26 @@ fn standing(target: &Target<'_>, asked: &Asked) -> Result<TargetState, Failure> 
     })
 }
 
-/// Moves the target to where the sequence led, or keeps its conflicts; says what came of it.
+/// Moves the target or keeps a review, and returns the answer.
 fn finish(
     target: &Target<'_>,
-    asked: &Asked,
+    args: &SequenceArgs,
     now: &TargetState,
     sequence: Sequence,
     ran: &Ran,
 ) -> Result<Sequenced, Failure> {
     let old_tree = now.view.unwrap_or(now.tip.tree_id);
-    let is_looked_at = asked.review == ReviewPolicy::Always && ran.tree_id() != old_tree;
+    let is_for_review = args.review == ReviewPolicy::Always && ran.tree_id() != old_tree;
     let is_same = ran.tip == now.tip && ran.view == now.view;
-    let status = match (&ran.stopped, is_looked_at, is_same) {
+    let status = match (&ran.stopped, is_for_review, is_same) {
         (Some(_), ..) => MergeStatus::Conflicts,
         (None, true, _) => MergeStatus::Reviewed,
         (None, false, true) => MergeStatus::NothingToMerge,
         (None, false, false) => MergeStatus::Merged,
     };
     if status == MergeStatus::Merged
-        && matches!(asked.wish, SequenceRequest::Mailbox { .. })
-        && !asked.allow_revert
+        && matches!(args.request, SequenceRequest::Mailbox { .. })
+        && !args.allow_revert
     {
         let gone_back = KnownGoneBack::of(&target.daemon.store);
         let (from, to) = (now.tip.commit_id, ran.tip.tree_id);
@@ -585,27 +621,28 @@ fn finish(
     }
     let mut snapshot = None;
     match status {
-        MergeStatus::Merged => snapshot = go(target, asked, now, ran)?,
-        MergeStatus::NothingToMerge if !asked.dry_run => note_fork_point(target, asked, ran)?,
+        MergeStatus::Merged => snapshot = go(target, args, now, ran)?,
+        MergeStatus::NothingToMerge if !args.dry_run => note_fork_point(target, args, ran)?,
         _ => {}
     }
     let review = match status {
-        MergeStatus::Conflicts if asked.review != ReviewPolicy::Never => {
-            Some(reviewing::keep(target, asked, now, &sequence, ran)?)
+        MergeStatus::Conflicts if args.review != ReviewPolicy::Never => {
+            Some(reviewing::keep(target, args, now, &sequence, ran)?)
         }
-        MergeStatus::Reviewed => Some(reviewing::keep(target, asked, now, &sequence, ran)?),
+        MergeStatus::Reviewed => Some(reviewing::keep(target, args, now, &sequence, ran)?),
         _ => None,
     };
     let moves = status == MergeStatus::Merged;
-    let (after, new_tree) = match moves {
-        true => (ran.tip, ran.tree_id()),
-        false => (now.tip, old_tree),
+    let (after, new_tree) = if moves {
+        (ran.tip, ran.tree_id())
+    } else {
+        (now.tip, old_tree)
     };
     let changes = compare_trees(target.repository, old_tree, new_tree)?;
     let hex = |tip: Tip| tip.commit_id.map(|id| id.to_string());
     Ok(Sequenced {
         status,
-        dry_run: asked.dry_run,
+        dry_run: args.dry_run,
         target: target.line()?,
         before: hex(now.tip),
         after: hex(after),
@@ -621,14 +658,16 @@ fn finish(
     })
 }
 
-/// Moves the target; the snapshot of what it was. In a dry run looks only whether that would do.
+/// Moves the target, and returns the snapshot of its state before.
+///
+/// A dry run only checks whether the move is possible.
 fn go(
     target: &Target<'_>,
-    asked: &Asked,
+    args: &SequenceArgs,
     now: &TargetState,
     ran: &Ran,
 ) -> Result<Option<ForkName>, Failure> {
-    let (kind, reason) = match &asked.wish {
+    let (kind, reason) = match &args.request {
         SequenceRequest::Update { .. } => (OperationKind::Update, SnapshotReason::BeforeUpdate),
         SequenceRequest::CherryPick { .. } => {
             (OperationKind::CherryPick, SnapshotReason::BeforeCherryPick)
@@ -643,15 +682,15 @@ fn go(
         Some(guard),
         Some(from),
         Some(to),
-    ) = (&asked.wish, target.guard, now.view, ran.view)
+    ) = (&args.request, target.guard, now.view, ran.view)
     {
         let open = guard.open()?;
-        if asked.dry_run {
+        if args.dry_run {
             check_move(target.repository, &open, (from, to))?;
             return Ok(None);
         }
         let (store, name) = (&target.daemon.store, guard.name());
-        let before = match &asked.wish {
+        let before = match &args.request {
             SequenceRequest::Restore { .. } => {
                 let kept = SnapshotOptions::because(reason);
                 Some(store.take_snapshot(name, &open, &kept)?.name)
@@ -672,14 +711,14 @@ fn go(
     let Some(to) = ran.tip.commit_id else {
         return Err(GitError::UnknownRevision("HEAD".to_owned()).into());
     };
-    let update = match (&asked.wish, target.guard, now.view, ran.view) {
+    let update = match (&args.request, target.guard, now.view, ran.view) {
         (SequenceRequest::Update { .. }, Some(guard), Some(view_from), Some(view_to)) => {
             let record = guard.record()?;
             Some(UpdateStep {
                 view_from,
                 view_to,
                 point_from: fork_point(target.repository, &record, now.tip.commit_id)?,
-                point_to: building::upstream(target, asked)?,
+                point_to: building::upstream(target, args)?,
             })
         }
         _ => None,
@@ -695,20 +734,20 @@ fn go(
         undoes: None,
     };
     let ready = target.check(&step)?;
-    match asked.dry_run {
-        true => Ok(None),
-        false => target.go(ready, &step, reason),
+    if args.dry_run {
+        return Ok(None);
     }
+    target.go(ready, &step, reason)
 }
 
-/// A fork that has all of what it was to be brought up to begins there from now on.
-fn note_fork_point(target: &Target<'_>, asked: &Asked, ran: &Ran) -> Result<(), Failure> {
+/// Moves the fork point to the upstream commit, if HEAD contains it.
+fn note_fork_point(target: &Target<'_>, args: &SequenceArgs, ran: &Ran) -> Result<(), Failure> {
     let (SequenceRequest::Update { .. }, Some(guard), Some(head)) =
-        (&asked.wish, target.guard, ran.tip.commit_id)
+        (&args.request, target.guard, ran.tip.commit_id)
     else {
         return Ok(());
     };
-    let Some(upstream) = building::upstream(target, asked)? else {
+    let Some(upstream) = building::upstream(target, args)? else {
         return Ok(());
     };
     let point = fork_point(target.repository, &guard.record()?, Some(head))?;
@@ -722,7 +761,7 @@ fn note_fork_point(target: &Target<'_>, asked: &Asked, ran: &Ran) -> Result<(), 
     Ok(())
 }
 
-/// What became of each commit.
+/// Returns the result of each commit.
 fn commits(
     repository: &Repository,
     sequence: &Sequence,

@@ -1,4 +1,4 @@
-//! Snapshots of forks, going back to them, and freeing what nothing reaches.
+//! Snapshots of forks, resets, and garbage collection.
 
 use std::sync::Arc;
 
@@ -92,9 +92,11 @@ impl Operation for ListSnapshots {
 /// Deletes a snapshot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DeleteSnapshot {
+    /// Fork of the snapshot.
     pub fork: ForkName,
+    /// Name of the snapshot.
     pub name: ForkName,
-    /// Also one that somebody asked for.
+    /// True to delete also a snapshot that a command asked for.
     #[serde(default)]
     pub force: bool,
 }
@@ -230,8 +232,10 @@ pub(crate) fn remove(
     Ok(SnapshotDeleted { recover })
 }
 
-/// Keeps a snapshot that is about to go; the number of the entry, if it is more than HEAD was. With
-/// `force` one that cannot be read goes, too.
+/// Keeps a snapshot before its deletion, as an entry of `tine recover`.
+///
+/// Returns the entry's number, or `None` if the snapshot is no more than HEAD was. With `force` a
+/// snapshot that cannot be read is not kept.
 fn keep(
     daemon: &Arc<Daemon>,
     fork: &ForkName,
@@ -260,7 +264,9 @@ fn keep(
     .transpose()
 }
 
-/// Makes an entry of a snapshot of the fork; its number.
+/// Makes an entry of `tine recover` of a snapshot.
+///
+/// Returns the entry's number.
 fn keep_as_entry(
     daemon: &Daemon,
     fork: &ForkName,
@@ -286,7 +292,7 @@ fn keep_as_entry(
     )?)
 }
 
-/// Lets the fork be as it was at the snapshot; the snapshot of what it was.
+/// Restores the fork to the snapshot, and returns the snapshot before.
 pub(crate) fn restore_in(
     guard: &ForkGuard<'_>,
     open: &Fork,
@@ -305,8 +311,10 @@ pub(crate) fn restore_in(
     Ok(before.name)
 }
 
-/// Writes down that the fork is another now, so that it can be taken back; the operation's number.
-/// The fork is what was asked for in any case, and the snapshot leads back.
+/// Records a switch of the fork to another state, for `tine undo`.
+///
+/// Returns the operation's number. A failure is only logged, because the fork has the requested
+/// state already and the snapshot `before` leads back.
 pub(crate) fn record_switch(
     guard: &ForkGuard<'_>,
     by: Actor<'_>,
@@ -344,21 +352,22 @@ pub(crate) fn reset(
     })
 }
 
-/// The ways back of a fork that was taken back to HEAD.
+/// Ways back after a reset to HEAD.
 pub(crate) struct Dropped {
-    /// The snapshot of what it was, if that was anything.
+    /// Snapshot of the state before, if it differed from HEAD.
     pub snapshot: Option<ForkName>,
+    /// Numbers of the kept staged text and of a set-aside index.
     pub index: IndexKept,
 }
 
-/// Takes the fork back to HEAD.
+/// Resets the fork to HEAD.
 pub(crate) fn reset_to_head(
     guard: &ForkGuard<'_>,
     reason: SnapshotReason,
     command: &str,
 ) -> Result<Dropped, Failure> {
     let open = guard.open_existing()?;
-    // There is no other state to go to where HEAD is lost.
+    // A fork with a damaged HEAD has no other state to go to, so this repairs HEAD first.
     let (daemon, name) = (guard.daemon, guard.name());
     let store = &daemon.store;
     if let Some(done) = store.mend_lost_head(name)? {
@@ -370,7 +379,7 @@ pub(crate) fn reset_to_head(
     let mut index = IndexKept::default();
     match keep_staged(guard, &open, reason, command) {
         Ok(kept) => index.staged = kept,
-        // What is to make room must not fail for want of it.
+        // A reset frees space, so a full disk must not make it fail.
         Err(failure) if failure.code == ErrorCode::NoSpace => {
             log::error!("{name}: what is staged is not kept: {failure}");
         }

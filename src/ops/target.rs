@@ -1,5 +1,4 @@
-//! What is merged into, or has commits put on it: a fork, a branch, or another checkout; and moving
-//! it.
+//! Targets of merges and sequences: a fork, a branch, or another checkout; and their moves.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -20,18 +19,18 @@ use tine_path::shell::shell_word;
 use tine_workspace::store::{Lease, LeaseKey};
 use tine_workspace::{Actor, ForkName, SnapshotOptions, SnapshotReason};
 
-/// Where the target is.
+/// Location of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// In nobody's checkout.
+    /// Branch that no checkout has checked out.
     Branch(String),
-    /// In one that is no fork's.
+    /// Branch, and the checkout that has it and is not a fork's.
     Checkout(String, PathBuf),
-    /// A fork, wherever its HEAD is.
+    /// Fork, with any HEAD.
     Fork(ForkName),
 }
 
-/// The word that names it: `fork:x`, `branch:y`.
+/// Writes the word that names the target: `fork:x`, `branch:y`.
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -41,11 +40,12 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Takes the leases of what `holder` is, and of the branches that the forks of `guards` are on, for
-/// the command `by`. Looks again under them, with `find`, whether that is still so.
+/// Takes the leases of `holder` and of the branches of `guards`.
+///
+/// `by` is the command that holds the leases. Under them it resolves the target again with `find`.
 ///
 /// # Errors
-/// `ref-moved` where it is not, to be planned again; `lease-held`.
+/// `ref-moved` if the target is another by then, so that the caller plans again; `lease-held`.
 pub(crate) fn lease<'d>(
     daemon: &'d Daemon,
     repository: &Repository,
@@ -67,40 +67,43 @@ pub(crate) fn lease<'d>(
                 keys.push(LeaseKey::Branch(branch.clone()));
                 keys.push(LeaseKey::Checkout(dir.clone()));
             }
-            // Its HEAD is among those of the guards.
+            // The branch of its HEAD is among those of the guards.
             Holder::Fork(_) => {}
         }
         Ok(keys)
     })
 }
 
-/// What a target holds from when it was found that it can move until it has.
+/// Checked move of a target, with the locks that keep it possible.
 pub(crate) struct Ready<'a>(Option<checkout::PreparedMove<'a>>);
 
 impl Ready<'_> {
-    /// Of a fork, which finds out by itself.
+    /// Returns the value for a fork, which needs only its guard.
     pub(crate) fn fork() -> Ready<'static> {
         Ready(None)
     }
 }
 
-/// Where the branch that the step moves is.
+/// Returns the commit that the step moves the branch from.
 fn from_of(branch: &str, step: &Step) -> Result<ObjectId, Failure> {
     step.from
         .ok_or_else(|| GitError::UnknownRevision(branch.to_owned()).into())
 }
 
-/// A target, with the turn of the fork that it is.
+/// Target, with the guard of the fork if it is one.
 pub(crate) struct Target<'a> {
     pub daemon: &'a Arc<Daemon>,
+    /// User and command for the reflog and the log of operations.
     pub by: Actor<'a>,
     pub repository: &'a Repository,
+    /// Location of the target when it was resolved.
     pub holder: &'a Holder,
+    /// Guard of a target fork. `None` for a branch or checkout.
     pub guard: Option<&'a ForkGuard<'a>>,
 }
 
 impl Target<'_> {
-    /// Takes the leases of what moves with it, and looks again with `find` whether that is it.
+    /// Takes the target's leases, and resolves it again with `find` under them.
     pub(crate) fn lease(
         &self,
         find: impl Fn() -> Result<Holder, Failure>,
@@ -116,7 +119,7 @@ impl Target<'_> {
         )
     }
 
-    /// What it stands on. What is uncommitted in a fork is no part of it.
+    /// Returns the target's commit and tree, without uncommitted changes.
     pub(crate) fn tip(&self) -> Result<Tip, Failure> {
         let commit_id = match self.holder {
             Holder::Fork(_) => self.head()?.commit_id(),
@@ -130,6 +133,7 @@ impl Target<'_> {
         })
     }
 
+    /// Describes the target for an answer.
     pub(crate) fn line(&self) -> Result<MergeTarget, Failure> {
         Ok(match self.holder {
             Holder::Branch(branch) => MergeTarget {
@@ -150,7 +154,7 @@ impl Target<'_> {
         })
     }
 
-    /// Of a fork.
+    /// Returns HEAD of a target fork.
     fn head(&self) -> Result<Head, Failure> {
         Ok(self
             .repository
@@ -162,7 +166,7 @@ impl Target<'_> {
             .ok_or_else(|| Failure::new(ErrorCode::Internal, "a fork is changed without its lock"))
     }
 
-    /// Refuses where something is uncommitted in it.
+    /// Refuses if the target has uncommitted changes.
     pub(crate) fn refuse_uncommitted(&self) -> Result<(), Failure> {
         let (what, is_clean) = match self.holder {
             Holder::Branch(_) => return Ok(()),
@@ -176,18 +180,20 @@ impl Target<'_> {
                 (fork.to_string(), changeset.changes.is_empty())
             }
         };
-        match is_clean {
-            true => Ok(()),
-            false => Err(Failure::new(
-                ErrorCode::UncommittedChanges,
-                format!("{what} has changes that are not committed"),
-            )
-            .hint("commit them first; with `--force` they stay as they are, where nothing comes to their places")),
+        if is_clean {
+            return Ok(());
         }
+        Err(Failure::new(
+            ErrorCode::UncommittedChanges,
+            format!("{what} has changes that are not committed"),
+        )
+        .hint("commit them first; with `--force` they stay as they are, where nothing comes to their places"))
     }
 
-    /// Finds out whether it could move so. A checkout is locked from here on, so that it still can
-    /// when the sources are committed.
+    /// Checks whether the target can make the step.
+    ///
+    /// It locks a checkout from here on, so that the move is still possible when the sources are
+    /// committed.
     pub(crate) fn check(&self, step: &Step) -> Result<Ready<'_>, Failure> {
         self.refuse_held_twice()?;
         match self.holder {
@@ -215,7 +221,9 @@ impl Target<'_> {
         }
     }
 
-    /// Only one checkout would follow the branch.
+    /// Refuses if two checkouts have the branch.
+    ///
+    /// Only one of them would follow it.
     fn refuse_held_twice(&self) -> Result<(), Failure> {
         if let Some(branch) = self.line()?.branch {
             Known::now(&self.daemon.store, self.repository)?.refuse_held_twice(&branch)?;
@@ -223,7 +231,9 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Moves it; the snapshot of what it was, where it is a fork. The caller holds its leases.
+    /// Moves the target, and returns the snapshot of a fork's state before.
+    ///
+    /// The caller holds the target's leases.
     pub(crate) fn go(
         &self,
         ready: Ready<'_>,
@@ -249,15 +259,16 @@ impl Target<'_> {
         }
     }
 
-    /// Runs what git runs after a merge in a checkout, if the target is one. A hook may call tine:
-    /// the caller has no turn and no lease.
+    /// Runs git's hooks after a merge, if the target is a checkout.
+    ///
+    /// A hook may call tine, so the caller must hold no guard and no lease.
     pub(crate) fn after(repository: &Repository, holder: &Holder) {
         if let Holder::Checkout(_, dir) = holder {
             repository.after_checkout_move(dir);
         }
     }
 
-    /// Moves a fork's HEAD and view, after a snapshot, which is given.
+    /// Moves a fork's HEAD and view, and returns the snapshot before.
     fn advance(
         &self,
         guard: &ForkGuard<'_>,
@@ -280,17 +291,22 @@ impl Target<'_> {
     }
 }
 
-/// A move of a target that was written down when it was made; commits in hex.
+/// Recorded move of a target. Commits are in hex.
 pub(crate) struct NotedMove<'a> {
+    /// Word that names the target, from [`word_for`] or from `Holder`'s `Display`.
     pub target: &'a str,
-    /// The branch that the target was on.
+    /// Branch that the target was on.
     pub branch: Option<&'a str>,
+    /// Commit before the move. `None` means that the branch had none.
     pub before: Option<&'a str>,
+    /// Commit after the move.
     pub after: &'a str,
 }
 
-/// Whether the move was taken back: its target is on the same branch, still has what it had before,
-/// and does not have what it came to. A target that is gone, or is elsewhere, took nothing back.
+/// Returns whether the move was taken back.
+///
+/// This is so if the target is on the same branch, still has the commit before, and does not have
+/// the commit after. It is not so if the target is gone or on another branch.
 pub(crate) fn was_taken_back(
     daemon: &Daemon,
     repository: &Repository,
@@ -327,9 +343,11 @@ pub(crate) fn was_taken_back(
     })
 }
 
-/// The word for a target that `word` named (`None`: the branch that a source came from), to find it
-/// again: a fork is meant wherever its HEAD is, and a branch, which is at `line`, whoever has it
-/// checked out by then.
+/// Returns the word that later resolves to the same target.
+///
+/// `word` is `None` for the branch that a source came from. A target named as a fork is that fork
+/// with any HEAD. A target named as a branch is that branch (in `line`), also if another checkout
+/// has it by then.
 pub(crate) fn word_for(
     daemon: &Daemon,
     word: Option<&str>,
@@ -346,12 +364,13 @@ pub(crate) fn word_for(
     }
 }
 
+/// Returns the existing fork that `word` names, with or without `fork:`.
 pub(crate) fn fork_called(daemon: &Daemon, word: &str) -> Option<ForkName> {
     let name = ForkName::parse(word.strip_prefix("fork:").unwrap_or(word)).ok()?;
     daemon.store.record(&name).is_ok().then_some(name)
 }
 
-/// What `word` names: a fork, or a branch.
+/// Resolves `word` to a fork or branch.
 pub(crate) fn find_target(
     daemon: &Daemon,
     repository: &Repository,
@@ -372,7 +391,7 @@ pub(crate) fn find_target(
     holder_of(daemon, repository, branch)
 }
 
-/// Who has the branch checked out.
+/// Returns the branch with the fork or checkout that has it.
 pub(crate) fn holder_of(
     daemon: &Daemon,
     repository: &Repository,
@@ -387,11 +406,11 @@ pub(crate) fn holder_of(
             "`tine list` shows the forks, `git branch` the branches; `git branch NAME` makes one",
         ));
     }
-    // An alias means the branch behind it.
+    // A branch alias means the branch behind it.
     let branch = repository.branch_behind(branch);
     let branch = branch.as_str();
     for record in daemon.store.records().0 {
-        // One that was removed is registered again, on its branch.
+        // This registers a linked worktree that was removed again, so that its branch is known.
         if let Err(error) = daemon.store.worktree_of(&record.name) {
             log::warn!("{}: {error}", record.name);
         }
@@ -402,7 +421,7 @@ pub(crate) fn holder_of(
         log::warn!("{fork} is left out: its HEAD cannot be read: {reason}");
     }
     Ok(match known.holder(branch) {
-        // A rebase or the like will come back to it: nothing may touch the branch.
+        // A rebase or similar operation will come back to the branch, so the fork must not move it.
         Some(branches::Holder::Fork(_, dir)) if known.is_pending(branch) => {
             Holder::Checkout(branch.to_owned(), dir)
         }
@@ -419,7 +438,7 @@ pub(crate) fn holder_of(
     })
 }
 
-/// The branch may be checked out in a fork that cannot say so.
+/// Returns the failure for a branch that a damaged fork may have.
 fn damaged_holder(daemon: &Daemon, fork: &ForkName, branch: &str, reason: String) -> Failure {
     let failure = Failure::new(
         ErrorCode::StoreDamaged,

@@ -1,5 +1,7 @@
-//! Contents of files between a client and the daemon: within the message while they are short, else
-//! in a file of the store, which whoever is to have it takes away.
+//! Transfers of file contents between a client and the daemon.
+//!
+//! A short content travels in the message, a long one in a file of the store that the receiver
+//! removes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Cursor, ErrorKind, Read, Write};
@@ -15,21 +17,22 @@ use serde::{Deserialize, Serialize};
 use super::failure::{ErrorCode, Failure};
 use tine_workspace::NewContent;
 
-/// More bytes than these go by a file.
+/// Largest size in bytes that travels in the message. Longer contents travel in a file.
 const INLINE_MAX: usize = 256 << 10;
 
-/// Where the files are, in the store.
+/// Directory of the files, below the store.
 const DIR_NAME: &str = "transfers";
 
-/// What nobody took for so long was left by a process that died.
+/// Age at which an untaken file is removed. A process that died has left it.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// Bytes on their way.
+/// Content in transit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transfer {
+    /// The bytes themselves, in base64.
     Base64(String),
-    /// A name in the store's directory of transfers.
+    /// Name of a file in the store's directory of transfers.
     File(String),
 }
 
@@ -39,15 +42,16 @@ impl Default for Transfer {
     }
 }
 
-/// Bytes that have arrived.
+/// Content that has arrived.
 pub enum Arrived {
+    /// The bytes themselves.
     Bytes(Vec<u8>),
-    /// Nobody else has it.
+    /// Open file that has no name any more.
     File(File),
 }
 
 impl Arrived {
-    /// All of it, piece by piece.
+    /// Returns a reader over the whole content.
     pub fn into_reader(self) -> Box<dyn Read> {
         match self {
             Arrived::Bytes(bytes) => Box::new(Cursor::new(bytes)),
@@ -55,7 +59,10 @@ impl Arrived {
         }
     }
 
-    /// All of it, in memory.
+    /// Reads the whole content into memory.
+    ///
+    /// # Errors
+    /// `io` if the file cannot be read.
     pub fn into_bytes(self) -> Result<Vec<u8>, Failure> {
         match self {
             Arrived::Bytes(bytes) => Ok(bytes),
@@ -68,7 +75,7 @@ impl Arrived {
         }
     }
 
-    /// What becomes a file's content.
+    /// Returns the content for a write to a workspace.
     pub fn content(&self) -> NewContent<'_> {
         match self {
             Arrived::Bytes(bytes) => NewContent::Bytes(bytes),
@@ -77,14 +84,14 @@ impl Arrived {
     }
 }
 
-/// What has arrived cannot be read.
+/// Returns the failure for content that cannot be read.
 pub fn unread(error: &io::Error) -> Failure {
     Failure::new(ErrorCode::Io, "the content could not be read")
         .cause(error.to_string())
         .hint("try again")
 }
 
-/// Gathers what is to be sent. What is dropped before it was sent leaves nothing behind.
+/// Collects a content to send. A value that is dropped before `finish` removes its file.
 pub struct Outgoing {
     store_dir: PathBuf,
     bytes: Vec<u8>,
@@ -92,6 +99,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
+    /// Returns an empty content, with files in the store at `store_dir`.
     pub fn new(store_dir: &Path) -> Outgoing {
         Outgoing {
             store_dir: store_dir.to_owned(),
@@ -100,6 +108,10 @@ impl Outgoing {
         }
     }
 
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    /// `io`, `no-space` or `permission-denied` if the transfer's file cannot be made or written.
     pub fn add(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         if self.file.is_none() && self.bytes.len() + bytes.len() > INLINE_MAX {
             let (name, mut file) = make_file(&self.store_dir)?;
@@ -118,7 +130,10 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Adds all that `input` gives.
+    /// Appends everything that `input` returns until its end.
+    ///
+    /// # Errors
+    /// `io` if `input` cannot be read; those of [`Outgoing::add`].
     pub fn add_all(&mut self, input: &mut dyn Read) -> Result<(), Failure> {
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -139,7 +154,7 @@ impl Outgoing {
         Failure::io("write to", &self.store_dir.join(DIR_NAME), error)
     }
 
-    /// The message's part. From here on the file is the receiver's.
+    /// Returns the part for the message. From here on the receiver owns the file.
     pub fn finish(mut self) -> Transfer {
         match self.file.take() {
             Some((name, _)) => Transfer::File(name),
@@ -157,15 +172,19 @@ impl Drop for Outgoing {
 }
 
 impl Transfer {
-    /// Leaves nothing behind of what the receiver may not have taken.
+    /// Removes the file that the receiver may not have taken.
     pub fn withdraw(&self, store_dir: &Path) {
         if let Transfer::File(name) = self {
-            // It was taken.
+            // An error means that the receiver took it.
             let _ = fs::remove_file(store_dir.join(DIR_NAME).join(name));
         }
     }
 
-    /// Takes what has arrived.
+    /// Takes the content, and removes its file from the store.
+    ///
+    /// # Errors
+    /// `usage` if the base64, the file's name or its type is invalid; `io` or `permission-denied`
+    /// if the file cannot be opened.
     pub fn take(&self, store_dir: &Path) -> Result<Arrived, Failure> {
         let refused = |reason: &str| {
             Failure::new(ErrorCode::Usage, "the content did not arrive")
@@ -207,7 +226,7 @@ fn remove(store_dir: &Path, name: &str) {
     }
 }
 
-/// A new file that is only the owner's.
+/// Creates a new file that only its owner can read.
 fn make_file(store_dir: &Path) -> Result<(String, File), Failure> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let dir = store_dir.join(DIR_NAME);
@@ -237,7 +256,7 @@ fn make_file(store_dir: &Path) -> Result<(String, File), Failure> {
     }
 }
 
-/// Removes what processes that died have left.
+/// Removes the files that processes that died have left.
 pub fn clear_forgotten(store_dir: &Path) {
     let Ok(entries) = fs::read_dir(store_dir.join(DIR_NAME)) else {
         return;

@@ -1,4 +1,4 @@
-//! Dependency trees of the main checkout, taken up by a fork.
+//! Takes up dependency trees of the main checkout in a fork.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,8 +20,9 @@ use tine_workspace::{DependencyTree, ForkName};
 /// Shows the fork's dependency trees as the main checkout has them now.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TakeUpTrees {
+    /// Fork that takes the trees up.
     pub fork: ForkName,
-    /// As the fork did before that.
+    /// True to go back to the trees that the fork showed before.
     pub previous: bool,
 }
 
@@ -35,14 +36,15 @@ impl Operation for TakeUpTrees {
     }
 }
 
-/// How long a tree may take to come to rest: whoever takes it up has often just installed it.
+/// Longest wait for a tree to stop changing. A user has often just installed it.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause before it is looked at again.
+/// Pause between two attempts to keep the tree.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Lets the fork show its dependency trees as the main checkout has them, or with `previous` as it
-/// did before. Blocks until the trees have come to rest and their files are copied; programs in the
-/// fork go on meanwhile.
+/// Takes up the dependency trees as the main checkout has them.
+///
+/// With `previous` the fork shows them as it did before. Blocks until the trees have stopped
+/// changing and their files are copied. Programs in the fork continue meanwhile.
 pub(crate) fn take_up(
     daemon: &Arc<Daemon>,
     fork: &ForkName,
@@ -73,21 +75,22 @@ pub(crate) fn take_up(
                     missing: true,
                     ..taken_up(&path, false, 0)
                 }),
-                // One does not stop the others.
+                // One tree that fails does not stop the others.
                 Err(error) => failed = failed.or(Some(not_kept(fork, &path, error))),
             }
         }
         if let Some(failed) = failed {
-            // Those for which the fork waits are tried again.
+            // The daemon retries the trees for which the fork waits.
             generations::make_wanted(daemon);
             let taken: Vec<String> = trees
                 .iter()
                 .filter(|tree| tree.changed)
                 .map(|tree| String::from_utf8_lossy(&tree.path.to_bytes()).into_owned())
                 .collect();
-            return Err(match taken.is_empty() {
-                true => failed,
-                false => failed.cause(format!("{} taken up all the same", taken.join(", "))),
+            return Err(if taken.is_empty() {
+                failed
+            } else {
+                failed.cause(format!("{} taken up all the same", taken.join(", ")))
             });
         }
     }
@@ -97,7 +100,7 @@ pub(crate) fn take_up(
     })
 }
 
-/// Keeps the tree once the main checkout leaves it alone, for which it waits.
+/// Keeps the tree when the main checkout has stopped changing it. Blocks until then.
 fn keep_at_rest(
     daemon: &Daemon,
     fork: &ForkName,

@@ -1,4 +1,4 @@
-//! What was done to a fork by commands, and taking it back.
+//! Lists a fork's operations, and takes them back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl operation::Operation for Redo {
     }
 }
 
-/// So many operations are compared with what was written to open buffers.
+/// Number of newest operations that are compared with edits in open buffers.
 const MAX_LOOKED_AT: usize = 1000;
 
 pub(crate) fn list(
@@ -212,8 +212,9 @@ fn take_back(
     })
 }
 
-/// Takes back what an agent wrote to an open buffer, where that is newer than every operation that
-/// is to be taken back.
+/// Takes back an agent's newest edit of an open buffer.
+///
+/// Returns `None` if there is none, or if an operation to take back is newer.
 fn take_back_in_buffer(
     guard: &ForkGuard<'_>,
     by: Actor<'_>,
@@ -271,8 +272,10 @@ fn take_back_in_buffer(
     }))
 }
 
-/// Takes back that the fork went to another state, by going to the snapshot of the one before: as
-/// an operation.
+/// Takes back a switch of the fork to another state.
+///
+/// It restores the snapshot `before`, which was taken before the operation `of`, and records that
+/// as an operation.
 fn switch_back(
     guard: &ForkGuard<'_>,
     by: Actor<'_>,
@@ -320,7 +323,7 @@ fn switch_back(
     })
 }
 
-/// Takes back that HEAD went from one commit to another, with the view.
+/// Takes back a move of HEAD and the view.
 fn move_back(
     guard: &ForkGuard<'_>,
     by: Actor<'_>,
@@ -337,14 +340,14 @@ fn move_back(
             .cause(error.to_string())
         })
     };
-    let (Some(back_to), Some(stands_on)) = (&moved.from, &moved.to) else {
+    let (Some(back_to), Some(head_at)) = (&moved.from, &moved.to) else {
         return Err(Failure::new(
             ErrorCode::CannotUndo,
             "the operation made the first commit of its branch",
         )
         .hint("`git update-ref -d HEAD` in the mount leaves the branch without one"));
     };
-    let (back_to, stands_on) = (id(back_to)?, id(stands_on)?);
+    let (back_to, head_at) = (id(back_to)?, id(head_at)?);
     let daemon = guard.daemon;
     let repository = daemon.repository_now()?;
     let open = guard.open()?;
@@ -363,30 +366,29 @@ fn move_back(
             &repository,
             guard.name(),
             &head,
-            (switch, back_to, stands_on),
+            (switch, back_to, head_at),
         )?;
     } else if let Some(branch) = head
         .short_branch()
-        .filter(|_| head.commit_id() == Some(stands_on))
+        .filter(|_| head.commit_id() == Some(head_at))
     {
         Known::now(&daemon.store, &repository)?.refuse_held_twice(branch)?;
-    } else if head.commit_id() != Some(stands_on) {
+    } else if head.commit_id() != Some(head_at) {
         let failure = Failure::new(
             ErrorCode::CannotUndo,
             "HEAD has moved on since the operation",
         );
-        let is_merge = match repository.commit_info(stands_on) {
+        let is_merge = match repository.commit_info(head_at) {
             Ok(info) => info.parent_ids.len() > 1 && info.parent_ids.first() == Some(&back_to),
             Err(_) => false,
         };
-        return Err(failure.hint(match is_merge {
-            true => {
-                format!("`git revert -m 1 {stands_on}` in the mount takes it back by a commit of its own")
-            }
-            // What it brought are commits of others, which no single revert takes back.
-            false => {
-                format!("`git log {stands_on}..` in the mount shows what came since: take that back first")
-            }
+        return Err(failure.hint(if is_merge {
+            format!("`git revert -m 1 {head_at}` in the mount takes it back by a commit of its own")
+        } else {
+            // An update or rebase brought several commits, which no single revert takes back.
+            format!(
+                "`git log {head_at}..` in the mount shows what came since: take that back first"
+            )
         }));
     }
     let update = match &moved.update {
@@ -410,7 +412,7 @@ fn move_back(
         )?),
     };
     let step = Step {
-        from: Some(stands_on),
+        from: Some(head_at),
         to: back_to,
         update,
         switch: moved.switch.as_ref().map(|switch| switch.reversed()),
@@ -422,13 +424,7 @@ fn move_back(
         },
         undoes: Some(undoes),
     };
-    let kept = keep_left(
-        guard,
-        &repository,
-        back_on,
-        (stands_on, back_to),
-        by.command,
-    )?;
+    let kept = keep_left(guard, &repository, back_on, (head_at, back_to), by.command)?;
     let moved = advance::advance(&daemon.store, &repository, guard.name(), &open, by, &step);
     if let (Err(_), Some(entry)) = (&moved, kept) {
         recovery::purge(&daemon.store, &repository, &[entry])?;
@@ -442,9 +438,10 @@ fn move_back(
         .ok_or_else(|| Failure::new(ErrorCode::Internal, "an operation was not written down"))
 }
 
-/// Keeps the commits that HEAD of the fork is about to leave, going from `from` back to `to`, and
-/// that nothing else reaches: the source of a merge may be gone by now, and its author sees nothing
-/// of this fork. The number of the entry, if one was made.
+/// Keeps commits that HEAD is leaving and that nothing else reaches.
+///
+/// HEAD goes from `from` back to `to`. The source of a merge may be gone by now, and its author
+/// does not see this fork. Returns the number of the entry, if one was made.
 fn keep_left(
     guard: &ForkGuard<'_>,
     repository: &Repository,
@@ -458,7 +455,7 @@ fn keep_left(
     for stays in own(to)?.commit_ids {
         left.remove(&stays);
     }
-    // The merge itself is done again by `tine redo`.
+    // `tine redo` makes the merge commit again.
     if left.contains(&from) && repository.commit_info(from)?.parent_ids.len() > 1 {
         left.remove(&from);
     }
@@ -467,7 +464,7 @@ fn keep_left(
     }
     let entry = RecoverEntry {
         fork: Some(guard.name().clone()),
-        // The branch goes on at another commit.
+        // The branch stays, at another commit.
         branch: None,
         head: Some(from.to_string()),
         ..RecoverEntry::new(RecoverKind::Branch, command)

@@ -1,4 +1,4 @@
-//! The work in a fork: its changes, commits and log.
+//! A fork's work: its changes, commits and log.
 
 use std::sync::Arc;
 
@@ -22,11 +22,12 @@ use tine_change::{CommitOptions, commit as committing};
 use tine_git::{LinkedWorktree, ObjectId};
 use tine_workspace::{ForkName, ForkRecord};
 
-/// The changes against HEAD.
+/// Changes of a fork against HEAD.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Status {
+    /// Fork to compare.
     pub fork: ForkName,
-    /// Also as objects, so that `Changes::view_tree` is there.
+    /// True to write the view as git objects too, which sets `Changes::view_tree`.
     pub write: bool,
 }
 
@@ -40,13 +41,17 @@ impl Operation for Status {
     }
 }
 
-/// The difference between the fork's view and another point: what leads from there to the view, or
-/// with `reverse` the other way. All of it is written as objects.
+/// Difference between the fork's view and another point.
+///
+/// It leads from that point to the view, or the other way with `reverse`. Both trees are written as
+/// git objects.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Diff {
+    /// Fork whose view is compared.
     pub fork: ForkName,
-    /// Another point, as [`Point`](tine_change::Point) understands words; default: HEAD.
+    /// Other point, in the words that [`Point`](tine_change::Point) parses. `None` means HEAD.
     pub against: Option<String>,
+    /// True for the difference from the view to the other point.
     #[serde(default)]
     pub reverse: bool,
 }
@@ -87,7 +92,7 @@ pub struct Commit {
     pub allow_revert: bool,
 }
 
-/// A message in JSON: one text.
+/// Serializes the paragraphs of a message as one string.
 mod paragraphs {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -126,10 +131,12 @@ impl Operation for Commit {
     }
 }
 
-/// The fork's commits since its fork point, newest first.
+/// Lists the fork's commits since its fork point, newest first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Log {
+    /// Fork to list.
     pub fork: ForkName,
+    /// Largest number of commits in the answer.
     pub limit: usize,
 }
 
@@ -152,14 +159,12 @@ pub(crate) fn changes(
     let fork = guard.open_existing()?;
     let repository = daemon.repository_now()?;
     guard.settle(&repository, &fork)?;
-    let blobs = match write {
-        true => Blobs::Write,
-        false => Blobs::Hash,
-    };
+    let blobs = if write { Blobs::Write } else { Blobs::Hash };
     let changeset = changeset::changeset(&repository, &fork, blobs)?;
-    let view_tree = match write {
-        true => Some(changeset::write_tree(&repository, &changeset)?.to_string()),
-        false => None,
+    let view_tree = if write {
+        Some(changeset::write_tree(&repository, &changeset)?.to_string())
+    } else {
+        None
     };
     let head = repository.head_of(fork.worktree.git_dir())?;
     let carry = guard.record()?.carry;
@@ -183,8 +188,9 @@ pub(crate) fn changes(
     })
 }
 
-/// What leads from the point `against` (HEAD, where none is named) to the fork's view; with
-/// `reverse` the other way.
+/// Returns the difference from the point `against` to the fork's view.
+///
+/// `None` means HEAD. With `reverse` the difference is from the view to the point.
 pub(crate) fn diff(
     daemon: &Arc<Daemon>,
     name: &ForkName,
@@ -206,9 +212,10 @@ pub(crate) fn diff(
         Some(point) => point.tree_id,
         None => changeset.head_tree,
     };
-    let (old_tree, new_tree) = match reverse {
-        false => (other_tree, view_tree),
-        true => (view_tree, other_tree),
+    let (old_tree, new_tree) = if reverse {
+        (view_tree, other_tree)
+    } else {
+        (other_tree, view_tree)
     };
     let changes = compare_trees(&repository, old_tree, new_tree)?;
     let head = repository.head_of(fork.worktree.git_dir())?;
@@ -246,9 +253,10 @@ pub(crate) fn commit(
         message,
         author: signers.author,
         committer: signers.committer,
-        gone_back: match allow_revert {
-            true => KnownGoneBack::default(),
-            false => KnownGoneBack::of(&daemon.store),
+        gone_back: if allow_revert {
+            KnownGoneBack::default()
+        } else {
+            KnownGoneBack::of(&daemon.store)
         },
     };
     let lease = locks::lease(daemon, &format!("tine commit {name}"), || {
@@ -260,10 +268,10 @@ pub(crate) fn commit(
     drop(lease);
     guard.note_settled(&outcome);
     if !guard.record()?.mounted {
-        // A policy that could not commit, if anything: now it is done.
+        // This may be the commit that a failed unmount policy could not make.
         guard.set_trouble(None);
     }
-    // The commit is made: what cannot be told of it is left out.
+    // The commit is made, so failures from here on only shorten the answer.
     let branch = match repository.head_of(fork.worktree.git_dir()) {
         Ok(head) => head.short_branch().map(str::to_owned),
         Err(error) => {
@@ -315,7 +323,7 @@ pub(crate) fn log(daemon: &Arc<Daemon>, name: &ForkName, limit: usize) -> Result
     })
 }
 
-/// The commit of the fork's base.
+/// Returns the commit of the fork's base.
 pub(crate) fn base_commit(record: &ForkRecord) -> Result<Option<ObjectId>, Failure> {
     record
         .base_commit

@@ -1,8 +1,7 @@
-//! What a merge does, once it is planned: commits in sources, the move of the target, and what is
-//! removed after it.
+//! Executes a planned merge: commits in sources, the target's move, and removal of sources.
 
 use super::sides::Source;
-use super::{Merging, PlannedSource, Stand};
+use super::{Merging, PlannedSource, Position};
 use crate::failure::{ErrorCode, Failure};
 use crate::locks::{self, Guards};
 use crate::policy::{stays_committed, work_message};
@@ -18,8 +17,9 @@ use tine_workspace::store::LeaseKey;
 use tine_workspace::{ForkName, OperationKind, SnapshotReason};
 
 impl Merging<'_> {
-    /// Commits what is uncommitted in the source that conflicts with a mounted target, so that git
-    /// can merge it there.
+    /// Commits uncommitted changes of the conflicting source, for a merge with markers.
+    ///
+    /// git can then merge it in the mounted target.
     pub(super) fn prepare_for_markers(
         &self,
         guards: &Guards<'_>,
@@ -52,14 +52,16 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// Commits what is uncommitted in the sources, and moves the target; the snapshot of what it
-    /// was. In a dry run looks only whether that would do.
+    /// Commits the sources' uncommitted changes, and moves the target.
+    ///
+    /// Returns the snapshot of a fork's state before. A dry run only checks whether the move is
+    /// possible.
     pub(super) fn move_target(
         &self,
         guards: &Guards<'_>,
         sources: &[PlannedSource],
-        before: Stand,
-        after: Stand,
+        before: Position,
+        after: Position,
     ) -> Result<Option<ForkName>, Failure> {
         let Some(to) = after.tip.commit_id else {
             return Err(Failure::new(ErrorCode::Internal, "a merge made no commit"));
@@ -111,12 +113,11 @@ impl Merging<'_> {
         })
     }
 
-    /// Where the target fork's own commits begin, as its record has it: a merge moves nothing
-    /// there.
+    /// Returns the target's recorded fork point, which a merge keeps.
     fn recorded_fork_point(
         &self,
         guards: &Guards<'_>,
-        before: Stand,
+        before: Position,
     ) -> Result<Option<ObjectId>, Failure> {
         let Holder::Fork(fork) = &self.holder else {
             return Ok(None);
@@ -125,7 +126,9 @@ impl Merging<'_> {
         Ok(fork_point(&self.repository, &record, before.tip.commit_id)?)
     }
 
-    /// Commits what is uncommitted in a fork. If that is another commit than planned, it is planned
+    /// Commits uncommitted changes of a fork.
+    ///
+    /// Fails with `ref-moved` if the commit is not the planned one, so that the merge is planned
     /// again.
     pub(super) fn commit_source(
         &self,
@@ -137,12 +140,12 @@ impl Merging<'_> {
             message: work_message(name),
             author: self.signers.author.clone(),
             committer: self.signers.committer.clone(),
-            // The merge was compared with them.
+            // The whole merge was already checked for commits that it takes back.
             gone_back: KnownGoneBack::default(),
         };
         let made = match commit::commit(&self.repository, name, &*guard.open()?, &options) {
             Ok(made) => made,
-            // Somebody took it back meanwhile.
+            // The changes were taken back meanwhile.
             Err(ChangeError::NothingToCommit) => {
                 return Err(GitError::RefMoved {
                     name: name.to_string(),
@@ -152,17 +155,16 @@ impl Merging<'_> {
             Err(error) => return Err(error.into()),
         };
         guard.note_settled(&made);
-        match made.commit_id == planned {
-            true => Ok(()),
-            false => Err(GitError::RefMoved {
-                name: name.to_string(),
-            }
-            .into()),
+        if made.commit_id == planned {
+            return Ok(());
         }
+        Err(GitError::RefMoved {
+            name: name.to_string(),
+        }
+        .into())
     }
 
-    /// Removes the sources that were merged, where that was asked for. The merge stands in any
-    /// case.
+    /// Removes the merged sources if the request says so. The merge stays even if this fails.
     pub(super) fn delete_merged(&self, mut merge: Merged) -> Merged {
         let is_kept =
             !self.request.delete || self.request.dry_run || merge.status != MergeStatus::Merged;
@@ -207,7 +209,7 @@ impl Merging<'_> {
             Ok(vec![LeaseKey::Branch(branch.clone())])
         })?;
         match self.repository.branch(&branch)? {
-            // It went with its fork.
+            // The branch was deleted with its fork.
             None => line.deleted_branch = Some(branch),
             Some(tip) => {
                 if let Some(at) = self.repository.checked_out_at(&branch)? {

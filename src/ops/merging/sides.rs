@@ -1,5 +1,4 @@
-//! The sides of a merge: what words mean, where the target is checked out, and what there is to
-//! merge.
+//! Sides of a merge: resolves the words for sources, and reads the target and the sources.
 
 use super::Merging;
 use crate::Merge;
@@ -17,28 +16,30 @@ use tine_git::{CommitSpec, CommitTime, Identity, ObjectId, Repository};
 use tine_path::RepoPath;
 use tine_workspace::ForkName;
 
-/// So many paths are named where a person reads it; a program gets all.
+/// Number of paths that the message names. A program gets all of them.
 const LISTED_PATHS: usize = 20;
 
-/// A source as it was named.
+/// Source as the request named it.
 pub(super) struct Source {
     pub point: Point,
+    /// Tree of the point. `Unwritten` for a fork's view or a snapshot.
     pub tree: PointTree,
+    /// Other points that the word also names.
     pub others: Vec<Point>,
 }
 
-/// How what is uncommitted becomes a commit.
+/// Commit to make of uncommitted changes.
 pub(super) struct Uncommitted {
     head: Option<ObjectId>,
     message: String,
-    /// Default: the signers'.
+    /// Time of author and committer. `None` means that of the signers.
     time: Option<CommitTime>,
-    /// The fork in which it is uncommitted now; `None` of a snapshot.
+    /// Fork that has the changes. `None` for a snapshot.
     fork: Option<ForkName>,
 }
 
 impl Merging<'_> {
-    /// What is merged into.
+    /// Returns the merge's target with its guard.
     pub(super) fn target<'t>(&'t self, guards: &'t Guards<'t>) -> Result<Target<'t>, Failure> {
         Ok(Target {
             daemon: self.daemon,
@@ -56,16 +57,17 @@ impl Merging<'_> {
         self.target(guards)?.tip()
     }
 
-    /// The view of a target fork in which something is uncommitted, as a tree.
+    /// Returns the target fork's view tree, if it has uncommitted changes.
     pub(super) fn target_view(&self, guards: &Guards<'_>) -> Result<Option<ObjectId>, Failure> {
         let Holder::Fork(fork) = &self.holder else {
             return Ok(None);
         };
         let changeset =
             changeset::changeset(&self.repository, &*guards.get(fork)?.open()?, Blobs::Write)?;
-        Ok(match changeset.changes.is_empty() {
-            true => None,
-            false => Some(changeset::write_tree(&self.repository, &changeset)?),
+        Ok(if changeset.changes.is_empty() {
+            None
+        } else {
+            Some(changeset::write_tree(&self.repository, &changeset)?)
         })
     }
 
@@ -73,8 +75,10 @@ impl Merging<'_> {
         self.target(guards)?.line()
     }
 
-    /// What is to be merged. What is uncommitted in a fork or snapshot becomes a commit that no ref
-    /// leads to yet; of a fork both are given.
+    /// Returns the commit to merge of a source.
+    ///
+    /// Uncommitted changes of a fork or snapshot become a commit that no ref leads to yet. For a
+    /// fork, the second part is the fork and that commit.
     pub(super) fn source_tip(
         &self,
         guards: &Guards<'_>,
@@ -110,7 +114,9 @@ impl Merging<'_> {
         Ok((tip, fork.map(|fork| (fork, commit_id))))
     }
 
-    /// What is to be merged, and how it is to be committed where it is not.
+    /// Returns the tree to merge of a source.
+    ///
+    /// The second part describes the commit to make, if the tree is not committed.
     pub(super) fn source_view(
         &self,
         guards: &Guards<'_>,
@@ -118,7 +124,7 @@ impl Merging<'_> {
     ) -> Result<(Tip, Option<Uncommitted>), Failure> {
         let store = &self.daemon.store;
         match (&source.point, source.tree) {
-            // What is uncommitted in the target is there already, and stays so.
+            // Uncommitted changes of the target are there already, and stay uncommitted.
             (Point::Fork(name), _) if matches!(&self.holder, Holder::Fork(target) if target == name) => {
                 Ok((self.target_tip(guards)?, None))
             }
@@ -169,7 +175,8 @@ impl Merging<'_> {
                 let uncommitted = Uncommitted {
                     head,
                     message: format!("tine: {fork} as of {snapshot}"),
-                    // Merged again it is the same commit, which the target has already.
+                    // With the same time, merging the snapshot again gives the same commit, which
+                    // the target has.
                     time: Some(CommitTime {
                         secs: record.created_secs,
                         offset_secs: 0,
@@ -186,8 +193,9 @@ impl Merging<'_> {
         }
     }
 
-    /// What is uncommitted in a source is its fork's business until somebody says that it goes into
-    /// the branch.
+    /// Returns the refusal of uncommitted changes in a source.
+    ///
+    /// The merge takes them only on request.
     fn refused_uncommitted(
         &self,
         guards: &Guards<'_>,
@@ -230,20 +238,22 @@ impl Merging<'_> {
     }
 }
 
-/// What `word` names: with a fork to speak of (the one the caller stands in, else the target) also
-/// its snapshots and base.
+/// Resolves `word` to a source.
+///
+/// If there is a fork to refer to (the one the caller is in, or else the target), `word` may also
+/// name its snapshots and its fork point.
 pub(super) fn find_source(
     daemon: &Daemon,
     repository: &Repository,
     request: &Merge,
     word: &str,
 ) -> Result<Source, Failure> {
-    let spoken_of = match (&request.here, &request.into) {
+    let context_fork = match (&request.here, &request.into) {
         (Some(here), _) => Some(here.clone()),
         (None, Some(into)) => fork_called(daemon, into),
         (None, None) => None,
     };
-    let found = match &spoken_of {
+    let found = match &context_fork {
         Some(fork) => Point::find(&daemon.store, fork, word)?,
         None => Point::find_anywhere(&daemon.store, &request.git_dir, word)?,
     };
@@ -252,14 +262,14 @@ pub(super) fn find_source(
         tree,
         others,
     } = found;
-    Ok(match (point, spoken_of) {
-        // Of which fork is said from here on.
+    Ok(match (point, context_fork) {
+        // From here on the point says which fork the snapshot is of.
         (Point::Snapshot(snapshot), Some(fork)) => Source {
             point: Point::SnapshotOf(fork, snapshot),
             tree,
             others,
         },
-        // A branch that is named where the caller stands is meant as it is there.
+        // A branch name means the branch in the caller's worktree.
         (Point::Revision(revision), _) => {
             let (tree_id, commit_id) = repository.resolve_tree(&request.git_dir, &revision)?;
             Source {
@@ -276,7 +286,7 @@ pub(super) fn find_source(
     })
 }
 
-/// The branch that a source came from.
+/// Returns the branch that a source came from.
 pub(super) fn default_target(
     daemon: &Daemon,
     repository: &Repository,

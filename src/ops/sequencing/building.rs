@@ -1,6 +1,6 @@
-//! Sequences, made of wishes and of how things are.
+//! Builds sequences of requests and the present state.
 
-use super::{Asked, TargetState, mailboxes};
+use super::{SequenceArgs, TargetState, mailboxes};
 use crate::failure::{ErrorCode, Failure};
 use crate::target::{Target, fork_called};
 use tine_change::branches;
@@ -8,14 +8,14 @@ use tine_change::fork_point::kept_by_update;
 use tine_change::sequence::{Item, Sequence, SequenceRequest};
 use tine_git::{GitError, ObjectId};
 
-/// What is to be done for `asked`.
+/// Builds the sequence for `args`.
 pub(super) fn build(
     target: &Target<'_>,
-    asked: &Asked,
+    args: &SequenceArgs,
     now: &TargetState,
 ) -> Result<Sequence, Failure> {
-    match &asked.wish {
-        SequenceRequest::Update { rebase, .. } => update(target, asked, now, *rebase),
+    match &args.request {
+        SequenceRequest::Update { rebase, .. } => update(target, args, now, *rebase),
         SequenceRequest::CherryPick {
             commits,
             mainline,
@@ -23,7 +23,7 @@ pub(super) fn build(
             emptied,
         } => {
             let mut items = Vec::new();
-            for commit_id in target.repository.named_commits(&asked.git_dir, commits)? {
+            for commit_id in target.repository.named_commits(&args.git_dir, commits)? {
                 items.push(pick(target, commit_id, *mainline, *says_origin)?);
             }
             Ok(Sequence {
@@ -59,9 +59,12 @@ pub(super) fn build(
     }
 }
 
-/// The commit that an update goes to; `None` of other wishes.
-pub(super) fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<ObjectId>, Failure> {
-    let SequenceRequest::Update { from, .. } = &asked.wish else {
+/// Returns the commit that an update goes to. `None` for other requests.
+pub(super) fn upstream(
+    target: &Target<'_>,
+    args: &SequenceArgs,
+) -> Result<Option<ObjectId>, Failure> {
+    let SequenceRequest::Update { from, .. } = &args.request else {
         return Ok(None);
     };
     let (daemon, repository) = (target.daemon, target.repository);
@@ -74,7 +77,7 @@ pub(super) fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<Obje
                     .map(Some)
                     .ok_or_else(|| GitError::UnknownRevision(word.clone()).into());
             }
-            return Ok(Some(repository.resolve_commit(&asked.git_dir, word)?));
+            return Ok(Some(repository.resolve_commit(&args.git_dir, word)?));
         }
         (None, Some(guard)) => {
             branches::follow(&daemon.store, repository)?;
@@ -87,7 +90,7 @@ pub(super) fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<Obje
             ErrorCode::Usage,
             format!(
                 "{} began at a commit, and on no branch",
-                asked.into.trim_start_matches("fork:")
+                args.into.trim_start_matches("fork:")
             ),
         )
         .hint("name what it is to be brought up to: `--from REV`"));
@@ -99,9 +102,9 @@ pub(super) fn upstream(target: &Target<'_>, asked: &Asked) -> Result<Option<Obje
     }
 }
 
-/// What names the ref that [`upstream`] is at, where a branch is meant.
-fn upstream_name(target: &Target<'_>, asked: &Asked) -> Result<Option<String>, Failure> {
-    let SequenceRequest::Update { from, .. } = &asked.wish else {
+/// Returns the ref name of [`upstream`], if it is a branch.
+fn upstream_name(target: &Target<'_>, args: &SequenceArgs) -> Result<Option<String>, Failure> {
+    let SequenceRequest::Update { from, .. } = &args.request else {
         return Ok(None);
     };
     let in_full = |branch: &str| format!("refs/heads/{branch}");
@@ -121,18 +124,18 @@ fn upstream_name(target: &Target<'_>, asked: &Asked) -> Result<Option<String>, F
 
 fn update(
     target: &Target<'_>,
-    asked: &Asked,
+    args: &SequenceArgs,
     now: &TargetState,
     rebase: bool,
 ) -> Result<Sequence, Failure> {
     let repository = target.repository;
     let (Some(guard), Some(view)) = (target.guard, now.view) else {
         return Err(
-            Failure::new(ErrorCode::NoSuchFork, format!("{} is no fork", asked.into))
+            Failure::new(ErrorCode::NoSuchFork, format!("{} is no fork", args.into))
                 .hint("`tine list` shows the forks"),
         );
     };
-    let Some(upstream) = upstream(target, asked)? else {
+    let Some(upstream) = upstream(target, args)? else {
         return Ok(Sequence::of(Vec::new()));
     };
     let uncommitted = Item::Uncommitted {
@@ -143,7 +146,7 @@ fn update(
     let Some(head) = now.tip.commit_id else {
         return Ok(onto(upstream, vec![uncommitted]));
     };
-    let name = upstream_name(target, asked)?;
+    let name = upstream_name(target, args)?;
     let record = guard.record()?;
     let point = kept_by_update(
         repository,
@@ -153,7 +156,7 @@ fn update(
         upstream,
         name.as_deref(),
     )?;
-    // Without commits of its own it stands wherever it is put.
+    // A fork without commits of its own just moves.
     if point == Some(head) {
         return Ok(onto(upstream, vec![uncommitted]));
     }
@@ -168,9 +171,9 @@ fn update(
             ..onto(upstream, items)
         });
     }
-    let message = match &asked.message {
+    let message = match &args.message {
         Some(message) => message.clone(),
-        None => merge_message(target, asked, upstream)?,
+        None => merge_message(target, args, upstream)?,
     };
     let merge = Item::Merge {
         commit: upstream.to_string(),
@@ -186,13 +189,13 @@ fn onto(commit_id: ObjectId, items: Vec<Item>) -> Sequence {
     }
 }
 
-/// As git words it.
+/// Returns the merge's message in git's words.
 fn merge_message(
     target: &Target<'_>,
-    asked: &Asked,
+    args: &SequenceArgs,
     upstream: ObjectId,
 ) -> Result<String, Failure> {
-    let word = match &asked.wish {
+    let word = match &args.request {
         SequenceRequest::Update {
             from: Some(word), ..
         } => Some(word.clone()),

@@ -1,6 +1,6 @@
-//! Handoffs that are applied.
+//! Applies handoffs.
 
-use super::Asked;
+use super::SequenceArgs;
 use crate::failure::{ErrorCode, Failure};
 use crate::protocol::{MergeStatus, MergeTarget, Sequenced};
 use crate::state::handoffs;
@@ -12,7 +12,9 @@ use tine_change::sequence::{Item, SequenceRequest, of_mailbox, take_messages};
 use tine_git::Repository;
 use tine_git::mailbox::Subjects;
 
-/// Refuses a handoff that is not ready, or, without `force`, is applied already; whom it is for.
+/// Refuses a handoff that cannot be applied now, and returns its parent.
+///
+/// It must be ready. Without `force` it must not be applied already.
 pub(super) fn check(daemon: &Daemon, id: u64, force: bool) -> Result<Option<String>, Failure> {
     let record = HandoffRecord::load(&daemon.store, id)?;
     let record = unless_taken_back(daemon, &daemon.repository_now()?, record);
@@ -44,7 +46,7 @@ pub(super) fn check(daemon: &Daemon, id: u64, force: bool) -> Result<Option<Stri
     Ok(record.to)
 }
 
-/// A handoff as it stands now: one whose application was taken back is applied nowhere.
+/// Returns the handoff without its application, if that was taken back.
 pub(crate) fn unless_taken_back(
     daemon: &Daemon,
     repository: &Repository,
@@ -72,14 +74,15 @@ pub(crate) fn unless_taken_back(
     record
 }
 
-/// The commits of a handoff, as its mailbox has them.
+/// Returns the commits of a handoff, from its mailbox.
 pub(super) fn items(target: &Target<'_>, id: u64, three_way: bool) -> Result<Vec<Item>, Failure> {
     let store = &target.daemon.store;
     let record = HandoffRecord::load(store, id)?;
     record.verify(store)?;
-    let subjects = match record.keeps_subjects() {
-        true => Subjects::Kept,
-        false => Subjects::Cut,
+    let subjects = if record.keeps_subjects() {
+        Subjects::Kept
+    } else {
+        Subjects::Cut
     };
     let mailbox = record.mailbox(store);
     let mut items = of_mailbox(store, target.repository, &mailbox, subjects, three_way)?;
@@ -89,16 +92,16 @@ pub(super) fn items(target: &Target<'_>, id: u64, three_way: bool) -> Result<Vec
     Ok(items)
 }
 
-/// Writes down that it was applied. The target has moved in any case.
-pub(super) fn note_applied(daemon: &Daemon, asked: &Asked, done: &Sequenced) {
+/// Records that the handoff was applied. A failure is only logged, as the target has moved.
+pub(super) fn note_applied(daemon: &Daemon, args: &SequenceArgs, done: &Sequenced) {
     let is_there = matches!(
         done.status,
         MergeStatus::Merged | MergeStatus::NothingToMerge
     );
-    let SequenceRequest::Mailbox { handoff, .. } = asked.wish else {
+    let SequenceRequest::Mailbox { handoff, .. } = args.request else {
         return;
     };
-    if asked.dry_run || !is_there {
+    if args.dry_run || !is_there {
         return;
     }
     let noted = handoffs::update(daemon, handoff, |record| {

@@ -1,11 +1,13 @@
-//! Sequences with conflicts, kept as reviews.
+//! Keeps sequences with conflicts as reviews.
 //!
-//! A commit that is made on top of resolved conflicts may have conflicts of its own. So a review of
-//! a sequence is run again whenever nothing is open in it, and gets what comes up then.
+//! A commit on top of resolved conflicts may have conflicts, too. Therefore a review's sequence
+//! runs again whenever nothing is open in it, and the review gets the next conflicts.
 
 use std::sync::Arc;
 
-use super::{Asked, TargetState, build, carry_out, mailboxes, on_target, options, standing};
+use super::{
+    SequenceArgs, TargetState, build, carry_out, mailboxes, on_target, options, target_state,
+};
 use crate::CommitReview;
 use crate::failure::{ErrorCode, Failure};
 use crate::merging::outdated;
@@ -24,32 +26,34 @@ use tine_merge::MergeSide;
 use tine_workspace::Actor;
 use tine_workspace::store::RecordKind;
 
-/// Keeps a sequence that stopped, or that is to be looked at, as a review; its number.
+/// Keeps a sequence as a review, and returns the review's number.
+///
+/// The sequence has stopped at conflicts, or the request asks for a review in any case.
 pub(super) fn keep(
     target: &Target<'_>,
-    asked: &Asked,
+    args: &SequenceArgs,
     now: &TargetState,
     sequence: &Sequence,
     ran: &Ran,
 ) -> Result<u64, Failure> {
     let merge = ReviewedMerge {
-        source: what(&asked.wish),
+        source: describe(&args.request),
         into: word_for(
             target.daemon,
-            Some(&asked.into),
+            Some(&args.into),
             target.holder,
             &target.line()?,
         ),
         here: None,
-        git_dir: asked.git_dir.clone(),
+        git_dir: args.git_dir.clone(),
         base: None,
-        level: asked.merge.level,
-        strategy: asked.merge.strategy,
+        level: args.merge.level,
+        strategy: args.merge.strategy,
         fast_forward: FastForward::default(),
-        allow_unrelated: asked.allow_unrelated,
+        allow_unrelated: args.allow_unrelated,
         delete: false,
         with_uncommitted: false,
-        message: asked.message.clone(),
+        message: args.message.clone(),
     };
     let mut record = ReviewRecord {
         id: 0,
@@ -57,7 +61,7 @@ pub(super) fn keep(
         state: ReviewState::Open,
         merge,
         work: Some(Box::new(ReviewedWork {
-            wish: asked.wish.clone(),
+            wish: args.request.clone(),
             sequence: sequence.clone(),
             view: now.view.map(|id| id.to_string()),
         })),
@@ -87,20 +91,20 @@ pub(super) fn keep(
     Ok(id)
 }
 
-/// Whether `known` is an open review of what `new` is to do.
+/// Returns whether `known` is an open review of the same request.
 fn is_open_for(known: &ReviewRecord, new: &ReviewRecord) -> bool {
     let merge = ReviewedMerge {
         message: known.merge.message.clone(),
         ..new.merge.clone()
     };
-    let is_same_wish = match (&known.work, &new.work) {
+    let is_same_request = match (&known.work, &new.work) {
         (Some(known), Some(new)) => known.wish == new.wish,
         _ => false,
     };
-    known.state == ReviewState::Open && known.merge == merge && is_same_wish
+    known.state == ReviewState::Open && known.merge == merge && is_same_request
 }
 
-/// Gives the open review of what is asked for once more, planned of how things are now; its number.
+/// Plans an open review again, and returns its number.
 fn plan_again(target: &Target<'_>, known: ReviewRecord, new: ReviewRecord) -> Result<u64, Failure> {
     let is_as_planned = known.ours_commit == new.ours_commit && known.work == new.work;
     if is_as_planned {
@@ -110,7 +114,7 @@ fn plan_again(target: &Target<'_>, known: ReviewRecord, new: ReviewRecord) -> Re
     let mut record = ReviewRecord {
         id: known.id,
         created_secs: known.created_secs,
-        // With the resolutions that are known.
+        // The known resolutions are kept.
         conflicts: known.conflicts,
         ..new
     };
@@ -120,9 +124,9 @@ fn plan_again(target: &Target<'_>, known: ReviewRecord, new: ReviewRecord) -> Re
     Ok(record.id)
 }
 
-/// In a few words.
-fn what(wish: &SequenceRequest) -> String {
-    match wish {
+/// Describes the request in a few words.
+fn describe(request: &SequenceRequest) -> String {
+    match request {
         SequenceRequest::Update { from, rebase } => {
             let how = if *rebase { "rebase onto" } else { "update to" };
             match from {
@@ -139,7 +143,7 @@ fn what(wish: &SequenceRequest) -> String {
     }
 }
 
-/// Has git resolve what it remembers, and finds the conflicts that come up then.
+/// Applies resolutions that git remembers, and finds the conflicts that follow.
 fn recall(
     daemon: &Daemon,
     repository: &Repository,
@@ -159,7 +163,7 @@ fn recall(
     }
 }
 
-/// Where nothing is open in a review: finds what comes up after it.
+/// Finds the conflicts that follow, if nothing is open in the review.
 pub(crate) fn find_more(
     daemon: &Daemon,
     repository: &Repository,
@@ -172,28 +176,31 @@ pub(crate) fn find_more(
     recall(daemon, repository, record)
 }
 
-/// The sides that are no longer what was planned.
+/// Returns the sides that differ from the plan.
 pub(super) fn moved_from(review: &ReviewRecord, now: &TargetState) -> Vec<MergeSide> {
     let ours_commit = now.tip.commit_id.map(|id| id.to_string());
     let view = now.view.map(|id| id.to_string());
     let planned = review.work.as_ref().and_then(|work| work.view.clone());
-    match review.ours_commit == ours_commit && planned == view {
-        true => Vec::new(),
-        false => vec![MergeSide::Ours],
+    if review.ours_commit == ours_commit && planned == view {
+        Vec::new()
+    } else {
+        vec![MergeSide::Ours]
     }
 }
 
-/// The sides that are no longer what was planned. Where the same is to be done with the same
-/// conflicts, the review is planned again, of how things are now, and has no such side.
+/// Returns the sides that differ from the plan.
+///
+/// If the sequence does the same with the same conflicts, it plans the review again from the
+/// present state, and returns no side.
 pub(crate) fn follow(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
     record: &mut ReviewRecord,
     gone: &[MergeSide],
 ) -> Result<Vec<MergeSide>, Failure> {
-    let asked = asked_of(&daemon.repository, record, gone)?;
-    let moved = on_target(daemon, by, &asked, |target| {
-        Ok(moved_from(record, &standing(target, &asked)?))
+    let args = args_of(&daemon.repository, record, gone)?;
+    let moved = on_target(daemon, by, &args, |target| {
+        Ok(moved_from(record, &target_state(target, &args)?))
     })?;
     if moved.is_empty() || record.verdict.is_some() || !record.amendments.is_empty() {
         return Ok(moved);
@@ -207,33 +214,31 @@ pub(crate) fn follow(
         (Some(before), Some(now)) => before.sequence.does_the_same(&now.sequence),
         _ => false,
     };
-    match is_same_work && record.has_conflicts(&again.conflicts) {
-        true => {
-            *record = again;
-            Ok(Vec::new())
-        }
-        false => Ok(moved),
+    if is_same_work && record.has_conflicts(&again.conflicts) {
+        *record = again;
+        Ok(Vec::new())
+    } else {
+        Ok(moved)
     }
 }
 
-/// Plans the sequence again, of how things are now. Resolutions stay where the conflict is the
-/// same.
+/// Plans the sequence again from the present state. Resolutions of equal conflicts stay.
 pub(crate) fn refresh(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
     record: &mut ReviewRecord,
     gone: &[MergeSide],
 ) -> Result<(), Failure> {
-    let asked = asked_of(&daemon.repository, record, gone)?;
-    // What it commits, nobody sees.
+    let args = args_of(&daemon.repository, record, gone)?;
+    // No ref leads to the commits that this makes.
     let signers = Signers {
         author: Some(Identity::tine()),
         committer: Some(Identity::tine()),
     };
-    let (now, sequence, ran) = on_target(daemon, by, &asked, |target| {
-        let now = standing(target, &asked)?;
-        let sequence = build(target, &asked, &now)?;
-        let options = options(&asked, &signers, Some(record));
+    let (now, sequence, ran) = on_target(daemon, by, &args, |target| {
+        let now = target_state(target, &args)?;
+        let sequence = build(target, &args, &now)?;
+        let options = options(&args, &signers, Some(record));
         let ran = run(
             &daemon.store,
             target.repository,
@@ -255,11 +260,11 @@ pub(crate) fn refresh(
     record.ours_commit = now.tip.commit_id.map(|id| id.to_string());
     record.theirs_tree = ran.tip.tree_id.to_string();
     record.work = Some(Box::new(ReviewedWork {
-        // As it was asked for: what is gone may come back.
+        // The original request is kept, because a source that is gone may come back.
         wish: record
             .work
             .as_ref()
-            .map_or(asked.wish, |work| work.wish.clone()),
+            .map_or(args.request, |work| work.wish.clone()),
         sequence,
         view: now.view.map(|id| id.to_string()),
     }));
@@ -267,7 +272,7 @@ pub(crate) fn refresh(
     Ok(())
 }
 
-/// Does what was reviewed, with the resolutions.
+/// Carries out the reviewed sequence with its resolutions.
 pub(crate) fn commit_review(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
@@ -275,33 +280,35 @@ pub(crate) fn commit_review(
     request: &CommitReview,
     signers: &Signers,
 ) -> Result<Sequenced, Failure> {
-    // What was looked at is done, wherever the names lead by now.
-    let mut asked = asked_of(&daemon.repository, record, &[MergeSide::Theirs])?;
-    asked.dry_run = request.dry_run;
-    asked.allow_revert = request.allow_revert;
+    // The reviewed commits are applied, even if the source's name now leads to others.
+    let mut args = args_of(&daemon.repository, record, &[MergeSide::Theirs])?;
+    args.dry_run = request.dry_run;
+    args.allow_revert = request.allow_revert;
     if request.message.is_some() {
-        asked.message.clone_from(&request.message);
+        args.message.clone_from(&request.message);
     }
-    let done = carry_out(daemon, by, &asked, signers, Some(record))?;
-    mailboxes::note_applied(daemon, &asked, &done);
+    let done = carry_out(daemon, by, &args, signers, Some(record))?;
+    mailboxes::note_applied(daemon, &args, &done);
     Ok(done)
 }
 
-/// What the review came from. Where its source is gone, it is of the commits that the review keeps.
-fn asked_of(
+/// Returns the request of the review.
+///
+/// If its source is gone, the request names the commits that the review keeps.
+fn args_of(
     repository: &Repository,
     record: &ReviewRecord,
     gone: &[MergeSide],
-) -> Result<Asked, Failure> {
+) -> Result<SequenceArgs, Failure> {
     let Some(work) = &record.work else {
         return Err(outdated(record));
     };
     let pinned = sides::pinned_request(record).filter(|_| gone.contains(&MergeSide::Theirs));
-    Ok(Asked {
+    Ok(SequenceArgs {
         into: record.merge.into.clone(),
-        // Nobody changed it since it was planned.
+        // The target is compared with the plan anyway.
         is_clean: false,
-        wish: pinned.unwrap_or_else(|| work.wish.clone()),
+        request: pinned.unwrap_or_else(|| work.wish.clone()),
         git_dir: sides::git_dir_of(repository, record).to_owned(),
         merge: record.merge.options(),
         allow_unrelated: record.merge.allow_unrelated,
