@@ -1,8 +1,11 @@
-//! Steps in the caller's process after a fork was made: what leads to other trees is made right,
-//! git's `post-checkout` hook runs, then the repository's setup command.
+//! Steps in the caller's process after a fork is made.
 //!
-//! They need the mounted fork, and the daemon never waits on its own mount. None of them takes the
-//! fork back when it fails.
+//! 1. Rewrite embedded paths that lead to other trees.
+//! 2. Run git's `post-checkout` hook.
+//! 3. Run the repository's setup command.
+//!
+//! They use the mounted fork. The daemon must not run them, because it must never wait for its own
+//! mount. A step that fails does not remove the fork.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
@@ -16,19 +19,22 @@ use tine_ops::protocol::ForkInfo;
 use tine_ops::{ErrorCode, Failure};
 use tine_workspace::ForkName;
 
-/// The configuration variable of the setup command, `tine.setup`.
+/// Section and name of the setup command in git's configuration.
 const SETUP_KEY: (&str, &str) = ("tine", "setup");
 
-/// The program of this process: it runs the setup command in the fork, as any `tine exec` does.
+/// Path of this process's executable.
+///
+/// It runs the setup command as `tine exec`, so this process must be tine.
 pub const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// What came of the steps.
+/// Results of [`after_new`].
 #[derive(Debug, Default)]
 pub struct AfterNew {
-    /// What leads, or led, out of the fork.
+    /// Embedded paths that were found, rewritten or not.
     pub leads: Vec<EmbeddedPath>,
+    /// Failures of the steps, in order.
     pub failed: Vec<Failure>,
-    /// The exit code that the first failed step asks for.
+    /// Exit code of the first failed step. `None` if all succeeded.
     pub exit: Option<u8>,
 }
 
@@ -39,8 +45,10 @@ impl AfterNew {
     }
 }
 
-/// Takes the steps for `fork`. Of one that is not mounted, or not seen by this process, there are
-/// none. Blocks until they have ended.
+/// Runs the steps after `fork` is made.
+///
+/// Does nothing if the fork is not mounted or its mount is not visible to this process. The setup
+/// command runs only with `is_set_up`, and only if the hook succeeds. Blocks until all steps end.
 pub fn after_new(
     place: &Place,
     connection: &mut Client,
@@ -52,11 +60,11 @@ pub fn after_new(
     if !fork.mounted || place.check_mounted_here(connection, fork).is_err() {
         return after;
     }
-    match embedded_paths::make_right(place, connection, fork) {
+    match embedded_paths::rewrite_all(place, connection, fork) {
         Ok(leads) => after.leads = leads,
         Err(failure) => log::warn!("{}: {failure}", fork.name),
     }
-    // As `git worktree add` has it there is no hook on a branch without a commit.
+    // As with `git worktree add`, no hook runs on a branch without a commit.
     if let Some(head) = &fork.head_commit {
         let ended = place.repository().and_then(|repository| {
             post_checkout(&fork.mount_dir, repository.common_dir(), None, head, output)
@@ -83,7 +91,7 @@ pub fn after_new(
     after
 }
 
-/// Runs the setup command that the user's configuration names, in the fork.
+/// Runs the setup command of the user's configuration, if any.
 fn set_up(place: &Place, fork: &ForkName, output: HookOutput) -> Result<(), Failure> {
     let (section, name) = SETUP_KEY;
     let Some(line) = place.repository()?.setting_of_user(section, name)? else {
@@ -111,16 +119,16 @@ fn set_up(place: &Place, fork: &ForkName, output: HookOutput) -> Result<(), Fail
             "{fork} is made all the same: `tine shell {fork}` opens a shell in it"
         ))
     };
-    let (status, said) = match output {
+    let (status, output_lines) = match output {
         HookOutput::Shown => {
             command.stdout(std::io::stderr());
             (command.status().map_err(failed)?, Vec::new())
         }
         HookOutput::Kept => {
             let ended = command.output().map_err(failed)?;
-            let mut said = lines(&ended.stdout);
-            said.extend(lines(&ended.stderr));
-            (ended.status, said)
+            let mut output_lines = lines(&ended.stdout);
+            output_lines.extend(lines(&ended.stderr));
+            (ended.status, output_lines)
         }
     };
     if status.success() {
@@ -131,8 +139,11 @@ fn set_up(place: &Place, fork: &ForkName, output: HookOutput) -> Result<(), Fail
         format!("the setup command of {fork} failed"),
     )
     .cause(format!("`{text}` (tine.setup) ended with {status}"));
-    let first = said.len().saturating_sub(MAX_LINES_KEPT);
-    let failure = said.into_iter().skip(first).fold(failure, Failure::cause);
+    let first = output_lines.len().saturating_sub(MAX_LINES_KEPT);
+    let failure = output_lines
+        .into_iter()
+        .skip(first)
+        .fold(failure, Failure::cause);
     Err(failure.hint(format!(
         "{fork} is made all the same: `tine exec {fork} -- sh -c \"$(git config tine.setup)\"` runs it again, `--no-setup` skips it"
     )))

@@ -1,9 +1,8 @@
-//! One target directory of cargo's that several trees build into: told, and each fork given its own
-//! where the user wants that.
+//! Target directories of cargo that several trees share.
 //!
-//! cargo compares times of files. What one tree built last is newer than the sources of another,
-//! whatever times these have: with a shared directory a tree may run what was built of the other's
-//! sources.
+//! cargo compares file times. A build of one tree is newer than the sources of another tree. In a
+//! shared target directory, cargo may therefore run a program built from another tree's sources.
+//! tine notes a shared directory, and gives each fork its own if `tine.cargoTargetDir` is `own`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,13 +10,16 @@ use std::{env, fs};
 
 use crate::place::Place;
 
-/// Says what becomes of a shared directory: `own` or `shared`.
+/// Configuration key of the treatment of shared directories: `own` or `shared`.
 const CONFIG_KEY: &str = "tine.cargoTargetDir";
 
-/// The variable by which cargo is told its target directory.
+/// Environment variable with cargo's target directory.
 const VARIABLE: &str = "CARGO_TARGET_DIR";
 
-/// The target directory that cargo in the fork at `root` shares with other trees, if there is one.
+/// Returns the target directory that the tree at `root` shares with others.
+///
+/// It comes from the environment or from cargo's configuration. `None` if the tree has no
+/// `Cargo.toml` or its target directory is inside it.
 pub fn shared(root: &Path) -> Option<PathBuf> {
     if !root.join("Cargo.toml").is_file() {
         return None;
@@ -37,7 +39,7 @@ pub fn shared(root: &Path) -> Option<PathBuf> {
     (dir.is_absolute() && !dir.starts_with(root)).then_some(dir)
 }
 
-/// `target-dir` of the section `build`, if it is a plain string.
+/// Returns `build.target-dir` of a `config.toml`, if it is a string.
 fn target_dir_in(text: &str) -> Option<PathBuf> {
     let mut section = "";
     for line in text.lines().map(str::trim) {
@@ -63,13 +65,16 @@ fn target_dir_in(text: &str) -> Option<PathBuf> {
     None
 }
 
-/// What a command in the fork, whose root is seen at `root`, has in its environment for cargo.
+/// Returns the environment variable that gives a fork its own target directory.
+///
+/// `root` is the path at which the command sees the fork's root. `None` if `tine.cargoTargetDir` is
+/// not `own` or the fork has no `Cargo.toml`.
 pub fn variable(place: &Place, root: &Path) -> Option<(&'static str, OsString)> {
     let is_own = setting(place).as_deref() == Some("own") && root.join("Cargo.toml").is_file();
     is_own.then(|| (VARIABLE, root.join("target").into_os_string()))
 }
 
-/// The note about a shared directory, where nothing is set.
+/// Returns a note about a shared directory, unless `tine.cargoTargetDir` is set.
 pub fn note(place: &Place, root: &Path) -> Option<String> {
     let dir = shared(root)?;
     if setting(place).is_some() {

@@ -1,4 +1,4 @@
-//! Committing as `git commit` does: with hooks and identities.
+//! Commits with hooks and identities, as `git commit` makes them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -25,6 +25,7 @@ Examples:
   tine commit -m 'Fix the parser' -m 'It forgot the last line.'     inside the fork's mount
   tine commit try -m wip --author 'Ada <ada@example.org>' --no-verify")]
 pub struct CommitWithHooks {
+    /// Operation of the daemon, without hooks and identities.
     #[command(flatten)]
     #[serde(flatten)]
     pub operation: ops::Commit,
@@ -41,7 +42,9 @@ pub struct CommitWithHooks {
 }
 
 impl CommitWithHooks {
-    /// Everything with this message, where nothing else is said.
+    /// Returns a commit of all changes with this message.
+    ///
+    /// The fork is the one whose mount contains the caller's directory.
     pub fn of(message: String) -> CommitWithHooks {
         CommitWithHooks {
             operation: ops::Commit {
@@ -54,30 +57,39 @@ impl CommitWithHooks {
         }
     }
 
-    /// Refuses an empty message.
+    /// Checks that the message is not empty.
     ///
     /// # Errors
-    /// `empty-message`.
+    /// `empty-message` if every paragraph is empty.
     pub fn check(&self) -> Result<(), Failure> {
         let is_empty = |paragraph: &String| paragraph.trim().is_empty();
-        match self.operation.message.iter().all(is_empty) {
-            true => Err(
+        if self.operation.message.iter().all(is_empty) {
+            return Err(
                 Failure::new(ErrorCode::EmptyMessage, "the commit message is empty")
                     .hint("say what was done: `tine commit -m MESSAGE`"),
-            ),
-            false => Ok(()),
+            );
         }
+        Ok(())
     }
 }
 
-/// A commit that was made.
+/// Result of [`make`].
 pub struct Made {
+    /// Answer of the daemon.
     pub committed: Committed,
-    /// There are hooks, and they did not run because the fork is not mounted.
+    /// True if hooks did not run because the fork is not mounted.
     pub hooks_skipped: bool,
 }
 
-/// Commits what changed in the fork, with its hooks. `go_on` is asked when they have run.
+/// Commits the changes of `fork`, with its hooks.
+///
+/// The fork of the operation in `commit` is ignored. `go_on` is called after the hooks that can
+/// refuse and before the commit; an error from it ends the command without a commit. Blocks while
+/// hooks run.
+///
+/// # Errors
+/// `empty-message`, `no-identity`, `hook-refused` with the hook's output as causes, the error of
+/// `go_on`, and the errors of [`Commit`](ops::Commit).
 pub fn make(
     place: &Place,
     connection: &mut Client,
@@ -88,7 +100,7 @@ pub fn make(
 ) -> Result<Made, Failure> {
     commit.check()?;
     let common_dir = place.repository()?.common_dir();
-    // Where the fork is mounted git finds its own configuration and hooks there.
+    // In a mounted fork, git also finds the configuration and hooks of its worktree.
     let dir = if fork.mounted {
         fork.mount_dir.as_path()
     } else {
@@ -128,9 +140,14 @@ pub fn make(
     })
 }
 
-/// Commits what is uncommitted in the fork for a command that would have the daemon commit it,
-/// which runs no hooks; the commit, if one was made. Does nothing where the repository has no
-/// hooks.
+/// Commits a fork's uncommitted work with its hooks, before another operation.
+///
+/// For operations in which the daemon would commit the work itself, without hooks. Does nothing if
+/// the repository has no hooks or the fork has no changes. Returns the commit id in hex, if it made
+/// one.
+///
+/// # Errors
+/// The errors of [`make`], and of [`Client::call`].
 pub fn commit_first(
     place: &Place,
     connection: &mut Client,
@@ -141,12 +158,12 @@ pub fn commit_first(
     let no_verify = commit.no_verify;
     let changes = connection.changes(fork, false)?;
     let is_clean = changes.changes.is_empty() && changes.in_buffers.is_empty();
-    if is_clean || !merging::are_there(place)? {
+    if is_clean || !merging::may_have_hooks(place)? {
         return Ok(None);
     }
     let info = connection.show(fork)?;
     let made = match make(place, connection, &info, commit, output, &|| Ok(())) {
-        // It is in buffers, and fits no file.
+        // The changes are only in buffers and cannot be merged into the files.
         Err(failure) if failure.code == ErrorCode::NothingToCommit => return Ok(None),
         made => made?,
     };
@@ -157,13 +174,14 @@ pub fn commit_first(
     Ok(Some(made.committed.commit))
 }
 
-/// Tells that there are hooks which did not run.
+/// Passes the note that hooks did not run to the listener.
 pub fn note_skipped(place: &Place) {
     place.note("the hooks are skipped: the fork is not mounted, and they need a checkout");
 }
 
-/// The hooks that are to run, with the index that they see; `None` where there is nothing to run
-/// them for.
+/// Makes the index of the hooks.
+///
+/// Returns `None` if no hook must run: there is none, the fork is not mounted, or nothing changed.
 fn prepare_hooks(
     connection: &mut Client,
     fork: &ForkInfo,
@@ -174,16 +192,16 @@ fn prepare_hooks(
     }
     let changes = connection.changes(&fork.name, true)?;
     match changes.view_tree {
-        // Where nothing changed there is nothing to ask the hooks about, and the daemon refuses.
+        // Without changes the daemon refuses the commit, so no hook runs.
         Some(view_tree) if !changes.changes.is_empty() => {
-            hooks.give_index(&view_tree)?;
+            hooks.make_index(&view_tree)?;
             Ok(Some(hooks))
         }
         _ => Ok(None),
     }
 }
 
-/// Tells what a command found of agents in open buffers.
+/// Passes notes about texts of agents in open buffers to the listener.
 pub fn note_agent_texts(place: &Place, texts: &AgentTexts) {
     for path in &texts.brought {
         place.note(&format!(

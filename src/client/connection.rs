@@ -1,8 +1,8 @@
-//! The client side of the daemon's socket.
+//! Client side of the daemon's socket.
 //!
-//! Where no daemon answers, [`Client::connect_or_start`] runs this very program as
-//! `tine daemon run --store-of <common-dir>`, which must call [`run`](tine_daemon::server::run)
-//! before it starts any thread.
+//! If no daemon answers, [`Client::connect_or_start`] runs [`ConnectOptions::program`] as
+//! `tine daemon run --store-of <common-dir>`. That command must call
+//! [`run`](tine_daemon::server::run) before it starts any thread.
 
 use std::io::{self, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -24,31 +24,36 @@ use tine_ops::{DaemonStatus, ListForks, Operation, ShowFork, Signers, Status, St
 use tine_sys::process;
 use tine_workspace::{ForkName, Store};
 
-/// How long a daemon that has accepted may take for its first answer: it may be mounting many
-/// forks.
+/// Maximum time for the first answer on a connection.
+///
+/// A daemon that starts binds its socket before it mounts forks, and answers after that.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a client that lost the race for the store looks for the winner's socket before it tries
-/// to start one again.
-const WINNER_PATIENCE: Duration = Duration::from_millis(500);
+/// Maximum time to wait for the socket of another client's daemon.
+///
+/// A client whose daemon did not get the store's lock waits for this time, then starts a daemon
+/// again.
+const WINNER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long one start may take at least, however little is left of a client's patience.
-const MIN_LAUNCH_PATIENCE: Duration = Duration::from_secs(3);
+/// Minimum time for one start, even if less of [`ConnectOptions::patience`] is left.
+const MIN_LAUNCH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a daemon is silent before a client looks whether it lives. One that was killed has
-/// mostly ended by then.
+/// Interval at which a waiting client checks that the daemon is alive.
+///
+/// A killed daemon has usually ended within this time.
 const LIFE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often in a row a daemon is seen stopped by a signal before a client waits no longer.
-const STOPPED_LOOKS: u32 = 3;
+/// Number of consecutive checks after which a stopped daemon is an error.
+const MAX_STOPPED_CHECKS: u32 = 3;
 
-/// How a client comes to its daemon.
+/// Options of the connection to a daemon.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// The program that is started; default: the one that runs, if it is tine, or else the `tine`
-    /// that `PATH` leads to.
+    /// Program of a daemon that is started.
+    ///
+    /// `None`: the current executable if its name begins with `tine`, or else `tine` from `PATH`.
     pub program: Option<PathBuf>,
-    /// How long a start may take.
+    /// Maximum time for starting a daemon. The default is 10 seconds.
     pub patience: Duration,
 }
 
@@ -61,36 +66,44 @@ impl Default for ConnectOptions {
     }
 }
 
-/// A connection to the daemon of one store.
+/// Connection to the daemon of one store.
+///
+/// Requests are answered one at a time. Use one client for each thread.
 pub struct Client {
+    /// The repository's common git directory.
     common_dir: PathBuf,
-    /// How to come to another daemon when this one ends; `None` for a client of a running daemon
-    /// only.
+    /// Options to connect again if the daemon ends. `None` to fail instead.
     restart: Option<ConnectOptions>,
     stream: BufReader<UnixStream>,
     store_dir: PathBuf,
     info: DaemonInfo,
-    /// What operations are called from.
+    /// Surroundings of the caller, sent with every operation.
     pub from: Surroundings,
-    /// Who is told what takes long.
+    /// Receiver of progress, if any.
     listener: Option<Arc<dyn Listener>>,
-    /// The log's length in bytes when the connection was made.
+    /// Length in bytes of the daemon's log at connection time.
     log_start: u64,
 }
 
 impl Client {
-    /// Connects to the daemon of the repository with this common directory, starting it if none
-    /// runs, and waits until it answers (a daemon that starts first recovers its forks and mounts
-    /// those that were mounted).
+    /// Connects to a repository's daemon and starts one if necessary.
     ///
-    /// However many clients start at once, one daemon runs in the end: the store's lock decides. A
-    /// start that fails is reported with the code that it had in the daemon (newer format, locked,
-    /// …).
+    /// `common_dir` is the repository's common git directory. Blocks until the daemon answers. A
+    /// new daemon first recovers its forks and mounts those that were mounted before. If several
+    /// clients start daemons at the same time, the store's lock makes sure that only one of them
+    /// runs.
+    ///
+    /// # Errors
+    /// The failure of the start, with the code from the daemon, such as `newer-format` or
+    /// `store-locked`. `daemon-unreachable` if the daemon does not answer in time.
     pub fn connect_or_start(common_dir: &Path) -> Result<Client, Failure> {
         Client::connect_or_start_with(common_dir, &ConnectOptions::default())
     }
 
-    /// As [`Client::connect_or_start`], with choices.
+    /// Connects with these options, like [`Client::connect_or_start`].
+    ///
+    /// # Errors
+    /// The errors of [`Client::connect_or_start`].
     pub fn connect_or_start_with(
         common_dir: &Path,
         options: &ConnectOptions,
@@ -107,15 +120,15 @@ impl Client {
                 return Ok(client);
             }
             Store::refuse_as_root(&Repository::open(common_dir)?)?;
-            // Also the last try gets the time that it takes to be told no.
-            let launch_deadline = deadline.max(Instant::now() + MIN_LAUNCH_PATIENCE);
+            // A start that begins shortly before the deadline gets enough time to report a failure.
+            let launch_deadline = deadline.max(Instant::now() + MIN_LAUNCH_TIMEOUT);
             let locked =
                 match launch::launch(common_dir, options.program.as_deref(), launch_deadline)? {
                     Launched::Listening => None,
                     Launched::StoreLocked(failure) => Some(failure),
                 };
             if let Some(client) =
-                wait_for_socket(common_dir, deadline.min(Instant::now() + WINNER_PATIENCE))?
+                wait_for_socket(common_dir, deadline.min(Instant::now() + WINNER_TIMEOUT))?
             {
                 return Ok(client);
             }
@@ -127,12 +140,19 @@ impl Client {
         }
     }
 
-    /// Connects to a running daemon, of whatever version; `None` where none runs.
+    /// Connects to a running daemon of any version.
+    ///
+    /// Returns `None` if none runs. Blocks until the daemon answers, for about a minute at most.
+    /// The client never starts a daemon.
+    ///
+    /// # Errors
+    /// `daemon-unreachable` if the daemon does not answer, `permission-denied` if it runs as
+    /// another user.
     pub fn connect(common_dir: &Path) -> Result<Option<Client>, Failure> {
         Client::connect_within(common_dir, FIRST_ANSWER_TIMEOUT)
     }
 
-    /// As [`Client::connect`]; a daemon that says nothing for `timeout` hangs.
+    /// Connects like [`Client::connect`], with this timeout for the first answer.
     pub(super) fn connect_within(
         common_dir: &Path,
         timeout: Duration,
@@ -153,7 +173,7 @@ impl Client {
         );
         let info: DaemonInfo = match asked {
             Exchange::Answered(response) => response?,
-            // It was ending when it accepted.
+            // The daemon was ending when it accepted.
             Exchange::NotTaken | Exchange::HungUp => return Ok(None),
             Exchange::Stuck(failure) => return Err(failure),
             Exchange::Lost(error)
@@ -180,41 +200,43 @@ impl Client {
         }))
     }
 
-    /// The daemon as it introduced itself.
+    /// Returns the daemon's description of itself.
     pub fn info(&self) -> &DaemonInfo {
         &self.info
     }
 
-    /// Reports progress to `listener`.
+    /// Sets the receiver of progress.
     #[must_use]
-    pub fn heard_by(self, listener: Arc<dyn Listener>) -> Client {
+    pub fn with_listener(self, listener: Arc<dyn Listener>) -> Client {
         Client {
             listener: Some(listener),
             ..self
         }
     }
 
-    /// Lists all forks, and a failure for each that cannot be read.
+    /// Lists all forks, and a failure for each unreadable fork.
     ///
     /// # Errors
-    /// As [`Client::call`].
+    /// The errors of [`Client::call`].
     pub fn forks(&mut self) -> Result<(Vec<ForkInfo>, Vec<Failure>), Failure> {
         let Forks { forks, damaged } = self.call(&ListForks {})?;
         Ok((forks, damaged))
     }
 
-    /// Returns one fork.
+    /// Returns the description of one fork.
     ///
     /// # Errors
-    /// As [`Client::call`].
+    /// `no-such-fork`, and the errors of [`Client::call`].
     pub fn show(&mut self, fork: &ForkName) -> Result<ForkInfo, Failure> {
         self.call(&ShowFork { fork: fork.clone() })
     }
 
-    /// Lists the changes of a fork against HEAD. With `write` the view is also written as a tree.
+    /// Lists the changes of a fork against HEAD.
+    ///
+    /// With `write`, the daemon also writes the view to git's objects and returns the tree's id.
     ///
     /// # Errors
-    /// As [`Client::call`].
+    /// `no-such-fork`, and the errors of [`Client::call`].
     pub fn changes(&mut self, fork: &ForkName, write: bool) -> Result<Changes, Failure> {
         self.call(&Status {
             fork: fork.clone(),
@@ -222,10 +244,10 @@ impl Client {
         })
     }
 
-    /// Calls an operation that makes commits, with their author and committer.
+    /// Calls an operation that makes commits, with this author and committer.
     ///
     /// # Errors
-    /// As [`Client::call`].
+    /// The errors of [`Client::call`].
     pub fn call_as<O: Operation>(
         &mut self,
         operation: &O,
@@ -240,8 +262,9 @@ impl Client {
         answer
     }
 
-    /// As [`Client::call`] of a client that starts no other daemon; one that says nothing for
-    /// `timeout` hangs.
+    /// Calls an operation with a timeout for its answer.
+    ///
+    /// The timeout stays set for later calls.
     pub(super) fn call_within<O: Operation>(
         &mut self,
         operation: &O,
@@ -254,12 +277,16 @@ impl Client {
         self.call(operation)
     }
 
-    /// Calls an operation and waits for its answer, however long that takes. After [`Stop`] it also
-    /// waits until the daemon's process has let go of the store.
+    /// Calls an operation and returns its answer.
+    ///
+    /// Blocks until the daemon answers, without a time limit. After [`Stop`] it also waits until
+    /// the daemon's process has ended. If the daemon was ending and did not start the operation, a
+    /// client from [`Client::connect_or_start`] starts another daemon and sends the request again.
     ///
     /// # Errors
-    /// The operation's; `daemon-unreachable`; `protocol-mismatch` where the daemon is of another
-    /// version and the operation is not for every version.
+    /// The operation's errors. `daemon-unreachable` if the daemon ends without an answer: the
+    /// operation may have been executed. `protocol-mismatch` if the daemon has another version and
+    /// the operation is not [for every version](Operation::FOR_EVERY_VERSION).
     pub fn call<O: Operation>(&mut self, operation: &O) -> Result<O::Answer, Failure> {
         if self.info.protocol != PROTOCOL_VERSION && !O::FOR_EVERY_VERSION {
             return Err(wire::version_mismatch(
@@ -295,7 +322,7 @@ impl Client {
             Exchange::Lost(error) => return Err(lost().cause(error.to_string())),
         };
         if O::NAME == Stop::NAME {
-            // The connection lasts as long as the process.
+            // The connection ends with the process.
             let end = io::copy(&mut self.stream, &mut io::sink());
             if let Err(error) = end {
                 log::debug!("the daemon's connection ended with {error}");
@@ -305,11 +332,13 @@ impl Client {
     }
 }
 
-/// Asks the daemon of the store in `store_dir` one thing, if it runs, and waits no longer than
-/// `patience` for each part of the answer.
+/// Calls one operation of a running daemon, with a timeout.
+///
+/// `store_dir` is the store's directory. `patience` limits each write and each read.
 ///
 /// # Errors
-/// The operation's; `daemon-unreachable` where none runs or it does not answer.
+/// The operation's errors. `daemon-unreachable` if no daemon runs or it ends without an answer.
+/// `io` if the timeout expires.
 pub fn ask_running<O: Operation>(
     store_dir: &Path,
     operation: &O,
@@ -333,19 +362,20 @@ pub fn ask_running<O: Operation>(
     }
 }
 
-/// What came of a request.
+/// Result of a request.
 enum Exchange<Answer> {
     Answered(Result<Answer, Failure>),
-    /// The daemon was ending, or had ended, and did nothing.
+    /// The daemon ended before it started the request. A retry is safe.
     NotTaken,
-    /// It ended without an answer; what it did before is not known.
+    /// The daemon ended without an answer. It may have executed the request.
     HungUp,
-    /// It was killed and cannot be made to end, or was stopped: it will never answer.
+    /// The daemon is stopped, or was killed and cannot end. It never answers.
     Stuck(Failure),
+    /// Writing or reading failed.
     Lost(io::Error),
 }
 
-/// Sends a line to the daemon of the store in `store_dir` and reads the answer.
+/// Sends a request line and reads the answer.
 fn exchange<Answer: DeserializeOwned>(
     stream: &mut BufReader<UnixStream>,
     store_dir: &Path,
@@ -368,31 +398,31 @@ fn exchange<Answer: DeserializeOwned>(
     }
     match wire::read_line(stream, u64::MAX) {
         Ok(wire::Line::Complete(line)) => match wire::decode_response(&line) {
-            // Said by the daemon itself, this is the one thing that it means.
+            // The daemon itself sends this code only while it is ending.
             Err(failure) if failure.code == ErrorCode::DaemonUnreachable => Exchange::NotTaken,
             response => Exchange::Answered(response),
         },
         Ok(wire::Line::End | wire::Line::TooLong) => Exchange::HungUp,
-        // The kernel says so where the other side left without having read the request.
+        // The kernel returns this if the peer closed the socket without reading the request.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => Exchange::NotTaken,
         Err(error) => Exchange::Lost(error),
     }
 }
 
-/// What came of waiting for an answer.
+/// Result of waiting for an answer.
 enum Waited {
-    /// There is something to read.
+    /// The stream is readable.
     Answer,
-    /// The daemon was killed and will never say anything.
+    /// The daemon was killed and never answers.
     Killed,
-    /// The process with this number, the daemon, was stopped by a signal.
+    /// The daemon was stopped by a signal. The field is its process id.
     Stopped(u32),
 }
 
-/// Waits for an answer, as long as the stream's own limit lets it.
+/// Waits for an answer, for at most the stream's read timeout.
 fn wait_for_answer(stream: &UnixStream) -> io::Result<Waited> {
     let deadline = stream.read_timeout()?.map(|limit| Instant::now() + limit);
-    let mut stopped_looks = 0;
+    let mut stopped_checks = 0;
     loop {
         let left = deadline.map_or(LIFE_CHECK_INTERVAL, |at| {
             at.saturating_duration_since(Instant::now())
@@ -406,15 +436,16 @@ fn wait_for_answer(stream: &UnixStream) -> io::Result<Waited> {
         if left < LIFE_CHECK_INTERVAL {
             continue;
         }
-        if killed::is_at(stream)? {
+        if killed::is_killed(stream)? {
             return Ok(Waited::Killed);
         }
         let daemon = process::peer_credentials(stream)?.pid;
-        stopped_looks = match process::is_stopped(daemon) {
-            true => stopped_looks + 1,
-            false => 0,
+        stopped_checks = if process::is_stopped(daemon) {
+            stopped_checks + 1
+        } else {
+            0
         };
-        if stopped_looks >= STOPPED_LOOKS {
+        if stopped_checks >= MAX_STOPPED_CHECKS {
             return Ok(Waited::Stopped(daemon));
         }
     }
@@ -427,7 +458,7 @@ fn is_hangup(error: &io::Error) -> bool {
     )
 }
 
-/// Tries to connect, soon and then less often, until `deadline`.
+/// Polls the socket until `deadline`, at growing intervals.
 fn wait_for_socket(common_dir: &Path, deadline: Instant) -> Result<Option<Client>, Failure> {
     let mut pause = Duration::from_millis(2);
     loop {
@@ -442,7 +473,9 @@ fn wait_for_socket(common_dir: &Path, deadline: Instant) -> Result<Option<Client
     }
 }
 
-/// A daemon that has the store and says nothing: as long as it lives no other can take its place.
+/// Returns the failure for a daemon that does not answer.
+///
+/// It holds the store's lock, so no other daemon can replace it while it is alive.
 fn hanging(store_dir: &Path, stream: &UnixStream, silent_for: Duration) -> Failure {
     let log = store_dir.join(journal::LOG_NAME);
     let failure = Failure::new(
@@ -460,7 +493,7 @@ fn hanging(store_dir: &Path, stream: &UnixStream, silent_for: Duration) -> Failu
     }
 }
 
-/// A daemon that was stopped by a signal, as Ctrl-Z does it: it has the store, and does nothing.
+/// Returns the failure for a daemon stopped by a signal (Ctrl-Z).
 fn stopped(store_dir: &Path, daemon: u32) -> Failure {
     Failure::new(
         ErrorCode::DaemonUnreachable,

@@ -1,4 +1,4 @@
-//! Contents of files in JSON.
+//! File contents of a conflict, for JSON output.
 
 use crate::place::Place;
 use tine_change::resolver::{JsonBytes, QuestionHunk};
@@ -7,8 +7,14 @@ use tine_git::ObjectId;
 use tine_merge::{TextHunk, text_of};
 use tine_ops::{ErrorCode, Failure};
 
-/// One side's bytes as git stores them; `None` where there is no such side, and for a submodule,
-/// which has none.
+/// Reads the blob of one side of a conflict.
+///
+/// `mode` is octal, `id` is a hexadecimal object id. Returns `None` if the side does not exist or
+/// is a submodule.
+///
+/// # Errors
+/// `internal` if `id` is not an object id. Other codes if the repository or the blob cannot be
+/// read.
 pub fn content(
     place: &Place,
     mode: Option<&str>,
@@ -24,7 +30,10 @@ pub fn content(
     Ok(Some(bytes.into()))
 }
 
-/// An id as the daemon tells it.
+/// Parses an object id from the daemon's answer.
+///
+/// # Errors
+/// `internal` if `hex` is not an object id.
 pub fn object_id(hex: &str) -> Result<ObjectId, Failure> {
     ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
         Failure::new(
@@ -35,7 +44,12 @@ pub fn object_id(hex: &str) -> Result<ObjectId, Failure> {
     })
 }
 
-/// What conflicts in a text; nothing of what is no text.
+/// Lists the conflict hunks of a text file.
+///
+/// The list is empty if a side is binary, too large, or not a regular file.
+///
+/// # Errors
+/// Fails if the record is damaged, or if the repository or a blob cannot be read.
 pub fn hunks(place: &Place, conflict: &ConflictRecord) -> Result<Vec<QuestionHunk>, Failure> {
     let Some(text) = text_of(place.repository()?, &conflict.conflict()?)? else {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! Differences as git shows them.
+//! Diffs in git's format.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,7 +9,12 @@ use tine_git::program;
 use tine_ops::protocol::Difference;
 use tine_ops::{ErrorCode, Failure};
 
-/// Refuses paths that git does not understand.
+/// Checks that git accepts the pathspecs `paths`.
+///
+/// `place` is the directory in which git runs.
+///
+/// # Errors
+/// `path-refused` with git's messages as causes, or `git-missing` if git cannot be run.
 pub fn check_paths(
     difference: &Difference,
     place: &Path,
@@ -18,7 +23,7 @@ pub fn check_paths(
     if paths.is_empty() {
         return Ok(());
     }
-    // A tree beside itself: git reads the paths and nothing else.
+    // git compares a tree to itself, so it checks only the paths.
     let tree = &difference.old_tree;
     let mut git = program::command(place);
     git.args(["diff", "--quiet", tree, tree, "--"]).args(paths);
@@ -34,8 +39,10 @@ pub fn check_paths(
         .fold(failure, Failure::cause))
 }
 
-/// `git diff` in `place` between the sides of `difference`, with the attributes of the fork's own
-/// view.
+/// Returns the command `git diff` between the two trees of `difference`.
+///
+/// It runs in the directory `place` and reads attributes from the fork's view. The caller sets its
+/// standard streams and runs it.
 pub fn git_diff(
     difference: &Difference,
     place: &Path,

@@ -1,16 +1,18 @@
-//! Files of carried and inherited trees that lead back to where they were made: found, and made
-//! right where text is enough.
+//! Absolute paths in carried and inherited trees that lead to another tree.
 //!
-//! | kind | what leads | here |
+//! The search rewrites such a path if a change of text or of a symlink is enough. Otherwise it
+//! reports the path.
+//!
+//! | kind | location of the path | action |
 //! |---|---|---|
-//! | venv | `pyvenv.cfg`, scripts of `bin/`, links of `bin/` | made right |
-//! | editable-install | `.pth`, `.egg-link`, finders and `direct_url.json` in `site-packages/` | made right, if the fork has what they name |
-//! | symlink | an absolute target | made right, if the fork has it |
-//! | cmake-cache | `CMAKE_HOME_DIRECTORY` and `CMAKE_CACHEFILE_DIR` | told |
-//! | cargo-target | paths that programs were compiled with (`CARGO_MANIFEST_DIR`) | told |
+//! | venv | `pyvenv.cfg`, scripts and symlinks in `bin/` | rewritten |
+//! | editable-install | `.pth`, `.egg-link`, finders and `direct_url.json` in `site-packages/` | rewritten if the fork has the target |
+//! | symlink | absolute target | rewritten if the fork has the target |
+//! | cmake-cache | `CMAKE_HOME_DIRECTORY` and `CMAKE_CACHEFILE_DIR` | reported |
+//! | cargo-target | paths compiled into programs (`CARGO_MANIFEST_DIR`) | reported |
 //!
-//! Everything is read and written through the mount, without following a symlink: what is made
-//! right is in the fork's layer. The look is bounded ([`MAX_LOOKS`]).
+//! Rewritten files are written through the mount, so they are in the fork's layer. No symlink is
+//! followed. The search opens at most 4,000 files and directories.
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -36,42 +38,57 @@ use tine_sys::beneath::{self, Access};
 use tine_workspace::store::default_mount_root;
 use tine_workspace::{ForkName, SeenAt};
 
-/// Directories and files that are looked at in one fork at most.
+/// Maximum number of directories and files opened in one fork.
 const MAX_LOOKS: u32 = 4_000;
-/// Levels of directories in which the links of an editable install are looked for.
+/// Maximum depth of the search for symlinks of an editable install.
 const MAX_LINK_DEPTH: u32 = 6;
-/// Larger files hold no settings.
+/// Maximum size in bytes of a text file that is searched.
 const MAX_TEXT_BYTES: u64 = 256 << 10;
-/// Files of dependencies that are looked into in one build directory.
+/// Maximum number of dependency files read in each directory of a build.
 const MAX_DEP_FILES: usize = 8;
-/// The kernel reads so much of a script's first line.
+/// Number of bytes that the kernel reads of a script's first line.
 const MAX_SHEBANG_BYTES: usize = 255;
-/// Forks above a fork that are looked for.
+/// Maximum number of ancestors of a fork whose paths are searched for.
 const MAX_ANCESTORS: usize = 16;
 
+/// Kind of file or directory with an embedded path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EmbeddedPathKind {
+    /// Virtual environment of Python.
     Venv,
+    /// Python package that is installed in place, from its source tree.
     EditableInstall,
+    /// Symlink with an absolute target.
     Symlink,
+    /// `CMakeCache.txt`.
     CmakeCache,
+    /// Target directory of cargo.
     CargoTarget,
 }
 
-/// A file or directory of a fork that leads to another tree.
+/// File or directory of a fork that leads to another tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EmbeddedPath {
+    /// Path from the fork's root.
     pub path: PathText,
+    /// Kind of the file or directory.
     pub kind: EmbeddedPathKind,
-    /// The root of the tree to which it leads, or led.
+    /// Root of the other tree, also if the path is rewritten.
     pub leads_to: PathText,
-    /// It leads to the fork now.
+    /// True if the path is rewritten and leads to the fork now.
     pub made_right: bool,
 }
 
-/// Finds what leads out of a fork that was just made, and makes right what can be.
-pub fn make_right(
+/// Finds and rewrites the embedded paths of a fork.
+///
+/// The fork must be mounted. Other trees are the main checkout and the fork's ancestors. Blocks for
+/// reads and writes in the mount.
+///
+/// # Errors
+/// `io` if the mount cannot be opened, and the errors of [`Client::call`]. A file that cannot be
+/// rewritten is reported in the result.
+pub fn rewrite_all(
     place: &Place,
     connection: &mut Client,
     fork: &ForkInfo,
@@ -86,21 +103,17 @@ pub fn make_right(
         return Ok(Vec::new());
     }
     let mut roots: Vec<PathBuf> = fork.carry.iter().map(|carry| carry.from.clone()).collect();
-    let ancestors = match fork.parent.is_some() {
-        true => ancestors(connection, fork, place)?,
-        false => Vec::new(),
-    };
     if fork.parent.is_some() {
+        roots.extend(ancestors(connection, fork, place)?);
         roots.extend(place.repository()?.main_checkout().map(Path::to_owned));
-        roots.extend(ancestors);
     }
     roots.sort();
     roots.dedup();
     roots.retain(|root| *root != fork.mount_dir && root.parent().is_some());
     let top = beneath::open_top(&fork.mount_dir)
         .map_err(|error| Failure::io("open", &fork.mount_dir, &error))?;
-    // What a look through the mount finds there the kernel remembers for a second, while the main
-    // checkout may build on.
+    // Build directories of a carried tree are read in the main checkout. Reads through the mount
+    // would fill the kernel's cache for a second, while a build in the main checkout may go on.
     let build_top = fork.carry.as_ref().filter(|_| fork.parent.is_none());
     let build_top = build_top.and_then(|carry| beneath::open_top(&carry.from).ok());
     let mut search = Search {
@@ -126,14 +139,17 @@ pub fn make_right(
     Ok(search.found)
 }
 
-/// Looks again in a fork of which other files are seen now: it was mounted, or went back. What was
-/// made right before went with its layer.
+/// Repeats the search in a fork that shows other files now.
+///
+/// A restore or mount can show other files, without earlier rewrites. The listener receives notes
+/// about the paths that are found. A failure is logged.
 pub fn again(place: &Place, connection: &mut Client, fork: &ForkName) {
     let found = connection.show(fork).and_then(|fork| {
         let is_seen = fork.mounted && place.check_mounted_here(connection, &fork).is_ok();
-        let found = match is_seen {
-            true => make_right(place, connection, &fork)?,
-            false => Vec::new(),
+        let found = if is_seen {
+            rewrite_all(place, connection, &fork)?
+        } else {
+            Vec::new()
         };
         notes(place, &fork, &found)
     });
@@ -143,8 +159,9 @@ pub fn again(place: &Place, connection: &mut Client, fork: &ForkName) {
     }
 }
 
-/// The places of the forks that `fork` began as, the nearest first. One that is gone had the usual
-/// place.
+/// Lists the mount directories of the fork's ancestors, the nearest first.
+///
+/// An ancestor that is deleted is assumed to have had the default directory.
 fn ancestors(
     connection: &mut Client,
     fork: &ForkInfo,
@@ -166,27 +183,31 @@ fn ancestors(
     Ok(places)
 }
 
+/// State of a search in one fork.
 struct Search<'a> {
     /// The fork's root.
     top: File,
-    /// Where build directories are looked into: the main checkout, or the fork that inherits them.
+    /// Root of the tree in which build directories are read.
+    ///
+    /// The main checkout for carried trees, the fork for inherited ones.
     build_top: Option<File>,
-    /// Its path.
+    /// Path of the fork's root, the new prefix of rewritten paths.
     to: &'a [u8],
-    /// Where things may lead.
+    /// Roots of the other trees.
     roots: &'a [PathBuf],
+    /// Number of directories and files opened, see [`MAX_LOOKS`].
     looks: Cell<u32>,
     found: Vec<EmbeddedPath>,
 }
 
 impl Search<'_> {
-    /// Counts a look; whether it may be.
+    /// Counts one look and returns whether [`MAX_LOOKS`] permits it.
     fn look(&self) -> bool {
         self.looks.set(self.looks.get() + 1);
         self.looks.get() <= MAX_LOOKS
     }
 
-    /// What is in a directory. What cannot be listed has nothing.
+    /// Lists a directory of the fork. Empty if it cannot be listed.
     fn list(&self, dir: &RepoPath) -> Vec<(EntryName, FileKind)> {
         self.list_in(&self.top, dir)
     }
@@ -210,8 +231,9 @@ impl Search<'_> {
             .map(|stat| stat.kind)
     }
 
-    /// Looks at a carried or inherited place, one level below, and where package managers put links
-    /// deeper down.
+    /// Searches a carried or inherited directory, and its children.
+    ///
+    /// Directories in which package managers put symlinks are searched deeper.
     fn place(&mut self, place: &RepoPath) {
         match self.kind_of(place) {
             Some(FileKind::Symlink) => self.link(place),
@@ -221,7 +243,7 @@ impl Search<'_> {
                     let path = place.join(&name);
                     match kind {
                         FileKind::Symlink => self.link(&path),
-                        FileKind::Directory if holds_links(&name) => self.links_beneath(path),
+                        FileKind::Directory if holds_links(&name) => self.links_under(path),
                         FileKind::Directory if !is_known => {
                             self.dir(&path);
                         }
@@ -233,7 +255,8 @@ impl Search<'_> {
         }
     }
 
-    fn links_beneath(&mut self, dir: RepoPath) {
+    /// Searches a directory for symlinks, up to [`MAX_LINK_DEPTH`] levels deep.
+    fn links_under(&mut self, dir: RepoPath) {
         let mut rest = vec![(dir, 0)];
         while let Some((dir, depth)) = rest.pop() {
             for (name, kind) in self.list(&dir) {
@@ -249,7 +272,9 @@ impl Search<'_> {
         }
     }
 
-    /// Looks at a directory; whether it is of a known kind.
+    /// Searches a virtual environment or build directory.
+    ///
+    /// Returns whether `dir` is one.
     fn dir(&mut self, dir: &RepoPath) -> bool {
         if !self.look() {
             return false;
@@ -273,7 +298,9 @@ impl Search<'_> {
         child(dir, name).is_some_and(|path| self.kind_of(&path) == Some(FileKind::Regular))
     }
 
-    /// The text of a file that is not too large and no program.
+    /// Reads a text file of the fork.
+    ///
+    /// Returns `None` for a file that is too large, contains a NUL byte or cannot be read.
     fn text(&self, path: &RepoPath) -> Option<Vec<u8>> {
         self.text_in(&self.top, path)
     }
@@ -303,7 +330,7 @@ impl Search<'_> {
 
     fn venv(&mut self, dir: &RepoPath) {
         let mut files: Vec<RepoPath> = child(dir, "pyvenv.cfg").into_iter().collect();
-        let mut led = None;
+        let mut other_root = None;
         let mut is_right = true;
         if let Some(bin) = child(dir, "bin") {
             for (name, kind) in self.list(&bin) {
@@ -316,11 +343,11 @@ impl Search<'_> {
         }
         for file in files {
             if let Some((root, right)) = self.rewrite(&file, false) {
-                led = led.or(Some(root));
+                other_root = other_root.or(Some(root));
                 is_right &= right;
             }
         }
-        if let Some(root) = led {
+        if let Some(root) = other_root {
             self.found(dir, EmbeddedPathKind::Venv, &root, is_right);
         }
         let Some(lib) = child(dir, "lib") else {
@@ -360,17 +387,20 @@ impl Search<'_> {
         }
     }
 
-    /// Lets a text file lead to the fork: the root to which it led, and whether it leads to the
-    /// fork now. With `if_there` only where the fork has what it names.
+    /// Rewrites paths to other trees in a text file.
+    ///
+    /// Returns the root of the other tree, and whether the file leads to the fork now. With
+    /// `if_there`, the file is rewritten only if the fork has every path that it names. `None` if
+    /// the file names no other tree.
     fn rewrite(&self, path: &RepoPath, if_there: bool) -> Option<(Vec<u8>, bool)> {
         let mut text = self.text(path)?;
-        let mut led = None;
+        let mut other_root = None;
         for root in self.roots {
             let root = root.as_os_str().as_bytes();
             let Some((rewritten, named)) = replaced(&text, root, self.to) else {
                 continue;
             };
-            led = led.or_else(|| Some(root.to_vec()));
+            other_root = other_root.or_else(|| Some(root.to_vec()));
             let is_there = |rest: &Vec<u8>| {
                 let place = [self.to, rest.as_slice()].concat();
                 Path::new(OsStr::from_bytes(&place))
@@ -378,23 +408,23 @@ impl Search<'_> {
                     .is_ok()
             };
             if if_there && !named.iter().all(is_there) {
-                return led.map(|root| (root, false));
+                return other_root.map(|root| (root, false));
             }
             text = rewritten;
         }
-        let led = led?;
+        let other_root = other_root?;
         let first_line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
         if first_line.starts_with(b"#!") && first_line.len() > MAX_SHEBANG_BYTES {
-            return Some((led, false));
+            return Some((other_root, false));
         }
         let written = self.replace(path, &text);
         if let Err(error) = &written {
             log::warn!("{path} leads elsewhere still: {error}");
         }
-        Some((led, written.is_ok()))
+        Some((other_root, written.is_ok()))
     }
 
-    /// Puts a file of this text in the place of the one at `path`.
+    /// Replaces the text of the file at `path` and keeps its mode.
     fn replace(&self, path: &RepoPath, text: &[u8]) -> io::Result<()> {
         let before = beneath::open(&self.top, path.as_path(), Access::Read)?.metadata()?;
         self.exchange(path, |new| {
@@ -410,8 +440,10 @@ impl Search<'_> {
         })
     }
 
-    /// Puts what `make` makes in the place of what is at `path`. The directory is opened first:
-    /// nothing on the way can lead elsewhere.
+    /// Replaces the file at `path` atomically by the one that `make` creates.
+    ///
+    /// `make` gets a temporary path. Both paths go through a descriptor of the directory, so a
+    /// symlink that appears in the path meanwhile has no effect.
     fn exchange(
         &self,
         path: &RepoPath,
@@ -431,6 +463,7 @@ impl Search<'_> {
         made
     }
 
+    /// Checks a symlink and rewrites it if the fork has the target.
     fn link(&mut self, path: &RepoPath) {
         if !self.look() {
             return;
@@ -443,18 +476,18 @@ impl Search<'_> {
         if !target.starts_with(b"/") {
             return;
         }
-        let beneath_a_root = |target: &Path| {
+        let under_a_root = |target: &Path| {
             let mut roots = self.roots.iter();
             roots.find_map(|root| Some((root, target.strip_prefix(root).ok()?.to_owned())))
         };
-        // A root may have other names, by links above it.
+        // Symlinks in the target's path may lead to a root by another name.
         let target = Path::new(OsStr::from_bytes(&target));
-        let found = beneath_a_root(&normalized(target))
-            .or_else(|| beneath_a_root(&target.canonicalize().ok()?));
+        let found = under_a_root(&normalized(target))
+            .or_else(|| under_a_root(&target.canonicalize().ok()?));
         let Some((root, rest)) = found else {
             return;
         };
-        // Joining nothing would add a slash.
+        // Joining an empty path would append a slash.
         let to = Path::new(OsStr::from_bytes(self.to));
         let to: PathBuf = to.components().chain(rest.components()).collect();
         let is_right =
@@ -479,7 +512,7 @@ impl Search<'_> {
         }
     }
 
-    /// What cargo built says by its lists of dependencies where it was built.
+    /// Searches a target directory of cargo by its dependency files (`*.d`).
     fn cargo(&mut self, dir: &RepoPath) {
         let found = self
             .build_top
@@ -515,7 +548,7 @@ impl Search<'_> {
         None
     }
 
-    /// The first root that a text names.
+    /// Returns the first of the other roots that a text names.
     fn root_in(&self, text: &[u8]) -> Option<Vec<u8>> {
         self.roots.iter().find_map(|root| {
             let root = root.as_os_str().as_bytes();
@@ -524,14 +557,16 @@ impl Search<'_> {
     }
 }
 
-/// Whether package managers put symlinks to the project's own files into a directory of this name:
-/// commands, packages of a scope (`@name`), or an editable install.
+/// Returns whether package managers put symlinks into a directory of this name.
+///
+/// The symlinks lead to the project's own files. Such directories are those of commands (`.bin`),
+/// of a scope of packages (`@name`), and of editable installs.
 fn holds_links(name: &EntryName) -> bool {
     let name = name.as_bytes();
     name == b".bin" || name.starts_with(b"@") || name.starts_with(b"__editable__")
 }
 
-/// Whether it is a scope of packages (`node_modules/@name`).
+/// Returns whether `dir` is a scope of packages (`node_modules/@name`).
 fn is_scope(dir: &RepoPath) -> bool {
     dir.split_last()
         .is_some_and(|(_, name)| name.as_bytes().starts_with(b"@"))
@@ -541,8 +576,10 @@ fn child(dir: &RepoPath, name: &str) -> Option<RepoPath> {
     Some(dir.join(&EntryName::new(name).ok()?))
 }
 
-/// `text` with `to` in the place of each `root` that stands there as a path or the beginning of
-/// one, and what follows it in each, up to where a path ends. `None` where there is none.
+/// Replaces the prefix `root` by `to` in all paths of a text.
+///
+/// Returns the new text, and for each path the part after the prefix. `None` if no path in the text
+/// begins with `root`.
 fn replaced(text: &[u8], root: &[u8], to: &[u8]) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     let is_of_name =
         |byte: &u8| byte.is_ascii_alphanumeric() || b"._-+~@".contains(byte) || !byte.is_ascii();
@@ -570,19 +607,22 @@ fn replaced(text: &[u8], root: &[u8], to: &[u8]) -> Option<(Vec<u8>, Vec<Vec<u8>
     (!named.is_empty()).then_some((rewritten, named))
 }
 
-/// Notes that say what was found, and what to do about it.
+/// Returns notes for the user about embedded paths, with advice.
+///
+/// # Errors
+/// The errors of [`Place::repository`].
 pub fn notes(
     place: &Place,
     fork: &ForkInfo,
     found: &[EmbeddedPath],
 ) -> Result<Vec<String>, Failure> {
-    match found.is_empty() {
-        true => Ok(Vec::new()),
-        false => Ok(notes_at(&SeenPlaces::of(place, fork)?, &fork.name, found)),
+    if found.is_empty() {
+        return Ok(Vec::new());
     }
+    Ok(notes_at(&SeenPlaces::of(place, fork)?, &fork.name, found))
 }
 
-/// One for each tree to which something leads or led.
+/// Returns the notes: for each other tree one, rewritten paths first.
 fn notes_at(places: &SeenPlaces, name: &ForkName, found: &[EmbeddedPath]) -> Vec<String> {
     let mut notes = Vec::new();
     for (root, right) in by_root(found.iter().filter(|lead| lead.made_right)) {
@@ -622,7 +662,7 @@ fn notes_at(places: &SeenPlaces, name: &ForkName, found: &[EmbeddedPath]) -> Vec
     notes
 }
 
-/// By the trees to which they lead, in the order in which these are found.
+/// Groups embedded paths by the other tree, in the order of discovery.
 fn by_root<'f>(
     found: impl Iterator<Item = &'f EmbeddedPath>,
 ) -> Vec<(&'f PathText, Vec<&'f EmbeddedPath>)> {
@@ -636,7 +676,7 @@ fn by_root<'f>(
     roots
 }
 
-/// The first few paths.
+/// Formats the first three paths as a list.
 fn listed(found: &[&EmbeddedPath]) -> String {
     const MOST: usize = 3;
     let mut text: Vec<String> = found

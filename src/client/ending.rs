@@ -1,7 +1,7 @@
-//! Ending a daemon from outside: asking it to, and killing one that does not answer.
+//! Stopping a daemon: by request, or by a kill if it does not answer.
 //!
-//! Killing loses no acknowledged write, but leaves mounts behind that answer nothing: they are cut
-//! off, which frees whoever waits for them, and detached.
+//! A kill loses no acknowledged write, but it leaves dead mounts. tine ends their FUSE connections,
+//! so that blocked programs get an error, and detaches them.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -16,27 +16,34 @@ use tine_ops::failure::{ErrorCode, Failure};
 use tine_sys::process;
 use tine_workspace::Store;
 
-/// How long a daemon may take to say who it is before a forced stop kills it.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
-/// How long it may then take to unmount everything.
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum time for the first answer before a forced kill.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time for unmounting everything before a forced kill.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What came of a stop.
+/// Result of [`stop`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopOutcome {
+    /// The repository had no daemon.
     NotRunning,
-    /// It unmounted everything and ended.
+    /// The daemon unmounted everything and ended.
     Ended,
-    /// It did not answer and was killed.
+    /// The daemon did not answer and was killed.
     Killed,
 }
 
-/// Ends the daemon of `repository`. Refused while programs use a mount; with `force` they are cut
-/// off, and a daemon that does not answer is killed.
+/// Stops the daemon of `repository`.
+///
+/// With `force`, programs that use a mount lose it, and a daemon that does not answer is killed.
+/// Blocks until the daemon has ended.
+///
+/// # Errors
+/// `busy` without `force` while programs use a mount. `daemon-unreachable` if the daemon does not
+/// answer or cannot be ended.
 pub fn stop(repository: &Repository, force: bool) -> Result<StopOutcome, Failure> {
     if !force {
         return match Client::connect(repository.common_dir())? {
-            None => match silent::find(repository.common_dir(), ANSWER_PATIENCE)? {
+            None => match silent::find(repository.common_dir(), ANSWER_TIMEOUT)? {
                 None => Ok(StopOutcome::NotRunning),
                 Some(pid) => Err(Failure::new(
                     ErrorCode::DaemonUnreachable,
@@ -47,18 +54,18 @@ pub fn stop(repository: &Repository, force: bool) -> Result<StopOutcome, Failure
             Some(mut client) => client.call(&Stop { force }).map(|_| StopOutcome::Ended),
         };
     }
-    // Connected before it is asked anything, so that it is known whom to kill.
+    // This connection identifies the process to kill, so it is made before the request.
     let Some(line) = socket::connect(&Store::dir_of(repository))? else {
         return end_silent(repository);
     };
-    let asked = match Client::connect_within(repository.common_dir(), ANSWER_PATIENCE) {
-        // It was ending already.
+    let asked = match Client::connect_within(repository.common_dir(), ANSWER_TIMEOUT) {
+        // The daemon was already ending.
         Ok(None) if killed::has_ended(&line).unwrap_or(false) => return Ok(StopOutcome::Ended),
         Ok(None) => Err(
             Failure::new(ErrorCode::DaemonUnreachable, "the daemon does not end")
                 .hint("`tine daemon stop --force` ends it, whatever state it is in"),
         ),
-        Ok(Some(mut client)) => client.call_within(&Stop { force }, STOP_PATIENCE),
+        Ok(Some(mut client)) => client.call_within(&Stop { force }, STOP_TIMEOUT),
         Err(failure) => Err(failure),
     };
     match asked {
@@ -72,11 +79,11 @@ pub fn stop(repository: &Repository, force: bool) -> Result<StopOutcome, Failure
     }
 }
 
-/// Kills a daemon that has no socket yet, or no more, where it still is like that after a while.
+/// Kills a daemon without a socket, if it has none after [`ANSWER_TIMEOUT`].
 fn end_silent(repository: &Repository) -> Result<StopOutcome, Failure> {
     let common_dir = repository.common_dir();
-    let Some(pid) = silent::find(common_dir, ANSWER_PATIENCE)? else {
-        // It may listen by now.
+    let Some(pid) = silent::find(common_dir, ANSWER_TIMEOUT)? else {
+        // The daemon may have bound its socket meanwhile.
         return match socket::connect(&Store::dir_of(repository))? {
             Some(_) => stop(repository, true),
             None => Ok(StopOutcome::NotRunning),
@@ -96,7 +103,7 @@ fn end_silent(repository: &Repository) -> Result<StopOutcome, Failure> {
     Ok(StopOutcome::Killed)
 }
 
-/// Clears away the mounts of a daemon that is gone.
+/// Detaches the mounts of a daemon that has ended.
 fn detach_mounts(repository: &Repository) -> Result<(), Failure> {
     for dir in Store::recorded_mount_dirs(&Store::dir_of(repository)) {
         tine_fuse::detach_stale(&dir)?;
@@ -104,7 +111,7 @@ fn detach_mounts(repository: &Repository) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Kills the daemon at the other end of `line` and clears its mounts away.
+/// Kills the peer of `line`, a daemon, and detaches its mounts.
 fn kill(repository: &Repository, line: &UnixStream) -> Result<(), Failure> {
     let failed =
         |action: &str, error: &io::Error| Failure::io(action, &Store::dir_of(repository), error);

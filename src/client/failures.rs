@@ -1,11 +1,12 @@
-//! Failures that begin in the command line itself.
+//! Failures with a cause in the caller's process.
 
 use std::path::Path;
 
 use tine_ops::{ErrorCode, Failure};
 
-/// A failing system call on something that the caller named: what is missing there is the caller's
-/// mistake.
+/// Returns the failure of a system call on the caller's path.
+///
+/// If the path does not exist, the exit code is `not-found`. `action` is a verb, such as `open`.
 pub fn named(action: &str, path: &Path, error: &std::io::Error) -> Failure {
     let failure = Failure::io(action, path, error);
     match error.kind() {
@@ -17,13 +18,15 @@ pub fn named(action: &str, path: &Path, error: &std::io::Error) -> Failure {
     }
 }
 
-/// The git program ended with an error where it was needed; its words become the causes.
+/// Returns the failure `git-failed`, with git's messages as causes.
+///
+/// `what` completes "git could not …".
 pub fn git_failed(what: &str, stderr: &[u8]) -> Failure {
     let failure = Failure::new(ErrorCode::GitFailed, format!("git could not {what}"));
     lines(stderr).into_iter().fold(failure, Failure::cause)
 }
 
-/// The non-empty lines of a program's output.
+/// Returns the non-empty lines of a program's output, without surrounding white space.
 pub fn lines(bytes: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(bytes)
         .lines()

@@ -1,11 +1,16 @@
-//! Handing over.
+//! Creation of handoffs.
 
 use crate::Client;
 use tine_change::handoff::HandoffState;
 use tine_ops::protocol::HandoffInfo;
 use tine_ops::{self as ops, CreateHandoff, Failure, Signers};
 
-/// Has a handoff made; with `wait` it is no longer pending.
+/// Creates a handoff.
+///
+/// With `wait`, blocks until the handoff is not pending any more, and returns its final state.
+///
+/// # Errors
+/// The errors of [`CreateHandoff`] and [`AwaitHandoffs`](ops::AwaitHandoffs).
 pub fn make(
     connection: &mut Client,
     request: &CreateHandoff,

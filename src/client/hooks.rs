@@ -1,8 +1,8 @@
-//! The hooks that `git commit` runs, around a commit that the daemon makes.
+//! git's hooks around a commit that the daemon makes.
 //!
-//! They run in the mount and see what git's would: the index they are given holds what is about to
-//! be committed, and stays theirs, as with `git commit -a`; the message is in `COMMIT_EDITMSG`;
-//! their output goes to standard error.
+//! They run in the fork's mount in the same environment as with `git commit`. Their index is a
+//! temporary one with the content to commit, as with `git commit -a`. Their message is in
+//! `COMMIT_EDITMSG`. Their output goes to standard error.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ use crate::failures::{git_failed, lines};
 use tine_git::{CallerConfig, CommitTime, Identity, program};
 use tine_ops::{ErrorCode, Failure};
 
-/// The hooks around a commit, in the order in which they run.
+/// Hooks of a commit, in the order in which they run.
 pub const COMMIT_HOOKS: [&str; 4] = [
     "pre-commit",
     "prepare-commit-msg",
@@ -25,11 +25,12 @@ pub const COMMIT_HOOKS: [&str; 4] = [
     "post-commit",
 ];
 
-/// The hooks around a merge commit, likewise.
+/// Hooks of a merge commit, in the order in which they run.
 pub const MERGE_HOOKS: [&str; 3] = ["pre-merge-commit", "prepare-commit-msg", "commit-msg"];
 
-/// Whether there may be any of them for the configuration's repository. Quick: one that is
-/// configured is not looked for.
+/// Returns whether the repository may have hooks of a commit or merge.
+///
+/// Does not run git. Returns true if `config` is `None` or does not determine the hooks directory.
 pub fn may_run(config: Option<&CallerConfig>) -> bool {
     match config.and_then(CallerConfig::hooks_dir) {
         Some(dir) => COMMIT_HOOKS
@@ -40,34 +41,43 @@ pub fn may_run(config: Option<&CallerConfig>) -> bool {
     }
 }
 
-/// Where what hooks print goes.
+/// Destination of the output of hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookOutput {
-    /// To standard error.
+    /// Standard error of this process.
     Shown,
-    /// Of one that refuses, into the failure.
+    /// Causes of the failure, if the hook fails. Otherwise the output is dropped.
     Kept,
 }
 
-/// Lines of a hook's output that a failure has at most: its last ones.
+/// Maximum number of lines of a hook's output in a failure.
+///
+/// The last lines are kept.
 pub const MAX_LINES_KEPT: usize = 40;
 
-/// The hooks that a repository has for commits.
+/// Hooks of one commit or merge commit.
 #[derive(Debug)]
 pub struct Hooks {
+    /// Names of the hooks that exist.
     present: BTreeSet<&'static str>,
-    /// Where they run: the fork's mount.
+    /// Directory in which they run: the root of the worktree.
     dir: PathBuf,
-    /// The worktree's private git directory.
+    /// Private git directory of the worktree.
     git_dir: PathBuf,
     author: Identity,
     output: HookOutput,
-    /// The index that they are given, once there is one.
+    /// Index of the hooks, set by [`Hooks::make_index`].
     index: Option<Index>,
 }
 
 impl Hooks {
-    /// Finds those of `hooks` that git would run in `dir`, whose configuration is `config`.
+    /// Finds which of `hooks` git would run in the worktree `dir`.
+    ///
+    /// `config` is the configuration for `dir`. If it does not determine the hooks, git is asked.
+    /// The hooks get `author` in their environment.
+    ///
+    /// # Errors
+    /// `git-failed` or `git-missing` if git is asked and fails.
     pub fn find(
         dir: &Path,
         config: Option<&CallerConfig>,
@@ -79,7 +89,7 @@ impl Hooks {
         let (hooks_dir, git_dir, configured) = match plain {
             Some((hooks_dir, git_dir)) => (hooks_dir, git_dir.to_owned(), BTreeSet::new()),
             None => {
-                let (hooks_dir, git_dir) = places(dir)?;
+                let (hooks_dir, git_dir) = ask_git_for_dirs(dir)?;
                 (hooks_dir, git_dir, configured(dir)?)
             }
         };
@@ -98,16 +108,21 @@ impl Hooks {
         })
     }
 
-    /// Whether there are none.
+    /// Returns whether none of the hooks exists.
     pub fn is_empty(&self) -> bool {
         self.present.is_empty()
     }
 
-    /// Gives the hooks an index that holds `view_tree`.
-    pub fn give_index(&mut self, view_tree: &str) -> Result<(), Failure> {
+    /// Makes a temporary index with the tree `view_tree` for the hooks.
+    ///
+    /// `view_tree` is a hexadecimal tree id.
+    ///
+    /// # Errors
+    /// `io` if the index cannot be copied, `git-failed` if git cannot read the tree.
+    pub fn make_index(&mut self, view_tree: &str) -> Result<(), Failure> {
         let index = Index::new(&self.git_dir)?;
-        // Entries that are in the tree keep what they know of the files, so that a hook's
-        // `git diff` reads none.
+        // Entries that are equal in the tree keep their cached stat data, so that `git diff` in a
+        // hook does not read these files.
         let mut command = program::command(&self.dir);
         command
             .args(["read-tree", "--reset", view_tree])
@@ -117,25 +132,37 @@ impl Hooks {
         Ok(())
     }
 
-    /// Runs `pre-commit`.
+    /// Runs `pre-commit`, if it exists.
+    ///
+    /// # Errors
+    /// `hook-refused` if the hook fails, `git-missing` if git cannot be run.
     pub fn pre_commit(&self) -> Result<(), Failure> {
         self.run("pre-commit", &[])
     }
 
-    /// Lets `prepare-commit-msg` and, with `verify`, `commit-msg` have the message; what they make
-    /// of it.
+    /// Runs `prepare-commit-msg` and, with `verify`, `commit-msg`.
+    ///
+    /// Returns the message, as changed by the hooks.
+    ///
+    /// # Errors
+    /// `hook-refused` if a hook fails, `io` if the file of the message cannot be written or read.
     pub fn message(&self, message: String, verify: bool) -> Result<String, Failure> {
-        self.reworded("COMMIT_EDITMSG", "message", message, verify)
+        self.run_message_hooks("COMMIT_EDITMSG", "message", message, verify)
     }
 
-    /// Runs `pre-merge-commit`, and lets the hooks of the message have that of a merge commit; what
-    /// they make of it.
+    /// Runs the hooks of a merge commit.
+    ///
+    /// These are `pre-merge-commit` and `commit-msg` if `verify` is set, and always
+    /// `prepare-commit-msg`. Returns the message, as changed by the hooks.
+    ///
+    /// # Errors
+    /// `hook-refused` if a hook fails, `io` if the file of the message cannot be written or read.
     pub fn merge_message(&self, message: String, verify: bool) -> Result<String, Failure> {
         if verify {
             self.run("pre-merge-commit", &[])?;
         }
-        let reworded = self.reworded("MERGE_MSG", "merge", message, verify);
-        // Left there it would be the message of the next commit.
+        let reworded = self.run_message_hooks("MERGE_MSG", "merge", message, verify);
+        // git would take a remaining file as the message of the next commit.
         match fs::remove_file(self.git_dir.join("MERGE_MSG")) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 log::debug!("MERGE_MSG stays: {error}");
@@ -145,8 +172,11 @@ impl Hooks {
         reworded
     }
 
-    /// Lets the hooks of a message have it in `file`, which says that it is of `kind`.
-    fn reworded(
+    /// Runs `prepare-commit-msg` and, with `verify`, `commit-msg`.
+    ///
+    /// They edit `file` in the git directory. `kind` is the source of the message, the second
+    /// argument of `prepare-commit-msg`.
+    fn run_message_hooks(
         &self,
         file: &str,
         kind: &str,
@@ -173,7 +203,9 @@ impl Hooks {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Runs `post-commit`; how it ends changes nothing, as with git.
+    /// Runs `post-commit`, if it exists.
+    ///
+    /// Its exit status is ignored, as in git.
     pub fn post_commit(mut self) {
         self.index = None;
         if let Err(failure) = self.run("post-commit", &[]) {
@@ -203,11 +235,11 @@ impl Hooks {
         if let Some(index) = &self.index {
             command.env("GIT_INDEX_FILE", &index.path);
         }
-        let (status, said) = match self.output {
+        let (status, output_lines) = match self.output {
             HookOutput::Shown => (wait(&mut command)?, Vec::new()),
             HookOutput::Kept => {
                 let finished = program::finish_reading(&mut command, Stdio::null())?;
-                // git leads both to standard error.
+                // git redirects the hook's standard output to standard error.
                 (finished.status, lines(&finished.stderr))
             }
         };
@@ -219,8 +251,8 @@ impl Hooks {
             format!("the hook {hook} refused the commit"),
         )
         .cause(format!("it ended with {status}"));
-        let first = said.len().saturating_sub(MAX_LINES_KEPT);
-        Err(said
+        let first = output_lines.len().saturating_sub(MAX_LINES_KEPT);
+        Err(output_lines
             .into_iter()
             .skip(first)
             .fold(refused, Failure::cause)
@@ -228,32 +260,37 @@ impl Hooks {
     }
 }
 
-/// How a `post-checkout` hook ended that failed.
+/// Result of a `post-checkout` hook that failed.
 #[derive(Debug)]
 pub struct PostCheckout {
-    /// The exit code of git, which ran it.
+    /// Exit code of git, which ran the hook. 1 if a signal ended git.
     pub exit: u8,
     status: std::process::ExitStatus,
-    /// What it printed, where that is kept.
-    said: Vec<String>,
+    /// Lines of output. Empty with [`HookOutput::Shown`].
+    output_lines: Vec<String>,
 }
 
 impl PostCheckout {
-    /// What is told of it.
+    /// Returns the failure `hook-failed`, with the output as causes.
     pub fn failure(self) -> Failure {
         let failed = Failure::new(ErrorCode::HookFailed, "the hook post-checkout failed")
             .cause(format!("it ended with {}", self.status));
-        let first = self.said.len().saturating_sub(MAX_LINES_KEPT);
-        let said = self.said.into_iter().skip(first);
-        said.fold(failed, Failure::cause)
+        let first = self.output_lines.len().saturating_sub(MAX_LINES_KEPT);
+        let output_lines = self.output_lines.into_iter().skip(first);
+        output_lines.fold(failed, Failure::cause)
             .hint("the fork is there, on its branch: `git hook run post-checkout` in it runs the hook again")
     }
 }
 
-/// Runs git's `post-checkout` in the worktree at `dir`, whose HEAD went from the commit `old`
-/// (none: it is new) to `new`. `None` where there is no such hook, or it succeeds. The
-/// configuration is that of `git_dir`: a look for it in `dir` would ask the mount. Blocks until it
-/// has ended.
+/// Runs git's `post-checkout` hook in the worktree at `dir`.
+///
+/// `old` and `new` are HEAD's commits before and after the checkout; `old` is `None` for a new
+/// worktree. Returns `None` if there is no such hook or it succeeds. Blocks until the hook ends.
+/// The configuration is read from `git_dir`, because a read in `dir` would be a request to the
+/// mount.
+///
+/// # Errors
+/// `git-missing` if git cannot be run, `io` if waiting for it fails.
 pub fn post_checkout(
     dir: &Path,
     git_dir: &Path,
@@ -272,7 +309,7 @@ pub fn post_checkout(
         .args([old.unwrap_or(&zeros), new, "1"])
         .stdin(Stdio::null());
     program::speak_as_user(&mut command);
-    let (status, said) = match output {
+    let (status, output_lines) = match output {
         HookOutput::Shown => (wait(&mut command)?, Vec::new()),
         HookOutput::Kept => {
             let finished = program::finish_reading(&mut command, Stdio::null())?;
@@ -285,12 +322,12 @@ pub fn post_checkout(
             .and_then(|code| u8::try_from(code).ok())
             .unwrap_or(1),
         status,
-        said,
+        output_lines,
     }))
 }
 
-/// Where git looks for hooks in `dir`, and the worktree's private git directory.
-fn places(dir: &Path) -> Result<(PathBuf, PathBuf), Failure> {
+/// Asks git for its hooks directory and the worktree's private git directory.
+fn ask_git_for_dirs(dir: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     let mut command = program::command(dir);
     command.args([
         "rev-parse",
@@ -305,7 +342,9 @@ fn places(dir: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     Ok((next(), next()))
 }
 
-/// The events that hooks in the configuration (`hook.<name>.event`, from git 2.54 on) listen to.
+/// Lists the events for which git's configuration names a hook.
+///
+/// The key is `hook.<name>.event`, since git 2.54.
 fn configured(dir: &Path) -> Result<BTreeSet<String>, Failure> {
     let mut command = program::command(dir);
     command.args(["config", "--get-regexp", r"^hook\..*\.event$"]);
@@ -316,7 +355,7 @@ fn configured(dir: &Path) -> Result<BTreeSet<String>, Failure> {
             .filter_map(|line| line.split_once(' '))
             .map(|(_, event)| event.to_owned())
             .collect()),
-        // Nothing is configured.
+        // The key is not set.
         Some(1) => Ok(BTreeSet::new()),
         _ => Err(git_failed("read its configuration", &finished.stderr)),
     }
@@ -327,14 +366,14 @@ fn is_executable(path: &Path) -> bool {
 }
 
 fn wait(command: &mut Command) -> Result<std::process::ExitStatus, Failure> {
-    // The hooks' output is no answer of ours: git leads it to standard error.
+    // git redirects the hooks' output to standard error, so it is not mixed with tine's output.
     let mut child = program::spawn(command)?;
     child
         .wait()
         .map_err(|error| Failure::io("wait for git in", Path::new("."), &error))
 }
 
-/// A copy of the worktree's index; removed with this value.
+/// Copy of the worktree's index. Dropping it removes the file.
 #[derive(Debug)]
 struct Index {
     path: PathBuf,
@@ -342,7 +381,7 @@ struct Index {
 
 impl Index {
     fn new(git_dir: &Path) -> Result<Index, Failure> {
-        // One process may make several commits at a time.
+        // One process may make several commits at the same time.
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let index = Index {
@@ -350,7 +389,7 @@ impl Index {
         };
         match fs::copy(git_dir.join("index"), &index.path) {
             Ok(_) => Ok(index),
-            // git makes one.
+            // git creates it.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(index),
             Err(error) => Err(Failure::io("write", &index.path, &error)),
         }

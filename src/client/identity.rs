@@ -1,4 +1,4 @@
-//! Who commits: the identities that git finds for the caller.
+//! The author and committer of the caller, as git determines them.
 
 use std::path::Path;
 
@@ -7,15 +7,27 @@ use tine_git::caller::commit_time;
 use tine_git::{CallerConfig, Identity, Role, program};
 use tine_ops::{ErrorCode, Failure, Signers};
 
-/// The committer as git knows it in `dir`, whose configuration is `config`: from the caller's
-/// environment, then from the configuration. The time is now, or what `GIT_COMMITTER_DATE` says.
+/// Returns the committer.
+///
+/// Name and address come from the environment, or else from git's configuration. The time is that
+/// of `GIT_COMMITTER_DATE`, or else now. `config` is the configuration for `dir`, if it could be
+/// read without the git program.
+///
+/// # Errors
+/// `no-identity`, or `usage` for an invalid date in the environment.
 pub fn committer(dir: &Path, config: Option<&CallerConfig>) -> Result<Identity, Failure> {
     of_caller(dir, config, Role::Committer)
 }
 
-/// The author as git knows it in `dir`, or as `--author` says: `Name <address>`, or else a pattern
-/// for the author of an earlier commit, as git takes it. The time is now, or what `GIT_AUTHOR_DATE`
-/// says.
+/// Returns the author.
+///
+/// `given` is the value of `--author`: `Name <address>`, or a pattern that matches the author of an
+/// earlier commit, as in git. If it is `None`, name and address come from the environment, or else
+/// from git's configuration. The time is that of `GIT_AUTHOR_DATE`, or else now. `config` is as in
+/// [`committer`].
+///
+/// # Errors
+/// `no-identity`, or `usage` for an invalid date, or if no earlier author matches `given`.
 pub fn author(
     dir: &Path,
     config: Option<&CallerConfig>,
@@ -31,17 +43,17 @@ pub fn author(
     let time = match commit_time(Role::Author) {
         Some(time) => Some(time),
         None => {
-            let told = [("GIT_AUTHOR_NAME", &*name), ("GIT_AUTHOR_EMAIL", &*email)];
-            ask(dir, Role::Author, &told)?.time
+            let environment = [("GIT_AUTHOR_NAME", &*name), ("GIT_AUTHOR_EMAIL", &*email)];
+            ask_git(dir, Role::Author, &environment)?.time
         }
     };
     Ok(Identity { name, email, time })
 }
 
-/// Author and committer of a command.
+/// Returns the author and the committer of a command in `dir`.
 ///
 /// # Errors
-/// Where git knows no identity.
+/// `no-identity`, or `usage` for an invalid date in the environment.
 pub fn signers(dir: &Path) -> Result<Signers, Failure> {
     let config = CallerConfig::of(dir);
     Ok(Signers {
@@ -50,7 +62,10 @@ pub fn signers(dir: &Path) -> Result<Signers, Failure> {
     })
 }
 
-/// The same, for a command that may need none: where it does, the daemon says so.
+/// Returns the author and the committer, each if git knows one.
+///
+/// For operations that may not make a commit. If one does, the daemon refuses it without an
+/// identity.
 pub fn signers_if_any(dir: &Path) -> Signers {
     let config = CallerConfig::of(dir);
     Signers {
@@ -62,11 +77,11 @@ pub fn signers_if_any(dir: &Path) -> Signers {
 fn of_caller(dir: &Path, config: Option<&CallerConfig>, role: Role) -> Result<Identity, Failure> {
     match config.and_then(|config| config.identity(role)) {
         Some(identity) => Ok(identity),
-        None => ask(dir, role, &[]),
+        None => ask_git(dir, role, &[]),
     }
 }
 
-/// Name and address of the author of the newest commit whose author matches `pattern`.
+/// Returns name and address of the newest author that matches `pattern`.
 fn earlier_author(dir: &Path, pattern: &str) -> Result<(String, String), Failure> {
     let mut command = program::command(dir);
     command.args([
@@ -98,8 +113,8 @@ fn earlier_author(dir: &Path, pattern: &str) -> Result<(String, String), Failure
     }
 }
 
-/// Asks git who commits, with `environment` beside the caller's.
-fn ask(dir: &Path, role: Role, environment: &[(&str, &str)]) -> Result<Identity, Failure> {
+/// Runs `git var` with additional environment variables.
+fn ask_git(dir: &Path, role: Role, environment: &[(&str, &str)]) -> Result<Identity, Failure> {
     let mut command = program::command(dir);
     command.envs(environment.iter().copied());
     let finished = program::finish(command.args(["var", &role.variable("IDENT")]), b"")?;
@@ -111,22 +126,26 @@ fn ask(dir: &Path, role: Role, environment: &[(&str, &str)]) -> Result<Identity,
     }
 }
 
-/// git's own words without the advice, which is our hint.
+/// Returns the failure for an error of `git var`.
+///
+/// git's advice is dropped: the hint replaces it.
 fn refused(stderr: &[u8]) -> Failure {
     let lines = lines(stderr);
     let reasons: Vec<&str> = lines
         .iter()
         .filter_map(|line| line.strip_prefix("fatal: "))
         .collect();
-    let failure = match reasons
+    let failure = if reasons
         .iter()
         .any(|reason| reason.starts_with("invalid date format"))
     {
-        true => Failure::new(ErrorCode::Usage, "git does not understand the date of the commit").hint(
+        Failure::new(ErrorCode::Usage, "git does not understand the date of the commit").hint(
             "write GIT_AUTHOR_DATE and GIT_COMMITTER_DATE as `2026-01-31T12:00:00+0100`, or unset them",
-        ),
-        false => Failure::new(ErrorCode::NoIdentity, "git does not know who commits")
-            .hint("`git config --global user.name NAME` and `git config --global user.email ADDRESS`"),
+        )
+    } else {
+        Failure::new(ErrorCode::NoIdentity, "git does not know who commits").hint(
+            "`git config --global user.name NAME` and `git config --global user.email ADDRESS`",
+        )
     };
     reasons.into_iter().fold(failure, Failure::cause)
 }

@@ -1,10 +1,12 @@
-//! A daemon that was killed and cannot end: one of its threads waits in the kernel for a mount that
-//! the process served.
+//! Killed daemons that cannot end because they wait for themselves.
 //!
-//! An invalidation waits for a directory that a program has locked while it waits for an answer.
-//! After SIGKILL nobody answers, yet the thread holds `/dev/fuse`, the store's lock and the socket:
-//! the kernel takes connections for a process that will never read from them. Cutting off its
-//! mounts frees the program, the thread and with it the rest.
+//! The deadlock: a program holds the kernel's lock of a directory and waits for the daemon's
+//! answer. A thread of the daemon sends an invalidation and waits in the kernel for that lock.
+//! After SIGKILL no thread answers, but the waiting thread keeps `/dev/fuse`, the store's lock and
+//! the socket open. The kernel accepts connections to a process that never reads from them.
+//!
+//! Ending the FUSE connections of the mounts frees the program and the thread, and the process
+//! ends.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -15,20 +17,23 @@ use tine_ops::failure::{ErrorCode, Failure};
 use tine_sys::process;
 use tine_workspace::Store;
 
-/// How long the kernel may take to end a process that was killed.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum time for the kernel to end a killed process.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether the process at the other end of `line` was killed, or has returned from `main`, and yet
-/// keeps the connection. False of every process that may still answer, and where that cannot be
-/// known (another pid namespace).
-pub(crate) fn is_at(line: &UnixStream) -> io::Result<bool> {
+/// Returns whether the peer was killed and cannot end.
+///
+/// Its main thread has ended, but the connection is open. Such a process was killed or has returned
+/// from `main`, and never answers. Returns false for every process that may still answer, and if
+/// that cannot be known (another pid namespace).
+pub(crate) fn is_killed(line: &UnixStream) -> io::Result<bool> {
     let peer = process::peer_credentials(line)?;
-    // A connection that lasts even now has kept the process, and with it the number, from going to
-    // another.
+    // The open connection proves that the process still exists, so no other process has its id.
     Ok(process::main_thread_has_ended(peer.pid) && !has_ended_within(line, Duration::ZERO)?)
 }
 
-/// Lets a daemon end that was killed, by cutting off the mounts of the store in `store_dir`.
+/// Ends the FUSE connections of a killed daemon's mounts.
+///
+/// That allows its process to end.
 pub(crate) fn release(store_dir: &Path, line: &UnixStream) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::io("end the daemon of", store_dir, &error);
     let daemon = process::peer_credentials(line).map_err(failed)?.pid;
@@ -37,7 +42,7 @@ pub(crate) fn release(store_dir: &Path, line: &UnixStream) -> Result<(), Failure
     );
     let mut refused = None;
     for dir in Store::recorded_mount_dirs(store_dir) {
-        // As long as it has not ended, no other has the store and serves the mounts.
+        // Until the process has ended, no other daemon can have the store and serve the mounts.
         let is_its = || has_ended_within(line, Duration::ZERO).is_ok_and(|ended| !ended);
         if let Err(error) = tine_fuse::cut_off(&dir, is_its) {
             refused = Some(error);
@@ -59,10 +64,12 @@ pub(crate) fn release(store_dir: &Path, line: &UnixStream) -> Result<(), Failure
     })
 }
 
-/// Whether the process at the other end, which says nothing more, has ended, or does so in time:
-/// the connection lasts as long as it.
+/// Waits for the peer to end, for [`END_TIMEOUT`] at most.
+///
+/// Returns whether it has ended. The peer must not send anything more: its end is the end of the
+/// connection.
 pub(crate) fn has_ended(line: &UnixStream) -> io::Result<bool> {
-    has_ended_within(line, END_PATIENCE)
+    has_ended_within(line, END_TIMEOUT)
 }
 
 fn has_ended_within(line: &UnixStream, patience: Duration) -> io::Result<bool> {
@@ -76,8 +83,8 @@ mod tests {
     #[test]
     fn a_daemon_that_lives_and_one_that_is_gone_are_not_taken_for_killed() {
         let (one, other) = UnixStream::pair().unwrap();
-        assert!(!is_at(&one).unwrap(), "this process lives");
+        assert!(!is_killed(&one).unwrap(), "this process lives");
         drop(other);
-        assert!(!is_at(&one).unwrap(), "nothing keeps the connection");
+        assert!(!is_killed(&one).unwrap(), "nothing keeps the connection");
     }
 }

@@ -1,6 +1,8 @@
-//! A library for orchestrators of agents. It connects to the daemon of a repository, starts one if
-//! none runs, and calls operations. It also runs the steps that belong to the caller's process, as
-//! in git: hooks, identities, setup commands and diffs.
+//! Client library for programs that run agents in tine's forks.
+//!
+//! It connects to the daemon of a repository, starts one if none runs, and calls operations. It
+//! also runs the steps that belong to the caller's process, as in git: hooks, identities, setup
+//! commands and diffs.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -14,11 +16,11 @@
 //!     let place = Place::find(Path::new("/src/project"), Arc::new(Silent))?;
 //!     let mut client = place.connect()?;
 //!
-//!     // A fork, mounted: an ordinary checkout, to which an agent can be sent.
+//!     // A mounted fork is an ordinary checkout: run an agent in `mount_dir`.
 //!     let fork = client.call(&New::of(ForkName::parse("fix-parser")?))?;
 //!     println!("{}", fork.mount_dir.display());
 //!
-//!     // Every operation is called in the same way; its type says what it answers.
+//!     // Every operation is called in the same way. Its type determines the type of the answer.
 //!     let snapshot = client.call(&TakeSnapshot {
 //!         fork: Some(fork.name),
 //!         name: None,
@@ -29,19 +31,24 @@
 //! }
 //! ```
 //!
-//! | module | what for |
+//! | module | content |
 //! |---|---|
-//! | [`place`] | where a command runs: its repository, and the fork that it stands in |
-//! | [`Client`] | a connection, over which any [operation](ops::Operation) is called |
-//! | [`ops`] | all operations with their answers, and [`Failure`](ops::Failure) with its stable codes |
-//! | [`commit`], [`merging`], [`review`], [`handoff`] | operations with hooks and identities, as `tine commit` and the like do them |
-//! | [`after_new`] | what follows on a new fork: git's `post-checkout`, and the repository's setup command |
-//! | [`diff`], [`content`] | differences and conflicts with their texts |
-//! | [`ending`], [`silent`] | the end of a daemon that is asked to, or does not answer |
+//! | [`place`] | Directory of a command, with its repository and its fork. |
+//! | [`Client`] | Connection that calls any [operation](ops::Operation). |
+//! | [`ops`] | All operations and their answers; [`Failure`](ops::Failure) with its stable codes. |
+//! | [`commit`], [`merging`], [`review`] | Commits and merges with hooks and identities, as `tine commit` and `tine merge` make them. |
+//! | [`handoff`] | Creation of a handoff, with or without waiting for it. |
+//! | [`after_new`] | Steps after a new fork: git's `post-checkout` and the repository's setup command. |
+//! | [`diff`], [`content`] | Diffs, and the text of conflicts. |
+//! | [`identity`], [`hooks`] | The caller's author and committer; git's hooks. |
+//! | [`origin`], [`embedded_paths`], [`cargo_target`] | A fork at another tree's path; paths in a fork that lead to other trees. |
+//! | [`ending`], [`silent`] | Stopping a daemon, also one that does not answer. |
+//! | [`failures`] | Failures with a cause in the caller's process. |
 //!
-//! Three programs are in `examples/`: `overview`, `agents` and `gather`. Which program the daemon
-//! is started from is said in
-//! [`ConnectOptions::program`]: this one, if it is tine, or else the `tine` that `PATH` leads to.
+//! `examples/` has three programs: `overview`, `agents` and `gather`.
+//!
+//! The daemon runs as a separate process. Its program is [`ConnectOptions::program`]. The default
+//! is the current executable if its name begins with `tine`, or else `tine` from `PATH`.
 
 pub mod after_new;
 pub mod cargo_target;

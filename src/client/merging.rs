@@ -1,9 +1,11 @@
-//! The hooks that git runs around a merge: those of a commit for what is uncommitted in a source,
-//! and `pre-merge-commit`, `prepare-commit-msg` and `commit-msg` for a merge commit.
+//! Merges with git's hooks.
 //!
-//! They are asked before anything moves: the merge is planned as a dry run, and what they say
-//! counts for the merge that follows. Where the target is not checked out there is no place for its
-//! hooks, and they are skipped, as those of a fork that is not mounted.
+//! The hooks of a commit run for uncommitted work in a source. The hooks `pre-merge-commit`,
+//! `prepare-commit-msg` and `commit-msg` run for a merge commit.
+//!
+//! They run before any branch moves: a dry run plans the merge, and the hooks' messages and
+//! refusals apply to the merge that follows. Hooks need a checkout. They are skipped for a target
+//! that is not checked out and for a fork that is not mounted.
 
 use std::collections::BTreeMap;
 
@@ -17,70 +19,90 @@ use tine_ops::protocol::{MergeStatus, Merged, MergedHow, MergedSource, ReviewPol
 use tine_ops::{Failure, Signers, stays_committed, work_message};
 use tine_workspace::ForkName;
 
-/// How hooks run.
+/// Options of hooks.
 #[derive(Debug, Clone, Copy)]
 pub struct HookOptions {
+    /// Destination of the hooks' output.
     pub output: HookOutput,
-    /// Those that may refuse are skipped.
+    /// True to skip hooks that can refuse, as `--no-verify` does.
     pub no_verify: bool,
 }
 
-/// What the hooks came to.
+/// Results of the hooks of a planned merge.
 #[derive(Debug, Default)]
 pub struct Prepared {
-    /// The messages of merge commits as hooks left them, one for each source.
+    /// Message of each source's merge commit, as changed by the hooks.
+    ///
+    /// `None` for a source without a merge commit or hooks: the default message applies.
     pub messages: Vec<Option<String>>,
-    /// What was committed in sources: the commit of each point.
+    /// Commits of uncommitted work in sources, by the source's point.
     committed: BTreeMap<String, String>,
 }
 
-/// Has the daemon merge, with hooks.
+/// Merges, with hooks.
+///
+/// Neither a dry run nor a merge with [`ReviewPolicy::Always`] runs hooks. The commit of the review
+/// runs them.
+///
+/// # Errors
+/// `hook-refused` with the hook's output as causes, `no-identity`, and the errors of
+/// [`Merge`](ops::Merge).
 pub fn merged(
     place: &Place,
     connection: &mut Client,
     mut request: ops::Merge,
     signers: &Signers,
-    wish: HookOptions,
+    options: HookOptions,
 ) -> Result<Merged, Failure> {
-    if !request.dry_run && are_there(place)? {
+    if !request.dry_run && may_have_hooks(place)? {
         let plan = ops::Merge {
             dry_run: true,
             review: ReviewPolicy::Never,
             markers: false,
             ..request.clone()
         };
-        // What is looked at first is merged later.
+        // A merge that is always reviewed runs the hooks at the commit of its review.
         if request.review != ReviewPolicy::Always {
             let planned = connection.call_as(&plan, signers)?;
-            let prepared = prepare(place, connection, &planned, request.markers, wish)?;
+            let prepared = prepare(place, connection, &planned, request.markers, options)?;
             request.messages.clone_from(&prepared.messages);
             let merged = connection.call_as(&request, signers);
             return match merged {
-                Ok(merged) => Ok(prepared.noted_in(merged)),
-                Err(failure) => Err(prepared.format_in(failure)),
+                Ok(merged) => Ok(prepared.with_committed(merged)),
+                Err(failure) => Err(prepared.with_commits_as_causes(failure)),
             };
         }
     }
     connection.call_as(&request, signers)
 }
 
-/// Whether the repository may have any of the hooks.
-pub fn are_there(place: &Place) -> Result<bool, Failure> {
+/// Returns whether the repository may have hooks of commits or merges.
+///
+/// # Errors
+/// The errors of [`Place::repository`].
+pub fn may_have_hooks(place: &Place) -> Result<bool, Failure> {
     let dir = place.repository()?.common_dir();
     Ok(may_run(CallerConfig::of(dir).as_ref()))
 }
 
-/// Runs the hooks for what was planned, and commits what is uncommitted in its sources.
+/// Runs a planned merge's hooks and commits the sources' uncommitted work.
+///
+/// `planned` is the answer to a dry run. `with_markers` is the [`markers`](ops::Merge::markers)
+/// option of the merge: with it, sources that conflict are committed as well.
+///
+/// # Errors
+/// `hook-refused` with the hook's output as causes, `no-identity`, and the errors of
+/// [`Client::call`]. Commits made before the failure stay.
 pub fn prepare(
     place: &Place,
     connection: &mut Client,
     planned: &Merged,
     with_markers: bool,
-    wish: HookOptions,
+    options: HookOptions,
 ) -> Result<Prepared, Failure> {
     let mut prepared = Prepared::default();
     for source in &planned.sources {
-        let message = message_of(place, connection, planned, source, wish)?;
+        let message = message_of(place, connection, planned, source, options)?;
         prepared.messages.push(message);
     }
     let is_for_git = with_markers && planned.status == MergeStatus::Conflicts;
@@ -90,7 +112,7 @@ pub fn prepare(
         };
         let fork = ForkName::parse(fork)?;
         let is_merged = source.commit.is_some() || is_for_git;
-        // What came after the plan is for the daemon to refuse, or to take.
+        // Work that is newer than the plan is left to the daemon, which merges or refuses it.
         if !is_merged || !source.uncommitted || planned.target.fork.as_ref() == Some(&fork) {
             continue;
         }
@@ -98,14 +120,12 @@ pub fn prepare(
             continue;
         }
         let info = connection.show(&fork)?;
-        let mut commit_wish = CommitWithHooks::of(work_message(&fork));
-        commit_wish.no_verify = wish.no_verify;
-        // The plan of the merge is refused before, where that is not wanted.
-        commit_wish.operation.allow_revert = true;
-        let made = commit::make(place, connection, &info, commit_wish, wish.output, &|| {
-            Ok(())
-        })?;
-        if made.hooks_skipped && !wish.no_verify {
+        let mut commit = CommitWithHooks::of(work_message(&fork));
+        commit.no_verify = options.no_verify;
+        // The daemon has refused the plan already if the merge must not undo commits of others.
+        commit.operation.allow_revert = true;
+        let made = commit::make(place, connection, &info, commit, options.output, &|| Ok(()))?;
+        if made.hooks_skipped && !options.no_verify {
             place.note(&format!(
                 "the hooks are skipped for {fork}: it is not mounted, and they need a checkout"
             ));
@@ -117,14 +137,16 @@ pub fn prepare(
     Ok(prepared)
 }
 
-/// The message of a source's merge commit as the target's hooks leave it; `None` where there is no
-/// such commit, or no hook.
+/// Runs the target's hooks for a source's merge commit.
+///
+/// Returns the message, as changed by the hooks. `None` if the source has no merge commit, or if
+/// the target is not checked out or has no hooks.
 fn message_of(
     place: &Place,
     connection: &mut Client,
     planned: &Merged,
     source: &MergedSource,
-    wish: HookOptions,
+    options: HookOptions,
 ) -> Result<Option<String>, Failure> {
     let (MergedHow::MergeCommit, Some(commit)) = (source.how, &source.commit) else {
         return Ok(None);
@@ -141,29 +163,29 @@ fn message_of(
     };
     let config = CallerConfig::of(&dir);
     let author = identity::author(&dir, config.as_ref(), None)?;
-    let mut hooks = Hooks::find(&dir, config.as_ref(), &author, wish.output, &MERGE_HOOKS)?;
+    let mut hooks = Hooks::find(&dir, config.as_ref(), &author, options.output, &MERGE_HOOKS)?;
     if hooks.is_empty() {
         return Ok(None);
     }
     let repository = place.repository()?;
     let commit_id = crate::content::object_id(commit)?;
     let tree_id: ObjectId = repository.commit_info(commit_id)?.tree_id;
-    hooks.give_index(&tree_id.to_string())?;
+    hooks.make_index(&tree_id.to_string())?;
     let message = repository.commit_message(commit_id)?;
-    Ok(Some(hooks.merge_message(message, !wish.no_verify)?))
+    Ok(Some(hooks.merge_message(message, !options.no_verify)?))
 }
 
 impl Prepared {
-    /// A failure of the merge, with what was committed for it and stays.
-    fn format_in(&self, failure: Failure) -> Failure {
+    /// Adds the commits that stay to a failure, as causes.
+    fn with_commits_as_causes(&self, failure: Failure) -> Failure {
         let committed = self.committed.iter();
         committed.fold(failure, |failure, (point, commit)| {
             failure.cause(stays_committed(point.trim_start_matches("fork:"), commit))
         })
     }
 
-    /// The merge, with what was committed for it.
-    pub fn noted_in(&self, mut merged: Merged) -> Merged {
+    /// Adds to the answer of the merge the commits of uncommitted work.
+    pub fn with_committed(&self, mut merged: Merged) -> Merged {
         for source in &mut merged.sources {
             if let Some(commit) = self.committed.get(&source.source.point) {
                 source.committed = Some(commit.clone());

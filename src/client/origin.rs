@@ -1,22 +1,26 @@
-//! A fork at the main checkout's own path, for one command: `tine exec --at-origin`.
+//! A fork at the main checkout's path, for one command: `tine exec --at-origin`.
 //!
-//! In a mount namespace of the command's own:
+//! The command runs in a private mount namespace with these mounts and files:
 //!
 //! ```text
-//! <main checkout>                the fork (its mount, bound there)
-//! <backstage>/<repo>/.git        the common git directory, which the fork hides where it is inside the main checkout
-//! <backstage>/<repo>/<name>      links to what is at the root of the fork ┐ relative paths in git's configuration,
-//! <backstage>/<name>             links to what is beside the main checkout ┘ alternates and submodules lead there
-//! <any worktree>/.git            a file that leads to <backstage>/<repo>/.git/worktrees/<id>; of submodules, too
-//! …/.git/worktrees/<id>/gitdir   of the fork: a copy, as git may write there where it believes to be
+//! <main checkout>                 the fork: a bind mount of its mount
+//! <backstage>/<repo>/.git         the common git directory: a bind mount
+//! <backstage>/<repo>/<name>       symlinks to the names at the fork's root (1)
+//! <backstage>/<name>              symlinks to the names beside the main checkout (1)
+//! <any worktree or submodule>/.git
+//!                                 a file that names its directory in <backstage>/<repo>/.git
+//! …/.git/worktrees/<id>/gitdir    of the fork: a copy, because git may write its path there
 //! ```
 //!
-//! The backstage is a file system in memory over an empty directory beside the main checkout.
-//! `.git` of a worktree is a file, and nothing else can be mounted on it: so the real git directory
-//! cannot be at its own path beneath the fork.
+//! (1) Only if the git directory is in the main checkout: the targets of relative paths in git's
+//! configuration, alternates and submodules.
 //!
-//! Commands of tine's that run there find out by [`AtOrigin::of`]: they talk to the daemon outside
-//! in its own terms, and start none, which would mount forks where nobody else sees them.
+//! The backstage is a file system in memory, mounted over an empty directory beside the main
+//! checkout. It is necessary because the fork at the main checkout's path hides the common git
+//! directory: the fork's `.git` is a file, and a directory cannot be mounted over a file.
+//!
+//! tine's own commands detect the namespace with [`AtOrigin::of`]. They send the daemon paths as
+//! they are outside. They start no daemon, because no process outside would see its mounts.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -32,28 +36,30 @@ use tine_sys::{namespace, process};
 use tine_workspace::SeenAt;
 use tine_workspace::store::{BACKSTAGE_NAME, default_mount_root};
 
-/// The configuration variable that has commands see forks at the main checkout's path.
+/// Configuration key: true to show forks at the main checkout's path.
 const CONFIG_KEY: &str = "tine.atOrigin";
 
-/// The file on the backstage that says who stands where.
+/// Name of the file on the backstage with the encoded [`AtOrigin`].
 const AT_ORIGIN_NAME: &str = ".tine-standing";
-/// Where the backstage keeps the files that are bound over others.
+/// Name of the backstage's directory with files for bind mounts.
 const FILES_NAME: &str = ".tine-files";
 
-/// What is where, in the terms of everybody outside.
+/// Paths of a private mount namespace, as seen outside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AtOrigin {
-    /// The common git directory.
+    /// Common git directory.
     pub common_dir: PathBuf,
-    /// The main checkout, where the fork is seen.
+    /// Main checkout, at whose path the command sees the fork.
     pub checkout_dir: PathBuf,
-    /// The fork's mount.
+    /// Mount directory of the fork.
     pub mount_dir: PathBuf,
 }
 
 impl AtOrigin {
-    /// How a command stands whose repository has this common directory; `None` where everything is
-    /// at its own place.
+    /// Returns the paths if this process runs in such a namespace.
+    ///
+    /// `common_dir` is the common git directory that git finds from inside it: it is then on the
+    /// backstage.
     pub fn of(common_dir: &Path) -> Option<AtOrigin> {
         let backstage = common_dir.parent()?.parent()?;
         if backstage.file_name() != Some(OsStr::new(BACKSTAGE_NAME)) {
@@ -62,7 +68,7 @@ impl AtOrigin {
         AtOrigin::decode(&tine_sys::file::read(&backstage.join(AT_ORIGIN_NAME)).ok()?)
     }
 
-    /// `path` as it is called outside.
+    /// Returns `path` as seen outside the namespace.
     pub fn outside(&self, path: &Path) -> PathBuf {
         match path.strip_prefix(&self.checkout_dir) {
             Ok(rest) => self.mount_dir.join(rest),
@@ -87,9 +93,15 @@ impl AtOrigin {
     }
 }
 
-/// Where commands in `fork` see it, if not at its own place, as it was made or as `tine.atOrigin`
-/// says. Where no main checkout can be found, and in a command that sees a fork elsewhere already,
-/// it is as if nothing were asked for.
+/// Returns the path at which commands see `fork` by default.
+///
+/// The fork's settings decide, or else `tine.atOrigin`. Returns `None` for the fork's mount
+/// directory. The main checkout's path is ignored if there is no main checkout, and every setting
+/// is ignored in a command that already sees a fork at another path.
+///
+/// # Errors
+/// `no-such-fork` or `not-mounted` if the parent's path is set and not available,
+/// `namespace-not-permitted` if no mount namespace can be made.
 pub fn by_default(place: &Place, fork: &ForkInfo) -> Result<Option<PathBuf>, Failure> {
     let repository = place.repository()?;
     let seen_at = setting(place, fork)?;
@@ -105,6 +117,7 @@ pub fn by_default(place: &Place, fork: &ForkInfo) -> Result<Option<PathBuf>, Fai
     Ok(seen)
 }
 
+/// Returns the setting of the fork, or else of the configuration.
 fn setting(place: &Place, fork: &ForkInfo) -> Result<SeenAt, Failure> {
     Ok(match fork.settings.at_origin {
         Some(seen_at) => seen_at,
@@ -115,6 +128,11 @@ fn setting(place: &Place, fork: &ForkInfo) -> Result<SeenAt, Failure> {
     })
 }
 
+/// Returns the path for `seen_at`. `None` means the fork's mount directory.
+///
+/// # Errors
+/// `unsupported-repository` if there is no main checkout, `no-such-fork` or `not-mounted` if the
+/// parent's path is not available.
 pub fn place_of(
     place: &Place,
     fork: &ForkInfo,
@@ -127,17 +145,21 @@ pub fn place_of(
     }
 }
 
-/// Where a fork can be seen, and where commands see it that say nothing of that.
+/// Paths at which commands can see a fork.
 pub struct SeenPlaces {
+    /// Setting of the fork or of the configuration.
     pub by_default: SeenAt,
-    /// The main checkout's path: `--at-origin`.
+    /// Path for `--at-origin`: the main checkout. `None` if there is none.
     pub origin: Option<PathBuf>,
-    /// `--at-parent`.
+    /// Path for `--at-parent`. `None` if the fork has no parent or the path is not available.
     pub parent: Option<PathBuf>,
 }
 
 impl SeenPlaces {
-    /// Those of `fork`.
+    /// Returns the paths for `fork`.
+    ///
+    /// # Errors
+    /// The errors of [`Place::repository`].
     pub fn of(place: &Place, fork: &ForkInfo) -> Result<SeenPlaces, Failure> {
         let parent = fork
             .parent
@@ -151,13 +173,15 @@ impl SeenPlaces {
     }
 }
 
-/// The place of the fork that `fork` began as: of one that was made to be seen at its own parent's
-/// place, that. What is configured for all forks does not count: what was built there names the
-/// place itself.
+/// Returns the path at which the parent of `fork` was seen.
+///
+/// That is the parent's mount directory. If the parent itself is set to be seen at its parent's
+/// path, it is that path. The configuration for all forks is ignored: build products in the parent
+/// name the parent's own path.
 fn parent_place(place: &Place, fork: &ForkInfo) -> Result<PathBuf, Failure> {
     let (forks, _) = place.connect()?.forks()?;
     let mut at = fork;
-    // A name that was given again may make a circle.
+    // A fork with the name of a deleted one may close a cycle of parents.
     for _ in 0..=forks.len() {
         let Some(parent) = &at.parent else {
             return Err(Failure::new(
@@ -177,18 +201,18 @@ fn parent_place(place: &Place, fork: &ForkInfo) -> Result<PathBuf, Failure> {
             at = parent;
             continue;
         }
-        return match parent.mount_dir.is_dir() {
-            true => Ok(parent.mount_dir.clone()),
-            false => Err(Failure::new(
-                ErrorCode::NotMounted,
-                format!(
-                    "there is no directory at {}, where {} is mounted",
-                    parent.mount_dir.display(),
-                    parent.name
-                ),
-            )
-            .hint(format!("`tine mount {}` makes it", parent.name))),
-        };
+        if parent.mount_dir.is_dir() {
+            return Ok(parent.mount_dir.clone());
+        }
+        return Err(Failure::new(
+            ErrorCode::NotMounted,
+            format!(
+                "there is no directory at {}, where {} is mounted",
+                parent.mount_dir.display(),
+                parent.name
+            ),
+        )
+        .hint(format!("`tine mount {}` makes it", parent.name)));
     }
     Err(Failure::new(
         ErrorCode::NoSuchFork,
@@ -197,8 +221,12 @@ fn parent_place(place: &Place, fork: &ForkInfo) -> Result<PathBuf, Failure> {
     .hint("`--no-at-origin` runs the command at the fork's own path"))
 }
 
-/// The root of the fork as a command sees it that runs now, and the directory in which it runs.
-/// Where `origin` is given, this process moves into a namespace where the fork is there.
+/// Returns the fork's root for a command, and the command's directory.
+///
+/// If `origin` is given, the process enters a mount namespace in which the fork is at that path.
+///
+/// # Errors
+/// The errors of [`enter`]. After one, the process must end.
 pub fn place(
     place: &Place,
     fork: &ForkInfo,
@@ -206,15 +234,19 @@ pub fn place(
 ) -> Result<(PathBuf, PathBuf), Failure> {
     Ok(match origin {
         Some(checkout_dir) => {
-            stand(place, fork, &checkout_dir)?;
-            let dir = dir_like(place.cwd(), fork, &checkout_dir);
+            enter(place, fork, &checkout_dir)?;
+            let dir = dir_in_fork(place.cwd(), fork, &checkout_dir);
             (checkout_dir, dir)
         }
         None => (fork.mount_dir.clone(), fork.mount_dir.clone()),
     })
 }
 
-/// Refuses what is known not to work.
+/// Checks that this process can enter a namespace with [`enter`].
+///
+/// # Errors
+/// `busy` if the process is already in such a namespace, `namespace-not-permitted` if the system
+/// does not allow one.
 pub fn check(place: &Place) -> Result<(), Failure> {
     let repository = place.repository()?;
     if let Some(at_origin) = AtOrigin::of(repository.common_dir()) {
@@ -232,7 +264,10 @@ pub fn check(place: &Place) -> Result<(), Failure> {
     namespace::try_private_mounts().map_err(|error| not_permitted(&error))
 }
 
-/// The main checkout of `repository`, if that is where git finds the repository from.
+/// Returns the main checkout of `repository`.
+///
+/// # Errors
+/// `unsupported-repository` if the repository is bare or git does not find it from its checkout.
 pub fn main_checkout(repository: &Repository) -> Result<PathBuf, Failure> {
     let dir = repository.checkout_dir();
     if dir != repository.common_dir()
@@ -250,9 +285,14 @@ pub fn main_checkout(repository: &Repository) -> Result<PathBuf, Failure> {
     .hint("`--at-origin` needs one: a bare repository has none; where .git is a file, run it in the main checkout"))
 }
 
-/// Moves this process into a namespace where `fork`, which is mounted, stands at `checkout_dir`.
-/// Where that fails nothing is left of it: the process must end.
-pub fn stand(place: &Place, fork: &ForkInfo, checkout_dir: &Path) -> Result<(), Failure> {
+/// Enters a private mount namespace in which `fork` is at `checkout_dir`.
+///
+/// The fork must be mounted. Unless the user is root, the process must have one thread only.
+///
+/// # Errors
+/// `namespace-not-permitted`, `permission-denied` if another user could replace the backstage, or
+/// `io`. The process must end after an error, which also removes the incomplete namespace.
+pub fn enter(place: &Place, fork: &ForkInfo, checkout_dir: &Path) -> Result<(), Failure> {
     let repository = place.repository()?;
     let common_dir = repository.common_dir();
     let at_origin = AtOrigin {
@@ -266,19 +306,25 @@ pub fn stand(place: &Place, fork: &ForkInfo, checkout_dir: &Path) -> Result<(), 
     set_up(&at_origin, &backstage, &dot_gits)
 }
 
-/// The place in the fork, which stands at `checkout_dir`, that `cwd` is in the main checkout or in
-/// the fork; the root where it is in neither or the fork has no such directory.
-pub fn dir_like(cwd: &Path, fork: &ForkInfo, checkout_dir: &Path) -> PathBuf {
+/// Returns the directory under `checkout_dir` that corresponds to `cwd`.
+///
+/// `cwd` is a path in the main checkout or in the fork's mount. The result is `checkout_dir` if
+/// `cwd` is in neither, or if the fork does not have the directory.
+pub fn dir_in_fork(cwd: &Path, fork: &ForkInfo, checkout_dir: &Path) -> PathBuf {
     [checkout_dir, &fork.mount_dir]
         .iter()
         .find_map(|root| cwd.strip_prefix(root).ok())
-        // Joining nothing would add a slash.
+        // Joining an empty path would append a slash.
         .filter(|rest| !rest.as_os_str().is_empty())
         .map(|rest| checkout_dir.join(rest))
         .filter(|dir| dir.is_dir())
         .unwrap_or_else(|| checkout_dir.to_owned())
 }
 
+/// Makes the mounts of the namespace, which the process has entered.
+///
+/// `dot_gits` are the `.git` files of worktrees and submodules, each with its git directory
+/// relative to the common git directory.
 fn set_up(
     at_origin: &AtOrigin,
     backstage: &Path,
@@ -305,7 +351,7 @@ fn set_up(
         Ok(path)
     };
     for (dot_git, private_dir) in dot_gits {
-        // Of a fork that is not mounted there is none.
+        // A fork that is not mounted has no `.git` file.
         if !fs::symlink_metadata(dot_git).is_ok_and(|meta| meta.is_file()) {
             continue;
         }
@@ -322,7 +368,7 @@ fn set_up(
             )?;
         }
     }
-    // With what was bound over its `.git`.
+    // The bind mount includes the file that is mounted over the fork's `.git`.
     bind(&at_origin.mount_dir, &at_origin.checkout_dir)?;
     if at_origin.common_dir.parent() == Some(&at_origin.checkout_dir) {
         link_names(&at_origin.checkout_dir, &like_checkout)?;
@@ -330,12 +376,13 @@ fn set_up(
             link_names(parent, backstage)?;
         }
     }
-    let said = backstage.join(AT_ORIGIN_NAME);
-    fs::write(&said, at_origin.encode()).map_err(failed("write", &said))
+    let file = backstage.join(AT_ORIGIN_NAME);
+    fs::write(&file, at_origin.encode()).map_err(failed("write", &file))
 }
 
-/// Makes each name in `dir` a link in `at`, unless it is taken there. Of a directory that cannot be
-/// listed there are none.
+/// Makes a symlink in `at` for each name in `dir`.
+///
+/// Names that exist in `at` are skipped. A directory that cannot be listed counts as empty.
 fn link_names(dir: &Path, at: &Path) -> Result<(), Failure> {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let link = at.join(entry.file_name());
@@ -349,9 +396,10 @@ fn link_names(dir: &Path, at: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The empty directory that the backstage is mounted over: beside the main checkout, where the
-/// paths that git's conditional includes look at are much the same, or else beside the fork. It
-/// stays, for all commands.
+/// Makes the empty directory over which the backstage is mounted.
+///
+/// It is beside the main checkout, so that `includeIf` conditions in git's configuration match in
+/// most cases, or else beside the fork. All commands use it, and it is not removed.
 fn make_backstage(at_origin: &AtOrigin) -> Result<PathBuf, Failure> {
     let near_checkout = default_mount_root(&at_origin.checkout_dir);
     let near_fork = at_origin.mount_dir.parent().unwrap_or(&at_origin.mount_dir);
@@ -372,8 +420,10 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Nobody else may exchange what is mounted there: it holds git's configuration, which names
-/// programs.
+/// Fails if an untrusted user owns the backstage's parent directory.
+///
+/// That user could replace the backstage and with it git's configuration, which names programs.
+/// Trusted are root, this process's user and the owner of the main checkout.
 fn trusted(checkout_dir: &Path, parent: &Path, backstage: PathBuf) -> Result<PathBuf, Failure> {
     let owner_of = |path: &Path| fs::metadata(path).ok().map(|meta| meta.uid());
     let mut trusted = vec![0, process::effective_uid()];
@@ -402,7 +452,9 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failur
     move |error| Failure::io(action, path, &error)
 }
 
-/// Why no namespace can be had, as far as the system tells.
+/// Returns the failure for a refused mount namespace.
+///
+/// The hint depends on the kernel settings that refuse one.
 pub fn not_permitted(error: &io::Error) -> Failure {
     let says = |name: &str, value: &str| {
         fs::read_to_string(Path::new("/proc/sys").join(name)).is_ok_and(|text| text.trim() == value)

@@ -1,5 +1,4 @@
-//! The place that a command runs at: its directory, its repository, the daemon, and the fork it
-//! means.
+//! The place of a command: its directory, repository, daemon and fork.
 
 use std::any::Any;
 use std::cell::OnceCell;
@@ -19,38 +18,47 @@ use tine_sys::namespace::mount_namespace_of;
 use tine_tools::path::beneath;
 use tine_workspace::{ForkName, Store};
 
-/// Receives remarks and progress of a call.
+/// Receiver of notes and progress.
+///
+/// The library never prints. It passes everything for the user to this trait.
 pub trait Listener: Send + Sync {
-    /// Receives a remark, in one sentence.
+    /// Receives a note of one sentence.
     fn note(&self, _text: &str) {}
 
-    /// Receives the start of a long step, such as `committing`. The step ends when the returned
-    /// guard is dropped.
+    /// Receives the start of a long step, such as `committing`.
+    ///
+    /// The library drops the returned guard at the end of the step.
     fn begins(&self, _what: &'static str) -> Option<Box<dyn Any>> {
         None
     }
 }
 
-/// Ignores remarks and progress.
+/// Listener that ignores everything.
 pub struct Silent;
 
 impl Listener for Silent {}
 
-/// The place that a command runs at.
+/// Directory of a command, with its repository.
+///
+/// The repository is discovered when a method first needs it.
 pub struct Place {
     listener: Arc<dyn Listener>,
-    /// Absolute and free of symlinks, as the kernel knows it.
+    /// Absolute path without symlinks.
     cwd: PathBuf,
-    /// The repository, and the private git directory of the worktree, or the git directory itself.
+    /// The repository, and the private git directory of its worktree.
+    ///
+    /// In the main checkout that is the common git directory.
     found: OnceCell<(Repository, PathBuf)>,
 }
 
 impl Place {
-    /// Finds the place of `dir`, which may be anywhere inside a checkout.
+    /// Returns the place of `dir`.
+    ///
+    /// `dir` may be anywhere inside a checkout or a fork's mount. The repository is not looked up
+    /// yet.
     ///
     /// # Errors
-    /// `not-found` where there is no such directory. Whether a repository is around it is found out
-    /// when it is needed.
+    /// `io` if `dir` does not exist (with the exit code `not-found`) or cannot be read.
     pub fn find(dir: &Path, listener: Arc<dyn Listener>) -> Result<Place, Failure> {
         let dir = dir
             .canonicalize()
@@ -58,7 +66,7 @@ impl Place {
         Ok(Place::at(dir, listener))
     }
 
-    /// As if a command ran in `dir`, which is absolute and free of symlinks.
+    /// Returns the place of `dir`, which must be absolute and without symlinks.
     pub fn at(dir: PathBuf, listener: Arc<dyn Listener>) -> Place {
         Place {
             listener,
@@ -67,22 +75,28 @@ impl Place {
         }
     }
 
-    /// As if the command ran in another directory, which is absolute and free of symlinks.
+    /// Returns the place of another directory, with the same listener.
+    ///
+    /// `dir` must be absolute and without symlinks.
     pub fn in_dir(&self, dir: PathBuf) -> Place {
         Place::at(dir, self.listener.clone())
     }
 
-    /// Passes a remark to the listener.
+    /// Passes a note to the listener.
     pub fn note(&self, text: &str) {
         self.listener.note(text);
     }
 
-    /// The directory the command runs in.
+    /// Returns the command's directory, an absolute path.
     pub fn cwd(&self) -> &Path {
         &self.cwd
     }
 
-    /// The repository around the current directory.
+    /// Returns the repository that contains the directory.
+    ///
+    /// # Errors
+    /// `not-a-repository`, `unsupported-repository`, or `mount-failed` if the directory is in a
+    /// mount without a daemon.
     pub fn repository(&self) -> Result<&Repository, Failure> {
         Ok(&self.found()?.0)
     }
@@ -96,8 +110,10 @@ impl Place {
         Ok(self.found.get_or_init(|| found))
     }
 
-    /// A directory whose daemon is gone answers nothing: say so, and not that it is no repository.
-    /// `stat` would not do: the kernel may still know its answer.
+    /// Fails if the directory is in a mount without a daemon.
+    ///
+    /// Without this check, discovery would report that it is not a repository. `stat` cannot find
+    /// this out, because the kernel may have its result in a cache.
     fn check_mount_is_alive(&self) -> Result<(), Failure> {
         if !fuse::has_lost_daemon(|| fs_figures(&self.cwd).map(|_| ())) {
             return Ok(());
@@ -111,14 +127,18 @@ impl Place {
         ))
     }
 
-    /// Refuses where a mounted fork is not to be seen by this command: what is written to its
-    /// directory goes elsewhere.
+    /// Fails if a mounted fork is not visible to this process.
+    ///
+    /// Writes to its mount directory would go to another file system.
+    ///
+    /// # Errors
+    /// `not-mounted` if the mount exists only in the daemon's mount namespace.
     pub fn check_mounted_here(&self, connection: &Client, fork: &ForkInfo) -> Result<(), Failure> {
         if !fork.mounted || self.at_origin().is_some() || fuse::is_seen_at(&fork.mount_dir) {
             return Ok(());
         }
-        // In the daemon's own namespace it is there no longer: the daemon has ended since, or
-        // somebody unmounted it.
+        // In the daemon's namespace, the mount has ended: the daemon has ended, or a program has
+        // unmounted it.
         let theirs = connection.info().mount_namespace;
         if theirs.is_none() || theirs == mount_namespace_of(Path::new("/proc/self")) {
             return Ok(());
@@ -131,12 +151,15 @@ impl Place {
         .hint("work where the daemon was started; or `tine daemon stop`, and the next command here starts one that mounts here"))
     }
 
-    /// How a command that `tine exec --at-origin` runs stands.
+    /// Returns the paths of `tine exec --at-origin`, if it runs this command.
     fn at_origin(&self) -> Option<AtOrigin> {
         AtOrigin::of(self.found.get()?.0.common_dir())
     }
 
-    /// The private git directory of the worktree that the command runs in, as the daemon knows it.
+    /// Returns the worktree's private git directory, as the daemon sees it.
+    ///
+    /// # Errors
+    /// The errors of [`Place::repository`].
     pub fn git_dir(&self) -> Result<PathBuf, Failure> {
         let (repository, git_dir) = self.found()?;
         let rest = git_dir.strip_prefix(repository.common_dir());
@@ -146,12 +169,17 @@ impl Place {
         })
     }
 
-    /// `dir` as the daemon must get it: absolute.
+    /// Returns `dir` as an absolute path, as requests need it.
     pub fn absolute(&self, dir: &Path) -> PathBuf {
         self.cwd.join(dir)
     }
 
-    /// Connects to the repository's daemon, which is started where none runs.
+    /// Connects to the repository's daemon and starts one if none runs.
+    ///
+    /// Under `tine exec --at-origin` it starts none, because no other process would see its mounts.
+    ///
+    /// # Errors
+    /// The errors of [`Place::repository`] and [`Client::connect_or_start`].
     pub fn connect(&self) -> Result<Client, Failure> {
         let common_dir = self.repository()?.common_dir().to_owned();
         let starting = self.listener.begins("waiting for the daemon");
@@ -164,7 +192,7 @@ impl Place {
             })?,
         };
         drop(starting);
-        let mut client = client.heard_by(self.listener.clone());
+        let mut client = client.with_listener(self.listener.clone());
         client.from.command = command_line();
         client.from.dir = Some(self.outside());
         client.from.git_dir = self.git_dir().ok();
@@ -172,8 +200,13 @@ impl Place {
         Ok(client)
     }
 
-    /// Connects for a command that needs a fork to be there: where the repository has no store,
-    /// nothing is started.
+    /// Connects if the repository has a store.
+    ///
+    /// For commands that need an existing fork. Returns `None` and starts nothing if the repository
+    /// has no store, and so no forks.
+    ///
+    /// # Errors
+    /// The errors of [`Place::connect`].
     pub fn connect_to_forks(&self) -> Result<Option<Client>, Failure> {
         if !Store::dir_of(self.repository()?).exists() {
             return Ok(None);
@@ -181,18 +214,21 @@ impl Place {
         self.connect().map(Some)
     }
 
-    /// As [`Place::connect_to`], of a name that was typed.
+    /// Parses a fork name and calls [`Place::connect_to`].
     ///
     /// # Errors
-    /// As [`Place::connect_to`]; `invalid-fork-name`.
+    /// `invalid-fork-name`, and the errors of [`Place::connect_to`].
     pub fn connect_to_fork(&self, name: Option<&str>) -> Result<(Client, ForkName), Failure> {
         self.connect_to(name.map(ForkName::parse).transpose()?.as_ref())
     }
 
-    /// Connects, and says which fork is meant: `name`, or the one whose mount the command runs in.
+    /// Connects and returns the fork's name: `name`, or that of the current fork.
+    ///
+    /// The current fork is the one whose mount contains the directory. The existence of `name` is
+    /// checked only if the repository has no store.
     ///
     /// # Errors
-    /// `no-such-fork` or `not-in-fork`; others where the daemon cannot be reached.
+    /// `no-such-fork` or `not-in-fork`, and the errors of [`Place::connect`].
     pub fn connect_to(&self, name: Option<&ForkName>) -> Result<(Client, ForkName), Failure> {
         let connection = self.connect_to_forks()?;
         let mut connection = connection.ok_or_else(|| no_fork(name))?;
@@ -203,18 +239,23 @@ impl Place {
         Ok((connection, fork))
     }
 
-    /// The fork in whose mount the command runs.
+    /// Returns the fork whose mount contains the directory, or fails.
     fn fork_here(&self, connection: &mut Client) -> Result<ForkName, Failure> {
         self.fork_if_here(connection)?
             .ok_or_else(Failure::not_in_fork)
     }
 
-    /// The fork in whose mount the command runs, if it does.
+    /// Returns the fork whose mount contains the directory, if any.
+    ///
+    /// # Errors
+    /// The errors of [`Client::call`].
     pub fn fork_if_here(&self, connection: &mut Client) -> Result<Option<ForkName>, Failure> {
         Ok(connection.call(&FindFork {})?.fork)
     }
 
-    /// The one of all `forks` in whose mount the command runs.
+    /// Returns the one of `forks` whose mount contains the directory.
+    ///
+    /// `forks` must be all forks of the repository: where mounts are nested, the innermost counts.
     pub fn here_of<'a>(&self, forks: &'a [ForkInfo]) -> Option<&'a ForkInfo> {
         forks
             .iter()
@@ -222,12 +263,12 @@ impl Place {
             .max_by_key(|fork| fork.mount_dir.as_os_str().len())
     }
 
-    /// Whether the command runs in `mount_dir` or beneath it.
+    /// Returns whether the directory is `mount_dir` or under it.
     pub fn is_beneath(&self, mount_dir: &Path) -> bool {
         beneath(mount_dir, &self.outside()).is_some()
     }
 
-    /// The directory, as the daemon knows it.
+    /// Returns the directory as the daemon sees it.
     fn outside(&self) -> PathBuf {
         match self.at_origin() {
             Some(at_origin) => at_origin.outside(&self.cwd),
@@ -235,11 +276,12 @@ impl Place {
         }
     }
 
-    /// Connects for an operation. Starts no daemon for a fork in a repository without a store.
+    /// Connects to call `operation`.
+    ///
+    /// If the operation names a fork and the repository has no store, no daemon is started.
     ///
     /// # Errors
-    /// `no-such-fork` or `not-in-fork` where there is no store; others where the daemon cannot be
-    /// reached.
+    /// `no-such-fork` or `not-in-fork` if there is no store, and the errors of [`Place::connect`].
     pub fn connect_for<O: Operation + Clone>(&self, operation: &O) -> Result<Client, Failure> {
         match operation.clone().fork() {
             Some(fork) => {
@@ -250,14 +292,14 @@ impl Place {
         }
     }
 
-    /// Steps out of the current directory, so that this process does not keep a mount busy.
+    /// Changes to the directory `/`, so that no mount is busy.
     pub fn step_out(&self) {
-        // Where even the root cannot be entered the unmount tells what is in its way.
+        // If this fails, the unmount reports the process that keeps it busy.
         let _ = std::env::set_current_dir("/");
     }
 }
 
-/// Says that the fork is not there: a repository without a store has none.
+/// Returns the failure for a fork in a repository without a store.
 fn no_fork(name: Option<&ForkName>) -> Failure {
     match name {
         Some(name) => Failure::no_such_fork(name),
@@ -265,7 +307,7 @@ fn no_fork(name: Option<&ForkName>) -> Failure {
     }
 }
 
-/// How this process was called, as a shell would take it.
+/// Returns this process's command line, quoted for a shell.
 fn command_line() -> String {
     let words = std::env::args_os()
         .skip(1)
@@ -276,9 +318,9 @@ fn command_line() -> String {
         .join(" ")
 }
 
-/// The process's umask; the usual one where the kernel does not tell.
+/// Returns the process's umask, or 022 if it is not known.
 pub fn umask() -> u16 {
-    // umask(2) tells it only by changing it.
+    // umask(2) returns it only by changing it.
     std::fs::read_to_string("/proc/self/status")
         .ok()
         .and_then(|status| {

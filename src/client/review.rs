@@ -1,4 +1,4 @@
-//! Committing a review, with hooks.
+//! Commit of a review, with hooks.
 
 use crate::merging::{self, HookOptions};
 use crate::place::Place;
@@ -7,7 +7,15 @@ use tine_ops as ops;
 use tine_ops::Failure;
 use tine_ops::protocol::ReviewOutcome;
 
-/// Has the daemon commit a review; what came of it, a merge or a sequence.
+/// Commits the review with the number `review`.
+///
+/// The result is a merge or a sequence, as the review is. Hooks run only for a merge, and not in a
+/// dry run. `message` replaces the default message. Unless `allow_revert` is set, the daemon
+/// refuses a commit that undoes commits of others which a fork was restored past.
+///
+/// # Errors
+/// `no-identity`, `hook-refused` with the hook's output as causes, and the errors of
+/// [`CommitReview`](ops::CommitReview).
 pub fn commit(
     place: &Place,
     connection: &mut Client,
@@ -25,21 +33,23 @@ pub fn commit(
         allow_revert,
         dry_run,
     };
-    if dry_run || !merging::are_there(place)? {
+    if dry_run || !merging::may_have_hooks(place)? {
         return connection.call_as(&request, &signers);
     }
     let plan = ops::CommitReview {
         dry_run: true,
         ..request.clone()
     };
-    // The commits of a sequence are those of others, made again.
+    // git runs no merge hooks for a sequence, which repeats existing commits.
     let ReviewOutcome::Merge(planned) = connection.call_as(&plan, &signers)? else {
         return connection.call_as(&request, &signers);
     };
     let prepared = merging::prepare(place, connection, &planned, false, hooks)?;
     request.whole_message = prepared.messages.first().cloned().flatten();
     Ok(match connection.call_as(&request, &signers)? {
-        ReviewOutcome::Merge(merged) => ReviewOutcome::Merge(Box::new(prepared.noted_in(*merged))),
+        ReviewOutcome::Merge(merged) => {
+            ReviewOutcome::Merge(Box::new(prepared.with_committed(*merged)))
+        }
         done => done,
     })
 }

@@ -1,7 +1,7 @@
-//! Daemons that no socket leads to: one that hangs while it starts, or while it ends.
+//! Daemons without a socket: hung while they start or while they end.
 //!
-//! The store's lock tells that there is one, and not which. So they are found by their command
-//! line, which names the repository.
+//! The store's lock shows that such a daemon exists, but not its process. Its command line names
+//! the repository, so tine searches `/proc` for it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,16 +15,19 @@ use tine_ops::failure::Failure;
 use tine_sys::file::is_same_file;
 use tine_sys::process::{self, ProcessId};
 
-/// How often it is looked at.
-const PAUSE: Duration = Duration::from_millis(20);
-/// How long the kernel may take to end a process that was killed.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+/// Interval between two looks at the processes.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum time for the kernel to end a killed process.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The daemon of the repository with this common directory, where one still has no socket, or has
-/// it no more, when `patience` is over. Waits as long as that.
+/// Finds a daemon of the repository that has no socket after `patience`.
+///
+/// Returns the daemon's process id. Returns `None` as soon as the repository has no daemon or the
+/// daemon has a socket. Otherwise blocks until `patience` is over. `common_dir` is the repository's
+/// common git directory.
 ///
 /// # Errors
-/// As [`socket::connect`].
+/// The errors of [`socket::connect`].
 pub fn find(common_dir: &Path, patience: Duration) -> Result<Option<u32>, Failure> {
     let deadline = Instant::now() + patience;
     loop {
@@ -38,14 +41,16 @@ pub fn find(common_dir: &Path, patience: Duration) -> Result<Option<u32>, Failur
         if Instant::now() >= deadline {
             return Ok(Some(first.pid()));
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Kills every such daemon, and waits until they are gone; whether they are.
+/// Kills every daemon of the repository and waits for their end.
+///
+/// Blocks for at most five seconds. Returns whether all have ended.
 ///
 /// # Errors
-/// Where one may not be killed.
+/// The system's error if a process cannot be killed.
 pub fn kill(common_dir: &Path) -> Result<bool, Failure> {
     let found = daemons(common_dir);
     for daemon in found.iter().filter(|daemon| daemon.is_running()) {
@@ -53,17 +58,19 @@ pub fn kill(common_dir: &Path) -> Result<bool, Failure> {
             Failure::io("kill the daemon of", &socket::store_dir(common_dir), &error)
         })?;
     }
-    let deadline = Instant::now() + END_PATIENCE;
+    let deadline = Instant::now() + END_TIMEOUT;
     while found.iter().any(ProcessId::is_running) {
         if Instant::now() >= deadline {
             return Ok(false);
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(true)
 }
 
-/// The processes that are, or become, a daemon of that repository, of its owner's or root's.
+/// Lists the processes that run `tine daemon run` for the repository.
+///
+/// Includes only processes of the repository's owner and of root, and not this process.
 fn daemons(common_dir: &Path) -> Vec<ProcessId> {
     let owner = fs::metadata(common_dir).map_or(process::effective_uid(), |meta| meta.uid());
     let is_daemon = |proc_dir: &Path| {
@@ -79,7 +86,9 @@ fn daemons(common_dir: &Path) -> Vec<ProcessId> {
     daemons
 }
 
-/// What `daemon run` in this command line serves: the arguments as `/proc` has them.
+/// Returns the value of `--store-of` in a `daemon run` command line.
+///
+/// `line` is in the format of `/proc/<pid>/cmdline`.
 fn store_of(line: &[u8]) -> Option<&Path> {
     const OPTION: &[u8] = b"--store-of";
     let mut words = line.split(|byte| *byte == 0).skip(1);

@@ -1,5 +1,6 @@
-//! The socket's serving side: who may connect, reading requests, writing answers. Each connection
-//! has a thread.
+//! Server side of the socket: checks the peer, reads requests, sends answers.
+//!
+//! Each connection has a thread.
 
 use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,26 +19,28 @@ use tine_ops::{Call, Editor, Operation, Stop};
 use tine_sys::asker;
 use tine_sys::process::{self, PeerCredentials};
 
-/// How long to wait after the kernel refused a connection (too many open files), before the next
-/// try.
+/// Pause after a failed `accept`, for example with too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How many clients are served at once; each has a thread.
+/// Maximum number of clients, which is also the number of their threads.
 const MAX_CLIENTS: usize = 512;
 
-/// How long a client may say nothing before its first request, which every client sends at once.
-/// Later it may take its time.
-const FIRST_REQUEST_PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time from the connection to the first request.
+///
+/// A client sends its first request at once. The time between later requests has no limit.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the rest of a request may take once it began, and how long a client may leave its
-/// answer unread.
-const TRANSFER_PATIENCE: Duration = Duration::from_secs(60);
+/// Read and write timeout of a connection.
+///
+/// It limits the rest of a request, and the time in which a client must read its answer.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a client that is one too many has for saying what it wants. Nobody else is let in
-/// meanwhile.
-const TURNING_AWAY: Duration = Duration::from_millis(10);
+/// Maximum time to wait for a rejected client's request.
+///
+/// No other connection is accepted during this time.
+const REJECT_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// Serves whoever connects, for the life of the process.
+/// Accepts and serves connections until the process ends.
 pub(crate) fn accept_all(daemon: &Arc<Daemon>, listener: &UnixListener) {
     loop {
         let stream = match listener.accept() {
@@ -50,8 +53,8 @@ pub(crate) fn accept_all(daemon: &Arc<Daemon>, listener: &UnixListener) {
         };
         if daemon.presence.arrive() > MAX_CLIENTS {
             daemon.presence.leave();
-            // It goes away by itself where it does not read.
-            if let Err(error) = turn_away(&stream) {
+            // An error means only that the client does not read the answer.
+            if let Err(error) = reject(&stream) {
                 log::debug!("a client was turned away: {error}");
             }
             continue;
@@ -70,11 +73,13 @@ pub(crate) fn accept_all(daemon: &Arc<Daemon>, listener: &UnixListener) {
     }
 }
 
-/// Says that there are too many clients. The request is taken off the socket first, if it comes at
-/// once: a client whose request was not read takes the daemon for ended.
-fn turn_away(mut stream: &UnixStream) -> io::Result<()> {
+/// Answers that there are too many clients.
+///
+/// Reads the request first if it arrives within [`REJECT_TIMEOUT`]. If a request is not read, the
+/// client gets a connection reset and assumes that the daemon has ended.
+fn reject(mut stream: &UnixStream) -> io::Result<()> {
     stream.set_nonblocking(true)?;
-    if process::wait_until_readable(stream, Some(TURNING_AWAY))? {
+    if process::wait_until_readable(stream, Some(REJECT_TIMEOUT))? {
         let taken = stream.read(&mut [0; 4096])?;
         log::debug!("{taken} bytes of a client that is turned away");
     }
@@ -89,7 +94,7 @@ fn turn_away(mut stream: &UnixStream) -> io::Result<()> {
 /// Answers the requests of one connection until its end.
 fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
     let peer = process::peer_credentials(stream)?;
-    if !may_ask(peer) {
+    if !is_permitted(peer) {
         log::warn!("user {} (process {}) is not served", peer.uid, peer.pid);
         return send::<()>(
             stream,
@@ -100,11 +105,11 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
             .hint("run as the user who owns the repository")),
         );
     }
-    stream.set_read_timeout(Some(TRANSFER_PATIENCE))?;
-    stream.set_write_timeout(Some(TRANSFER_PATIENCE))?;
+    stream.set_read_timeout(Some(TRANSFER_TIMEOUT))?;
+    stream.set_write_timeout(Some(TRANSFER_TIMEOUT))?;
     let mut input = BufReader::new(stream);
     let editor = Editor::new(daemon, peer.pid);
-    let mut patience = Some(FIRST_REQUEST_PATIENCE);
+    let mut patience = Some(FIRST_REQUEST_TIMEOUT);
     loop {
         if input.buffer().is_empty() && !process::wait_until_readable(stream, patience.take())? {
             return Err(ErrorKind::TimedOut.into());
@@ -146,12 +151,12 @@ fn serve(daemon: &Arc<Daemon>, stream: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// The owner of the daemon, and root.
-fn may_ask(peer: PeerCredentials) -> bool {
+/// Returns whether the peer is the daemon's user or root.
+fn is_permitted(peer: PeerCredentials) -> bool {
     peer.uid == process::effective_uid() || peer.uid == 0
 }
 
-/// Answers one request. A fault of ours ends the request, not the daemon.
+/// Answers one request. A panic becomes the failure `internal`.
 fn answer(
     daemon: &Arc<Daemon>,
     peer: PeerCredentials,
@@ -176,7 +181,7 @@ fn answer(
         Err(Failure::new(ErrorCode::Internal, "the daemon failed at this request").cause(what))
     });
     match &response {
-        // The system, the disk, the repository or tine: somebody has to see to it.
+        // The system, the disk, the repository or tine failed: the user must repair something.
         Err(failure) if failure.exit == ExitCode::Failure => {
             log::warn!("failed for process {}: {failure}", peer.pid);
         }
@@ -208,8 +213,8 @@ mod tests {
             uid,
             gid: 0,
         };
-        assert!(may_ask(peer(own)));
-        assert!(may_ask(peer(0)));
-        assert!(!may_ask(peer(own + 4711)));
+        assert!(is_permitted(peer(own)));
+        assert!(is_permitted(peer(0)));
+        assert!(!is_permitted(peer(own + 4711)));
     }
 }

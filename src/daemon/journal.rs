@@ -1,7 +1,7 @@
 //! The daemon's log, `<store>/daemon.log`.
 //!
-//! The launched daemon's standard error leads there; a start with more than [`ROTATE_BYTES`] in it
-//! moves it to `daemon.log.old` first.
+//! It is the standard error of a launched daemon. If the log is larger than [`ROTATE_BYTES`], a
+//! start renames it to `daemon.log.old` first.
 
 use std::backtrace::Backtrace;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -13,27 +13,35 @@ use std::path::Path;
 use tine_ops::failure::Failure;
 use tine_workspace::Store;
 
-/// The log's name in the store.
+/// Name of the log in the store's directory.
 pub const LOG_NAME: &str = "daemon.log";
 
-/// The size in bytes past which a start begins a new log.
+/// Size in bytes above which a start begins a new log.
 pub const ROTATE_BYTES: u64 = 1 << 20;
 
-/// How much of the log's end is searched for the last error, in bytes.
+/// Number of bytes at the log's end searched for an error.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// How much of an error's line is shown, in characters: a panic's has its backtrace.
+/// Maximum number of characters shown of an error's line.
+///
+/// The line of a panic contains its backtrace.
 const MAX_ERROR_CHARS: usize = 300;
 
-/// What stands before the message of an error in the log.
+/// Text before the message of an error in the log.
 const ERROR_MARK: &str = " ERROR ";
 
-/// Opens the log for a daemon that is about to start, making the store's directory if it is
-/// missing. Also gives the log's length in bytes: what lies beyond it later was written by that
-/// daemon. Where the log cannot be opened, what is logged goes nowhere.
+/// Opens the log for a daemon that is about to start.
+///
+/// Creates the store's directory if it is missing. Returns the log and its length in bytes, which
+/// is the offset of the new daemon's first line. If the log cannot be opened, the result is
+/// `/dev/null`.
+///
+/// # Errors
+/// `io` or a similar code if the store's directory cannot be created; the error of
+/// [`Store::exists_at`] if another user may have put it there.
 pub fn open(store_dir: &Path) -> Result<(File, u64), Failure> {
     let path = store_dir.join(LOG_NAME);
-    // Before anything is written there.
+    // This check comes before any write to the directory, because another user may own it.
     Store::exists_at(store_dir)?;
     let open = || -> io::Result<(File, u64)> {
         DirBuilder::new()
@@ -49,7 +57,7 @@ pub fn open(store_dir: &Path) -> Result<(File, u64), Failure> {
         Ok((log, len))
     };
     open().or_else(|error| {
-        // The forks are worth more than what would be said of them.
+        // Access to the forks is more important than the log.
         let nowhere = Path::new("/dev/null");
         let is_there = store_dir.is_dir();
         match OpenOptions::new().append(true).open(nowhere) {
@@ -59,7 +67,9 @@ pub fn open(store_dir: &Path) -> Result<(File, u64), Failure> {
     })
 }
 
-/// The last error that was logged after the first `from` bytes; of a long one the beginning.
+/// Returns the last error message in the log after offset `from`.
+///
+/// Only the last 64 KiB of the log are searched. A long message is truncated.
 pub fn last_error(store_dir: &Path, from: u64) -> Option<String> {
     let mut log = tine_sys::file::open(&store_dir.join(LOG_NAME)).ok()?;
     let len = log.metadata().ok()?.len();
@@ -75,8 +85,10 @@ pub fn last_error(store_dir: &Path, from: u64) -> Option<String> {
     Some(message.chars().take(MAX_ERROR_CHARS).collect())
 }
 
-/// Sends what the daemon logs to standard error, a line each: time, level, message. `TINE_LOG` sets
-/// the level (default `info`), in the syntax of `RUST_LOG`.
+/// Sets up the daemon's logging to standard error.
+///
+/// Each line has time, level and message. `TINE_LOG` sets the level in the syntax of `RUST_LOG`;
+/// the default is `info`. Panics are logged as errors.
 pub fn init() {
     let environment = env_logger::Env::new().filter_or("TINE_LOG", "info");
     let builder = &mut env_logger::Builder::from_env(environment);
@@ -84,7 +96,7 @@ pub fn init() {
         .format(|out, record| {
             let time = out.timestamp_millis();
             let message = record.args().to_string().replace('\n', "; ");
-            // Over io_uring the kernel takes no answer to an INTERRUPT, and `fuser` gives one.
+            // Over io_uring, the kernel rejects an answer to INTERRUPT, but `fuser` sends one.
             if record.target() == "fuser::reply" && message.ends_with("(os error 2)") {
                 return Ok(());
             }
@@ -94,7 +106,7 @@ pub fn init() {
     if initialised.is_err() {
         log::debug!("the log goes where the embedding program sends it");
     }
-    // A panic as a line like the others, so that it is found again.
+    // With a panic as one line, `last_error` finds it.
     panic::set_hook(Box::new(|panic| {
         log::error!("{panic}\n{}", Backtrace::capture());
     }));

@@ -1,10 +1,17 @@
-//! Starting a daemon: the client's half, and the words with which the new process reports to it.
+//! Start of a daemon process by a client.
 //!
-//! The client runs `tine daemon run --store-of <common-dir>` with nothing of its own left open:
-//! standard input is `/dev/null`, the directory is `/`, standard error is the log, and standard
-//! output is a socket on which the new process says one line: that it listens, or the failure that
-//! ended it. It then leads its standard output to the log, and no terminal, directory or mount of
-//! the client's is held.
+//! The client runs `tine daemon run --store-of <common-dir>` in the directory `/`. The process
+//! inherits only these descriptors:
+//!
+//! | stream | leads to |
+//! |---|---|
+//! | standard input | `/dev/null` |
+//! | standard output | a socket to the client, for the report |
+//! | standard error | the log |
+//!
+//! The report is one line: the daemon listens, or the failure that ended it. After the report, the
+//! daemon redirects its standard output to the log. So it keeps no terminal, directory or mount of
+//! the client busy.
 
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Write};
@@ -19,25 +26,34 @@ use super::{journal, socket, wire};
 use tine_ops::failure::{ErrorCode, Failure};
 use tine_sys::process;
 
-/// Set in the environment of a daemon that a client launched: it goes into the background and
-/// reports.
+/// Environment variable of a daemon that a client launches.
+///
+/// If it is set, the daemon goes into the background and reports.
 const LAUNCHED_VARIABLE: &str = "TINE_LAUNCHED";
 
-/// The longest report in bytes.
+/// Maximum length of a report in bytes.
 const MAX_REPORT_BYTES: u64 = 1 << 20;
 
-/// What came of a launch.
+/// Result of a launch.
 #[derive(Debug)]
 pub enum Launched {
     /// The new daemon has the store and listens.
     Listening,
-    /// Another process has the store: a daemon that starts or ends, or a program that embeds the
-    /// library.
+    /// Another process has the store, with the failure `store-locked`.
+    ///
+    /// It is a daemon that starts or ends, or a program that embeds the library.
     StoreLocked(Failure),
 }
 
-/// Starts a daemon for the repository with this common directory from the program `program`
-/// (default: tine), and waits until it listens or has failed, at most until `deadline`.
+/// Starts a daemon for a repository and waits for its report.
+///
+/// `common_dir` is the repository's common git directory. `program` is the program to run; by
+/// default it is the current executable if its name begins with `tine`, or else `tine` from `PATH`.
+/// Blocks until the report arrives, at most until `deadline`.
+///
+/// # Errors
+/// The failure that the daemon reports. `daemon-unreachable` if the daemon ends without a report or
+/// the deadline expires. `io` if the program cannot be run.
 pub fn launch(
     common_dir: &Path,
     program: Option<&Path>,
@@ -51,8 +67,8 @@ pub fn launch(
     start(&program, common_dir, theirs, log)
         .map_err(|error| Failure::io("start the daemon with", &program, &error))?;
 
-    let report = hear(ours, deadline);
-    let silent = |what: &str| {
+    let report = receive_report(ours, deadline);
+    let without_report = |what: &str| {
         let failure = Failure::new(ErrorCode::DaemonUnreachable, what).hint(format!(
             "the reason may be in {}",
             store_dir.join(journal::LOG_NAME).display()
@@ -68,15 +84,17 @@ pub fn launch(
             Ok(Launched::StoreLocked(failure))
         }
         Ok(Some(Err(failure))) => Err(failure),
-        Ok(None) => Err(silent("the daemon ended while it started")),
+        Ok(None) => Err(without_report("the daemon ended while it started")),
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            Err(silent("the daemon did not start in time"))
+            Err(without_report("the daemon did not start in time"))
         }
-        Err(error) => Err(silent("the daemon did not start").cause(error.to_string())),
+        Err(error) => Err(without_report("the daemon did not start").cause(error.to_string())),
     }
 }
 
-/// Runs the program that becomes the daemon; returns when it is in the background.
+/// Runs the program that becomes the daemon.
+///
+/// Returns when it is in the background.
 fn start(program: &Path, common_dir: &Path, report: UnixStream, log: File) -> io::Result<()> {
     let mut command = Command::new(program);
     command
@@ -89,23 +107,25 @@ fn start(program: &Path, common_dir: &Path, report: UnixStream, log: File) -> io
         .stderr(log)
         .env(LAUNCHED_VARIABLE, "1");
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(leads_astray) {
+        if name.to_str().is_some_and(is_for_one_command) {
             command.env_remove(name);
         }
     }
     process::inherit_standard_streams_only(&mut command);
     let mut child = command.spawn()?;
-    // The command holds our copy of the report's other end: its end would never be seen.
+    // The command holds a copy of the daemon's end of the socket. While it is open, the client
+    // cannot see the end of the daemon.
     drop(command);
     child.wait()?;
     Ok(())
 }
 
-/// Whether a variable belongs to the command that happens to start the daemon and not to all that
-/// it will serve: the repository and the dates of one call of git. Where git is configured stays,
-/// and so do identities: the daemon needs one for a policy that commits after an `umount` from
-/// outside. Every other request brings its own.
-fn leads_astray(variable: &str) -> bool {
+/// Returns whether an environment variable is only for the starting command.
+///
+/// Such variables are the repository and the dates of one git command. The daemon does not inherit
+/// them. It inherits git's configuration, and identities: it needs one if an unmount policy commits
+/// after an `umount` by another program. Requests have their own identities.
+fn is_for_one_command(variable: &str) -> bool {
     const KEPT: [&str; 10] = [
         "GIT_CONFIG_",
         "GIT_AUTHOR_NAME",
@@ -123,8 +143,10 @@ fn leads_astray(variable: &str) -> bool {
             || !KEPT.iter().any(|prefix| variable.starts_with(prefix)))
 }
 
-/// This program's file, if it is tine; where that was replaced since the start, what runs. A
-/// program that uses the library has the one that `PATH` leads to.
+/// Returns the default program of the daemon.
+///
+/// It is the current executable if its name begins with `tine`, also if the file was replaced. A
+/// program that uses the library gets `tine` from `PATH`.
 fn this_program() -> PathBuf {
     let is_tine = |program: &Path| {
         let name = program.file_name().and_then(|name| name.to_str());
@@ -137,8 +159,13 @@ fn this_program() -> PathBuf {
     }
 }
 
-/// Waits for the report; `None` where the other side ended without one.
-fn hear(report: UnixStream, deadline: Instant) -> io::Result<Option<Result<(), Failure>>> {
+/// Waits for the report.
+///
+/// Returns `None` if the daemon ended without one.
+fn receive_report(
+    report: UnixStream,
+    deadline: Instant,
+) -> io::Result<Option<Result<(), Failure>>> {
     let patience = deadline.saturating_duration_since(Instant::now());
     report.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
     match wire::read_line(&mut BufReader::new(report), MAX_REPORT_BYTES)? {
@@ -147,12 +174,16 @@ fn hear(report: UnixStream, deadline: Instant) -> io::Result<Option<Result<(), F
     }
 }
 
-/// The new process's side of a launch.
+/// Sender of the report in the new process.
 pub struct Reporter(());
 
 impl Reporter {
-    /// Goes into the background if a client launched this process; `None` if it was started by
-    /// hand.
+    /// Goes into the background if a client launched this process.
+    ///
+    /// Returns `None` if the process was started by hand. No other thread may run.
+    ///
+    /// # Errors
+    /// `internal` if the process cannot go into the background.
     pub fn new() -> Result<Option<Reporter>, Failure> {
         if std::env::var_os(LAUNCHED_VARIABLE).is_none() {
             return Ok(None);
@@ -167,8 +198,9 @@ impl Reporter {
         Ok(Some(Reporter(())))
     }
 
-    /// Tells the client how the start went and lets go of it. A client that is gone already is no
-    /// trouble.
+    /// Sends the report and closes the connection to the client.
+    ///
+    /// A client that has ended meanwhile is not an error.
     pub fn report(self, outcome: Result<(), &Failure>) {
         let reported = wire::encode_response(&outcome.map_err(Failure::clone))
             .map_err(io::Error::other)
@@ -197,7 +229,7 @@ mod tests {
             "GIT_COMMITTER_DATE",
             "GIT_CONFIG_PARAMETERS",
         ] {
-            assert!(leads_astray(name), "{name}");
+            assert!(is_for_one_command(name), "{name}");
         }
         for name in [
             "GIT_CONFIG_GLOBAL",
@@ -207,7 +239,7 @@ mod tests {
             "GIT_SSH_COMMAND",
             "GIT_COMMITTER_EMAIL",
         ] {
-            assert!(!leads_astray(name), "{name}");
+            assert!(!is_for_one_command(name), "{name}");
         }
     }
 

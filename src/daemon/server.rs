@@ -1,4 +1,4 @@
-//! The daemon's life: start, serving, upkeep, end.
+//! Life cycle of the daemon: start, service, upkeep, end.
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -21,13 +21,16 @@ use tine_ops::{StopMode, transfer};
 use tine_sys::{mapping, memory, process};
 use tine_workspace::Store;
 
-/// How a daemon lives.
+/// Options of a daemon.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// How often forks are looked after: what was written is brought to the disk, what git has
-    /// leaves the layer.
+    /// Interval of upkeep. The default is 5 seconds.
+    ///
+    /// Upkeep syncs forks to the disk and adopts contents that git has.
     pub upkeep_every: Duration,
-    /// How long a daemon without mounts and clients waits before it ends.
+    /// Time without mounts and clients after which the daemon ends.
+    ///
+    /// The default is 10 minutes.
     pub idle_limit: Duration,
 }
 
@@ -40,18 +43,25 @@ impl Default for ServerOptions {
     }
 }
 
-/// Runs the daemon of the repository with this common directory in this process until it is told to
-/// stop: takes the store's lock, detaches stale mounts, mounts again what was mounted, then serves
-/// the socket.
+/// Runs a repository's daemon in this process until it stops.
 ///
-/// Where a client launched this process, it goes into the background first (so no thread may have
-/// been started yet) and reports to that client; a failure to start is then reported and no error
-/// here.
+/// The daemon takes the store's lock, detaches stale mounts, mounts the forks that were mounted
+/// before, and serves the socket. `common_dir` is the repository's common git directory.
+///
+/// If a client launched this process, the daemon first goes into the background, so no other thread
+/// may run. It reports its start or failure to the client.
+///
+/// # Errors
+/// The failure of the start, such as `store-locked` or `newer-format`. If a client launched this
+/// process, only the client gets the failure of the start, and the result is `Ok`.
 pub fn run(common_dir: &Path) -> Result<(), Failure> {
     run_with(common_dir, &ServerOptions::default())
 }
 
-/// As [`run`], with choices.
+/// Runs the daemon with these options, like [`run`].
+///
+/// # Errors
+/// The errors of [`run`].
 pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failure> {
     let reporter = Reporter::new()?;
     journal::init();
@@ -62,7 +72,7 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
         }
         (Ok(started), None) => started,
         (Err(failure), Some(reporter)) => {
-            // Who has the store serves the client, too: nothing to log.
+            // Not an error: the process that has the store also serves the client.
             if failure.code != ErrorCode::StoreLocked {
                 log::error!("{failure}");
             }
@@ -79,7 +89,7 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
     if let Err(error) = mapping::survive_unreadable_pages() {
         log::warn!("a disk that cannot be read will end this daemon: {error}");
     }
-    // Every mount holds a handful.
+    // Every mount keeps several files open.
     if let Err(error) = process::raise_open_files_limit() {
         log::warn!("the limit of open files stays: {error}");
     }
@@ -96,8 +106,9 @@ pub fn run_with(common_dir: &Path, options: &ServerOptions) -> Result<(), Failur
     Ok(())
 }
 
-/// Takes the store and binds the socket. Whoever connects from now on waits until the forks are
-/// recovered.
+/// Opens the store and binds the socket.
+///
+/// Clients that connect after this wait until the forks are recovered.
 fn start(common_dir: &Path) -> Result<(Arc<Daemon>, UnixListener), Failure> {
     program::check_version()?;
     let repository = Repository::open(common_dir)?;
@@ -109,14 +120,14 @@ fn start(common_dir: &Path) -> Result<(Arc<Daemon>, UnixListener), Failure> {
     let loan = store.lend_inodes();
     let listener = socket::bind(store.dir())?;
     drop(loan);
-    // Asked now: later another program may be there.
+    // This is read at the start, because the file may be replaced later.
     let program = std::env::current_exe().ok();
     let daemon = Arc::new(Daemon::new(repository, store, program));
     end_on_signals(&daemon)?;
     Ok((daemon, listener))
 }
 
-/// Ends the daemon in order when the system or a terminal asks for it.
+/// Stops the daemon on SIGTERM, SIGINT and SIGHUP.
 fn end_on_signals(daemon: &Arc<Daemon>) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(ErrorCode::Internal, "signals could not be taken").cause(error.to_string())
@@ -136,6 +147,7 @@ fn end_on_signals(daemon: &Arc<Daemon>) -> Result<(), Failure> {
     spawned.map(drop).map_err(failed)
 }
 
+/// Starts the thread that accepts connections.
 fn serve(daemon: &Arc<Daemon>, listener: UnixListener) -> Result<(), Failure> {
     let daemon = daemon.clone();
     let accept = move || connection::accept_all(&daemon, &listener);
@@ -145,10 +157,10 @@ fn serve(daemon: &Arc<Daemon>, listener: UnixListener) -> Result<(), Failure> {
     })
 }
 
-/// Looks after the forks, again and again, until the daemon is to end or has nothing to do.
+/// Runs upkeep periodically until the daemon is stopped or idle.
 fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
     let mut heap = Heap::default();
-    // What an earlier process left is freed when the store is opened.
+    // Opening the store has already collected garbage of earlier processes.
     let mut collected_at = Instant::now();
     let mut tended_at: Option<Instant> = None;
     while !daemon.presence.wait(Instant::now() + options.upkeep_every) {
@@ -169,7 +181,7 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
                 log::warn!("what nothing reaches could not be freed: {error}");
             }
         }
-        heap.give_back();
+        heap.trim();
         let alone_for = daemon.presence.alone_for();
         let is_idle = alone_for.is_some_and(|time| time >= options.idle_limit)
             && daemon.mounts() == 0
@@ -188,7 +200,9 @@ fn upkeep(daemon: &Arc<Daemon>, options: &ServerOptions) {
     daemon.presence.close();
 }
 
-/// Looks after what commands dropped: what is too old or too much goes.
+/// Removes expired entries of `tine recover`.
+///
+/// Entries expire if they are too old or too many.
 fn tend(daemon: &Daemon) {
     let tended = daemon.repository_now().and_then(|repository| {
         Ok(recovery::tend(
@@ -206,30 +220,34 @@ fn tend(daemon: &Daemon) {
     }
 }
 
-/// How often what nothing reaches is looked for, beside whenever something goes.
+/// Interval of garbage collection in the store.
+///
+/// Commands that remove something also collect.
 const COLLECT_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// How much unused memory is worth giving back, in bytes.
-const MIN_GIVEN_BACK: u64 = 16 << 20;
+/// Minimum number of unused bytes that are returned to the kernel.
+const MIN_TRIM_BYTES: u64 = 16 << 20;
 
-/// What the C library keeps of memory that was freed: it gives back by itself only what lies at the
-/// heap's end.
+/// Unused memory of the C library's heap.
+///
+/// By itself, the library returns only memory at the end of the heap to the kernel.
 #[derive(Default)]
 struct Heap {
-    /// What was unused, and is with the kernel since.
-    given_back_bytes: u64,
+    /// Unused bytes that are already returned to the kernel.
+    returned_bytes: u64,
 }
 
 impl Heap {
-    fn give_back(&mut self) {
+    /// Returns unused memory to the kernel, if there is enough of it.
+    fn trim(&mut self) {
         let unused = memory::unused_heap_bytes();
-        if unused > self.given_back_bytes.saturating_add(MIN_GIVEN_BACK) {
+        if unused > self.returned_bytes.saturating_add(MIN_TRIM_BYTES) {
             memory::trim_heap();
-        } else if unused > self.given_back_bytes {
+        } else if unused > self.returned_bytes {
             return;
         }
-        // Fewer than before: what was given back is in use again.
-        self.given_back_bytes = unused;
+        // If `unused` has decreased, the heap uses returned memory again.
+        self.returned_bytes = unused;
     }
 }
 

@@ -1,7 +1,7 @@
-//! The daemon's socket, `<store>/daemon.sock`: binding and connecting.
+//! The daemon's socket, `<store>/daemon.sock`.
 //!
-//! The address of a Unix socket holds at most 108 bytes, fewer than a path may have. So both sides
-//! go through the descriptor of the store's directory: `/proc/self/fd/<n>/daemon.sock`.
+//! The address of a Unix socket has at most 108 bytes, and a path may be longer. So both sides use
+//! an address relative to a descriptor of the store's directory: `/proc/self/fd/<n>/daemon.sock`.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
@@ -14,38 +14,48 @@ use tine_ops::failure::{ErrorCode, Failure};
 use tine_sys::process;
 use tine_workspace::Store;
 
-/// The socket's name in the store.
+/// Name of the socket in the store's directory.
 pub const SOCKET_NAME: &str = "daemon.sock";
 
-/// The store of the repository with this common directory.
+/// Returns the store's directory in a common git directory.
 pub fn store_dir(common_dir: &Path) -> PathBuf {
     common_dir.join("tine")
 }
 
-/// Binds the socket in `store_dir`, in place of what an earlier daemon left, for the owner only.
-/// The caller holds the store's lock, so that no living daemon loses its socket.
+/// Binds the socket in `store_dir`, and removes an old one first.
+///
+/// The caller must hold the store's lock, so that no running daemon loses its socket. Only the
+/// owner can connect: the directory gets the mode 0700 and the socket 0600.
+///
+/// # Errors
+/// `io` or `permission-denied` if a system call fails.
 pub fn bind(store_dir: &Path) -> Result<UnixListener, Failure> {
     let path = store_dir.join(SOCKET_NAME);
     let failed = |error: io::Error| Failure::io("listen at", &path, &error);
-    // Nobody else can reach the socket before it has its own permissions: the directory lets only
-    // the owner in.
+    // The directory protects the socket until the socket has its mode.
     fs::set_permissions(store_dir, Permissions::from_mode(0o700)).map_err(failed)?;
     match fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
     let dir = open_dir(store_dir).map_err(failed)?;
-    let listener = UnixListener::bind(through(&dir)).map_err(failed)?;
+    let listener = UnixListener::bind(address_in(&dir)).map_err(failed)?;
     fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
     Ok(listener)
 }
 
-/// Connects to the daemon of the store in `store_dir`; `None` where nobody listens.
+/// Connects to the daemon of the store in `store_dir`.
+///
+/// Returns `None` if there is no store or no daemon listens.
+///
+/// # Errors
+/// `permission-denied` if the store or the listening process belongs to another user; `io` if the
+/// connection fails.
 pub fn connect(store_dir: &Path) -> Result<Option<UnixStream>, Failure> {
     if !Store::exists_at(store_dir)? {
         return Ok(None);
     }
-    let connected = open_dir(store_dir).and_then(|dir| UnixStream::connect(through(&dir)));
+    let connected = open_dir(store_dir).and_then(|dir| UnixStream::connect(address_in(&dir)));
     match connected {
         Ok(stream) => check_owner(store_dir, &stream).map(|()| Some(stream)),
         Err(error) => match error.kind() {
@@ -59,7 +69,7 @@ pub fn connect(store_dir: &Path) -> Result<Option<UnixStream>, Failure> {
     }
 }
 
-/// Checks that who listens is the user who owns the store, or root.
+/// Checks that the listening process belongs to the store's owner or root.
 fn check_owner(store_dir: &Path, stream: &UnixStream) -> Result<(), Failure> {
     let failed =
         |error: io::Error| Failure::io("ask who listens at", &store_dir.join(SOCKET_NAME), &error);
@@ -79,7 +89,9 @@ fn check_owner(store_dir: &Path, stream: &UnixStream) -> Result<(), Failure> {
     .hint("no command is sent to it; see what that process is"))
 }
 
-/// Removes the socket, if it is there. The caller holds the store's lock.
+/// Removes the socket, if it exists.
+///
+/// The caller must hold the store's lock. A failure is logged.
 pub fn remove(store_dir: &Path) {
     let path = store_dir.join(SOCKET_NAME);
     if let Err(error) = fs::remove_file(&path)
@@ -96,7 +108,8 @@ fn open_dir(dir: &Path) -> io::Result<File> {
         .open(dir)
 }
 
-fn through(dir: &File) -> PathBuf {
+/// Returns the socket's address relative to the open directory.
+fn address_in(dir: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{SOCKET_NAME}", dir.as_raw_fd()))
 }
 

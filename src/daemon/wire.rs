@@ -1,7 +1,7 @@
-//! Lines on the socket: reading them with a bound, and the envelopes around requests and answers.
+//! Lines on the socket: bounded reading, and encoding of requests and answers.
 //!
-//! Whatever arrives is judged here: a line that is too long, no JSON, of another version or an
-//! unknown request becomes a [`Failure`], never a panic.
+//! A line that is too long or not JSON, has another version, or names an unknown operation becomes
+//! a [`Failure`], never a panic.
 
 use std::io::{self, BufRead, Read};
 
@@ -13,10 +13,12 @@ use serde_json::value::RawValue;
 use tine_ops::protocol::PROTOCOL_VERSION;
 use tine_ops::{Call, Entry, ErrorCode, Failure, Operation, Surroundings};
 
-/// The longest request line in bytes. Answers have no bound: the daemon is trusted by those who may
-/// connect to it.
+/// Maximum length of a request line in bytes.
+///
+/// Answers have no limit, because clients trust the daemon.
 pub const MAX_REQUEST_BYTES: u64 = 16 << 20;
 
+/// Request of the current version, as sent.
 #[derive(Serialize)]
 struct RequestOut<'a, O> {
     protocol: u32,
@@ -25,7 +27,7 @@ struct RequestOut<'a, O> {
     arguments: &'a O,
 }
 
-/// As daemons of every version take it.
+/// Request that daemons of every version accept.
 #[derive(Serialize)]
 struct RequestForEveryVersion<'a, O> {
     protocol: u32,
@@ -34,6 +36,7 @@ struct RequestForEveryVersion<'a, O> {
     arguments: &'a O,
 }
 
+/// Request of the current version, as received, except for the header.
 #[derive(Deserialize)]
 struct RequestIn<'a> {
     #[serde(default)]
@@ -42,13 +45,16 @@ struct RequestIn<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-/// Only what tells the version and the request apart, whatever else another version may have.
+/// Version and name of a request.
+///
+/// Other fields are ignored, since another version may have any.
 #[derive(Deserialize)]
 struct Header {
     protocol: Option<u32>,
     request: Option<String>,
 }
 
+/// Answer, as sent and received.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Reply<Answer, Error> {
@@ -56,18 +62,21 @@ enum Reply<Answer, Error> {
     Error(Error),
 }
 
-/// What came of reading one line.
+/// Result of reading one line.
 #[derive(Debug)]
 pub enum Line {
-    /// Without its line break.
+    /// The line without its line break.
     Complete(Vec<u8>),
-    /// The other side closed the connection; half a line is no line.
+    /// The peer closed the connection. An incomplete line is dropped.
     End,
-    /// Longer than allowed; the rest is still unread.
+    /// The line is longer than the limit. The rest of it is unread.
     TooLong,
 }
 
 /// Reads one line of at most `max_bytes` bytes.
+///
+/// # Errors
+/// The error of `input`.
 pub fn read_line(input: &mut impl BufRead, max_bytes: u64) -> io::Result<Line> {
     let mut line = Vec::new();
     input
@@ -77,39 +86,41 @@ pub fn read_line(input: &mut impl BufRead, max_bytes: u64) -> io::Result<Line> {
         line.pop();
         return Ok(Line::Complete(line));
     }
-    Ok(match line.len() as u64 > max_bytes {
-        true => Line::TooLong,
-        false => Line::End,
+    Ok(if line.len() as u64 > max_bytes {
+        Line::TooLong
+    } else {
+        Line::End
     })
 }
 
-/// A request as a line with its break.
+/// Encodes a request as one line, with its line break.
 ///
 /// # Errors
-/// `internal` where it cannot be written.
+/// `internal` if the operation cannot be serialized.
 pub fn encode_request<O: Operation>(
     from: &Surroundings,
     operation: &O,
 ) -> Result<Vec<u8>, Failure> {
-    match O::FOR_EVERY_VERSION {
-        true => encode(&RequestForEveryVersion {
+    if O::FOR_EVERY_VERSION {
+        encode(&RequestForEveryVersion {
             protocol: PROTOCOL_VERSION,
             request: O::NAME,
             arguments: operation,
-        }),
-        false => encode(&RequestOut {
+        })
+    } else {
+        encode(&RequestOut {
             protocol: PROTOCOL_VERSION,
             request: O::NAME,
             from,
             arguments: operation,
-        }),
+        })
     }
 }
 
-/// An answer as a line with its break.
+/// Encodes an answer as one line, with its line break.
 ///
 /// # Errors
-/// `internal` where it cannot be written.
+/// `internal` if the answer cannot be serialized.
 pub fn encode_response<Answer: Serialize>(
     response: &Result<Answer, Failure>,
 ) -> Result<Vec<u8>, Failure> {
@@ -131,12 +142,17 @@ fn encode(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
     Ok(line)
 }
 
-/// A request that was understood.
+/// Decoded request. Its arguments are not decoded yet.
 pub struct Request {
+    /// Operation, from the table of all operations.
     pub entry: &'static Entry,
+    /// Surroundings of the caller. The default for requests of every version.
     pub from: Surroundings,
+    /// Arguments of the operation in JSON.
     arguments: Box<RawValue>,
-    /// What programs of the first version tell the answer by.
+    /// Value of the answer's field `answer`, if it has one.
+    ///
+    /// Programs of the first version identify the answer's type by it.
     answer: Option<&'static str>,
 }
 
@@ -147,10 +163,10 @@ impl std::fmt::Debug for Request {
 }
 
 impl Request {
-    /// Does it; the answer in JSON.
+    /// Runs the operation and returns its answer in JSON.
     ///
     /// # Errors
-    /// The operation's.
+    /// `usage` if the arguments cannot be decoded, and the operation's errors.
     pub fn run(&self, call: &Call<'_>) -> Result<Box<RawValue>, Failure> {
         let answer = self.entry.run(&self.arguments, call)?;
         match self.answer {
@@ -163,17 +179,17 @@ impl Request {
     }
 }
 
+/// Adds the field `answer` to an answer, a JSON object.
 fn tagged(answer: &RawValue, name: &str) -> serde_json::Result<Box<RawValue>> {
     let mut answer: serde_json::Map<String, Value> = serde_json::from_str(answer.get())?;
     answer.insert("answer".to_owned(), Value::from(name));
     serde_json::value::to_raw_value(&answer)
 }
 
-/// Understands a request line.
+/// Decodes a request line, without its arguments.
 ///
 /// # Errors
-/// `usage` where it is none, `protocol-mismatch` where it is one of another version. Whether the
-/// arguments fit is found out when it runs.
+/// `usage` if the line is not a request, `protocol-mismatch` if it is a request of another version.
 pub fn decode_request(line: &[u8]) -> Result<Request, Failure> {
     let header: Header = serde_json::from_slice(line).map_err(Failure::not_understood)?;
     let is_ours = header.protocol == Some(PROTOCOL_VERSION);
@@ -190,34 +206,28 @@ pub fn decode_request(line: &[u8]) -> Result<Request, Failure> {
         let unknown = format!("there is no operation {name:?}");
         return Err(Failure::not_understood(serde::de::Error::custom(unknown)));
     };
-    let request = match entry.for_every_version {
-        true => Request {
+    if entry.for_every_version {
+        let is_status = name == tine_ops::DaemonStatus::NAME;
+        return Ok(Request {
             entry,
             from: Surroundings::default(),
             arguments: serde_json::from_slice(line).map_err(Failure::not_understood)?,
-            answer: match name == tine_ops::DaemonStatus::NAME {
-                true => Some("daemon"),
-                false => Some("done"),
-            },
-        },
-        false => {
-            let request: RequestIn<'_> =
-                serde_json::from_slice(line).map_err(Failure::not_understood)?;
-            Request {
-                entry,
-                from: request.from,
-                arguments: request.arguments.unwrap_or(RawValue::NULL).to_owned(),
-                answer: None,
-            }
-        }
-    };
-    Ok(request)
+            answer: Some(if is_status { "daemon" } else { "done" }),
+        });
+    }
+    let request: RequestIn<'_> = serde_json::from_slice(line).map_err(Failure::not_understood)?;
+    Ok(Request {
+        entry,
+        from: request.from,
+        arguments: request.arguments.unwrap_or(RawValue::NULL).to_owned(),
+        answer: None,
+    })
 }
 
-/// Understands an answer line.
+/// Decodes an answer line.
 ///
 /// # Errors
-/// What the daemon says; `protocol-mismatch` where it says something else than such an answer.
+/// The failure that the daemon sent, or `protocol-mismatch` if the line is not an `Answer`.
 pub fn decode_response<Answer: DeserializeOwned>(line: &[u8]) -> Result<Answer, Failure> {
     match serde_json::from_slice(line) {
         Ok(Reply::Ok(answer)) => Ok(answer),
@@ -228,7 +238,9 @@ pub fn decode_response<Answer: DeserializeOwned>(line: &[u8]) -> Result<Answer, 
     }
 }
 
-/// Two programs of different versions met.
+/// Returns the failure for a client and a daemon of different versions.
+///
+/// `client` and `daemon` are the versions of the protocol.
 pub fn version_mismatch(client: &str, daemon: &str) -> Failure {
     Failure::new(
         ErrorCode::ProtocolMismatch,

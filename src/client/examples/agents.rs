@@ -1,5 +1,6 @@
-//! Runs one shell command in several forks at once, commits what it changed in each, and prints
-//! what came of it.
+//! Runs one shell command in several forks at the same time.
+//!
+//! It commits the changes in each fork and prints the commit ids.
 //!
 //! ```sh
 //! cargo run -p tine-client --example agents -- path/to/repository 'date > now.txt' one two three
@@ -16,7 +17,7 @@ use tine_client::ops::{ErrorCode, Failure};
 use tine_client::place::{Place, Silent};
 use tine_client::{ForkName, ops};
 
-/// Makes the fork, runs the command in its mount, and commits; the commit.
+/// Makes a fork, runs the command in it, and returns the commit.
 fn work(repository: &Path, name: &str, command: &str) -> Result<String, Failure> {
     let place = Place::find(repository, Arc::new(Silent))?;
     let mut client = place.connect()?;
@@ -32,10 +33,15 @@ fn work(repository: &Path, name: &str, command: &str) -> Result<String, Failure>
             format!("the command in {name} ended with {status}"),
         ));
     }
-    let wish = CommitWithHooks::of(format!("Work of {name}"));
-    let made = commit::make(&place, &mut client, &fork, wish, HookOutput::Kept, &|| {
-        Ok(())
-    })?;
+    let request = CommitWithHooks::of(format!("Work of {name}"));
+    let made = commit::make(
+        &place,
+        &mut client,
+        &fork,
+        request,
+        HookOutput::Kept,
+        &|| Ok(()),
+    )?;
     Ok(made.committed.commit)
 }
 

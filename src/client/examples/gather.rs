@@ -1,5 +1,6 @@
-//! Merges forks into a branch, one after another. What conflicts becomes a review, and the next
-//! fork is merged all the same.
+//! Merges forks into a branch, one after another.
+//!
+//! A fork that conflicts becomes a review, and the next fork is merged.
 //!
 //! ```sh
 //! cargo run -p tine-client --example gather -- path/to/repository main one two three
@@ -16,6 +17,7 @@ use tine_client::ops::protocol::{MergeStatus, ReviewPolicy};
 use tine_client::place::{Place, Silent};
 use tine_client::{identity, ops};
 
+/// Merges the forks and returns whether all of them are merged.
 fn gather(repository: PathBuf, into: &str, forks: &[String]) -> Result<bool, Failure> {
     let place = Place::find(&repository, Arc::new(Silent))?;
     let mut client = place.connect()?;

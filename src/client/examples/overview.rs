@@ -1,4 +1,4 @@
-//! Lists the forks of a repository, with how many paths each has uncommitted.
+//! Lists the forks of a repository with their number of uncommitted paths.
 //!
 //! ```sh
 //! cargo run -p tine-client --example overview -- path/to/repository
