@@ -5,11 +5,12 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
+use clap_complete::engine::ArgValueCompleter;
 use serde::Serialize;
 
 use super::context::Context;
 use super::trees::FormArgs;
-use super::{Exit, SUCCESS};
+use super::{Exit, SUCCESS, completing};
 use crate::change::resolver::JsonBytes;
 use crate::client::content::content;
 use crate::client::diff::{check_paths, git_diff};
@@ -44,7 +45,7 @@ Examples:
   tine diff fix-parser --against rev:main --reverse")]
 pub(super) struct Diff {
     /// The fork [default: the one whose mount this is]
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(completing::forks))]
     pub name: Option<String>,
 
     /// Compare with a snapshot, fork or revision instead of HEAD

@@ -7,10 +7,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::context::Context;
 use super::new;
 use super::origin::OriginFlags;
-use super::{Exit, round};
+use super::{Exit, completing, round};
 use crate::client::after_new::after_new;
 use crate::client::hooks::HookOutput;
 use crate::client::{cargo_target, origin};
@@ -46,7 +48,7 @@ Examples:
   tine exec nightly --new --from origin/main --on-unmount discard -- make check")]
 pub(super) struct Exec {
     /// The fork [default: the one whose mount this is]
-    #[arg(value_name = "NAME", required_if_eq("new", "true"))]
+    #[arg(value_name = "NAME", required_if_eq("new", "true"), add = ArgValueCompleter::new(completing::forks))]
     pub name: Option<String>,
 
     /// Make the fork first, as `tine new` does

@@ -2,8 +2,10 @@
 
 use std::os::unix::process::CommandExt;
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::context::Context;
-use super::{Exit, SUCCESS};
+use super::{Exit, SUCCESS, completing};
 use crate::git::{GitError, program};
 use crate::ops;
 use crate::ops::Failure;
@@ -20,7 +22,7 @@ Examples:
   tine log fix-parser -n 1 --json")]
 pub(super) struct Log {
     /// The fork [default: the one whose mount this is]
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(completing::forks))]
     pub name: Option<String>,
 
     /// Show at most COUNT commits

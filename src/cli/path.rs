@@ -1,7 +1,9 @@
 //! `tine path`: where a fork is mounted.
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::context::Context;
-use super::{Exit, SUCCESS};
+use super::{Exit, SUCCESS, completing};
 use crate::ops::{ErrorCode, Failure};
 use crate::path::text::host_path;
 
@@ -13,7 +15,7 @@ Examples:
   cd \"$(tine path --main)\"                        back to the main checkout")]
 pub(super) struct Path {
     /// The fork [default: the one whose mount this is]
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(completing::forks))]
     pub name: Option<String>,
 
     /// Print the main checkout instead

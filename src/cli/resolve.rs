@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::contents::{sent_content, store_dir};
+use clap_complete::engine::ArgValueCompleter;
+
 use super::context::Context;
-use super::{Exit, review};
+use super::contents::{sent_content, store_dir};
+use super::{Exit, completing, review};
 use crate::merge::MergeSide;
 use crate::ops;
 use crate::ops::Failure;
@@ -37,7 +39,7 @@ pub(super) struct Resolve {
     pub review: u64,
 
     /// The conflict's path, from the root of the repository
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", add = ArgValueCompleter::new(completing::conflicts))]
     pub path: OsString,
 
     /// What the target has, where both conflict

@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::context::Context;
 use super::origin::OriginFlags;
-use super::{Exit, exec};
+use super::{Exit, completing, exec};
 use crate::client::origin;
 use crate::ops::Failure;
 
@@ -21,7 +23,7 @@ Examples:
   PS1='${TINE_FORK:+($TINE_FORK) }'$PS1     in ~/.bashrc: the fork in the prompt")]
 pub(super) struct Shell {
     /// The fork [default: the one whose mount this is]
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(completing::forks))]
     pub name: Option<String>,
 
     #[command(flatten)]

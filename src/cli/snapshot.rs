@@ -1,8 +1,10 @@
 //! `tine snapshot`: marks a point of a fork to come back to.
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::context::Context;
 use super::shown::{self, Shown};
-use super::{Exit, SUCCESS};
+use super::{Exit, SUCCESS, completing};
 use crate::client::Client;
 use crate::client::commit::note_agent_texts;
 use crate::ops;
@@ -18,6 +20,7 @@ Examples:
   tine restore fix-parser regex                      go back to it
   tine new other --from-fork fix-parser@regex
   tine snapshot fix-parser regex --delete --force    let it go")]
+#[command(mut_arg("name", |name| name.add(ArgValueCompleter::new(completing::snapshots))))]
 pub(super) struct Snapshot {
     #[command(flatten)]
     pub take: ops::TakeSnapshot,

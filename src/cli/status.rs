@@ -1,9 +1,11 @@
 //! `tine status`: what changed in a fork against its HEAD.
 
+use clap_complete::engine::ArgValueCompleter;
+
 use super::context::Context;
 use super::list::{tell_strays, tell_trees};
 use super::output::{Output, Tone};
-use super::{Exit, SUCCESS};
+use super::{Exit, SUCCESS, completing};
 use crate::ops::Failure;
 use crate::ops::protocol::{ChangeKindText, ChangeLine, Changes, ForkInfo};
 use crate::render::text::{counted, quoted, short_id};
@@ -20,7 +22,7 @@ Examples:
   tine status --json | jq -r '.changes[].path'     inside the fork's mount")]
 pub(super) struct Status {
     /// The fork [default: the one whose mount this is]
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(completing::forks))]
     pub name: Option<String>,
 }
 

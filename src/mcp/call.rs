@@ -1,36 +1,42 @@
-//! One call under way.
+//! Cancellation of one running call.
 
 use tine_ops::{ErrorCode, Failure};
 use tine_tools::run::Cancel;
 
-/// Whether a call is still wanted; shared by the thread that does it and the one that hears the
-/// client.
+/// Cancellation of a call.
+///
+/// The thread that does the work and the one that listens to the client share it.
 #[derive(Default)]
 pub struct ToolCall {
     cancel: Cancel,
 }
 
 impl ToolCall {
-    /// The client, or the end of the session, wants it no more.
+    /// Cancels the call, at the client's request or the session's end.
     pub fn cancel(&self) {
         self.cancel.cancel();
     }
 
-    /// What ends commands with the call.
+    /// Returns the handle that ends commands together with the call.
     pub fn canceller(&self) -> &Cancel {
         &self.cancel
     }
 
-    /// Fails where it is wanted no more. To be asked before a step that changes something.
+    /// Fails if the call was cancelled.
+    ///
+    /// A tool checks this before each step that changes something.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Cancelled`] after [`ToolCall::cancel`].
     pub fn check(&self) -> Result<(), Failure> {
-        match self.cancel.is_cancelled() {
-            true => Err(cancelled()),
-            false => Ok(()),
+        if self.cancel.is_cancelled() {
+            return Err(cancelled());
         }
+        Ok(())
     }
 }
 
-/// What a call ends with that is wanted no more.
+/// Returns the failure of a cancelled call.
 pub(crate) fn cancelled() -> Failure {
     Failure::new(ErrorCode::Cancelled, "the call was cancelled")
         .hint("what it had done by then stays; `status` and `log` tell what that is")

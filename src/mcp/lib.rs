@@ -1,21 +1,22 @@
-//! The Model Context Protocol: a front end to the daemon for agents, beside the command line.
+//! The Model Context Protocol: a front end to the daemon for agents, like the command line.
 //!
-//! It decodes a call, asks the daemon, and replies. Tools mean the fork that is active in the
-//! session, as commands mean the one that they run in.
+//! It decodes a call, asks the daemon, and replies. Tools work in the session's active fork, as
+//! commands work in the fork that they run in.
 //!
 //! ```text
-//! client ─► rmcp ─► server ─► tool: arguments ─► tools::*: the daemon, git, a shell ─► tool: structured answer and text
-//!                       └─ resources                └─ session: the active fork, connections, calls under way
+//! client ─► rmcp ─► server ─► tool: arguments ─► tools::*: daemon, git, shell ─► tool: answer
+//!                     │                            └─ session: active fork, connections, calls
+//!                     └─ resources
 //! ```
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `server` | the protocol: lists, calls, progress, cancellation |
 //! | `session` | what outlives a call |
-//! | `call` | one call under way: whether it is still wanted |
-//! | `tool` | what a tool is, and how answers and failures are told |
-//! | `schema` | JSON schemas as clients of all kinds take them |
-//! | `shown` | answers that several tools give |
+//! | `call` | one running call and its cancellation |
+//! | `tool` | the trait of tools, and the form of answers and failures |
+//! | `schema` | JSON schemas that all kinds of clients accept |
+//! | `shown` | parts of answers that several tools share |
 //! | `resources` | changesets and files by their URIs |
 //! | `tools/` | the tools, grouped by what they work on |
 

@@ -1,4 +1,4 @@
-//! Changesets and files by their URIs, for clients that attach such things to a conversation.
+//! Changesets and files by URI, for clients that attach them to conversations.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,10 +16,10 @@ const CHANGESET: &str = "tine://changeset";
 const DIFF: &str = "tine://diff";
 const FILE: &str = "tine://file/";
 
-/// Bytes of a file, or of a patch, that are told at most.
+/// Maximum size of a file or patch that is returned, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
-/// What a path cannot have in a URI as it stands. Slashes stay.
+/// Characters to escape in the path of a URI. Slashes stay.
 const NOT_IN_PATHS: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -37,7 +37,9 @@ const NOT_IN_PATHS: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// The active fork's changeset and changed files, and the changesets of other forks.
+/// Lists the resources of the session.
+///
+/// These are the active fork's changeset and changed files, and the changesets of other forks.
 pub(crate) fn list(session: &Session) -> Result<Vec<Resource>, Failure> {
     let active = session.active();
     let mut resources = Vec::new();
@@ -58,7 +60,7 @@ pub(crate) fn list(session: &Session) -> Result<Vec<Resource>, Failure> {
             .filter(|change| change.kind != ChangeKindText::Deleted)
             .filter_map(|change| match &change.path {
                 PathText::Text(path) => Some(path),
-                // No URI template has a place for it.
+                // A URI template cannot express such a path.
                 PathText::Bytes { .. } => None,
             });
         for path in texts {
@@ -86,7 +88,7 @@ pub(crate) fn list(session: &Session) -> Result<Vec<Resource>, Failure> {
     Ok(resources)
 }
 
-/// What can be read without being listed.
+/// Returns the templates of resources that are not listed.
 pub(crate) fn templates() -> Vec<ResourceTemplate> {
     vec![
         ResourceTemplate::new(format!("{CHANGESET}/{{fork}}"), "changeset of a fork")
@@ -100,7 +102,7 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
     ]
 }
 
-/// What is at `uri`.
+/// Reads the resource at `uri`.
 pub(crate) fn read(session: &Session, uri: &str) -> Result<ReadResourceResult, Failure> {
     let contents = if let Some(path) = uri.strip_prefix(FILE) {
         file(session, uri, path)?
@@ -129,8 +131,9 @@ pub(crate) fn read(session: &Session, uri: &str) -> Result<ReadResourceResult, F
     Ok(ReadResourceResult::new(vec![contents]))
 }
 
-/// The fork that `uri` names beneath `root`: the active one, where it is that; `None` where it is
-/// elsewhere.
+/// Returns the fork that `uri` names under `root`.
+///
+/// The inner `None` is the active fork. Returns `None` if `uri` is not under `root`.
 fn fork_of<'u>(uri: &'u str, root: &str) -> Option<Option<&'u str>> {
     match uri.strip_prefix(root)? {
         "" => Some(None),
@@ -167,7 +170,7 @@ fn too_large(uri: &str) -> Failure {
     .hint("the tools `read_file` and `diff` show parts of it")
 }
 
-/// Of what clients show in ways of their own; `None` of all else.
+/// Returns the media type of files that clients display specially.
 fn mime_type(path: &str) -> Option<&'static str> {
     let (_, extension) = path.rsplit_once('.')?;
     Some(match extension.to_ascii_lowercase().as_str() {

@@ -1,5 +1,7 @@
-//! JSON schemas of arguments and answers, in a form that clients of all kinds take: no references,
-//! no formats of Rust's own, no `null` where a field may simply be left out.
+//! JSON schemas of arguments and answers.
+//!
+//! They are in a form that all kinds of clients accept: without references, without formats of
+//! Rust, and without `null` for a field that may be left out.
 
 use std::sync::Arc;
 
@@ -11,7 +13,7 @@ use tine_render::failure::FailureBody;
 
 type Object = Map<String, Value>;
 
-/// What a tool takes; and what its own doc comment says.
+/// Returns a tool's argument schema and the type's own doc comment.
 pub(crate) fn of_arguments<T: JsonSchema>() -> (Arc<Object>, String) {
     let mut schema = plain::<T>();
     let description = schema.remove("description");
@@ -26,7 +28,9 @@ pub(crate) fn of_arguments<T: JsonSchema>() -> (Arc<Object>, String) {
     (Arc::new(schema), description)
 }
 
-/// What a tool answers: that, or an error. Some clients check failed calls against it, too.
+/// Returns a tool's answer schema, which also allows an error.
+///
+/// Some clients check failed calls against it, too.
 pub(crate) fn of_answer<T: JsonSchema>() -> Arc<Object> {
     let mut schema = plain::<T>();
     schema.remove("description");
@@ -88,7 +92,9 @@ fn simplify(schema: &mut Value) {
     }
 }
 
-/// Lets a choice of words be an `enum`; what was said of each word is said of the whole.
+/// Turns a choice of constant words into an `enum`.
+///
+/// The descriptions of the words become part of the description of the whole.
 fn name_values(object: &mut Object) {
     let Some(Value::Array(choices)) = object.get("oneOf") else {
         return;
@@ -100,25 +106,25 @@ fn name_values(object: &mut Object) {
     else {
         return;
     };
-    let told = choices.iter().zip(&words).filter_map(|(choice, word)| {
+    let descriptions = choices.iter().zip(&words).filter_map(|(choice, word)| {
         let description = choice.get("description")?.as_str()?;
         Some(format!("`{word}`: {description}"))
     });
-    let told: Vec<String> = object
+    let descriptions: Vec<String> = object
         .get("description")
         .and_then(Value::as_str)
         .map(str::to_owned)
         .into_iter()
-        .chain(told)
+        .chain(descriptions)
         .collect();
     let words = json!(words);
     object.remove("oneOf");
     object.insert("type".to_owned(), json!("string"));
     object.insert("enum".to_owned(), words);
-    object.insert("description".to_owned(), json!(told.join(" ")));
+    object.insert("description".to_owned(), json!(descriptions.join(" ")));
 }
 
-/// Paragraphs on a line each: the lines of a doc comment end where the source's do.
+/// Puts each paragraph on one line. Doc comments break where the source does.
 fn unwrapped(text: &str) -> String {
     let paragraphs = text
         .split("\n\n")
@@ -126,7 +132,7 @@ fn unwrapped(text: &str) -> String {
     paragraphs.collect::<Vec<_>>().join("\n\n")
 }
 
-/// A field that may be left out has no need of `null`.
+/// Removes `null` from the schema of an optional field.
 fn drop_null(property: &mut Value) {
     let Some(object) = property.as_object_mut() else {
         return;

@@ -1,7 +1,7 @@
-//! The protocol itself, by `rmcp`: lists, calls, progress, cancellation, and the end.
+//! The protocol on top of `rmcp`: lists, calls, progress, cancellation and shutdown.
 //!
-//! Calls run on threads of their own, so that several run at a time and a cancelled one is let go
-//! of at once. Standard output belongs to the protocol.
+//! Each call runs on its own thread, so several run at a time, and a cancelled call returns at
+//! once. Standard output belongs to the protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +26,10 @@ use super::tool::{self, Prepared};
 use super::{resources, tools};
 use tine_ops::{ErrorCode, Failure};
 
-/// Calls that run at a time; others wait their turn.
+/// Maximum number of concurrent calls. Others wait.
 const MAX_CALLS: usize = 32;
 
-/// How often a client that wants to know is told that a call goes on.
+/// Interval of progress notifications to clients that ask for them.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 const INSTRUCTIONS: &str = "\
@@ -49,7 +49,12 @@ branch has got meanwhile. `handoff` gives finished commits to somebody else inst
 
 Failures have a stable `code`, causes, and a `hint` that says what to do next.";
 
-/// Serves one client on standard input and output, until it goes away or a signal asks for the end.
+/// Serves one client on standard input and output.
+///
+/// Blocks until the client disconnects or a signal stops the server.
+///
+/// # Errors
+/// [`Failure`] if the server cannot start or the client does not speak the protocol.
 pub fn serve(session: Arc<Session>) -> Result<(), Failure> {
     let failed = |error: io::Error| {
         Failure::new(ErrorCode::Io, "the MCP server could not start").cause(error.to_string())
@@ -61,12 +66,12 @@ pub fn serve(session: Arc<Session>) -> Result<(), Failure> {
     let stop = stop_on_signal().map_err(failed)?;
     let served = runtime.block_on(converse(Arc::clone(&session), stop));
     session.close();
-    // What reads standard input may wait for ever.
+    // The thread that reads standard input may block forever.
     runtime.shutdown_background();
     served
 }
 
-/// Resolves when a signal asks for the end.
+/// Returns a receiver that resolves when a signal stops the server.
 fn stop_on_signal() -> io::Result<oneshot::Receiver<()>> {
     let (sender, receiver) = oneshot::channel();
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
@@ -74,7 +79,7 @@ fn stop_on_signal() -> io::Result<oneshot::Receiver<()>> {
         .name("mcp-signals".to_owned())
         .spawn(move || {
             if signals.forever().next().is_some() {
-                // The server may have ended by itself.
+                // The receiver is gone if the server has already ended.
                 let _ = sender.send(());
             }
         })?;
@@ -84,7 +89,7 @@ fn stop_on_signal() -> io::Result<oneshot::Receiver<()>> {
 async fn converse(session: Arc<Session>, mut stop: oneshot::Receiver<()>) -> Result<(), Failure> {
     let server = Server {
         session,
-        turns: Arc::new(Semaphore::new(MAX_CALLS)),
+        permits: Arc::new(Semaphore::new(MAX_CALLS)),
     };
     let started = tokio::select! {
         started = server.serve(rmcp::transport::stdio()) => started,
@@ -92,7 +97,7 @@ async fn converse(session: Arc<Session>, mut stop: oneshot::Receiver<()>) -> Res
     };
     let running = match started {
         Ok(running) => running,
-        // It left before it said anything.
+        // The client disconnected before its first message.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => {
             return Err(Failure::new(
@@ -119,26 +124,26 @@ async fn converse(session: Arc<Session>, mut stop: oneshot::Receiver<()>) -> Res
 
 struct Server {
     session: Arc<Session>,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 impl Server {
-    /// Runs `work` on a thread of its own, until it is done or nobody wants it any more.
+    /// Runs `work` on its own thread, until it is done or cancelled.
     async fn run_blocking<T: Send + 'static>(
         &self,
         context: &RequestContext<RoleServer>,
         doing: Option<String>,
         work: impl FnOnce(&Session, &ToolCall) -> T + Send + 'static,
     ) -> Result<T, ErrorData> {
-        let turn = tokio::select! {
-            turn = Arc::clone(&self.turns).acquire_owned() => turn.map_err(|error| broken(&error))?,
+        let permit = tokio::select! {
+            permit = Arc::clone(&self.permits).acquire_owned() => permit.map_err(|error| broken(&error))?,
             () = context.ct.cancelled() => return Err(cancelled()),
         };
         let (id, call) = self.session.begin();
         let session = Arc::clone(&self.session);
         let shared = Arc::clone(&call);
         let mut done = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
+            let _permit = permit;
             let ended = Ended {
                 session: &session,
                 id,
@@ -149,7 +154,7 @@ impl Server {
             .meta
             .get_progress_token()
             .filter(|_| doing.is_some());
-        let told = doing.unwrap_or_default();
+        let message = doing.unwrap_or_default();
         let began = Instant::now();
         let mut ticks = interval_at(began, PROGRESS_INTERVAL);
         let mut steps = 0u32;
@@ -164,11 +169,11 @@ impl Server {
                     let Some(token) = token.clone() else { continue };
                     let progress = ProgressNotificationParam::new(token, f64::from(steps))
                         .with_message(match steps {
-                            0 => told.clone(),
-                            _ => format!("{told}: {} s", began.elapsed().as_secs()),
+                            0 => message.clone(),
+                            _ => format!("{message}: {} s", began.elapsed().as_secs()),
                         });
                     steps = steps.saturating_add(1);
-                    // A client that does not listen is none that waits for it.
+                    // The client may have disconnected. The call goes on even so.
                     let _ = context.peer.notify_progress(progress).await;
                 }
             }
@@ -176,7 +181,7 @@ impl Server {
     }
 }
 
-/// Ends the call when its work is over, also by a panic.
+/// Guard that ends the call after its work, also after a panic.
 struct Ended<'s> {
     session: &'s Session,
     id: u64,
@@ -192,12 +197,14 @@ fn broken(error: &dyn std::fmt::Display) -> ErrorData {
     ErrorData::internal_error(format!("the call was not done: {error}"), None)
 }
 
-/// Nobody waits for this answer.
+/// Returns the error of a cancelled call, which no client waits for.
 fn cancelled() -> ErrorData {
     ErrorData::internal_error("the call was cancelled", None)
 }
 
-/// A failure where the protocol knows no better way to tell one.
+/// Converts a failure to an error of the protocol.
+///
+/// Tools report failures in their results instead.
 fn protocol_error(failure: &Failure) -> ErrorData {
     let data = serde_json::to_value(tine_render::failure::FailureObject::from(failure)).ok();
     let message = failure.to_string();

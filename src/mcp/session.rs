@@ -1,4 +1,4 @@
-//! What outlives a call: the fork that is active, connections to the daemon, calls under way.
+//! State that outlives a call: active fork, connections, running calls.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,32 +20,35 @@ use tine_ops::{ErrorCode, Failure, Operation};
 use tine_tools::AgentId;
 use tine_workspace::{ForkName, Store};
 
-/// Clients that are kept while nobody uses them.
+/// Maximum number of idle connections to the daemon.
 const MAX_IDLE_CONNECTIONS: usize = 4;
 
-/// How long the end of the session waits for calls that were cancelled.
+/// Maximum wait for cancelled calls at the end of the session.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// What forks are called whose name nobody chose: `mcp-1`, `mcp-2` and so on.
+/// Prefix of generated fork names: `mcp-1`, `mcp-2` and so on.
 const NAME_PREFIX: &str = "mcp";
 
-/// One client's session.
+/// Session of one client.
 pub struct Session {
-    /// Where the server was started; immutable.
+    /// Directory in which the server was started. Immutable.
     dir: PathBuf,
-    /// Immutable.
+    /// The server's umask. Immutable.
     umask: u16,
+    /// The repository's common git directory. Immutable.
     common_dir: PathBuf,
-    /// Immutable.
+    /// The store's directory. Immutable.
     store_dir: PathBuf,
-    /// Whether open buffers come first; immutable.
+    /// True if tools use open buffers first. Immutable.
     buffers: bool,
-    /// Which agent calls; immutable.
+    /// Agent that makes the session's calls. Immutable.
     agent: AgentId,
-    /// Internally synchronised, as all that follows.
+    /// Active fork. Internally synchronised, as all that follows.
     active: Mutex<Option<ForkName>>,
-    /// A fork that is made and becomes the active one when one is needed first: clients start
-    /// servers only to look at them, too. Locked while it is made; taken before `active`.
+    /// Fork to make and activate when a call first needs one.
+    ///
+    /// It is not made earlier, because clients also start servers only to list their tools. Locked
+    /// while the fork is made; taken before `active`.
     wanted: Mutex<Option<ForkRequest>>,
     made: Mutex<Vec<ForkName>>,
     idle: Mutex<Vec<Client>>,
@@ -59,25 +62,34 @@ struct Calls {
     under_way: BTreeMap<u64, Arc<ToolCall>>,
 }
 
-/// A fork that is to be made.
+/// Request to make a fork.
 #[derive(Debug, Default)]
 pub struct ForkRequest {
-    /// Default: the first of `mcp-1`, `mcp-2`, … that is free.
+    /// Name of the fork. None for the first of `mcp-1`, `mcp-2`, … that is free.
     pub name: Option<String>,
+    /// Revision to make the fork of. None for the default of `tine new`.
     pub from: Option<String>,
-    /// A fork, or `FORK@SNAPSHOT`.
+    /// Fork or `FORK@SNAPSHOT` to copy. None to copy no fork.
     pub from_fork: Option<String>,
+    /// Branch of the fork. None for the default of `tine new`.
     pub branch: Option<String>,
 }
 
-/// A fork that was made, and what must be known of it.
+/// Fork that was made, with notes about it.
 pub struct MadeFork {
+    /// State of the fork.
     pub info: ForkInfo,
+    /// Notes for the agent, for example failed hooks.
     pub notes: Vec<String>,
 }
 
 impl Session {
-    /// A session of a server that was started where `place` is.
+    /// Creates the session of a server that was started at `place`.
+    ///
+    /// `buffers` says whether tools use open buffers first.
+    ///
+    /// # Errors
+    /// [`Failure`] if `place` is not in a repository.
     pub fn new(place: &Place, buffers: bool) -> Result<Session, Failure> {
         let repository = place.repository()?;
         Ok(Session {
@@ -100,31 +112,40 @@ impl Session {
         })
     }
 
+    /// Returns the store's directory.
     pub fn store_dir(&self) -> &Path {
         &self.store_dir
     }
 
+    /// Returns the repository's common git directory.
     pub fn common_dir(&self) -> &Path {
         &self.common_dir
     }
 
-    /// What a command has that runs where the server was started. What such a command would note is
-    /// told nobody.
+    /// Returns the place where the server was started, for client code.
+    ///
+    /// It discards notes for people.
     pub fn place(&self) -> Place {
         Place::at(self.dir.clone(), Arc::new(Silent))
     }
 
-    /// The fork that is active.
+    /// Returns the active fork.
     pub fn active(&self) -> Option<ForkName> {
         self.active.lock().clone()
     }
 
-    /// The fork that is active, made if it is wanted; a failure that says what to do where none is.
+    /// Returns the active fork, and makes a wanted one first.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotInFork`] if no fork is active, and any [`Failure`] of making one.
     pub fn fork(&self) -> Result<ForkName, Failure> {
         self.fork_if_any()?.ok_or_else(no_fork)
     }
 
-    /// The fork that is active, made if it is wanted.
+    /// Returns the active fork, if any, and makes a wanted one first.
+    ///
+    /// # Errors
+    /// Any [`Failure`] of making the fork.
     pub fn fork_if_any(&self) -> Result<Option<ForkName>, Failure> {
         let mut wanted = self.wanted.lock();
         if let Some(wish) = &*wanted {
@@ -137,14 +158,21 @@ impl Session {
         Ok(self.active())
     }
 
-    /// Wants a fork, to be made when one is needed.
+    /// Requests a fork, which is made when a call needs one.
+    ///
+    /// # Errors
+    /// [`ErrorCode::InvalidForkName`] if its name is not valid.
     pub fn want_fork(&self, wish: ForkRequest) -> Result<(), Failure> {
         wish.name.as_deref().map(ForkName::parse).transpose()?;
         *self.wanted.lock() = Some(wish);
         Ok(())
     }
 
-    /// The fork that a call names, or the active one.
+    /// Returns the named fork, or else the active one.
+    ///
+    /// # Errors
+    /// [`ErrorCode::InvalidForkName`] if the name is not valid, and any failure of
+    /// [`Session::fork`].
     pub fn fork_or(&self, name: Option<&str>) -> Result<ForkName, Failure> {
         match name {
             Some(name) => Ok(ForkName::parse(name)?),
@@ -152,12 +180,15 @@ impl Session {
         }
     }
 
-    /// Forks that the session has made.
+    /// Returns the forks that the session has made.
     pub fn made(&self) -> Vec<ForkName> {
         self.made.lock().clone()
     }
 
-    /// Lets the fork be the active one, and mounts it where it is not.
+    /// Makes the fork the active one, and mounts it if necessary.
+    ///
+    /// # Errors
+    /// Any [`Failure`] of [`Session::mount`].
     pub fn activate(&self, fork: ForkName) -> Result<ForkInfo, Failure> {
         let info = self.mount(fork)?;
         *self.wanted.lock() = None;
@@ -165,12 +196,19 @@ impl Session {
         Ok(info)
     }
 
-    /// Mounts the fork where it is not.
+    /// Mounts the fork if it is not mounted.
+    ///
+    /// # Errors
+    /// [`Failure`] if the fork does not exist, cannot be mounted, or the daemon cannot be reached.
     pub fn mount(&self, fork: ForkName) -> Result<ForkInfo, Failure> {
         self.with(|connection| connection.call(&ops::Mount::of(fork)))
     }
 
-    /// Makes a fork, mounts it, and lets it be the active one.
+    /// Makes a fork, mounts it, and makes it the active one.
+    ///
+    /// # Errors
+    /// [`Failure`] if the request is not valid, the fork cannot be made, or the daemon cannot be
+    /// reached.
     pub fn make_fork(&self, wish: &ForkRequest) -> Result<MadeFork, Failure> {
         let made = self.make(wish)?;
         *self.wanted.lock() = None;
@@ -196,7 +234,7 @@ impl Session {
                 let mut number = 1u32;
                 loop {
                     match make(ForkName::parse(&format!("{NAME_PREFIX}-{number}"))?) {
-                        // The branch of one that was deleted may still have its commits.
+                        // The branch of a deleted fork may still exist with its commits.
                         Err(failure)
                             if matches!(
                                 failure.code,
@@ -216,13 +254,17 @@ impl Session {
         let after = self
             .with(|connection| Ok(after_new(&place, connection, &info, true, HookOutput::Kept)))?;
         let notes = embedded_paths::notes(&place, &info, &after.leads);
-        let mut notes = notes.unwrap_or_else(|failure| vec![told(&failure)]);
-        notes.extend(after.failed.iter().map(told));
+        let mut notes = notes.unwrap_or_else(|failure| vec![one_line(&failure)]);
+        notes.extend(after.failed.iter().map(one_line));
         Ok(MadeFork { info, notes })
     }
 
-    /// The private git directory in which revisions are understood: that of the active fork, while
-    /// it is mounted, else that of the place where the server was started.
+    /// Returns the private git directory in which revisions resolve.
+    ///
+    /// It is that of the active fork while it is mounted, else that of the server's place.
+    ///
+    /// # Errors
+    /// [`Failure`] if the daemon cannot be reached or the directory cannot be found.
     fn git_dir(&self) -> Result<PathBuf, Failure> {
         if let Some(fork) = self.active() {
             let info = self.with(|connection| connection.show(&fork))?;
@@ -233,7 +275,10 @@ impl Session {
         self.place().git_dir()
     }
 
-    /// Asks the daemon over a connection that nobody else uses meanwhile.
+    /// Calls `ask` with an exclusive connection to the daemon.
+    ///
+    /// # Errors
+    /// The failure of `ask`, or [`Failure`] if the daemon cannot be reached.
     pub fn with<T>(
         &self,
         ask: impl FnOnce(&mut Client) -> Result<T, Failure>,
@@ -241,7 +286,10 @@ impl Session {
         self.with_named(String::new(), ask)
     }
 
-    /// As [`Session::with_named`], with the git directory in which revisions are read.
+    /// Does the same as [`Session::with_named`], with the git directory in which revisions resolve.
+    ///
+    /// # Errors
+    /// The same as [`Session::with`]; others if the git directory cannot be found.
     pub fn with_revisions<T>(
         &self,
         command: String,
@@ -256,7 +304,10 @@ impl Session {
         })
     }
 
-    /// The same; the log of operations has `command`.
+    /// Does the same as [`Session::with`], and logs operations under `command`.
+    ///
+    /// # Errors
+    /// The same as [`Session::with`].
     pub fn with_named<T>(
         &self,
         command: String,
@@ -270,7 +321,7 @@ impl Session {
         connection.from.umask = Some(self.umask);
         connection.from.command = command;
         let answer = ask(&mut connection);
-        // What has failed may have lost its place in the conversation.
+        // After a failure, requests and replies of the connection may be out of step.
         if answer.is_ok() {
             let mut idle = self.idle.lock();
             if idle.len() < MAX_IDLE_CONNECTIONS {
@@ -280,8 +331,12 @@ impl Session {
         answer
     }
 
-    /// Calls an operation on the active fork, which is made if it is wanted; the log of operations
-    /// has `command`.
+    /// Calls an operation on the active fork.
+    ///
+    /// It makes a wanted fork first. The log of operations has `command`.
+    ///
+    /// # Errors
+    /// Failures of [`Session::fork`] and of the operation.
     pub fn call<O: Operation>(
         &self,
         mut operation: O,
@@ -293,13 +348,21 @@ impl Session {
         self.with_named(command, |connection| connection.call(&operation))
     }
 
-    /// Has the router do something in the active fork, which is made if it is wanted, or in an open
-    /// buffer.
+    /// Routes a tool operation to the active fork or an open buffer.
+    ///
+    /// It makes a wanted fork first.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotInFork`] if the operation would be passed through, and failures of the
+    /// operation.
     pub fn route(&self, operation: ToolOperation, command: String) -> Result<ToolAnswer, Failure> {
         self.route_in(self.fork_if_any()?, operation, command)
     }
 
-    /// As [`Session::route`], in a fork that may be the active one no longer.
+    /// Routes a tool operation in a fork, active or not.
+    ///
+    /// # Errors
+    /// The same as [`Session::route`].
     pub fn route_in(
         &self,
         fork: Option<ForkName>,
@@ -313,13 +376,13 @@ impl Session {
             operation,
         };
         match self.with_named(command, |connection| connection.call(&request))? {
-            // The main checkout is the person's: an agent works in a fork.
+            // The main checkout belongs to the person. An agent works in a fork.
             ToolAnswer::Passthrough => Err(no_fork()),
             answer => Ok(answer),
         }
     }
 
-    /// Counts a call until it is [ended](Session::end).
+    /// Registers a call until it is [ended](Session::end).
     pub fn begin(&self) -> (u64, Arc<ToolCall>) {
         let call = Arc::new(ToolCall::default());
         let mut calls = self.calls.lock();
@@ -329,13 +392,15 @@ impl Session {
         (id, call)
     }
 
+    /// Removes a call that has ended.
     pub fn end(&self, id: u64) {
         self.calls.lock().under_way.remove(&id);
         self.call_ended.notify_all();
     }
 
-    /// Cancels what is under way, and waits until it has ended, so that no command outlives the
-    /// session.
+    /// Cancels running calls and waits until they have ended.
+    ///
+    /// It waits ten seconds at most. So no command outlives the session.
     pub fn close(&self) {
         let deadline = Instant::now() + FAREWELL;
         let mut calls = self.calls.lock();
@@ -350,8 +415,8 @@ impl Session {
     }
 }
 
-/// A failure in one text.
-fn told(failure: &Failure) -> String {
+/// Returns a failure as one line of text.
+fn one_line(failure: &Failure) -> String {
     let hint = failure.hint.iter().map(String::as_str);
     let parts = std::iter::once(failure.message.as_str());
     let parts = parts

@@ -1,4 +1,4 @@
-//! Answers that several tools give.
+//! Parts of answers that several tools share.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use tine_ops::protocol::{ChangeKindText, ChangeLine, ForkInfo};
 use tine_path::text::PathText;
 use tine_render::text::{counted, quoted, short_id};
 
-/// Paths that one answer names at most.
+/// Maximum number of paths in one answer.
 const MAX_PATHS: usize = 500;
 
 /// A path that changed.
@@ -40,7 +40,7 @@ impl ChangedPaths {
         }
     }
 
-    /// One line a path, and how many there are.
+    /// Returns one line for each path, and the number of paths.
     pub(crate) fn text(&self) -> String {
         let mut text: String = self
             .paths
@@ -92,16 +92,17 @@ impl ForkShown {
         }
     }
 
-    /// In a line.
+    /// Returns the fork in one line.
     pub(crate) fn text(&self) -> String {
         let branch = match &self.branch {
             Some(branch) => format!("on branch {branch}"),
             None => "with a detached HEAD".to_owned(),
         };
         let head = short_id(self.head_commit.as_deref().unwrap_or("no commit"));
-        let place = match self.mounted {
-            true => format!("at {}", quoted(&self.mount_dir)),
-            false => "not mounted".to_owned(),
+        let place = if self.mounted {
+            format!("at {}", quoted(&self.mount_dir))
+        } else {
+            "not mounted".to_owned()
         };
         let active = if self.active { "active: " } else { "" };
         format!("{active}{} {branch} ({head}), {place}", self.name)

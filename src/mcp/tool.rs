@@ -1,4 +1,4 @@
-//! What a tool is, and how answers and failures are told.
+//! The trait of tools, and the form of answers and failures.
 
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool as ToolLine, ToolAnnotations};
 use schemars::JsonSchema;
@@ -12,11 +12,12 @@ use super::session::Session;
 use tine_ops::{ErrorCode, Failure};
 use tine_render::failure::FailureObject;
 
-/// Bytes of text that one answer holds at most; what is longer is told in pages, or where the rest
-/// is.
+/// Maximum size of an answer's text, in bytes.
+///
+/// A longer text comes in pages, or the answer says where the rest is.
 pub(crate) const MAX_TEXT: usize = 48 << 10;
 
-/// What clients may tell people of a tool before it is called.
+/// Annotations that clients may show to people before a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hints {
     read_only: bool,
@@ -26,60 +27,62 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// Changes nothing.
+    /// The tool changes nothing.
     pub(crate) const LOOKS: Hints = Hints {
         read_only: true,
         destructive: false,
         idempotent: true,
         open_world: false,
     };
-    /// Only adds.
+    /// The tool only adds.
     pub(crate) const ADDS: Hints = Hints {
         read_only: false,
         idempotent: false,
         ..Hints::LOOKS
     };
-    /// Changes nothing but what the session means.
+    /// The tool changes only the session's own state.
     pub(crate) const GOES: Hints = Hints {
         idempotent: true,
         ..Hints::ADDS
     };
-    /// Changes or removes what is there.
+    /// The tool changes or removes what exists.
     pub(crate) const CHANGES: Hints = Hints {
         destructive: true,
         ..Hints::ADDS
     };
-    /// The same, and a second time changes nothing more.
+    /// The same as `CHANGES`, but repeating a call changes nothing more.
     pub(crate) const SETS: Hints = Hints {
         idempotent: true,
         ..Hints::CHANGES
     };
-    /// May do anything, anywhere.
+    /// The tool may do anything, anywhere.
     pub(crate) const ANYTHING: Hints = Hints {
         open_world: true,
         ..Hints::CHANGES
     };
 }
 
-/// A tool: its arguments are the type's fields, and what a model is told of it and of them are
-/// their doc comments.
+/// A tool of the server.
+///
+/// The fields of the type are its arguments. The doc comments of the type and its fields are the
+/// descriptions that a model gets.
 pub(crate) trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     const NAME: &'static str;
-    /// For people.
+    /// Title for people.
     const TITLE: &'static str;
     const HINTS: Hints;
     type Answer: Serialize + JsonSchema;
 
-    /// What is being done, of what may take long.
+    /// Describes the work for progress messages, if it may take long.
     fn doing(&self) -> Option<String> {
         None
     }
 
-    /// Does it, on a thread of its own.
+    /// Runs the tool. It is called on its own thread.
     fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<Self::Answer>, Failure>;
 }
 
-/// An answer, and the same in words.
+/// Answer of a tool, with the same in words.
 pub(crate) struct ToolOutput<A> {
     pub answer: A,
     pub text: String,
@@ -94,7 +97,7 @@ impl<A> ToolOutput<A> {
     }
 }
 
-/// A tool with its arguments, ready to be called.
+/// Tool with its arguments, ready to be called.
 pub(crate) trait Prepared: Send {
     fn doing(&self) -> Option<String>;
     fn call(self: Box<Self>, session: &Session, call: &ToolCall) -> CallToolResult;
@@ -106,11 +109,11 @@ impl<T: Tool> Prepared for T {
     }
 
     fn call(self: Box<Self>, session: &Session, call: &ToolCall) -> CallToolResult {
-        let told = call
+        let output = call
             .check()
             .and_then(|()| Tool::call(*self, session, call))
-            .and_then(|told| Ok((in_json(&told.answer)?, told.text)));
-        match told {
+            .and_then(|output| Ok((in_json(&output.answer)?, output.text)));
+        match output {
             Ok((answer, text)) => {
                 let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
                 result.structured_content = Some(answer);
@@ -121,7 +124,7 @@ impl<T: Tool> Prepared for T {
     }
 }
 
-/// An answer as its schema has it: what there is not is left out.
+/// Converts an answer to JSON, without fields that are null.
 fn in_json(answer: &impl Serialize) -> Result<Value, Failure> {
     let mut value = serde_json::to_value(answer).map_err(|error| {
         Failure::new(ErrorCode::Internal, "the answer cannot be told in JSON")
@@ -142,7 +145,7 @@ fn leave_out_nulls(value: &mut Value) {
     }
 }
 
-/// A failure as a tool's error: the model is to see it.
+/// Returns a failure as a tool's error result, which the model sees.
 pub(crate) fn failed(failure: &Failure) -> CallToolResult {
     let mut text = format!("error: {} ({})", failure.message, failure.code);
     for cause in &failure.causes {
@@ -156,7 +159,7 @@ pub(crate) fn failed(failure: &Failure) -> CallToolResult {
     result
 }
 
-/// A tool in the list of all.
+/// Entry in the list of tools.
 pub(crate) struct Entry {
     pub line: ToolLine,
     prepare: fn(JsonObject) -> Result<Box<dyn Prepared>, serde_json::Error>,
@@ -189,7 +192,7 @@ impl Entry {
         }
     }
 
-    /// The tool with `arguments`.
+    /// Parses the arguments of a call.
     pub(crate) fn prepare(&self, arguments: JsonObject) -> Result<Box<dyn Prepared>, Failure> {
         let properties = self.line.input_schema.get("properties");
         let known: Vec<&str> = properties
@@ -198,7 +201,7 @@ impl Entry {
             .flat_map(JsonObject::keys)
             .map(String::as_str)
             .collect();
-        // What a model is not told of is not its own to set.
+        // Arguments that the schema does not list are hidden from models, and refused.
         let unknown = arguments
             .keys()
             .find(|name| !known.contains(&name.as_str()))
@@ -213,15 +216,16 @@ impl Entry {
                 format!("the arguments of {} do not fit", self.line.name),
             )
             .cause(error.to_string())
-            .hint(match known.is_empty() {
-                true => "it takes none".to_owned(),
-                false => format!("it takes {}", known.join(", ")),
+            .hint(if known.is_empty() {
+                "it takes none".to_owned()
+            } else {
+                format!("it takes {}", known.join(", "))
             })
         })
     }
 }
 
-/// `text`, cut after a character where it is longer than `limit` bytes; whether it was.
+/// Cuts `text` to at most `limit` bytes, at a character. Returns whether it was cut.
 pub(crate) fn cut(text: &mut String, limit: usize) -> bool {
     if text.len() <= limit {
         return false;

@@ -44,7 +44,7 @@ Examples:
   tine new pair --overlay-buffers               tests read what you have typed and not saved")]
 pub struct New {
     /// The fork's name: letters, digits, '.', '_' and '-'
-    #[arg(value_name = "NAME")]
+    #[arg(id = "name", value_name = "NAME")]
     pub fork: ForkName,
 
     /// Only make it; `tine mount` mounts it later

@@ -1,18 +1,18 @@
 //! Open buffers of editors, and what agents have written to them.
 //!
 //! ```text
-//! editor ── open, change, save, close ──► Buffer: the person's text ◄── merge ── what an agent wrote
-//!    ▲                                        │                                    │
-//!    └────────── events: edit, conflict ──────┘          a record in the store ◄───┘
+//! editor ── open, change, save, close ──► Buffer: person's text ◄── merge ── agent's writes
+//!    ▲                                       │                              │
+//!    └────────── events: edit, conflict ─────┘      a record in the store ◄─┘
 //! ```
 //!
-//! An agent reads the person's text until it writes. Then it has a text of its own, a *buffer
-//! fork*, which is merged into the person's at once where that is clean; the editor is told what to
-//! change and says when it has. Every step of the person's text has a number, so that what was
-//! meant for another one is refused, by both sides, and merged again.
+//! An agent reads the person's text until it writes. From then on it has its own text, a *buffer
+//! fork*. A buffer fork is merged into the person's text at once if the merge is clean: the editor
+//! gets the edit and reports when it has applied it. Every change of the person's text increments
+//! the buffer's version. Both sides refuse an edit for another version, and the merge is repeated.
 //!
-//! What an agent wrote is in the store before that is acknowledged, and stays there until the
-//! person has saved a text that has it. Where the editor goes away first, it is merged into the
+//! What an agent wrote is in the store before the write is acknowledged. It stays there until the
+//! person has saved a text that contains it. If the editor goes away first, it is merged into the
 //! file ([`kept`]).
 
 mod buffer;
@@ -49,77 +49,83 @@ use tine_sys::process::ProcessId;
 use tine_workspace::store::RecordKind;
 use tine_workspace::{Direction, ForkName, Store, StoreError};
 
-/// The longest text that a buffer may have when it comes from an editor, in bytes.
+/// Maximum length of a text from an editor, in bytes.
 pub const MAX_TEXT_BYTES: usize = 8 << 20;
 
-/// What a buffer forgot because the file has it.
+/// Agents' writes that a buffer forgot because the file contains them.
+///
+/// [`Buffers::unfiled_again`] restores them.
 #[derive(Debug)]
 pub struct Filed {
     merged: Vec<(AgentId, AgentEdit)>,
     file: Option<FileBefore>,
 }
 
-/// What came of an agent's text for a buffer.
+/// Result of writing an agent's whole text to a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BufferWritten {
+    /// The text is in the store and in the agent's buffer fork.
     Written,
-    /// What the agent last had of the file is not known; nothing was done.
+    /// Refused, because the text that the agent last had is unknown.
     Unread,
 }
 
-/// Who is told that the person's text of a buffer changed.
+/// Callback for changes of a buffer's text, saved state or existence.
 pub type BufferListener = Box<dyn Fn(&BufferKey) + Send + Sync>;
 
-/// All open buffers.
+/// All open buffers of a daemon.
 #[derive(Default)]
 pub struct Buffers {
-    /// While it is held, records of the store are written; nothing else is waited for.
+    /// Held while records are written and the file is read.
     state: Mutex<State>,
-    /// An event has come, a merge has come about, or who waits is to look again.
+    /// Notified of new events, finished merges and [`Buffers::wake`].
     changed: Condvar,
     listener: RwLock<Option<BufferListener>>,
-    /// Taken with `state` or without it, for moments.
+    /// Taken with or without `state`, and never held across I/O.
     seen: Mutex<SeenTexts>,
-    /// Taken with `state` or without it. While it is held, records of the store are written.
+    /// Taken with or without `state`. Held while records of the store are written.
     unsaved: Mutex<Notes<UnsavedRead>>,
-    /// As `unsaved`.
+    /// Same rules as `unsaved`.
     files: Mutex<Notes<OpenFile>>,
 }
 
 #[derive(Default)]
 struct State {
     open: BTreeMap<BufferKey, Open>,
-    /// Events that each session has not been told yet.
+    /// Undelivered events of each session.
     sessions: BTreeMap<u64, VecDeque<BufferEvent>>,
     last_session: u64,
-    /// What agents wrote to open buffers, oldest first, and what of it was taken back.
+    /// Agents' writes to open buffers, oldest first.
     written: Vec<BufferEdit>,
+    /// Writes that were undone, in the order of their undo.
     undone: Vec<BufferEdit>,
 }
 
-/// How many writes to buffers can be taken back.
+/// Maximum number of writes to buffers that can be undone.
 const MAX_WRITTEN: usize = 256;
 
-/// One write of an agent's to an open buffer, or that it was taken back.
+/// One write of an agent to an open buffer, or its undo.
 #[derive(Debug, Clone)]
 pub struct BufferEdit {
+    /// When it was written or undone.
     pub time: Timestamp,
+    /// The buffer.
     pub key: BufferKey,
     agent: AgentId,
     before: Arc<str>,
     after: Arc<str>,
 }
 
-/// One open buffer, and whose it is.
+/// One open buffer and its owner.
 struct Open {
     session: u64,
     name: PathBuf,
     buffer: Buffer,
-    /// The number of the record in the store that keeps what the agent wrote.
+    /// Id of the store record with agents' writes. None if there is none.
     record: Option<u64>,
-    /// The file as it was when an agent wrote first; `None` before.
+    /// The file before the first write of an agent. None until then.
     file: Option<FileBefore>,
-    /// What the file held when its person last opened or saved it here, where that is known.
+    /// Content of the file at the last open or save, if known.
     saved: Option<Arc<str>>,
 }
 
@@ -132,20 +138,20 @@ impl Open {
         }
     }
 
-    /// Brings the record to what the agent has in the buffer.
+    /// Writes agents' steps of the buffer to its record.
     fn keep(&mut self, store: &Store, key: &BufferKey) -> Result<(), StoreError> {
         let file = self.file.clone().unwrap_or_default();
         self.record = kept::write(store, self.record, key, &file, self.buffer.steps())?;
         Ok(())
     }
 
-    /// Looks at the file before an agent's first write.
+    /// Reads the file before an agent's first write.
     fn note_file_before(&mut self, file: impl FnOnce() -> Option<String>) {
         if self.record.is_none() {
             let text: Option<Arc<str>> = file().map(Into::into);
             self.file = Some(FileBefore {
                 existed: text.is_some(),
-                // One that has gone since held nothing that is its person's alone.
+                // A file that is gone now held nothing that only its person has.
                 text: text.or_else(|| self.saved.clone()),
             });
         }
@@ -153,9 +159,8 @@ impl Open {
 }
 
 impl State {
-    /// Merges what the agent has in the buffer, as far as that can be done now, and tells its
-    /// editor.
-    fn go_on(&mut self, key: &BufferKey) {
+    /// Merges agents' texts where possible and queues the editor's event.
+    fn advance(&mut self, key: &BufferKey) {
         let Some(open) = self.open.get_mut(key) else {
             return;
         };
@@ -174,24 +179,24 @@ impl State {
                 conflicts,
             },
         };
-        self.tell(open_session(&self.open, key), event);
+        self.queue_event(open_session(&self.open, key), event);
     }
 
-    /// Puts an event in the place of one about the same buffer that nobody was told yet.
-    fn tell(&mut self, session: u64, event: BufferEvent) {
+    /// Queues an event, which replaces an undelivered one about the same buffer.
+    fn queue_event(&mut self, session: u64, event: BufferEvent) {
         if let Some(events) = self.sessions.get_mut(&session) {
             events.retain(|earlier| !event.replaces(earlier));
             events.push_back(event);
         }
     }
 
-    /// What was written to the buffer can be taken back there no more.
+    /// Forgets the buffer's writes, which can no longer be undone there.
     fn forget_edits(&mut self, key: &BufferKey) {
         self.written.retain(|edit| edit.key != *key);
         self.undone.retain(|edit| edit.key != *key);
     }
 
-    /// The buffer that this session has open by that name.
+    /// Returns the buffer that this session has open under `name`.
     fn own(&mut self, session: u64, name: &Path) -> Result<(BufferKey, &mut Open), BufferError> {
         let mut all = self.open.iter_mut();
         let own = all.find(|(_, open)| open.session == session && open.name == name);
@@ -205,16 +210,18 @@ fn open_session(open: &BTreeMap<BufferKey, Open>, key: &BufferKey) -> u64 {
 }
 
 impl Buffers {
-    /// What the agent sees at `key`, where a buffer is open there: its own text, or the person's.
+    /// Returns the agent's own text, or else the person's.
+    ///
+    /// Returns `None` if no buffer is open at `key`.
     pub fn text_for(&self, agent: &AgentId, key: &BufferKey) -> Option<Arc<str>> {
         let state = self.state.lock();
         Some(state.open.get(key)?.buffer.agent_sees(agent).clone())
     }
 
-    /// As [`Buffers::text_for`]; the agent has that text from here on.
+    /// Returns [`Buffers::text_for`] and records that the agent has it.
     ///
     /// # Errors
-    /// The store cannot note that the agent gets a text that is not saved.
+    /// [`StoreError`] if the store cannot record that the agent got an unsaved text.
     pub fn read(
         &self,
         store: &Store,
@@ -225,21 +232,24 @@ impl Buffers {
         let Some(open) = state.open.get(key) else {
             return Ok(None);
         };
-        match open.buffer.person().saved {
-            true => self.note_read(store, agent, key),
-            false if self.has_unsaved(agent, key) => {}
-            false => self
-                .unsaved
+        if open.buffer.person().saved {
+            self.note_read(store, agent, key);
+        } else if !self.has_unsaved(agent, key) {
+            self.unsaved
                 .lock()
-                .put(store, |id| UnsavedRead::new(id, key, agent))?,
+                .put(store, |id| UnsavedRead::new(id, key, agent))?;
         }
         let text = open.buffer.agent_sees(agent).clone();
         self.seen.lock().put(agent, key, text.clone());
         Ok(Some(text))
     }
 
-    /// Reads which agents were given texts that were not saved, and which files are open, as an
-    /// earlier daemon noted it.
+    /// Loads earlier daemons' notes: unsaved texts that agents got, and open files.
+    ///
+    /// Returns the errors of damaged records.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the records cannot be listed.
     pub fn recover(&self, store: &Store) -> Result<Vec<StoreError>, StoreError> {
         let mut damaged = self.unsaved.lock().load(store)?;
         let mut files = self.files.lock();
@@ -248,7 +258,12 @@ impl Buffers {
         Ok(damaged)
     }
 
-    /// Notes that an editor, which may outlive this daemon, has the file open.
+    /// Records that an editor has the file open.
+    ///
+    /// The editor may outlive this daemon.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the record cannot be written.
     pub fn note_open(
         &self,
         store: &Store,
@@ -262,13 +277,14 @@ impl Buffers {
         files.put(store, |id| OpenFile::new(id, key, editor))
     }
 
-    /// Notes that the editor has the file open no more.
+    /// Records that the editor has closed the file.
     pub fn note_closed(&self, store: &Store, key: &BufferKey) {
         self.files.lock().forget(store, key);
     }
 
-    /// Whether the file, in which no buffer is open, is open in an editor that has not told this
-    /// daemon so yet.
+    /// Returns whether an earlier daemon's editor still has the file open.
+    ///
+    /// Such an editor has not opened a buffer for it with this daemon yet.
     pub fn is_left_open(&self, key: &BufferKey) -> bool {
         self.files
             .lock()
@@ -276,13 +292,14 @@ impl Buffers {
             .is_some_and(|file| file.editor.is_running())
     }
 
-    /// Whether agents' texts of files, in which no buffer is open, may be refused in that fork, or
-    /// in the main checkout.
+    /// Returns whether agents' texts of files without a buffer may be refused.
+    ///
+    /// `fork` is the fork to look in; None is the main checkout.
     pub fn has_notes(&self, fork: Option<&ForkName>) -> bool {
         self.files.lock().is_in(fork) || self.unsaved.lock().is_in(fork)
     }
 
-    /// Whether the agent last had `text` of the file.
+    /// Returns whether `text` is what the agent last had of the file.
     pub fn has_seen(&self, agent: &AgentId, key: &BufferKey, text: &str) -> bool {
         self.seen
             .lock()
@@ -290,8 +307,9 @@ impl Buffers {
             .is_some_and(|seen| *seen == *text)
     }
 
-    /// Whether the agent's text of a file, in which no buffer is open, may have what a person has
-    /// never saved.
+    /// Returns whether the agent's text of the file may contain unsaved changes.
+    ///
+    /// This matters for a file without an open buffer: the person may never have saved them.
     pub fn has_unsaved(&self, agent: &AgentId, key: &BufferKey) -> bool {
         self.unsaved
             .lock()
@@ -299,42 +317,50 @@ impl Buffers {
             .is_some()
     }
 
-    /// Forgets what agents had of a fork that is gone.
+    /// Forgets the records of a deleted fork.
     pub fn forget_fork(&self, store: &Store, fork: &ForkName) {
         self.unsaved.lock().forget_fork(store, fork);
         self.files.lock().forget_fork(store, fork);
     }
 
-    /// Notes that the agent has the text of a file in which no buffer is open: it read or wrote
-    /// that.
+    /// Records that the agent read or wrote a file without a buffer.
     pub fn note_seen(&self, store: &Store, agent: &AgentId, key: &BufferKey, text: &str) {
         self.seen.lock().put(agent, key, text.into());
         self.note_read(store, agent, key);
     }
 
-    /// Notes that the agent has read what is saved.
+    /// Records that the agent has read the saved text.
     pub fn note_read(&self, store: &Store, agent: &AgentId, key: &BufferKey) {
         let read = (key.clone(), agent.clone());
         self.unsaved.lock().forget(store, &read);
     }
 
-    /// Notes that the agent made `after` of `before` in a file, without having been given either.
+    /// Records an agent's edit of a text that it did not get.
+    ///
+    /// The edit made `after` from `before`.
     pub fn note_edited(&self, agent: &AgentId, key: &BufferKey, before: &str, after: &str) {
         self.seen.lock().edit(agent, key, before, after);
     }
 
-    /// Notes that the file has gone, or is at `to` now.
+    /// Records that the file was removed, or moved to `to`.
     pub fn note_moved(&self, key: &BufferKey, to: Option<&BufferKey>) {
         self.seen.lock().rename(key, to);
     }
 
-    /// Lets the agent's text of the buffer be `text`; `None` where no buffer is open there. What
-    /// the agent last had is the ancestor when that is merged into the person's text: what it never
-    /// had, it did not take out. Where that is not known nothing is done: of a text that is older
-    /// than the person's nobody could tell what it takes out. `file` reads the file.
+    /// Replaces the agent's text of the buffer.
     ///
-    /// When this returns the text is in the store, and on its way to the editor where it fits to
-    /// the person's text.
+    /// `file` reads the file. Returns `None` if no buffer is open at `key`.
+    ///
+    /// What the agent last had is the ancestor of the merge with the person's text: the agent did
+    /// not remove what it never had. If that ancestor is unknown, nothing changes and the result is
+    /// [`BufferWritten::Unread`], because a text older than the person's does not show what the
+    /// agent removed.
+    ///
+    /// When this returns, the text is in the store. If it merges cleanly, it is also on its way to
+    /// the editor.
+    ///
+    /// # Errors
+    /// The error of `text`, or a [`StoreError`] if the text cannot be stored; then nothing changes.
     pub fn write<E: From<StoreError>>(
         &self,
         store: &Store,
@@ -363,8 +389,10 @@ impl Buffers {
         Some(written.map(|()| BufferWritten::Written).map_err(E::from))
     }
 
-    /// Lets the agent's text of the buffer be what `edit` makes of what the agent sees; otherwise
-    /// as [`Buffers::write`].
+    /// Edits the text that the agent sees; otherwise the same as [`Buffers::write`].
+    ///
+    /// # Errors
+    /// The error of `edit`, or a [`StoreError`] if the text cannot be stored; then nothing changes.
     pub fn edit<E: From<StoreError>>(
         &self,
         store: &Store,
@@ -388,7 +416,7 @@ impl Buffers {
         Some(written.map_err(E::from))
     }
 
-    /// The agent has made `text` of `base`.
+    /// Applies and stores an agent's step from `base` to `text`.
     fn put(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -407,7 +435,7 @@ impl Buffers {
             open.buffer = before;
             return Err(error);
         }
-        state.go_on(key);
+        state.advance(key);
         if text != *base {
             state.undone.retain(|edit| edit.key.fork != key.fork);
             state.written.push(BufferEdit {
@@ -426,7 +454,7 @@ impl Buffers {
         Ok(())
     }
 
-    /// What agents did in the buffer that no file has.
+    /// Returns agents' steps in the buffer that the file lacks.
     pub fn unfiled(&self, key: &BufferKey) -> Option<AgentTextRecord> {
         let state = self.state.lock();
         let open = state.open.get(key)?;
@@ -436,16 +464,20 @@ impl Buffers {
             .then(|| AgentTextRecord::of(open.record.unwrap_or(0), key, &file, &steps))
     }
 
-    /// Notes that the file has those steps of `record` that fit it; where `is_told`, the editor
-    /// hears of it. What the buffer forgets of them comes back; `None` where agents have done
-    /// something else by now.
+    /// Records that the file contains the steps of `record` marked in `fits`.
+    ///
+    /// If `notify`, the editor gets [`BufferEvent::Written`]. Returns the steps that the buffer
+    /// forgets. Returns `None` if the buffer is closed or agents have written since.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the record cannot be updated; then the buffer stays unchanged.
     pub fn filed(
         &self,
         store: &Store,
         key: &BufferKey,
         record: &AgentTextRecord,
         fits: &[bool],
-        is_told: bool,
+        notify: bool,
     ) -> Result<Option<Filed>, StoreError> {
         let mut state = self.state.lock();
         let Some(open) = state.open.get_mut(key) else {
@@ -456,7 +488,7 @@ impl Buffers {
         }
         let before = open.buffer.clone();
         let filed = Filed {
-            merged: open.buffer.filed(fits),
+            merged: open.buffer.mark_filed(fits),
             file: open.file.clone(),
         };
         open.file.get_or_insert_default().existed = true;
@@ -466,17 +498,20 @@ impl Buffers {
             return Err(error);
         }
         let (session, path) = (open.session, open.name.clone());
-        if is_told {
-            state.tell(session, BufferEvent::Written { path });
+        if notify {
+            state.queue_event(session, BufferEvent::Written { path });
         }
-        // From here on an operation has them.
+        // An operation of the fork contains them from here on.
         state.forget_edits(key);
         drop(state);
         self.changed.notify_all();
         Ok(Some(filed))
     }
 
-    /// Takes back what [`Buffers::filed`] noted.
+    /// Reverts [`Buffers::filed`].
+    ///
+    /// # Errors
+    /// [`StoreError`] if the record cannot be updated.
     pub fn unfiled_again(
         &self,
         store: &Store,
@@ -487,13 +522,14 @@ impl Buffers {
         let Some(open) = state.open.get_mut(key) else {
             return Ok(());
         };
-        open.buffer.unfile(filed.merged);
+        open.buffer.unmark_filed(filed.merged);
         open.file = filed.file;
         open.keep(store, key)
     }
 
-    /// The newest write of an agent's to an open buffer of the fork that can be taken back, or the
-    /// one that was taken back last.
+    /// Returns the newest write that can be undone or redone.
+    ///
+    /// Only open buffers of the fork count, and only at or under `path` if it is given.
     pub fn newest_edit(
         &self,
         fork: &ForkName,
@@ -512,8 +548,12 @@ impl Buffers {
         edits.iter().rev().find(is_meant).cloned()
     }
 
-    /// Takes back what [`Buffers::newest_edit`] gave; false where what was written since excludes
-    /// that.
+    /// Undoes or redoes an edit from [`Buffers::newest_edit`].
+    ///
+    /// Returns false if the buffer is closed or later writes conflict with it.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the record cannot be updated; then the buffer stays unchanged.
     pub fn take_back(
         &self,
         store: &Store,
@@ -547,27 +587,28 @@ impl Buffers {
             time: Timestamp::now(),
             ..edit.clone()
         });
-        state.go_on(&edit.key);
+        state.advance(&edit.key);
         self.changed.notify_all();
         Ok(true)
     }
 
-    /// Buffers of the fork, or of the main checkout.
+    /// Returns the open buffers of a fork, or of the main checkout.
     pub fn of(&self, fork: Option<&ForkName>) -> Vec<BufferKey> {
         let state = self.state.lock();
         let keys = state.open.keys().filter(|key| key.fork.as_ref() == fork);
         keys.cloned().collect()
     }
 
-    /// What the person has in the editor, where a buffer is open.
+    /// Returns the person's text, if a buffer is open.
     pub fn person_text(&self, key: &BufferKey) -> Option<PersonText> {
         let state = self.state.lock();
         Some(state.open.get(key)?.buffer.person())
     }
 
-    /// Has `listener` called after the person's text of a buffer, or whether it is saved, has
-    /// changed, and after a buffer was opened or closed. It may ask for the text; it may not open,
-    /// change or close a buffer.
+    /// Sets the callback for changes of buffers.
+    ///
+    /// It is called after the person's text or its saved state changed, and after a buffer was
+    /// opened or closed. It may read buffers. It must not open, change or close one.
     pub fn set_listener(&self, listener: BufferListener) {
         *self.listener.write() = Some(listener);
     }
@@ -579,7 +620,7 @@ impl Buffers {
         }
     }
 
-    /// Begins a session: an editor has come.
+    /// Begins the session of an editor and returns its id.
     pub fn attach(&self) -> u64 {
         let mut state = self.state.lock();
         state.last_session += 1;
@@ -588,11 +629,13 @@ impl Buffers {
         session
     }
 
-    /// Opens a buffer, or begins the text of an open one anew; its version, which is behind
-    /// `after`.
+    /// Opens a buffer, or replaces its text, and returns its version.
+    ///
+    /// The version of a new buffer is higher than `after`.
     ///
     /// # Errors
-    /// [`BufferError::Taken`] where another session has it open.
+    /// [`BufferError::Taken`] if another session has the file open, [`BufferError::NoSession`] if
+    /// the session is unknown, and [`BufferError::TooLarge`].
     pub fn open(
         &self,
         session: u64,
@@ -634,14 +677,19 @@ impl Buffers {
                 version
             }
         };
-        state.go_on(key);
+        state.advance(key);
         drop(state);
         self.announce(key);
         Ok(version)
     }
 
-    /// The person changed the text of version `base`; the next version. All of a text may come
-    /// without one: after a step was lost.
+    /// Changes the person's text of version `base` and returns the next version.
+    ///
+    /// An editor that lost track may send a whole text without `base`.
+    ///
+    /// # Errors
+    /// [`BufferError::Stale`] if the buffer is at another version, [`BufferError::BadPatch`],
+    /// [`BufferError::TooLarge`], and [`BufferError::NoBuffer`].
     pub fn change(
         &self,
         session: u64,
@@ -671,14 +719,19 @@ impl Buffers {
         check_size(name, &text)?;
         open.buffer.change(text.into());
         let version = open.buffer.version();
-        state.go_on(&key);
+        state.advance(&key);
         drop(state);
         self.announce(&key);
         Ok(version)
     }
 
-    /// The editor has applied the edit that it was told of for the text of version `base`; the next
-    /// version.
+    /// Records that the editor applied the pending edit; returns the next version.
+    ///
+    /// The edit was for the text of version `base`.
+    ///
+    /// # Errors
+    /// [`BufferError::Stale`] if the buffer is at another version, [`BufferError::NotOffered`] if
+    /// no edit is pending, and [`BufferError::NoBuffer`].
     pub fn applied(
         &self,
         store: &Store,
@@ -694,7 +747,7 @@ impl Buffers {
         let Some(favored) = open.buffer.applied() else {
             return Err(BufferError::NotOffered(name.to_owned()));
         };
-        // What was merged by a rule is not what the record says.
+        // A merge that favored a side does not match the record any more.
         if favored == Favored::Yes
             && let Err(error) = open.keep(store, &key)
         {
@@ -704,13 +757,16 @@ impl Buffers {
             );
         }
         let version = open.buffer.version();
-        state.go_on(&key);
+        state.advance(&key);
         drop(state);
         self.announce(&key);
         Ok(version)
     }
 
-    /// The file holds the text of version `base` now.
+    /// Records that the file holds the text of version `base`.
+    ///
+    /// # Errors
+    /// [`BufferError::Stale`] if the buffer is at another version, and [`BufferError::NoBuffer`].
     pub fn saved(
         &self,
         store: &Store,
@@ -732,7 +788,7 @@ impl Buffers {
         self.unsaved
             .lock()
             .forget_all(store, |read| read.is_of(&key));
-        // A record that stays says what the file has by now: merged into that, it changes nothing.
+        // The record may stay. It says what the file has now, so merging it again changes nothing.
         if let Err(error) = open.keep(store, &key) {
             log::warn!(
                 "{}: what was saved could not be noted: {error}",
@@ -744,13 +800,17 @@ impl Buffers {
         Ok(base)
     }
 
-    /// Which file the session's buffer of that name shows.
+    /// Returns the file that the session's buffer of that name shows.
+    ///
+    /// # Errors
+    /// [`BufferError::NoBuffer`] if the session has no such buffer.
     pub fn key_of(&self, session: u64, name: &Path) -> Result<BufferKey, BufferError> {
         Ok(self.state.lock().own(session, name)?.0)
     }
 
-    /// Closes a buffer, if that session has it open; the number of the record that keeps what an
-    /// agent wrote, which is to be brought into the file.
+    /// Closes a buffer if that session has it open.
+    ///
+    /// Returns the id of the record with agents' writes, which the caller must merge into the file.
     pub fn close(&self, session: u64, key: &BufferKey) -> Option<u64> {
         let mut state = self.state.lock();
         if state.open.get(key)?.session != session {
@@ -766,18 +826,20 @@ impl Buffers {
         open.record
     }
 
-    /// As [`Buffers::close`], whoever has it open; the editor is told.
+    /// Closes a buffer of any session and notifies its editor.
+    ///
+    /// Returns the same as [`Buffers::close`].
     pub fn end(&self, key: &BufferKey) -> Option<u64> {
         let mut state = self.state.lock();
         let open = state.open.remove(key)?;
-        state.tell(open.session, BufferEvent::Closed { path: open.name });
+        state.queue_event(open.session, BufferEvent::Closed { path: open.name });
         state.forget_edits(key);
         drop(state);
         self.announce(key);
         open.record
     }
 
-    /// Buffers that this session has open.
+    /// Returns the buffers that this session has open.
     pub fn of_session(&self, session: u64) -> Vec<BufferKey> {
         let state = self.state.lock();
         let open = state
@@ -793,20 +855,24 @@ impl Buffers {
         self.changed.notify_all();
     }
 
-    /// Lets everybody who waits look again: the daemon is ending.
+    /// Wakes all waiters, because the daemon is stopping.
     pub fn wake(&self) {
-        // Who is about to wait has either looked already, and is told, or looks afterwards.
+        // With the lock taken once, a waiter is either notified or checks afterwards.
         drop(self.state.lock());
         self.changed.notify_all();
     }
 
-    /// What the session has not been told yet: waits for something until `deadline`, or as long as
-    /// `goes_on` holds.
+    /// Returns and removes the undelivered events of a session.
+    ///
+    /// Blocks until there is an event, until `deadline`, or until `keep_waiting` returns false.
+    ///
+    /// # Errors
+    /// [`BufferError::NoSession`] if the session is unknown.
     pub fn events(
         &self,
         session: u64,
         deadline: Instant,
-        goes_on: impl Fn() -> bool,
+        keep_waiting: impl Fn() -> bool,
     ) -> Result<Vec<BufferEvent>, BufferError> {
         let mut state = self.state.lock();
         loop {
@@ -814,16 +880,21 @@ impl Buffers {
                 .sessions
                 .get_mut(&session)
                 .ok_or(BufferError::NoSession(session))?;
-            if !events.is_empty() || !goes_on() || Instant::now() >= deadline {
+            if !events.is_empty() || !keep_waiting() || Instant::now() >= deadline {
                 return Ok(events.drain(..).collect());
             }
             self.changed.wait_until(&mut state, deadline);
         }
     }
 
-    /// Merges what the agent has in a buffer into the person's text, and waits until the editor has
-    /// taken that, until `deadline`, or as long as `goes_on` holds. Conflicts are settled by
-    /// `side`, or told; then nothing changes.
+    /// Merges agents' texts of a buffer into the person's text.
+    ///
+    /// Blocks until the editor has applied the merge, until `deadline`, or until `keep_waiting`
+    /// returns false. `side` settles conflicts. Without it, conflicts are returned and nothing
+    /// changes.
+    ///
+    /// # Errors
+    /// [`BufferError::NoBuffer`] if no buffer is open at `key`, also if it is closed meanwhile.
     pub fn merge(
         &self,
         store: &Store,
@@ -831,7 +902,7 @@ impl Buffers {
         name: &Path,
         side: Option<BufferSide>,
         deadline: Instant,
-        goes_on: impl Fn() -> bool,
+        keep_waiting: impl Fn() -> bool,
     ) -> Result<MergedBuffer, BufferError> {
         let mut state = self.state.lock();
         let mut merged = MergedBuffer::default();
@@ -854,7 +925,7 @@ impl Buffers {
             }
             if is_first || !open.buffer.is_offered() {
                 is_first = false;
-                // Told again, too, where the editor may have missed it.
+                // Sent again even if offered before, because the editor may have missed it.
                 let patches = open.buffer.offer(side);
                 let event = BufferEvent::Edit {
                     path: open.name.clone(),
@@ -862,7 +933,7 @@ impl Buffers {
                     patches: patches.clone(),
                 };
                 let (session, is_offered) = (open.session, open.buffer.is_offered());
-                // The person has it all, or was given right: then the record says what is over.
+                // The person has all of it, or the person's side was favored. The record drops it.
                 if !is_offered && let Err(error) = open.keep(store, key) {
                     log::warn!(
                         "{}: what was settled could not be noted: {error}",
@@ -872,36 +943,36 @@ impl Buffers {
                 merged.patches = patches;
                 merged.pending = true;
                 if is_offered {
-                    state.tell(session, event);
+                    state.queue_event(session, event);
                     self.changed.notify_all();
                 }
                 continue;
             }
-            if !goes_on() || Instant::now() >= deadline {
+            if !keep_waiting() || Instant::now() >= deadline {
                 return Ok(merged);
             }
             self.changed.wait_until(&mut state, deadline);
         }
     }
 
-    /// All open buffers.
+    /// Returns the states of all open buffers.
     pub fn states(&self) -> Vec<BufferState> {
         let state = self.state.lock();
         state
             .open
             .iter()
-            .map(|(key, open)| told(key, open))
+            .map(|(key, open)| state_of(key, open))
             .collect()
     }
 
-    /// The buffer that is open there.
+    /// Returns the state of the buffer at `key`, if one is open.
     pub fn state(&self, key: &BufferKey) -> Option<BufferState> {
         let state = self.state.lock();
-        Some(told(key, state.open.get(key)?))
+        Some(state_of(key, state.open.get(key)?))
     }
 }
 
-fn told(key: &BufferKey, open: &Open) -> BufferState {
+fn state_of(key: &BufferKey, open: &Open) -> BufferState {
     BufferState {
         key: key.clone(),
         name: open.name.clone(),
@@ -914,13 +985,18 @@ fn told(key: &BufferKey, open: &Open) -> BufferState {
 }
 
 fn check_size(name: &Path, text: &str) -> Result<(), BufferError> {
-    match text.len() > MAX_TEXT_BYTES {
-        true => Err(BufferError::TooLarge(name.to_owned())),
-        false => Ok(()),
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(BufferError::TooLarge(name.to_owned()));
     }
+    Ok(())
 }
 
-/// What the store keeps of buffers whose editor is gone: by number.
+/// Returns the records of agents' writes to buffers whose editor is gone.
+///
+/// The second list has the errors of damaged records.
+///
+/// # Errors
+/// [`StoreError`] if the records cannot be listed.
 pub fn records(store: &Store) -> Result<(Vec<AgentTextRecord>, Vec<StoreError>), StoreError> {
     store.documents(RecordKind::Buffers)
 }

@@ -1,51 +1,64 @@
-//! Finding and replacing in a text: what goes in is a text, what comes out is another, or why not.
+//! Finding and replacing in a text. Values, without I/O.
 //!
-//! A text whose lines all end in CR LF keeps them so: what an edit looks for and puts there is
-//! taken with the same ends, whichever it was written with.
+//! A text whose lines all end in CR LF keeps these line ends. The texts of an edit get the same
+//! line ends, whichever they were written with.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Longer files are not edited, and longer ones do not come of it, in bytes.
+/// Maximum size of a text before and after an edit, in bytes.
 pub const EDIT_MAX: u64 = 16 << 20;
 
-/// So many lines of an ambiguous text are named.
+/// Maximum number of lines that [`EditError::Ambiguous`] lists.
 const NAMED_LINES: usize = 20;
 
 /// One replacement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextEdit {
-    /// As it stands in the text, once unless `replace_all`.
+    /// Text to replace. It must occur exactly once unless `replace_all`.
     pub old: String,
+    /// Replacement.
     pub new: String,
+    /// True to replace every occurrence. False if not given.
     #[serde(default)]
     pub replace_all: bool,
 }
 
-/// What edits made of a text.
+/// Result of the edits of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edited {
+    /// The whole text after the edits.
     pub text: String,
-    /// Places that were replaced.
+    /// Number of occurrences that were replaced.
     pub replaced: u64,
 }
 
-/// Why a text cannot be edited.
+/// Error of an edit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EditError {
+    /// The list of edits is empty.
     #[error("there is no edit")]
     NoEdits,
+    /// `old` is empty.
     #[error("it names no text to replace")]
     EmptyOld,
+    /// `old` and `new` are the same.
     #[error("it would replace a text by the same text")]
     Identical,
+    /// `old` does not occur in the text.
     #[error("its text is not there")]
     NotFound,
-    /// Lines from 1, the first of them.
+    /// `old` occurs more than once.
     #[error("its text is there more than once: {}", shown(lines, *has_more))]
-    Ambiguous { lines: Vec<u64>, has_more: bool },
+    Ambiguous {
+        /// Line numbers from 1 of the first occurrences.
+        lines: Vec<u64>,
+        /// True if there are more occurrences than `lines` lists.
+        has_more: bool,
+    },
+    /// The text would exceed [`EDIT_MAX`].
     #[error("more than {EDIT_MAX} bytes would come of it")]
     TooLarge,
 }
@@ -56,17 +69,21 @@ fn shown(lines: &[u64], has_more: bool) -> String {
     format!("in the lines {}{more}", lines.join(", "))
 }
 
-/// One of several edits failed.
+/// Error of one of several edits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EditFailed {
-    /// Which one, from 1.
+    /// Position of the edit that failed, from 1. 0 if there are no edits.
     pub number: usize,
-    /// How many there are.
+    /// Number of edits.
     pub count: usize,
+    /// Reason of the failure.
     pub error: EditError,
 }
 
-/// Makes the edits one after another, each in what the one before it left; all of them, or none.
+/// Applies edits in order, each to the result of the one before.
+///
+/// # Errors
+/// [`EditFailed`] with the first edit that fails. Then none is applied.
 pub fn apply(text: &str, edits: &[TextEdit]) -> Result<Edited, EditFailed> {
     let failed = |number: usize, error: EditError| EditFailed {
         number,
@@ -88,11 +105,14 @@ pub fn apply(text: &str, edits: &[TextEdit]) -> Result<Edited, EditFailed> {
     Ok(edited)
 }
 
-/// How many places were replaced.
+/// Replaces in `text` and returns the number of replacements.
 fn replace(text: &mut String, edit: &TextEdit, is_crlf: bool) -> Result<u64, EditError> {
-    let ends = |text| match is_crlf {
-        true => with_crlf(text),
-        false => Cow::Borrowed(text),
+    let ends = |text| {
+        if is_crlf {
+            with_crlf(text)
+        } else {
+            Cow::Borrowed(text)
+        }
     };
     let (old, new) = (ends(&edit.old), ends(&edit.new));
     if old.is_empty() {
@@ -102,27 +122,28 @@ fn replace(text: &mut String, edit: &TextEdit, is_crlf: bool) -> Result<u64, Edi
         return Err(EditError::Identical);
     }
     let first = text.find(&*old).ok_or(EditError::NotFound)?;
-    let count = match edit.replace_all {
-        true => text.matches(&*old).count(),
-        false => {
-            if next_after(text, &old, first).is_some() {
-                return Err(ambiguous(text, &old));
-            }
-            1
-        }
+    let count = if edit.replace_all {
+        text.matches(&*old).count()
+    } else if next_after(text, &old, first).is_some() {
+        return Err(ambiguous(text, &old));
+    } else {
+        1
     };
     let grown = new.len().saturating_sub(old.len()).saturating_mul(count);
     if text.len().saturating_add(grown) as u64 > EDIT_MAX {
         return Err(EditError::TooLarge);
     }
-    match edit.replace_all {
-        true => *text = text.replace(&*old, &new),
-        false => text.replace_range(first..first + old.len(), &new),
+    if edit.replace_all {
+        *text = text.replace(&*old, &new);
+    } else {
+        text.replace_range(first..first + old.len(), &new);
     }
     Ok(count as u64)
 }
 
-/// Where `old` begins again behind `at`, also within itself: `aa` is in `aaa` twice.
+/// Returns the position of the next `old` after `at`.
+///
+/// Occurrences may overlap: `aa` occurs in `aaa` twice.
 fn next_after(text: &str, old: &str, at: usize) -> Option<usize> {
     let step = text.get(at..)?.chars().next()?.len_utf8();
     let found = text.get(at + step..)?.find(old)?;
@@ -152,17 +173,18 @@ fn ambiguous(text: &str, old: &str) -> EditError {
     }
 }
 
-/// Whether lines end in the text, and all of them in CR LF.
+/// Returns whether the text has line ends and all are CR LF.
 fn has_only_crlf(text: &str) -> bool {
     let ends = text.bytes().filter(|&byte| byte == b'\n').count();
     ends > 0 && ends == text.matches("\r\n").count()
 }
 
-/// `text` with all its lines' ends as CR LF.
+/// Converts all line ends to CR LF.
 fn with_crlf(text: &str) -> Cow<'_, str> {
-    match text.contains('\n') {
-        true => Cow::Owned(text.replace("\r\n", "\n").replace('\n', "\r\n")),
-        false => Cow::Borrowed(text),
+    if text.contains('\n') {
+        Cow::Owned(text.replace("\r\n", "\n").replace('\n', "\r\n"))
+    } else {
+        Cow::Borrowed(text)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Why a file tool refused.
+//! Errors of file tools.
 
 use std::path::PathBuf;
 
@@ -9,49 +9,75 @@ use tine_git::GitError;
 use tine_path::{PathError, RepoPath};
 use tine_workspace::{OperationError, StoreError};
 
+/// Error of a file tool.
 #[derive(Debug, Error)]
 pub enum ToolError {
+    /// An operation in the fork failed.
     #[error(transparent)]
     Operation(#[from] OperationError),
+    /// git or its repository failed.
     #[error(transparent)]
     Git(#[from] GitError),
+    /// A record of a buffer cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The path is empty.
     #[error("a path is empty")]
     NoPath,
+    /// The path is not a valid path of a fork.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// An absolute path leads outside of the fork.
     #[error("{path} is neither in the fork's mount nor in the main checkout")]
-    Outside { path: PathBuf },
+    Outside {
+        /// Path as the tool got it.
+        path: PathBuf,
+    },
+    /// The path of a file ends like that of a directory.
     #[error("{0}/ names a directory, and not a file")]
     NamesDirectory(RepoPath),
+    /// An edit of a file failed.
     #[error("{}{error}", which(path, *number, *count))]
     Edit {
+        /// Path of the file.
         path: RepoPath,
-        /// From 1; 0 for all of them.
+        /// Position of the edit from 1, or 0 for all of them.
         number: usize,
+        /// Number of edits.
         count: usize,
+        /// Reason of the failure.
         error: EditError,
     },
+    /// The text is not valid UTF-8.
     #[error("{0} is no text in UTF-8")]
     NotText(RepoPath),
+    /// The agent's text may contain unsaved changes of a closed buffer.
     #[error(
         "what was read of {0} had changes that its editor had not saved, and no buffer is open there any more"
     )]
     UnsavedRead(RepoPath),
+    /// The agent may not have read what the open file holds now.
     #[error(
         "{0} is open in an editor, and this agent is not known to have read what it holds now: its text may lack what was written since"
     )]
     UnreadBuffer(RepoPath),
+    /// The file is too large for the operation.
     #[error("{path} has more than {max_bytes} bytes")]
-    TooLarge { path: RepoPath, max_bytes: u64 },
+    TooLarge {
+        /// Path of the file.
+        path: RepoPath,
+        /// Limit of the operation, in bytes.
+        max_bytes: u64,
+    },
+    /// The pattern of a search is not a valid regular expression.
     #[error("the regular expression cannot be understood: {0}")]
     Pattern(String),
+    /// A glob of a search is not valid.
     #[error("the glob cannot be understood: {0}")]
     Glob(String),
 }
 
-/// Which edit of which file it is about.
+/// Returns the beginning of the message of [`ToolError::Edit`].
 fn which(path: &RepoPath, number: usize, count: usize) -> String {
     match (number, count) {
         (0, _) => format!("{path} cannot be edited: "),
@@ -61,7 +87,7 @@ fn which(path: &RepoPath, number: usize, count: usize) -> String {
 }
 
 impl ToolError {
-    /// For `map_err`: edits of the file at `path` failed.
+    /// Returns a function for `map_err` that adds the path of the file.
     pub fn edit(path: &RepoPath) -> impl FnOnce(EditFailed) -> ToolError {
         let path = path.clone();
         |EditFailed {

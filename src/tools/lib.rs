@@ -1,9 +1,9 @@
-//! What agents' file tools do, and what they share with editors.
+//! File tools of agents, and the texts that they share with editors.
 //!
-//! A tool's operation goes to an open buffer, else to the fork, else back to its caller, who does
-//! its own I/O ([`ToolRouter`]). A person's text in an editor is never trampled: what an agent
-//! writes to an open buffer is a fork of that ([`Buffers`]) until it is merged. Shell commands are
-//! run by the tool's own process ([`run`]).
+//! An operation of a tool goes to an open buffer, else to the fork, else back to its caller, who
+//! does its own I/O ([`ToolRouter`]). A tool never overwrites a person's text in an editor: what an
+//! agent writes to an open buffer is in a fork of that buffer ([`Buffers`]) until it is merged. The
+//! tool's own process runs shell commands ([`run`]).
 
 pub mod buffers;
 pub mod edit;

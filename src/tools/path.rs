@@ -1,9 +1,9 @@
-//! What the paths that tools are given mean in a fork.
+//! Mapping of tools' paths to paths in a fork.
 //!
-//! Paths are taken by their text alone, here: nothing on the machine is touched but the directories
-//! above a mount, as the mount itself may hang. Symlinks on the way are followed within the fork,
-//! by [`Workspace::follow`](tine_workspace::Workspace::follow); `..` is no part of any path, so
-//! that the text of a path and where it leads never part.
+//! This module maps paths by their text alone. It touches nothing on the machine but the
+//! directories above a mount, because the mount itself may hang.
+//! [`Workspace::follow`](tine_workspace::Workspace::follow) follows symlinks within the fork. A
+//! path must not contain `..`, so its text always shows where it leads.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,26 +12,32 @@ use std::path::{Path, PathBuf};
 use super::error::ToolError;
 use tine_path::RepoPath;
 
-/// Directories in which an absolute path means one of the fork.
+/// Directories whose absolute paths map to paths in the fork.
 #[derive(Debug, Clone, Copy)]
 pub struct Places<'a> {
-    /// The fork's own place, mounted or not.
+    /// The fork's mount place, mounted or not.
     pub mount_dir: &'a Path,
-    /// The main checkout, where there is one: the same path in the fork is meant.
+    /// The main checkout. None if there is none.
     pub checkout_dir: Option<&'a Path>,
 }
 
-/// A path of the fork, symlinks on the way and all.
+/// Path in the fork. It may contain symlinks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolPath {
+    /// Path from the fork's root.
     pub path: RepoPath,
-    /// It ends so that it can only be a directory's.
+    /// True if the text ends like the path of a directory.
     pub is_dir: bool,
 }
 
 impl Places<'_> {
-    /// The path of the fork that `path` means: from the fork's root, or absolute in one of the
-    /// places.
+    /// Maps a path to the fork.
+    ///
+    /// The path is relative to the fork's root, or absolute in one of the places.
+    ///
+    /// # Errors
+    /// [`ToolError::NoPath`] if it is empty, [`ToolError::Outside`] if it is absolute and in none
+    /// of the places, and [`ToolError::Path`] if it is not valid.
     pub fn resolve(&self, path: &[u8]) -> Result<ToolPath, ToolError> {
         if path.is_empty() {
             return Err(ToolError::NoPath);
@@ -55,8 +61,10 @@ impl Places<'_> {
     }
 }
 
-/// `path` from `dir`, as that is written or as the kernel has it, if it is there or beneath. `dir`
-/// itself is not touched: it may be a mount that hangs.
+/// Returns `path` relative to `dir`, if it is at or under `dir`.
+///
+/// `dir` may be spelled as given or in canonical form. This does not touch `dir` itself, which may
+/// be a mount that hangs.
 pub fn beneath(dir: &Path, path: &Path) -> Option<PathBuf> {
     if let Ok(beneath) = path.strip_prefix(dir) {
         return Some(beneath.to_owned());

@@ -1,4 +1,4 @@
-//! Where a tool's operation goes: to an open buffer, else to the fork, else back to its caller.
+//! Routing of tool operations: to an open buffer, else the fork, else back.
 //!
 //! ```text
 //!                        a buffer open at the path,       a fork active
@@ -8,12 +8,12 @@
 //! search                 the fork, with the buffers' texts where they are open
 //! ```
 //!
-//! The router remembers nothing: what is active comes with each call. A buffer belongs to its
-//! editor, so that removing and moving are done to what is saved, and the buffer stays what and
-//! where it is, as it does in an editor whose file another program moves.
+//! The router has no state: each call brings what is active. A buffer belongs to its editor. So
+//! removing and moving apply to the saved file, and the buffer stays as it is under its name, as in
+//! an editor whose file another program moves.
 //!
-//! All that it does in a fork it does in the [`Workspace`], which no path leads out of, and as
-//! operations that can be taken back.
+//! All that the router does in a fork goes through the [`Workspace`], which no path leads out of.
+//! Its changes are operations that can be undone.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -32,62 +32,69 @@ use tine_workspace::{
     PutOptions, Store, Workspace, Written,
 };
 
-/// What is active when a tool is called.
+/// Fork and buffers that are active for a call.
 #[derive(Clone, Copy)]
 pub struct ToolContext<'a> {
+    /// Fork to work in. None if no fork is active.
     pub fork: Option<ActiveFork<'a>>,
-    /// `None` where buffers are not active.
+    /// Buffers to use first. None if buffers are not active.
     pub buffers: Option<ActiveBuffers<'a>>,
-    /// The main checkout, where there is one.
+    /// The main checkout. None if there is none.
     pub checkout_dir: Option<&'a Path>,
 }
 
-/// Buffers that tools look at first.
+/// Buffers that tools use before the fork.
 #[derive(Clone, Copy)]
 pub struct ActiveBuffers<'a> {
+    /// All open buffers of the daemon.
     pub buffers: &'a Buffers,
-    /// Where what is written to them is kept.
+    /// Store that keeps agents' writes to the buffers.
     pub store: &'a Store,
-    /// Who calls.
+    /// Agent that makes the call.
     pub agent: &'a AgentId,
 }
 
-/// A fork that tools work in.
+/// Fork that tools work in.
 #[derive(Clone, Copy)]
 pub struct ActiveFork<'a> {
+    /// Name of the fork.
     pub name: &'a ForkName,
+    /// Repository of the fork's store.
     pub repository: &'a Repository,
+    /// The fork itself.
     pub fork: &'a Fork,
-    /// Its place, mounted or not.
+    /// The fork's mount place, mounted or not.
     pub mount_dir: &'a Path,
 }
 
-/// Where an operation went, and what came of it there.
+/// Result of an operation and the route that it took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Routed<T> {
+    /// The operation used an open buffer.
     Buffer(T),
+    /// The operation used the fork.
     Fork(T),
-    /// Nothing was done: the caller does its own I/O.
+    /// Nothing was done. The caller does its own I/O.
     Passthrough,
 }
 
-/// What was read.
+/// Result of reading a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRead {
-    /// Without symlinks on the way.
+    /// Path in the fork, without symlinks on the way.
     pub path: RepoPath,
-    /// Bytes.
+    /// Number of bytes read.
     pub size: u64,
 }
 
-/// What was edited.
+/// Result of editing a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileEdited {
-    /// Without symlinks on the way.
+    /// Path in the fork, without symlinks on the way.
     pub path: RepoPath,
-    /// Places that were replaced.
+    /// Number of occurrences that were replaced.
     pub replaced: u64,
-    /// Bytes, then.
+    /// Size of the file after the edit, in bytes.
     pub size: u64,
 }
 
@@ -98,28 +105,31 @@ pub struct ToolRouter<'a> {
 }
 
 impl<'a> ToolRouter<'a> {
+    /// Creates a router for one call.
     pub fn new(context: ToolContext<'a>) -> ToolRouter<'a> {
         ToolRouter { context }
     }
 
+    /// Returns what is active for the call.
     pub fn context(&self) -> &ToolContext<'a> {
         &self.context
     }
 
-    /// Whether anything but the caller's own I/O can come of an operation.
+    /// Returns whether an operation may take a route other than passthrough.
     pub fn is_active(&self) -> bool {
         self.context.fork.is_some() || self.has_buffers()
     }
 
-    /// Whether buffers are active, and one is open where tools work, or was and is still to be
-    /// thought of.
+    /// Returns whether buffers are active and there are any to consider.
+    ///
+    /// These are open buffers of the fork or main checkout, and notes on earlier ones.
     pub fn has_buffers(&self) -> bool {
         let fork = self.context.fork.map(|active| active.name);
         let has_notes = |active: ActiveBuffers<'_>| active.buffers.has_notes(fork);
         !self.buffers().is_empty() || self.context.buffers.is_some_and(has_notes)
     }
 
-    /// The buffers that are open where tools work, if buffers are active.
+    /// Returns the open buffers where tools work, if buffers are active.
     pub fn buffers(&self) -> Vec<BufferKey> {
         let fork = self.context.fork.map(|active| active.name);
         self.context
@@ -127,7 +137,9 @@ impl<'a> ToolRouter<'a> {
             .map_or_else(Vec::new, |active| active.buffers.of(fork))
     }
 
-    /// Where shell commands run: the fork's place, else the main checkout.
+    /// Returns the working directory of shell commands.
+    ///
+    /// This is the fork's mount place, else the main checkout.
     pub fn working_dir(&self) -> Option<&'a Path> {
         match &self.context.fork {
             Some(active) => Some(active.mount_dir),
@@ -135,8 +147,9 @@ impl<'a> ToolRouter<'a> {
         }
     }
 
-    /// What shell commands have in their environment beside what they inherit; what they must not
-    /// have is [`run::git_variables`].
+    /// Returns the variables to add to the environment of shell commands.
+    ///
+    /// [`run::git_variables`] lists the variables to remove.
     pub fn command_env(&self) -> Vec<(&'static str, PathBuf)> {
         match &self.context.fork {
             Some(active) => run::fork_env(active.name, active.mount_dir),
@@ -144,8 +157,13 @@ impl<'a> ToolRouter<'a> {
         }
     }
 
-    /// Gives `take` the content of the regular file at `path`, piece by piece; symlinks are
-    /// followed.
+    /// Passes the content of a file to `take` in pieces.
+    ///
+    /// The file must be regular. Symlinks are followed.
+    ///
+    /// # Errors
+    /// [`ToolError`] if the path is not valid, [`OperationError`] if the file cannot be read, and
+    /// the error of `take`.
     pub fn read_file<E: From<ToolError> + From<OperationError>>(
         &self,
         path: &[u8],
@@ -178,7 +196,7 @@ impl<'a> ToolRouter<'a> {
                     size: text.len() as u64,
                 }));
             }
-            // The caller reads it.
+            // The caller reads the file itself.
             if let Some((active, key)) = self.buffer_at(key.as_ref()) {
                 active.buffers.note_read(active.store, active.agent, key);
             }
@@ -205,8 +223,13 @@ impl<'a> ToolRouter<'a> {
         }))
     }
 
-    /// Lets the file at `path` hold `content`: it keeps its mode, or is made, with directories that
-    /// are missing. Symlinks are followed.
+    /// Replaces or creates the file at `path`.
+    ///
+    /// It keeps the mode of the file, creates missing directories and follows symlinks.
+    ///
+    /// # Errors
+    /// [`ToolError::UnreadBuffer`] and [`ToolError::UnsavedRead`] if the text may undo changes of a
+    /// person, and other variants if the path or content is not valid or the write fails.
     pub fn write_file(
         &self,
         by: Actor<'_>,
@@ -215,7 +238,7 @@ impl<'a> ToolRouter<'a> {
     ) -> Result<Routed<Written>, ToolError> {
         let key = self.file_key(path)?;
         if let Some((active, key)) = self.buffer_at(key.as_ref()) {
-            // Not before it is known that a buffer is there: a content may be as large as a disk.
+            // Read only if a buffer is open, because the content may be as large as a disk.
             let text = || text_of(&key.path, content);
             let mut size = 0;
             let new = || {
@@ -272,7 +295,13 @@ impl<'a> ToolRouter<'a> {
         Ok(Routed::Fork(written))
     }
 
-    /// Makes the edits in the file at `path`, all or none, in one step; symlinks are followed.
+    /// Applies edits to a file.
+    ///
+    /// It applies all of them in one step, or none, and follows symlinks.
+    ///
+    /// # Errors
+    /// [`ToolError::Edit`] if an edit fails, [`ToolError::NotText`] and [`ToolError::TooLarge`] if
+    /// the file cannot be edited, and other variants if it cannot be read or written.
     pub fn edit_file(
         &self,
         by: Actor<'_>,
@@ -343,8 +372,12 @@ impl<'a> ToolRouter<'a> {
         }))
     }
 
-    /// Removes what is at `path` and no directory, a symlink itself; where it was. A buffer stays
-    /// open.
+    /// Removes a file or symlink and returns its path.
+    ///
+    /// It does not follow a symlink at `path`. A buffer of the file stays open.
+    ///
+    /// # Errors
+    /// [`ToolError`] if the path is not valid, is a directory, or cannot be removed.
     pub fn delete_file(&self, by: Actor<'_>, path: &[u8]) -> Result<Routed<RepoPath>, ToolError> {
         let Some(active) = self.context.fork else {
             return Ok(Routed::Passthrough);
@@ -357,8 +390,13 @@ impl<'a> ToolRouter<'a> {
         Ok(Routed::Fork(path))
     }
 
-    /// Moves what is at `from`, a symlink itself, to `to`, or into it where that is a directory.
-    /// Directories that are missing are made, and nothing is replaced. A buffer stays where it is.
+    /// Moves `from` to `to`, or into `to` if that is a directory.
+    ///
+    /// It does not follow a symlink at `from`. It creates missing directories and replaces nothing.
+    /// A buffer of the file stays where it is.
+    ///
+    /// # Errors
+    /// [`ToolError`] if a path is not valid, `to` exists, or the move fails.
     pub fn move_file(
         &self,
         by: Actor<'_>,
@@ -392,8 +430,13 @@ impl<'a> ToolRouter<'a> {
         }
     }
 
-    /// What the directory at `path` holds, sorted, or with `deep` all beneath it; what is no
-    /// directory itself. The path without symlinks on the way comes with it.
+    /// Lists a directory, sorted. With `deep`, lists the whole tree under it.
+    ///
+    /// A path that is not a directory gives its own node. The returned path has no symlinks on the
+    /// way.
+    ///
+    /// # Errors
+    /// [`ToolError`] if the path is not valid, does not exist, or cannot be read.
     pub fn list_directory(
         &self,
         path: &[u8],
@@ -403,15 +446,21 @@ impl<'a> ToolRouter<'a> {
             return Ok(Routed::Passthrough);
         };
         let path = self.path(&active, path)?;
-        let nodes = match deep {
-            true => active.workspace().walk_at(&path)?,
-            false => active.workspace().list_at(&path)?,
+        let nodes = if deep {
+            active.workspace().walk_at(&path)?
+        } else {
+            active.workspace().list_at(&path)?
         };
         Ok(Routed::Fork((path, nodes)))
     }
 
-    /// Lines that match, of the fork's text files; where a buffer is open, of what the agent sees
-    /// of that.
+    /// Searches the lines of the fork's text files.
+    ///
+    /// Where a buffer is open, it searches the text that the agent sees.
+    ///
+    /// # Errors
+    /// [`ToolError::Pattern`] and [`ToolError::Glob`] if the options are not valid, and other
+    /// variants if the fork cannot be read.
     pub fn search(&self, options: &SearchOptions) -> Result<Routed<SearchOutcome>, ToolError> {
         let Some(active) = self.context.fork else {
             return Ok(Routed::Passthrough);
@@ -429,9 +478,13 @@ impl<'a> ToolRouter<'a> {
         Ok(Routed::Fork(found))
     }
 
-    /// The place of a file, symlinks followed: in the active fork, else in the main checkout, if
-    /// buffers are open there and the path leads to it. `None` where only the caller can know what
-    /// the path means.
+    /// Returns the key of a file, with symlinks followed.
+    ///
+    /// The path is in the active fork. Without one it is in the main checkout, if buffers are open
+    /// there. Returns `None` if only the caller knows what the path means.
+    ///
+    /// # Errors
+    /// [`ToolError`] if the path is not valid in the fork or names a directory.
     pub fn file_key(&self, path: &[u8]) -> Result<Option<BufferKey>, ToolError> {
         match &self.context.fork {
             Some(active) => Ok(Some(BufferKey {
@@ -453,7 +506,7 @@ impl<'a> ToolRouter<'a> {
         self.context.buffers.zip(key)
     }
 
-    /// What the file of a buffer holds, if there is one; lossily decoded.
+    /// Returns the content of a buffer's file, lossily decoded, if it exists.
     fn file_text(&self, key: &BufferKey) -> Option<String> {
         let bytes = match &self.context.fork {
             Some(active) => active.workspace().read_path(&key.path).ok()?,
@@ -469,17 +522,17 @@ impl<'a> ToolRouter<'a> {
         }
     }
 
-    /// The path in the fork, without symlinks on the way or at the end.
+    /// Returns the path in the fork, with all symlinks followed.
     fn path(&self, active: &ActiveFork<'a>, path: &[u8]) -> Result<RepoPath, ToolError> {
         let named = self.places(active).resolve(path)?;
         let path = active.workspace().follow(&named.path, Last::Follow)?;
-        match path.is_in_dot_git() {
-            true => Err(OperationError::DotGit(path).into()),
-            false => Ok(path),
+        if path.is_in_dot_git() {
+            return Err(OperationError::DotGit(path).into());
         }
+        Ok(path)
     }
 
-    /// As [`ToolRouter::path`], of a file.
+    /// Returns the path of a file in the fork.
     fn file_path(
         &self,
         active: &ActiveFork<'a>,
@@ -491,10 +544,10 @@ impl<'a> ToolRouter<'a> {
             return Err(ToolError::NamesDirectory(named.path));
         }
         let path = active.workspace().follow(&named.path, last)?;
-        match path.is_in_dot_git() {
-            true => Err(OperationError::DotGit(path).into()),
-            false => Ok(path),
+        if path.is_in_dot_git() {
+            return Err(OperationError::DotGit(path).into());
         }
+        Ok(path)
     }
 }
 
@@ -504,18 +557,20 @@ impl ActiveFork<'_> {
     }
 }
 
-/// The key of a file in the main checkout at `dir`, symlinks followed; `None` for what is
-/// elsewhere, or nowhere.
+/// Returns the key of a file in the main checkout at `dir`.
+///
+/// It follows symlinks. Returns `None` if the path leads elsewhere or its directory does not exist.
 pub fn in_checkout(dir: &Path, path: &[u8]) -> Option<BufferKey> {
     let real_dir = dir.canonicalize().ok()?;
     let path = Path::new(OsStr::from_bytes(path));
-    let named = match path.is_absolute() {
-        true => dir.join(path::beneath(dir, path)?),
-        false => dir.join(path),
+    let named = if path.is_absolute() {
+        dir.join(path::beneath(dir, path)?)
+    } else {
+        dir.join(path)
     };
     let real = match named.canonicalize() {
         Ok(real) => real,
-        // A buffer may be open that was never saved.
+        // A buffer may be open for a file that was never saved.
         Err(_) => named
             .parent()?
             .canonicalize()
@@ -526,7 +581,7 @@ pub fn in_checkout(dir: &Path, path: &[u8]) -> Option<BufferKey> {
     Some(BufferKey { fork: None, path })
 }
 
-/// What is to be written to the buffer at `path`.
+/// Returns the text to write to the buffer at `path`.
 fn text_of(path: &RepoPath, content: NewContent<'_>) -> Result<String, ToolError> {
     let too_large = || ToolError::TooLarge {
         path: path.clone(),

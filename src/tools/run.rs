@@ -1,10 +1,9 @@
-//! Running shell commands for an agent, in the agent's own process: within a time, with so much of
-//! their output, and so that nothing of them is left when they are ended.
+//! Shell commands that the agent's process runs, limited in time and output.
 //!
-//! A command leads a process group of its own. When its time is over, or the caller does not want
-//! it any more, the whole group is asked to end (`SIGTERM`), and killed where it does not. What
-//! goes on in the background after a command has ended by itself goes on, as it does after a shell;
-//! nobody waits for it, although it holds the command's output open.
+//! A command leads its own process group. When its time is over or the caller cancels it, the whole
+//! group gets `SIGTERM`, and `SIGKILL` if it does not end. When a command has ended by itself, its
+//! background processes keep running, as after a shell. Nothing waits for them, although they hold
+//! the command's output open.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read};
@@ -23,26 +22,30 @@ use tine_git::program::PLACE_VARIABLES;
 use tine_sys::process;
 use tine_workspace::ForkName;
 
-/// How long a group that was asked to end may take before it is killed.
+/// Time between `SIGTERM` and `SIGKILL` for a group.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the rest of the output may take when the command has ended, and how long a killed one
-/// to be gone.
+/// Maximum wait for the rest of the output after the command ended.
 const REST_PATIENCE: Duration = Duration::from_millis(250);
+
+/// Maximum wait for a group to end after `SIGKILL`.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Pipes are read in pieces of this many bytes.
+/// Size of the reads from a pipe, in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// git's variables that say which repository, index or objects to use: a command in a fork must not
-/// have them.
+/// Returns the variables of git to remove from a command's environment.
+///
+/// They select a repository, index or object directory, so they would lead out of the fork.
 pub fn git_variables() -> impl Iterator<Item = &'static str> {
     PLACE_VARIABLES
         .into_iter()
         .chain(["GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE"])
 }
 
-/// What a command has in its environment in a fork whose root is seen at `root`.
+/// Returns the variables to add for a command in a fork.
+///
+/// `root` is where the command sees the fork's root.
 pub fn fork_env(name: &ForkName, root: &Path) -> Vec<(&'static str, PathBuf)> {
     vec![
         ("TINE_FORK", PathBuf::from(name.as_str())),
@@ -50,51 +53,60 @@ pub fn fork_env(name: &ForkName, root: &Path) -> Vec<(&'static str, PathBuf)> {
     ]
 }
 
-/// What is run.
+/// Command to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunCommand {
     /// A program and its arguments.
     Words(Vec<OsString>),
-    /// A line for `sh`.
+    /// A line for `sh -c`.
     Shell(OsString),
 }
 
-/// A command, where it runs, and within what bounds.
+/// Command with its directory, environment and limits.
 #[derive(Debug, Clone)]
 pub struct RunSpec {
+    /// The command.
     pub command: RunCommand,
+    /// Working directory.
     pub dir: PathBuf,
-    /// Beside what this process has, without [`git_variables`].
+    /// Variables to add to this process's environment without [`git_variables`].
     pub env: Vec<(OsString, OsString)>,
-    /// `None`: as long as it takes.
+    /// Time limit. None for no limit.
     pub timeout: Option<Duration>,
-    /// Of each, standard output and standard error, so much is kept: half of it from the beginning,
-    /// half from the end.
+    /// Number of bytes to keep of each of stdout and stderr.
+    ///
+    /// Half of it is from the beginning, half from the end.
     pub output_max: usize,
 }
 
-/// How a command ended.
+/// Way in which a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunEnd {
+    /// It exited with this code.
     Exit(i32),
+    /// This signal killed it.
     Signal(i32),
-    /// It was ended because its time was over.
+    /// It exceeded its time limit and was ended.
     TimedOut,
-    /// It was ended because nobody wanted it any more.
+    /// It was cancelled and ended.
     Cancelled,
 }
 
-/// What a command printed, as far as it is kept.
+/// Kept part of an output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunOutput {
+    /// Bytes from the beginning.
     pub head: Vec<u8>,
-    /// Bytes between the two.
+    /// Number of bytes between `head` and `tail` that are not kept.
     pub left_out: u64,
+    /// Bytes from the end.
     pub tail: Vec<u8>,
 }
 
 impl RunOutput {
-    /// All of it as text, lossily decoded, with a line that says how much is left out.
+    /// Returns the output as text, lossily decoded.
+    ///
+    /// A line says how many bytes are left out.
     pub fn text(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.head).into_owned();
         if self.left_out > 0 {
@@ -109,36 +121,52 @@ impl RunOutput {
     }
 }
 
-/// What came of a command.
+/// Result of running a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunOutcome {
+    /// Way in which it ended.
     pub end: RunEnd,
+    /// Its standard output.
     pub stdout: RunOutput,
+    /// Its standard error.
     pub stderr: RunOutput,
+    /// Time from its start to its end.
     pub elapsed: Duration,
-    /// Whether something of it goes on in the background, and holds its output open.
+    /// True if background processes still hold its output open.
     pub goes_on: bool,
 }
 
-/// Why a command could not be run.
+/// Error of starting or watching a command.
 #[derive(Debug, Error)]
 pub enum RunError {
+    /// There is no program to run.
     #[error("the command is empty")]
     Empty,
+    /// The program does not exist.
     #[error("the command {0:?} is not found")]
     NotFound(OsString),
+    /// The program exists but may not be executed.
     #[error("the command {program:?} is not executable")]
     NotExecutable {
+        /// The program as given.
         program: OsString,
+        /// Error of the system.
         source: io::Error,
     },
+    /// The working directory cannot be read.
     #[error("the command cannot be run in {}", dir.display())]
-    NoDirectory { dir: PathBuf, source: io::Error },
+    NoDirectory {
+        /// The working directory.
+        dir: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// Another call failed.
     #[error("the command cannot be run")]
     Io(#[source] io::Error),
 }
 
-/// Ends commands that run with it.
+/// Handle that cancels the commands run with it.
 #[derive(Clone, Default)]
 pub struct Cancel(Arc<Mutex<CancelState>>);
 
@@ -149,44 +177,48 @@ struct CancelState {
 }
 
 impl Cancel {
+    /// Creates a handle that is not cancelled.
     pub fn new() -> Cancel {
         Cancel::default()
     }
 
-    /// Ends what runs with this, and what begins later. Does not wait.
+    /// Cancels commands that run with this handle, now and later.
+    ///
+    /// Does not block.
     pub fn cancel(&self) {
         let mut state = self.0.lock();
         state.is_cancelled = true;
         for running in state.running.drain(..) {
-            // It has ended.
+            // The receiver is gone if the command has ended.
             let _ = running.send(Event::Cancelled);
         }
     }
 
+    /// Returns whether [`Cancel::cancel`] was called.
     pub fn is_cancelled(&self) -> bool {
         self.0.lock().is_cancelled
     }
 
-    fn tell(&self, running: &Sender<Event>) {
+    /// Registers a running command. A cancelled handle cancels it at once.
+    fn register(&self, running: &Sender<Event>) {
         let mut state = self.0.lock();
-        match state.is_cancelled {
-            true => {
-                let _ = running.send(Event::Cancelled);
-            }
-            false => state.running.push(running.clone()),
+        if state.is_cancelled {
+            let _ = running.send(Event::Cancelled);
+        } else {
+            state.running.push(running.clone());
         }
     }
 }
 
-/// What happens while a command runs.
+/// Event of a running command.
 enum Event {
     Ended(io::Result<()>),
-    /// One of the two outputs is closed by all who had it.
+    /// All writers have closed one of the two outputs.
     Closed,
     Cancelled,
 }
 
-/// What is known of a command that runs.
+/// State of a running command.
 struct Watch {
     events: Receiver<Event>,
     has_ended: bool,
@@ -195,7 +227,9 @@ struct Watch {
 }
 
 impl Watch {
-    /// Waits until `done`, or the moment; whether `done`.
+    /// Waits until `done` returns true, or until the moment.
+    ///
+    /// Returns whether `done` returned true.
     fn until(
         &mut self,
         moment: Option<Instant>,
@@ -227,26 +261,30 @@ impl Watch {
     }
 }
 
-/// Runs a command to its end.
+/// Runs a command and blocks until it has ended.
+///
+/// # Errors
+/// [`RunError`] if the command cannot be started or watched. A command that fails or is killed is
+/// an outcome.
 pub fn run(spec: &RunSpec, cancel: &Cancel) -> Result<RunOutcome, RunError> {
     let mut child = spawn(spec)?;
     let started = Instant::now();
     let group = child.id();
-    let (tell, events) = mpsc::channel();
-    let stdout = gather(child.stdout.take(), spec.output_max, &tell);
-    let stderr = gather(child.stderr.take(), spec.output_max, &tell);
+    let (sender, events) = mpsc::channel();
+    let stdout = gather(child.stdout.take(), spec.output_max, &sender);
+    let stderr = gather(child.stderr.take(), spec.output_max, &sender);
     let mut watch = Watch {
         events,
         has_ended: false,
         open_outputs: 2,
         is_cancelled: false,
     };
-    cancel.tell(&tell);
+    cancel.register(&sender);
     let watched = thread::Builder::new()
         .name("tine-run".to_owned())
         .spawn(move || {
-            // Who listens may have gone.
-            let _ = tell.send(Event::Ended(process::await_end(group)));
+            // The receiver is gone if `run` has returned.
+            let _ = sender.send(Event::Ended(process::await_end(group)));
         });
     let waited = match watched {
         Ok(_) => wait(&mut watch, group, started, spec.timeout),
@@ -271,27 +309,30 @@ pub fn run(spec: &RunSpec, cancel: &Cancel) -> Result<RunOutcome, RunError> {
     })
 }
 
-/// Waits until the command has ended, by itself or because it had to: why it had to.
+/// Waits until the command has ended, and ends it if necessary.
+///
+/// Returns the reason if it was ended.
 fn wait(
     watch: &mut Watch,
     group: u32,
     started: Instant,
     timeout: Option<Duration>,
 ) -> io::Result<Option<RunEnd>> {
-    // A time beyond all clocks is none.
+    // A timeout beyond the range of the clock is no limit.
     let deadline = timeout.and_then(|timeout| started.checked_add(timeout));
     watch.until(deadline, |watch| watch.has_ended || watch.is_cancelled)?;
     if watch.has_ended {
         watch.until(Some(Instant::now() + REST_PATIENCE), Watch::is_over)?;
         return Ok(None);
     }
-    let end = match watch.is_cancelled {
-        true => RunEnd::Cancelled,
-        false => RunEnd::TimedOut,
+    let end = if watch.is_cancelled {
+        RunEnd::Cancelled
+    } else {
+        RunEnd::TimedOut
     };
     process::end_group(group)?;
     watch.until(Some(Instant::now() + END_PATIENCE), Watch::is_over)?;
-    // The leader was not waited for yet, so that the group's number is still its own.
+    // The leader is not reaped yet, so the group id cannot have been reused.
     process::kill_group(group)?;
     watch.until(Some(Instant::now() + KILL_PATIENCE), |watch| {
         watch.has_ended
@@ -300,8 +341,9 @@ fn wait(
     Ok(Some(end))
 }
 
-/// Waits for the child, so that nothing is left of it; a thread does it for one that has not ended,
-/// and cannot be killed yet.
+/// Reaps the child.
+///
+/// A thread waits for a child that cannot be killed yet.
 fn reap(mut child: Child, has_ended: bool) -> io::Result<Option<ExitStatus>> {
     if has_ended {
         return child.wait().map(Some);
@@ -346,14 +388,14 @@ fn spawn(spec: &RunSpec) -> Result<Child, RunError> {
     })
 }
 
-/// What a pipe gave so far.
+/// Output read from a pipe.
 struct Gathered {
     max: usize,
     head: Vec<u8>,
-    /// The newest bytes, and some that are not kept in the end.
+    /// The newest bytes, and older ones that are dropped in the end.
     tail: Vec<u8>,
     left_out: u64,
-    /// What comes now is nobody's.
+    /// True if the output was returned. Later bytes are dropped.
     is_taken: bool,
 }
 
@@ -388,12 +430,14 @@ impl Gathered {
     }
 }
 
-/// Reads a pipe to its end, also when nobody wants it any more: who still has it is not to be
-/// stopped by a full one.
+/// Reads a pipe to its end in a thread.
+///
+/// It keeps reading after the output was returned, because a full pipe would block the processes
+/// that still write.
 fn gather(
     pipe: Option<impl Read + Send + 'static>,
     max: usize,
-    tell: &Sender<Event>,
+    sender: &Sender<Event>,
 ) -> Arc<Mutex<Gathered>> {
     let gathered = Arc::new(Mutex::new(Gathered {
         max,
@@ -402,7 +446,7 @@ fn gather(
         left_out: 0,
         is_taken: false,
     }));
-    let (to, closed) = (gathered.clone(), tell.clone());
+    let (to, closed) = (gathered.clone(), sender.clone());
     let read = move || {
         if let Some(mut pipe) = pipe {
             let mut buffer = vec![0; CHUNK];
@@ -415,7 +459,7 @@ fn gather(
                 }
             }
         }
-        // Who listens may have gone.
+        // The receiver is gone if `run` has returned.
         let _ = closed.send(Event::Closed);
     };
     if let Err(error) = thread::Builder::new()
@@ -423,7 +467,7 @@ fn gather(
         .spawn(read)
     {
         log::warn!("a command's output is not read: {error}");
-        let _ = tell.send(Event::Closed);
+        let _ = sender.send(Event::Closed);
     }
     gathered
 }

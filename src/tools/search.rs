@@ -1,8 +1,8 @@
-//! Lines of a fork's text files that match a regular expression.
+//! Regular-expression search in the lines of a fork's text files.
 //!
-//! The files are found first, without looking at any; then they are read, several at a time, in the
-//! order of their paths, until there are lines enough. What git ignores is left out, unless it is
-//! tracked.
+//! The search first finds the files without reading them. Then it reads several at a time, in the
+//! order of their paths, until it has enough lines. It leaves out files that git ignores, unless
+//! they are tracked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
@@ -25,56 +25,64 @@ use tine_path::RepoPath;
 use tine_sys::parallel;
 use tine_workspace::{FsError, OperationError};
 
-/// Longer files are not searched, in bytes; they are named.
+/// Maximum size of a searched file, in bytes. Longer ones are only listed.
 pub const SEARCH_MAX: u64 = 64 << 20;
 
-/// More lines are not told, whatever is asked for.
+/// Maximum number of lines that a search returns.
 pub const LINES_MAX: usize = 10_000;
 
-/// Of a longer line this much is told, in characters.
+/// Maximum length of a returned line, in characters.
 const LINE_MAX: usize = 500;
 
-/// Files are searched in runs of so many, between which it is seen whether there are lines enough.
+/// Number of files between two checks for enough lines.
 const RUN: usize = 256;
 
-/// What is searched for, and where.
+/// Pattern, place and limits of a search.
 #[derive(Debug, Clone)]
 pub struct SearchOptions {
+    /// Regular expression.
     pub pattern: String,
-    /// As a tool is given it; `None`: everywhere.
+    /// Path as the tool got it. None for the whole fork.
     pub path: Option<Vec<u8>>,
-    /// Only files that match one of these, and none of those with a `!` before it.
+    /// Globs of files to search. A glob that begins with `!` excludes files.
     pub globs: Vec<String>,
+    /// True to ignore case.
     pub ignore_case: bool,
-    /// What git ignores, too.
+    /// True to search files that git ignores, too.
     pub ignored: bool,
-    /// At most so many lines, and no more than [`LINES_MAX`].
+    /// Maximum number of lines, capped at [`LINES_MAX`].
     pub limit: usize,
 }
 
-/// A line that matches.
+/// Line that matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatchedLine {
+    /// Path of the file.
     pub path: RepoPath,
-    /// From 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// Without its end, lossily decoded; of a long one the beginning.
+    /// Text of the line without its end, lossily decoded. A long one is cut.
     pub text: String,
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SearchOutcome {
-    /// By path and line.
+    /// Lines that match, sorted by path and line.
     pub lines: Vec<MatchedLine>,
-    /// Whether there are more.
+    /// True if there are more lines.
     pub truncated: bool,
-    /// Files that were not searched: they have more than [`SEARCH_MAX`] bytes.
+    /// Files that were not searched, because they exceed [`SEARCH_MAX`].
     pub too_large: Vec<RepoPath>,
 }
 
-/// Searches what is at and beneath `start`, which is without symlinks. `texts` are what is searched
-/// at their paths instead of the files there.
+/// Searches the files at and under `start`, which is free of symlinks.
+///
+/// `texts` replace the files at their paths.
+///
+/// # Errors
+/// [`ToolError::Pattern`] and [`ToolError::Glob`] if the options are not valid, and
+/// [`ToolError::Operation`] and [`ToolError::Git`] if the fork cannot be read.
 pub fn search(
     active: &ActiveFork<'_>,
     start: &RepoPath,
@@ -99,7 +107,7 @@ pub fn search(
                 Searched::TooLarge(path) => outcome.too_large.push(path),
             }
         }
-        // One more than wanted is looked for, to know that there is more.
+        // One line more than wanted shows that there are more.
         if outcome.lines.len() > limit {
             outcome.lines.truncate(limit);
             outcome.truncated = true;
@@ -109,7 +117,7 @@ pub fn search(
     Ok(outcome)
 }
 
-/// `^` and `$` are a line's beginning and end, however it ends.
+/// Builds the matcher. `^` and `$` match at line ends of both kinds.
 fn matcher(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> {
     RegexMatcherBuilder::new()
         .case_insensitive(ignore_case)
@@ -119,7 +127,7 @@ fn matcher(pattern: &str, ignore_case: bool) -> Result<RegexMatcher, ToolError> 
         .map_err(|error| ToolError::Pattern(error.to_string()))
 }
 
-/// Globs, read as a `.gitignore` that chooses and does not leave out.
+/// Globs as a `.gitignore` that selects files instead of excluding them.
 struct Globs(Gitignore);
 
 impl Globs {
@@ -133,7 +141,7 @@ impl Globs {
         Ok(Globs(builder.build().map_err(failed)?))
     }
 
-    /// Whether a file is chosen, by itself or with a directory above it.
+    /// Returns whether the globs select a file or a directory above it.
     fn choose(&self, path: &RepoPath) -> bool {
         match self.0.matched_path_or_any_parents(path.as_path(), false) {
             Match::Ignore(_) => true,
@@ -142,7 +150,7 @@ impl Globs {
         }
     }
 
-    /// Whether a directory is left out with all beneath it.
+    /// Returns whether the globs exclude a directory with all under it.
     fn leave_out(&self, dir: &RepoPath) -> bool {
         self.0.matched(dir.as_path(), true).is_whitelist()
     }
@@ -156,7 +164,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// All files that are to be searched, sorted. Buffers are files, saved or not.
+    /// Returns all files to search, sorted. Buffers are files, saved or not.
     fn files<'t>(
         &self,
         start: &RepoPath,
@@ -166,7 +174,7 @@ impl Walk<'_> {
         let buffers: Vec<&RepoPath> = buffers.filter(|path| path.starts_with(start)).collect();
         match workspace.resolve(start) {
             Ok(attr) if attr.kind == FileKind::Directory => {}
-            // What is named is searched, whatever rules there are for it.
+            // A file that the caller names is searched regardless of the rules.
             Ok(attr) if attr.kind == FileKind::Regular => return Ok(vec![start.clone()]),
             Ok(_) => return Err(OperationError::NotAFile(start.clone()).into()),
             Err(_) if buffers.contains(&start) => return Ok(vec![start.clone()]),
@@ -176,15 +184,18 @@ impl Walk<'_> {
             read_ignore_file(self.active.fork, dir)
         })?;
         let heeds_rules = !self.ignored && !rules.is_ignored(start, true)?;
-        let mut is_ignored = |path: &RepoPath, is_dir| match heeds_rules {
-            true => rules.is_ignored(path, is_dir),
-            false => Ok(false),
+        let mut is_ignored = |path: &RepoPath, is_dir| {
+            if heeds_rules {
+                rules.is_ignored(path, is_dir)
+            } else {
+                Ok(false)
+            }
         };
         let (mut files, mut ignored) = (BTreeSet::new(), Vec::new());
         let mut rest = vec![start.clone()];
         while let Some(dir) = rest.pop() {
             let entries = match workspace.list_path(&dir) {
-                // It went away meanwhile.
+                // The directory was removed meanwhile.
                 Err(FsError::NotFound | FsError::NotADirectory) => continue,
                 entries => entries.map_err(OperationError::at(&dir))?,
             };
@@ -223,14 +234,15 @@ impl Walk<'_> {
     }
 }
 
-/// What came of looking into one file.
+/// Result of searching one file.
 enum Searched {
     Lines(Vec<MatchedLine>),
     TooLarge(RepoPath),
 }
 
-/// Searches some files, several at a time: by path what was found, up to one line more than `limit`
-/// in each.
+/// Searches some files, several at a time, and returns results by path.
+///
+/// Each file gives at most one line more than `limit`.
 fn search_run(
     active: &ActiveFork<'_>,
     files: &[RepoPath],
@@ -253,7 +265,7 @@ fn search_run(
     Ok(found.into_inner())
 }
 
-/// Why reading a file ended before its end.
+/// Reason to stop reading a file.
 enum Ended {
     Binary,
     TooLarge,
@@ -274,7 +286,7 @@ fn search_file(
 ) -> Result<Searched, ToolError> {
     let mut bytes = Vec::new();
     let read = active.fork.workspace.read_at(path, &mut |piece| {
-        // Nothing is told of a file that has a NUL, so that no more of it need be read.
+        // A file with a NUL gives no lines, so the rest of it need not be read.
         if piece.contains(&0) && !has_wide_mark(&bytes, piece) {
             return Err(Ended::Binary);
         }
@@ -288,7 +300,7 @@ fn search_file(
         Ok(_) => Ok(Searched::Lines(search_bytes(path, &bytes, matcher, limit)?)),
         Err(Ended::Binary) => Ok(Searched::Lines(Vec::new())),
         Err(Ended::TooLarge) => Ok(Searched::TooLarge(path.clone())),
-        // It went away meanwhile, or is something else now.
+        // The file was removed or replaced meanwhile.
         Err(Ended::Failed(
             OperationError::NotFound(_)
             | OperationError::NotADirectory(_)
@@ -299,7 +311,9 @@ fn search_file(
     }
 }
 
-/// Whether what was read so far, or `piece` where that is nothing, begins as a text in UTF-16 does.
+/// Returns whether a file begins with a byte order mark of UTF-16.
+///
+/// `read` is what was read before `piece`.
 fn has_wide_mark(read: &[u8], piece: &[u8]) -> bool {
     let beginning = if read.is_empty() { piece } else { read };
     beginning.starts_with(&[0xff, 0xfe]) || beginning.starts_with(&[0xfe, 0xff])
@@ -326,7 +340,7 @@ fn search_bytes(
     Ok(gathered.lines)
 }
 
-/// Gathers lines that match.
+/// Collects lines that match.
 struct Gathered<'a> {
     path: &'a RepoPath,
     limit: usize,

@@ -1,8 +1,8 @@
-//! The page's files.
+//! Files of the page, which are part of the program.
 
-/// A file as it is served.
+/// File of the page.
 pub(crate) struct Asset {
-    /// Beneath the key; empty for the page itself.
+    /// Path after the key. Empty for the page itself.
     pub name: &'static str,
     pub media_type: &'static str,
     pub content: &'static str,
@@ -45,7 +45,7 @@ const fn script(name: &'static str, content: &'static str) -> Asset {
     }
 }
 
-/// The file of that name.
+/// Returns the file of that name.
 pub(crate) fn find(name: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.name == name)
 }

@@ -1,5 +1,6 @@
-//! What the page shows beside what the daemon tells: line counts, texts, and conflicts with all
-//! their contents.
+//! Contents that the page shows in addition to the daemon's answers.
+//!
+//! These are line counts, texts, and conflicts with all their contents.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -11,13 +12,13 @@ use tine_merge::{MarkerOptions, Style, TextHunk, is_binary, text_of};
 use tine_ops::protocol::ChangeLine;
 use tine_ops::{ErrorCode, Failure};
 
-/// A file longer than this is not shown, in bytes.
+/// Maximum size of a file that is shown, in bytes.
 const SHOWN_MAX: u64 = 4 << 20;
 
-/// What stands behind the markers in a draft.
+/// Labels of the conflict markers in a draft.
 const LABELS: [&str; 3] = ["base", "ours", "theirs"];
 
-/// A value as JSON.
+/// Converts a value to JSON.
 pub(crate) fn document(value: &impl Serialize) -> Result<Value, Failure> {
     serde_json::to_value(value).map_err(|error| {
         Failure::new(ErrorCode::Internal, "the answer cannot be told").cause(error.to_string())
@@ -32,7 +33,7 @@ pub(crate) fn object_id(hex: &str) -> Result<ObjectId, Failure> {
     })
 }
 
-/// Changes between two trees, each with how many lines it adds and removes.
+/// Converts changes between two trees to JSON, with their line counts.
 pub(crate) fn with_line_counts(
     repository: &Repository,
     (old_tree, new_tree): (&str, &str),
@@ -57,11 +58,11 @@ pub(crate) fn with_line_counts(
     Ok(Value::Array(lines?))
 }
 
-/// What there is to show at one side of a path.
+/// Content of one side of a path.
 #[derive(Debug, Serialize)]
 #[serde(tag = "form", rename_all = "kebab-case")]
 pub(crate) enum Shown {
-    /// `exact`: whether that is all of it, byte for byte.
+    /// Text. `exact` is true if it is the content byte for byte.
     Text {
         text: String,
         exact: bool,
@@ -70,7 +71,7 @@ pub(crate) enum Shown {
     Binary {
         bytes: u64,
     },
-    /// Too much to be shown.
+    /// File that is too large to show.
     Large {
         bytes: u64,
     },
@@ -101,7 +102,7 @@ impl Shown {
         })
     }
 
-    /// The text, if that is all there is.
+    /// Returns the text if it is the whole content.
     fn exact(&self) -> Option<&str> {
         match self {
             Shown::Text {
@@ -129,22 +130,23 @@ fn read(repository: &Repository, mode: &str, id: &str) -> Result<Read, Failure> 
         return Ok(Read::Other(Shown::Large { bytes }));
     }
     let content = repository.read_blob(id)?;
-    Ok(match is_binary(&content) {
-        true => Read::Other(Shown::Binary { bytes }),
-        false => Read::Bytes(content),
-    })
+    if is_binary(&content) {
+        return Ok(Read::Other(Shown::Binary { bytes }));
+    }
+    Ok(Read::Bytes(content))
 }
 
-/// One side of a changed path: git's mode, and the id.
+/// One side of a changed path: git's mode and the object id.
 pub(crate) type Side<'a> = Option<(&'a str, &'a str)>;
 
-/// A changed path, side by side.
+/// Changed path, side by side.
 #[derive(Debug, Serialize)]
 pub(crate) struct Compared {
-    /// `None` where both are texts.
+    /// Content of the old side. None if both sides are texts, or the side is a text.
     old: Option<Shown>,
+    /// Content of the new side, like `old`.
     new: Option<Shown>,
-    /// `None` where one is none.
+    /// Comparison of the texts. None if a side is not a text.
     sides: Option<Sides>,
 }
 
@@ -176,7 +178,7 @@ pub(crate) fn compare(
     })
 }
 
-/// A conflict with its contents, in the order of its versions.
+/// Conflict with its contents, in the order of its versions.
 #[derive(Debug, Serialize)]
 struct ConflictShown<'a> {
     #[serde(flatten)]
@@ -185,16 +187,17 @@ struct ConflictShown<'a> {
     ours_contents: Vec<Shown>,
     theirs_contents: Vec<Shown>,
     result_contents: Vec<Shown>,
-    /// Of a text: where it conflicts.
+    /// Conflicting hunks of a text.
     hunks: Vec<HunkShown>,
-    /// Whether both sides can be taken.
+    /// True if both sides can be kept.
     has_both: bool,
-    /// What to begin with where somebody writes the result: with markers, where both sides are
-    /// texts.
+    /// Text to begin a resolution with.
+    ///
+    /// It has conflict markers if both sides are texts.
     draft: Option<String>,
 }
 
-/// Lines of each text, counted from 1, the end excluded.
+/// Line ranges of a hunk: start from 1, end excluded.
 #[derive(Debug, Serialize)]
 struct HunkShown {
     base: [usize; 2],
@@ -212,7 +215,7 @@ impl From<TextHunk<'_>> for HunkShown {
     }
 }
 
-/// A conflict with its contents.
+/// Converts a conflict to JSON, with its contents.
 pub(crate) fn conflict(repository: &Repository, record: &ConflictRecord) -> Result<Value, Failure> {
     let contents = |versions: &[VersionRecord]| -> Result<Vec<Shown>, Failure> {
         versions
@@ -228,7 +231,7 @@ pub(crate) fn conflict(repository: &Repository, record: &ConflictRecord) -> Resu
     );
     let draft = match &merged {
         Some(merged) => String::from_utf8(merged.render(&markers())).ok(),
-        // The one that is there, or the target's.
+        // The only side that exists, or the target's.
         None => {
             let first = ours.first().or(theirs.first()).or(base.first());
             first.and_then(Shown::exact).map(str::to_owned)

@@ -1,41 +1,53 @@
-//! As much of HTTP/1.1 as a browser needs on the loopback: one request for each connection, which
-//! is closed then. Nothing waits for anybody else: a connection has a thread of its own, and one
-//! that says nothing is let go.
+//! Subset of HTTP/1.1 that a browser needs on the loopback interface.
+//!
+//! Each connection carries one request and is closed after the reply. Each connection has its own
+//! thread, so none waits for another. A connection that sends nothing is closed after a timeout.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What comes before a request's body may be so long, in bytes.
+/// Maximum size of a request line with its headers, in bytes.
 const HEAD_MAX: usize = 32 << 10;
 
 const HEADERS_MAX: usize = 64;
 
-/// How long the other side may take to say what it wants, and to take or send a part of the rest.
+/// Timeout of each read from and write to the client.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long what it still sends is read, so that it gets the reply.
+/// Time to read what the client sends after the reply.
+///
+/// Without it the client may not receive the reply.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A request without its body.
+/// Request without its body.
 pub struct RequestHead {
+    /// Method, as sent.
     pub method: String,
-    /// The path, with what follows a question mark.
+    /// Path with its query.
     pub target: String,
     headers: Vec<(String, String)>,
-    /// What came of the body already.
+    /// Beginning of the body that was read with the head.
     begun: Vec<u8>,
 }
 
-/// What is sent.
+/// Reply to a request.
 pub struct Reply {
+    /// Status code.
     pub status: u16,
+    /// Value of the header `Content-Type`.
     pub media_type: &'static str,
+    /// The body.
     pub content: Vec<u8>,
 }
 
 impl RequestHead {
-    /// Reads a request's head; `None` where the other side said none that can be read.
+    /// Reads the head of a request.
+    ///
+    /// Returns `None` if the client sends none that can be parsed.
+    ///
+    /// # Errors
+    /// An I/O error of the connection, also if a read times out.
     pub fn read(stream: &mut TcpStream) -> io::Result<Option<RequestHead>> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -76,7 +88,7 @@ impl RequestHead {
         Ok(None)
     }
 
-    /// All headers of that name.
+    /// Returns the values of all headers of that name.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.headers
             .iter()
@@ -84,8 +96,12 @@ impl RequestHead {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Reads the body, of at most `max` bytes; `None` of one that is longer, or does not say how
-    /// long it is.
+    /// Reads the body.
+    ///
+    /// Returns `None` if it is longer than `max` bytes or its length is unknown.
+    ///
+    /// # Errors
+    /// An I/O error of the connection, also if it ends too early.
     pub fn read_body(&mut self, stream: &mut TcpStream, max: usize) -> io::Result<Option<Vec<u8>>> {
         let lengths: Vec<&str> = self.values("Content-Length").collect();
         let length = match lengths.as_slice() {
@@ -108,10 +124,15 @@ impl RequestHead {
 }
 
 impl Reply {
-    /// Sends it with these headers beside its own, and ends the connection.
+    /// Sends the reply and ends the connection.
+    ///
+    /// `headers` are sent in addition to the reply's own.
+    ///
+    /// # Errors
+    /// An I/O error of the connection.
     pub fn send(&self, stream: &mut TcpStream, headers: &[(&str, &str)]) -> io::Result<()> {
         let mut text = format!(
-            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nClient: close\r\n",
+            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n",
             self.status,
             reason(self.status),
             self.media_type,
@@ -124,8 +145,7 @@ impl Reply {
         stream.write_all(text.as_bytes())?;
         stream.write_all(&self.content)?;
         stream.shutdown(Shutdown::Write)?;
-        // A connection that is closed with something unread is reset, and the reply may be lost
-        // with it.
+        // Closing a connection with unread data resets it, and the reply may be lost.
         stream.set_read_timeout(Some(LINGER))?;
         let deadline = Instant::now() + LINGER;
         let mut rest = [0; 4 << 10];

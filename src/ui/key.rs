@@ -1,4 +1,4 @@
-//! The secret in the page's address: who does not know it is told nothing.
+//! Secret in the page's address. The server refuses requests without it.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -9,7 +9,7 @@ use tine_ops::Failure;
 
 const KEY_BYTES: usize = 32;
 
-/// A random word, new each time the page is served.
+/// Random word, new each time the page is served.
 pub(crate) struct Key(String);
 
 impl Key {
@@ -29,7 +29,7 @@ impl Key {
         &self.0
     }
 
-    /// Whether `word` is it, in a time that tells nothing about how much of it is right.
+    /// Returns whether `word` is the key, in constant time.
     pub(crate) fn is(&self, word: &str) -> bool {
         let (own, given) = (self.0.as_bytes(), word.as_bytes());
         let differs = own

@@ -1,6 +1,8 @@
-//! `tine ui`: a page in a browser, served on a loopback port. A front end to the daemon like the
-//! command line: it decodes what the page asks, asks the daemon over its socket, and replies. No
-//! decision lives here, and the page's files are part of the program.
+//! `tine ui`: a page in a browser, served on a loopback port.
+//!
+//! It is a front end to the daemon like the command line: it decodes a request of the page, asks
+//! the daemon over its socket, and replies. It makes no decisions, and the page's files are part of
+//! the program.
 //!
 //! ```text
 //! browser ── GET /KEY/… ──► server: Host, key, method ──► routes ──► daemon::Client ──► JSON
@@ -12,13 +14,13 @@
 //! | `http` | reads requests and sends replies |
 //! | `key` | the secret in the address |
 //! | `assets` | the page's files |
-//! | `routes` | what the page may ask, and what is asked of the daemon for it |
-//! | `contents` | contents beside what the daemon tells: line counts, texts of conflicts |
+//! | `routes` | requests that the page may make, and the calls of the daemon for them |
+//! | `contents` | contents in addition to the daemon's answers: line counts, texts of conflicts |
 //! | `sides` | two texts side by side |
-//! | `watch` | waits until something is otherwise |
+//! | `watch` | waits for a visible change |
 //!
-//! The key is the first part of the path, not a cookie: browsers send cookies to every port of a
-//! host, so also to servers of others.
+//! The key is the first part of the path and not a cookie, because browsers send cookies to all
+//! ports of a host, so also to other servers.
 
 mod assets;
 mod contents;

@@ -1,4 +1,4 @@
-//! What the page may ask, and what is asked of the daemon for it.
+//! Requests of the page, and the calls of the daemon for them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,29 +22,35 @@ use tine_ops::{ErrorCode, Failure, Surroundings};
 use tine_path::text::PathText;
 use tine_workspace::{ForkName, Store};
 
-/// How operations that the page asks for are written down.
+/// Command name that the page's operations are recorded with.
 const COMMAND: &str = "tine ui";
 
-/// Lines around what differs, where nothing else is asked for.
+/// Default number of unchanged lines around a difference.
 const CONTEXT_LINES: usize = 3;
 
-/// Rows of one file, likewise.
+/// Default maximum number of rows of one file.
 const ROWS: usize = 400;
 
-/// Rows of one file at most.
+/// Upper limit for the number of rows of one file.
 const ROWS_MAX: usize = 200_000;
 
-/// The repository whose page it is.
+/// Repository that the page shows.
 pub struct PageContext {
+    /// The repository's common git directory.
     pub common_dir: PathBuf,
-    /// Where revisions are understood: the private git directory of a worktree.
+    /// Git directory in which revisions resolve: the private one of a worktree.
     pub git_dir: PathBuf,
-    /// Where the page was opened: hooks and identities are found from there.
+    /// Directory where the page was opened. Hooks and identities are found from there.
     pub cwd: PathBuf,
 }
 
 impl PageContext {
-    /// The daemon, if it runs. A page that is merely open starts none.
+    /// Connects to the daemon, if it runs.
+    ///
+    /// A page that is only open does not start one.
+    ///
+    /// # Errors
+    /// [`Failure`] if the daemon runs and cannot be connected to.
     pub fn running(&self) -> Result<Option<Client>, Failure> {
         Client::connect(&self.common_dir)
     }
@@ -60,16 +66,17 @@ impl PageContext {
         Client::connect_or_start(&self.common_dir)
     }
 
-    /// The repository as it is now: the daemon may have packed what it wrote.
+    /// Opens the repository again, because the daemon may have packed new objects.
     fn repository(&self) -> Result<Repository, Failure> {
         Ok(Repository::open(&self.common_dir)?)
     }
 }
 
-/// A request of the page.
+/// Request of the page.
 pub(crate) struct Asked {
-    /// As in the address.
+    /// Decoded fields of the query.
     pub fields: Vec<(String, String)>,
+    /// Body of a POST, as JSON.
     pub body: Vec<u8>,
 }
 
@@ -113,14 +120,16 @@ fn not_understood(cause: &str) -> Failure {
         .hint("reload the page: the program may have been replaced since")
 }
 
-/// Whether something is only looked at, or done.
+/// Kind of a request: one that reads or one that changes something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
+    /// Reads only. Sent as GET.
     Look,
+    /// Changes something. Sent as POST.
     Act,
 }
 
-/// One thing that can be asked.
+/// Request that the page may make.
 pub(crate) struct Route {
     pub name: &'static str,
     pub manner: Manner,
@@ -170,7 +179,7 @@ const fn act(
     }
 }
 
-/// The route of that name.
+/// Returns the route of that name.
 pub(crate) fn find(name: &str) -> Option<&'static Route> {
     ROUTES.iter().find(|route| route.name == name)
 }
@@ -188,7 +197,7 @@ fn forks(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
         let of_fork = client.call(&ops::ListSnapshots {
             fork: Some(fork.name.clone()),
         });
-        // One that was deleted meanwhile has none.
+        // A fork that was deleted meanwhile has no snapshots.
         if let Ok(of_fork) = of_fork {
             snapshots.insert(fork.name.to_string(), document(&of_fork.snapshots)?);
         }
@@ -198,7 +207,7 @@ fn forks(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
     )
 }
 
-/// How many paths each fork has uncommitted, or what is wrong with it.
+/// Returns the number of uncommitted paths of each fork, or its failure.
 fn uncommitted(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
     let mut client = place.look()?;
     let forks = client.call(&ops::ListForks {})?.forks;
@@ -229,7 +238,7 @@ fn diff(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     Ok(with(document(&difference)?, "changes", changes))
 }
 
-/// `document` with another value in `field`.
+/// Returns `document` with another value in `field`.
 fn with(mut document: Value, field: &str, value: Value) -> Value {
     if let Some(fields) = document.as_object_mut() {
         fields.insert(field.to_owned(), value);
@@ -252,7 +261,7 @@ fn reviews(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
     document(&place.look()?.call(&ops::ListReviews { all: true })?)
 }
 
-/// A review, with line counts in what it would change.
+/// Converts a review to JSON, with the line counts of its changes.
 fn format_review(place: &PageContext, shown: &ReviewShown) -> Result<Value, Failure> {
     let trees = (shown.old_tree.as_str(), shown.new_tree.as_str());
     let changes = contents::with_line_counts(&place.repository()?, trees, &shown.changes)?;
@@ -318,7 +327,7 @@ fn start(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
     Ok(json!({}))
 }
 
-/// What is to become of a conflict, in the page's words.
+/// Resolution of a conflict, in the page's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum How {
@@ -408,7 +417,7 @@ fn abort(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     format_review(place, &shown)
 }
 
-/// What came of it, a merge or a sequence.
+/// Commits the result of a review: a merge or a sequence.
 fn commit(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let OfReview { review, message } = asked.body()?;
     let message = message.filter(|message| !message.trim().is_empty());
@@ -433,11 +442,11 @@ fn commit(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
 #[serde(deny_unknown_fields)]
 struct Apply {
     handoff: u64,
-    /// A fork or branch; default: whom the handoff is for.
+    /// Fork or branch to apply to. None for the one that the handoff is for.
     into: Option<String>,
 }
 
-/// Applies a handoff; conflicts become a review.
+/// Applies a handoff. Conflicts become a review.
 fn apply(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let Apply { handoff, into } = asked.body()?;
     let signers = identity::signers(&place.common_dir)?;

@@ -1,8 +1,8 @@
-//! Listens on a loopback port, refuses what is not the page's own request, and replies.
+//! Listens on a loopback port, refuses foreign requests, and replies.
 //!
-//! Every request must be made to this very host and port, as the browser names it (so that no other
-//! page's name can be bound to this address), and its path must begin with the key. What changes
-//! something must be sent as JSON, and from the page itself.
+//! Every request must name this host and port in `Host`, so that no other page's name can be bound
+//! to this address. Its path must begin with the key. A request that changes something must be
+//! JSON, and must come from the page itself.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -17,24 +17,23 @@ use super::routes::{Asked, Manner, PageContext};
 use super::{assets, contents, routes};
 use tine_ops::{ErrorCode, ExitCode, Failure};
 
-/// A request's body may be so long, in bytes.
+/// Maximum size of a request's body, in bytes.
 const BODY_MAX: usize = 64 << 20;
 
-/// More connections at once are refused; a browser has six.
+/// Maximum number of connections at once. A browser opens six.
 const CONNECTIONS_MAX: usize = 128;
 
-/// A connection is served by a thread of its own.
+/// Stack size of a connection's thread, in bytes.
 const STACK_BYTES: usize = 2 << 20;
 
 const JSON: &str = "application/json";
 
-/// What the browser may do with the page: run its own scripts and ask its own server, and nothing
-/// else.
+/// Content policy: the page runs its own scripts and asks its own server only.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// What every reply says beside that.
+/// Further headers of every reply.
 const HEADERS: [(&str, &str); 6] = [
     ("Content-Security-Policy", CONTENT_POLICY),
     ("X-Content-Type-Options", "nosniff"),
@@ -44,30 +43,33 @@ const HEADERS: [(&str, &str); 6] = [
     ("Cross-Origin-Opener-Policy", "same-origin"),
 ];
 
-/// The page's server.
+/// Server of the page.
 pub struct Server {
     listener: TcpListener,
     page: Arc<Page>,
-    /// How many connections there are.
+    /// Number of open connections.
     connections: Arc<AtomicUsize>,
     is_ending: AtomicBool,
 }
 
-/// What each connection is served with. Immutable.
+/// Data that all connections share. Immutable.
 struct Page {
     port: u16,
     key: Key,
     place: PageContext,
 }
 
-/// A request that is refused before anybody is asked.
+/// Refusal of a request before the daemon is asked.
 struct Refusal {
     status: u16,
     failure: Failure,
 }
 
 impl Server {
-    /// Listens on that port of 127.0.0.1; on a free one for 0.
+    /// Listens on a port of 127.0.0.1. Port 0 chooses a free one.
+    ///
+    /// # Errors
+    /// [`Failure`] if the port is taken or random bytes for the key cannot be read.
     pub fn bind(port: u16, place: PageContext) -> Result<Server, Failure> {
         let cannot = |cause: String| {
             Failure::new(
@@ -95,7 +97,9 @@ impl Server {
         })
     }
 
-    /// The page's address, with the key: whoever has it may do what the page can.
+    /// Returns the page's address with the key.
+    ///
+    /// A holder of the address may do everything that the page can.
     pub fn address(&self) -> String {
         format!(
             "http://127.0.0.1:{}/{}/",
@@ -104,11 +108,12 @@ impl Server {
         )
     }
 
+    /// Returns the port that the server listens on.
     pub fn port(&self) -> u16 {
         self.page.port
     }
 
-    /// Serves until [`Server::end`].
+    /// Serves connections until [`Server::end`]. Blocks.
     pub fn run(&self) {
         for stream in self.listener.incoming() {
             if self.is_ending.load(Ordering::Acquire) {
@@ -116,7 +121,8 @@ impl Server {
             }
             match stream {
                 Ok(stream) => self.serve(stream),
-                // The other side left, or there are no descriptors: others may leave.
+                // The client left, or the process is out of descriptors. Those in use may be closed
+                // soon.
                 Err(error) => {
                     log::warn!("a connection was not taken: {error}");
                     thread::yield_now();
@@ -125,10 +131,10 @@ impl Server {
         }
     }
 
-    /// Lets [`Server::run`] return.
+    /// Makes [`Server::run`] return.
     pub fn end(&self) {
         self.is_ending.store(true, Ordering::Release);
-        // It waits for a connection.
+        // A connection wakes the thread that accepts.
         if let Err(error) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.page.port)) {
             log::debug!("the server cannot be woken: {error}");
         }
@@ -143,22 +149,22 @@ impl Server {
         let page = self.page.clone();
         let answer = move || {
             let _counted = counted;
-            // Whoever went away needs nothing any more.
+            // A client that is gone needs no reply.
             if let Err(error) = page.converse(&mut stream) {
                 log::debug!("a connection ended: {error}");
             }
         };
-        // Without a thread the connection is closed, and the browser told so.
+        // Without a thread the connection is closed, which the browser reports.
         if let Err(error) = thread::Builder::new().stack_size(STACK_BYTES).spawn(answer) {
             log::warn!("a connection gets no thread: {error}");
         }
     }
 }
 
-/// One of the connections.
+/// Counts an open connection while it exists.
 struct Counted {
     all: Arc<AtomicUsize>,
-    /// How many there are with it.
+    /// Number of open connections including this one.
     number: usize,
 }
 
@@ -230,7 +236,9 @@ impl Page {
         url.replace(self.key.as_str(), "KEY")
     }
 
-    /// Whether the request is the page's own; what follows the key in its path.
+    /// Checks that the page itself makes the request.
+    ///
+    /// Returns the target that its path names after the key.
     fn check(&self, head: &RequestHead) -> Result<Wanted, Refusal> {
         let hosts: Vec<&str> = head.values("Host").collect();
         let own = [
@@ -292,10 +300,10 @@ impl Page {
     }
 }
 
-/// What a request is for.
+/// Target of a request.
 enum Wanted {
     Asset(&'static assets::Asset),
-    /// With what the address says behind its path.
+    /// Route, with the query of the address.
     Route(&'static routes::Route, String),
 }
 
@@ -329,7 +337,7 @@ fn wrong_request(message: &str) -> Failure {
     Failure::new(ErrorCode::Usage, message).hint("open the address that `tine ui` printed")
 }
 
-/// A refusal: in words where a person may be looking, else in JSON.
+/// Builds the reply of a refusal: text if a person may see it, else JSON.
 fn refused(refusal: &Refusal, is_page: bool) -> Reply {
     let failure = &refusal.failure;
     if !is_page {

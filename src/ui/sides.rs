@@ -1,61 +1,64 @@
-//! Two texts side by side: rows with a line of each, as a page shows them. Pure.
+//! Comparison of two texts side by side. Pure.
 //!
-//! Lines are compared as `git diff` does, and lines that stand in the place of each other once
-//! more, word by word.
+//! Each row has a line of each text. Lines are compared as `git diff` does. Lines that replace each
+//! other are compared again word by word.
 
 use std::ops::Range;
 
 use gix::diff::blob::{Algorithm, Diff, InternedInput};
 use serde::Serialize;
 
-/// A line longer than this is cut off where it is shown, in bytes.
+/// Maximum length of a shown line, in bytes. A longer one is cut.
 const LINE_MAX: usize = 2000;
 
-/// How much of the shorter line two lines must share for their words to be compared: one part in so
-/// many.
+/// Divisor for the likeness of two lines.
+///
+/// Their words are compared if they share one part in so many of the shorter line.
 const LIKENESS: usize = 4;
 
-/// How much is shown.
+/// Limits of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SidesOptions {
-    /// Lines around what differs.
+    /// Number of unchanged lines around each difference.
     pub context: usize,
-    /// Rows after which it is cut off.
+    /// Maximum number of rows.
     pub max_rows: usize,
 }
 
-/// What differs between two texts.
+/// Differences between two texts.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Sides {
+    /// Hunks in the order of lines.
     pub hunks: Vec<Hunk>,
-    /// How many rows there are, shown or not.
+    /// Number of all rows, also of those over the limit.
     pub rows: usize,
 }
 
-/// Rows that follow each other in both texts.
+/// Consecutive rows of both texts.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Hunk {
-    /// The first line of each text, counted from 1.
+    /// First line in the old text, from 1.
     pub old_line: usize,
+    /// First line in the new text, from 1.
     pub new_line: usize,
     pub rows: Vec<Row>,
 }
 
-/// A line of each text.
+/// Line of each text.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Row {
     Same {
         same: Vec<Piece>,
     },
-    /// `None`: the other text has a line more here.
+    /// Lines that differ. None if only the other text has a line here.
     Changed {
         old: Option<Vec<Piece>>,
         new: Option<Vec<Piece>>,
     },
 }
 
-/// A part of a line.
+/// Part of a line.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Piece(pub Mark, pub String);
 
@@ -63,13 +66,13 @@ pub(crate) struct Piece(pub Mark, pub String);
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mark {
     Plain,
-    /// The other line has something else here.
+    /// Text that the other line does not have here.
     Changed,
-    /// No part of the text, but said about it.
+    /// Remark about the line, not part of its text.
     Note,
 }
 
-/// Compares two texts. Costs grow with their lines and with what differs.
+/// Compares two texts. The cost grows with their lines and differences.
 pub(crate) fn sides(old: &[u8], new: &[u8], options: SidesOptions) -> Sides {
     let old_lines: Vec<&[u8]> = old.split_inclusive(|&byte| byte == b'\n').collect();
     let new_lines: Vec<&[u8]> = new.split_inclusive(|&byte| byte == b'\n').collect();
@@ -99,7 +102,7 @@ pub(crate) fn sides(old: &[u8], new: &[u8], options: SidesOptions) -> Sides {
         drawing.same(before.start - lead..before.start);
         let mut end = before.end;
         drawing.changed(before, after);
-        // What is nearer than both contexts belongs to the same hunk.
+        // Differences closer than both contexts share a hunk.
         while let Some((before, after)) = differences.next_if(|(next, _)| {
             next.start.saturating_sub(end) <= options.context.saturating_mul(2)
         }) {
@@ -116,7 +119,7 @@ pub(crate) fn sides(old: &[u8], new: &[u8], options: SidesOptions) -> Sides {
 struct Drawing<'a> {
     old: &'a [&'a [u8]],
     new: &'a [&'a [u8]],
-    /// How many rows may still be drawn; the others are counted.
+    /// Number of rows that may still be added. Further ones are only counted.
     room: usize,
     drawn: Sides,
 }
@@ -138,7 +141,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// Lines of the old text that the new one has as well.
+    /// Adds unchanged lines, given by their range in the old text.
     fn same(&mut self, lines: Range<usize>) {
         for line in self.old.get(lines).unwrap_or_default() {
             self.push(|| Row::Same { same: plain(line) });
@@ -170,7 +173,9 @@ fn wide(lines: Range<u32>) -> Range<usize> {
     lines.start as usize..lines.end as usize
 }
 
-/// A line's text without its end, as far as it is shown, and what is to be said about it.
+/// Returns the shown text of a line, and a remark about it.
+///
+/// The text has no line end, and is cut if it is too long.
 fn shown(line: &[u8]) -> (String, Option<Piece>) {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let end = text.len().min(LINE_MAX);
@@ -192,7 +197,9 @@ fn plain(line: &[u8]) -> Vec<Piece> {
         .collect()
 }
 
-/// Two lines, with what differs marked; nothing is, where they have little in common.
+/// Compares two lines and marks what differs.
+///
+/// Nothing is marked if they have little in common.
 fn by_words(old: &[u8], new: &[u8]) -> (Vec<Piece>, Vec<Piece>) {
     let ((old_text, old_note), (new_text, new_note)) = (shown(old), shown(new));
     let mut input = InternedInput::default();
@@ -214,9 +221,10 @@ fn by_words(old: &[u8], new: &[u8]) -> (Vec<Piece>, Vec<Piece>) {
         |text: &str, is_changed: &dyn Fn(usize) -> bool, note: Option<Piece>| -> Vec<Piece> {
             let mut pieces: Vec<Piece> = Vec::new();
             for (at, word) in words(text).enumerate() {
-                let mark = match is_alike && is_changed(at) {
-                    true => Mark::Changed,
-                    false => Mark::Plain,
+                let mark = if is_alike && is_changed(at) {
+                    Mark::Changed
+                } else {
+                    Mark::Plain
                 };
                 match pieces.last_mut() {
                     Some(Piece(last, text)) if *last == mark => text.push_str(word),
@@ -232,7 +240,7 @@ fn by_words(old: &[u8], new: &[u8]) -> (Vec<Piece>, Vec<Piece>) {
     )
 }
 
-/// Words, runs of white space, and single characters of any other kind.
+/// Splits into words, white space, and single other characters.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let kind = |c: char| match c {
         _ if c.is_alphanumeric() || c == '_' => 0,

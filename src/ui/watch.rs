@@ -1,8 +1,7 @@
-//! Waits until something that the page shows is otherwise.
+//! Waiting for a visible change.
 //!
-//! A *pulse* is a number made of all that the daemon tells of forks, open reviews, handoffs and
-//! sessions in short. It takes little to make, and no more of the time than one part in ten is
-//! spent on it.
+//! A *pulse* is a hash of the daemon's brief answers about forks, open reviews, handoffs and
+//! sessions. Making one is cheap, and takes at most one part in ten of the time.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::thread;
@@ -12,19 +11,21 @@ use super::routes::PageContext;
 use tine_client::Client;
 use tine_ops::{self as ops, Failure, Operation};
 
-/// How long a page waits for one answer.
+/// Maximum time until a page gets an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The shortest time between two looks.
+/// Minimum time between two pulses.
 const PAUSE: Duration = Duration::from_millis(400);
 
-/// How many times as long as a look takes is waited for the next one.
+/// Multiple of a pulse's own time to wait before the next one.
 const RESTS: u32 = 10;
 
-/// The pulse where no daemon runs.
+/// Pulse if no daemon runs.
 const STOPPED: &str = "stopped";
 
-/// The pulse as soon as it is another than `known`, or after a while the same.
+/// Blocks until the pulse differs from `known`, and returns it.
+///
+/// Returns the same pulse after [`PATIENCE`].
 pub(crate) fn next_pulse(place: &PageContext, known: &str) -> Result<String, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -50,10 +51,10 @@ fn pulse(place: &PageContext) -> Result<String, Failure> {
 }
 
 fn look<O: Operation>(client: &mut Client, operation: &O, hasher: &mut DefaultHasher) {
-    // What cannot be told is told to whoever looks at it.
-    let told = match client.call(operation) {
+    // Failures are hashed, too.
+    let answer = match client.call(operation) {
         Ok(answer) => serde_json::to_string(&answer),
         Err(failure) => serde_json::to_string(&failure),
     };
-    told.unwrap_or_default().hash(hasher);
+    answer.unwrap_or_default().hash(hasher);
 }

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap_complete::engine::ArgValueCompleter;
+
+use super::super::completing;
 use crate::ops::{ListRecover, Purge, ShowRecover};
 
 /// Bring back what was deleted or discarded
@@ -31,7 +34,7 @@ Examples:
   tine recover purge --older-than 30d")]
 pub(crate) struct Recover {
     /// The number of the entry to bring back
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", add = ArgValueCompleter::new(completing::entries))]
     pub id: Option<u64>,
 
     /// What the fork or branch is to be called [default: as before]
@@ -58,6 +61,8 @@ pub(crate) struct Recover {
 pub(crate) enum Action {
     #[command(aliases = ["ls"])]
     List(ListRecover),
+    #[command(mut_arg("id", |id| id.add(ArgValueCompleter::new(completing::entries))))]
     Show(ShowRecover),
+    #[command(mut_arg("ids", |ids| ids.add(ArgValueCompleter::new(completing::entries))))]
     Purge(Purge),
 }

@@ -14,10 +14,10 @@ use tine_path::text::PathText;
 use tine_render::text::{counted, human_size, quoted};
 use tine_tools::TextEdit;
 
-/// Lines that one read returns where nothing is said of it.
+/// Default number of lines that one read returns.
 const DEFAULT_LINES: u64 = 2000;
 
-/// The bytes of a file of the fork, as the tools see it.
+/// Reads a file of the fork, as the tools see it.
 pub(crate) fn read_bytes(
     session: &Session,
     path: &str,
@@ -40,7 +40,7 @@ pub(crate) fn read_bytes(
     }
 }
 
-/// `bytes` on their way to the daemon.
+/// Prepares `bytes` for sending to the daemon.
 pub(crate) fn outgoing(session: &Session, bytes: &[u8]) -> Result<Transfer, Failure> {
     let mut outgoing = Outgoing::new(session.store_dir());
     outgoing.add(bytes)?;
@@ -152,7 +152,9 @@ struct Page {
     line_cut: bool,
 }
 
-/// The lines from `first_line` on, whole ones where the first is not too long already.
+/// Returns the lines from `first_line` on.
+///
+/// They are whole lines, unless the first one alone is too long.
 fn page(text: &str, first_line: u64, lines: u64) -> Page {
     let mut page = Page {
         text: String::new(),

@@ -1,4 +1,4 @@
-//! Where the session works: the active fork, and others.
+//! The session's active fork, and other forks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -122,9 +122,10 @@ impl Tool for Fork {
                     .hint("give one of `from`, `from_fork` and `from_active`"),
             );
         }
-        let from_fork = match self.from_active {
-            true => Some(session.fork()?.to_string()),
-            false => self.from_fork,
+        let from_fork = if self.from_active {
+            Some(session.fork()?.to_string())
+        } else {
+            self.from_fork
         };
         let made = session.make_fork(&ForkRequest {
             name: self.name,
@@ -202,9 +203,10 @@ impl Tool for ListForks {
         };
         let lines = shown.forks.iter().map(ForkShown::text);
         let text: Vec<String> = lines.chain(shown.damaged.iter().cloned()).collect();
-        let text = match text.is_empty() {
-            true => "there are no forks".to_owned(),
-            false => text.join("\n"),
+        let text = if text.is_empty() {
+            "there are no forks".to_owned()
+        } else {
+            text.join("\n")
         };
         Ok(ToolOutput::new(shown, text))
     }

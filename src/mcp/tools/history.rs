@@ -1,4 +1,4 @@
-//! Points to come back to, and what was done.
+//! Snapshots, and the history of a fork.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::tool::{Hints, Tool, ToolOutput};
 use super::command;
-use super::merging::{ConflictShown, conflicts_shown, conflicts_text, way_on};
+use super::merging::{ConflictShown, advice, conflicts_shown, conflicts_text};
 use tine_ops as ops;
 use tine_ops::protocol::{
     RestoreOutcome, RestoredHow, ReviewPolicy, Sequenced, SnapshotInfo, Snapshots, TakenBackLine,
@@ -17,8 +17,10 @@ use tine_path::text::PathText;
 use tine_render::text::{counted, one_line, quoted, short_id};
 use tine_workspace::{NoteKind, OperationState};
 
-/// Commits and operations that one answer tells where nothing is said of it, and at most.
+/// Default number of commits and operations in one answer.
 const DEFAULT_LIMIT: usize = 20;
+
+/// Maximum number of commits and operations in one answer.
 const MAX_LIMIT: usize = 500;
 
 impl Tool for TakeSnapshot {
@@ -55,9 +57,10 @@ impl Tool for ListSnapshots {
                 .trim()
                 .to_owned()
         });
-        let text = match listed.snapshots.is_empty() {
-            true => format!("{} has no snapshots", listed.fork),
-            false => lines.collect::<Vec<_>>().join("\n"),
+        let text = if listed.snapshots.is_empty() {
+            format!("{} has no snapshots", listed.fork)
+        } else {
+            lines.collect::<Vec<_>>().join("\n")
         };
         Ok(ToolOutput::new(listed, text))
     }
@@ -138,7 +141,7 @@ impl Tool for Restore {
     }
 }
 
-/// Conflicts of a restore, which are in a review.
+/// Reports the conflicts of a restore, which are in a review.
 fn in_conflict(
     session: &Session,
     to: &str,
@@ -149,7 +152,7 @@ fn in_conflict(
         "HEAD has commits of others by now that {to} lacks, and {}:{}{}",
         counted(done.conflicts.len(), "conflict"),
         conflicts_text(&conflicts),
-        way_on(done.review)
+        advice(done.review)
     );
     let shown = RestoredShown {
         fork: session.fork()?.to_string(),

@@ -1,4 +1,4 @@
-//! Looking for files of the active fork: directories, and lines that match.
+//! Listing directories and searching lines of the active fork.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,11 +13,13 @@ use tine_path::text::PathText;
 use tine_render::nodes::{kind_letter, shown as shown_path};
 use tine_render::text::{counted, quoted};
 
-/// Entries of a directory that one answer names at most.
+/// Maximum number of directory entries in one answer.
 const MAX_ENTRIES: usize = 1000;
 
-/// Lines that a search finds where nothing is said of it, and at most.
+/// Default number of lines that a search returns.
 const DEFAULT_FOUND: usize = 100;
+
+/// Maximum number of lines that a search returns.
 const MAX_FOUND: usize = 1000;
 
 /// List what a directory of the active fork holds.

@@ -1,4 +1,4 @@
-//! Bringing work together, and what comes of it.
+//! Merges and updates, and their conflicts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,10 +23,14 @@ use tine_path::text::PathText;
 use tine_render::merging::{kind_in_words, target_name};
 use tine_render::text::{counted, one_line, quoted, short_id};
 
-/// Bytes of one side of a conflict that an answer holds at most, and of all sides together.
+/// Maximum size of a conflict's side in an answer, in bytes.
+///
+/// All sides of an answer together have at most twice [`MAX_TEXT`].
 const MAX_SIDE: usize = 16 << 10;
 
-/// Conflicts that one answer has with their contents at most; of others only what and where.
+/// Maximum number of conflicts with contents in an answer.
+///
+/// Others have only their kind and path.
 const MAX_CONFLICTS: usize = 100;
 
 /// What becomes of conflicts.
@@ -167,7 +171,7 @@ struct ResolutionShown {
     reasoning: Option<String>,
 }
 
-/// Conflicts with their contents, as far as one answer holds them.
+/// Returns conflicts with their contents, as far as one answer holds them.
 pub(super) fn conflicts_shown(
     place: &Place,
     conflicts: &[ConflictRecord],
@@ -245,7 +249,7 @@ fn conflict_shown(
     })
 }
 
-/// Conflicts in words, with the texts of their hunks.
+/// Describes conflicts in words, with the texts of their hunks.
 pub(super) fn conflicts_text(conflicts: &[ConflictShown]) -> String {
     let mut text = String::new();
     for conflict in conflicts {
@@ -271,8 +275,8 @@ pub(super) fn conflicts_text(conflicts: &[ConflictShown]) -> String {
     text
 }
 
-/// Where conflicts are gone on with.
-pub(super) fn way_on(review: Option<u64>) -> String {
+/// Returns the advice on conflicts at the end of a text.
+pub(super) fn advice(review: Option<u64>) -> String {
     match review {
         Some(review) => format!(
             "\nnothing was changed; review {review} keeps them: `resolve_conflict` for each, then `commit_review`"
@@ -281,8 +285,11 @@ pub(super) fn way_on(review: Option<u64>) -> String {
     }
 }
 
-/// A merge, told.
-pub(super) fn told(place: &Place, merged: Merged) -> Result<ToolOutput<MergeShown>, Failure> {
+/// Formats the result of a merge.
+pub(super) fn format_merge(
+    place: &Place,
+    merged: Merged,
+) -> Result<ToolOutput<MergeShown>, Failure> {
     let target = target_name(&merged.target);
     let conflicts = conflicts_shown(place, &merged.conflicts)?;
     let would = if merged.dry_run { "would be " } else { "" };
@@ -308,7 +315,7 @@ pub(super) fn told(place: &Place, merged: Merged) -> Result<ToolOutput<MergeShow
             "{} between {sources} and {target}:{}{}",
             counted(merged.conflicts.len(), "conflict"),
             conflicts_text(&conflicts),
-            way_on(merged.review)
+            advice(merged.review)
         ),
     };
     for source in &merged.sources {
@@ -357,9 +364,10 @@ impl Tool for Merge {
         request.allow_revert = self.allow_revert;
         request.strategy = self.settle.strategy();
         request.dry_run = self.dry_run;
-        request.review = match self.dry_run {
-            true => ReviewPolicy::Never,
-            false => ReviewPolicy::OnConflict,
+        request.review = if self.dry_run {
+            ReviewPolicy::Never
+        } else {
+            ReviewPolicy::OnConflict
         };
         request.with_uncommitted = self.with_uncommitted;
         request.message = self.message.into_iter().collect();
@@ -371,7 +379,7 @@ impl Tool for Merge {
         let merged = session.with_revisions(command(Self::NAME, &source), |connection| {
             client::merging::merged(&place, connection, request.clone(), &signers, wish)
         })?;
-        told(&place, merged)
+        format_merge(&place, merged)
     }
 }
 
@@ -396,7 +404,7 @@ pub(super) struct Update {
     dry_run: bool,
 }
 
-/// An update, told.
+/// Formats the result of an update.
 pub(super) fn format_update(
     place: &Place,
     done: Sequenced,
@@ -418,7 +426,7 @@ pub(super) fn format_update(
             "{} in {target}:{}{}",
             counted(done.conflicts.len(), "conflict"),
             conflicts_text(&conflicts),
-            way_on(done.review)
+            advice(done.review)
         ),
     };
     for commit in &done.commits {
@@ -464,9 +472,10 @@ impl Tool for Update {
                     level: Level::default(),
                     strategy: self.settle.strategy(),
                 },
-                review: match self.dry_run {
-                    true => ReviewPolicy::Never,
-                    false => ReviewPolicy::OnConflict,
+                review: if self.dry_run {
+                    ReviewPolicy::Never
+                } else {
+                    ReviewPolicy::OnConflict
                 },
             },
         };

@@ -1,4 +1,4 @@
-//! The tools, in the order in which they are listed.
+//! The tools, in the order of their list.
 
 mod buffers;
 pub(crate) mod files;
@@ -52,12 +52,12 @@ static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     ]
 });
 
-/// All tools.
+/// Returns all tools.
 pub(crate) fn all() -> &'static [Entry] {
     &ALL
 }
 
-/// The tool called `name`.
+/// Returns the tool called `name`.
 pub(crate) fn find(name: &str) -> Option<&'static Entry> {
     ALL.iter().find(|entry| entry.line.name == name)
 }
@@ -66,12 +66,12 @@ fn text_path(path: &str) -> PathText {
     PathText::Text(path.to_owned())
 }
 
-/// The router has answered something else than it was asked.
+/// Returns the failure for an answer that does not fit the request.
 fn unexpected() -> Failure {
     Failure::other_answer("a tool")
 }
 
-/// An operation's name in the log of operations.
+/// Returns an operation's name for the log of operations.
 fn command(tool: &str, what: &str) -> String {
     format!("mcp {tool} {what}")
 }

@@ -1,4 +1,4 @@
-//! Merges with conflicts that are being resolved.
+//! Reviews: merges with conflicts that are being resolved.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use super::super::shown::ChangedPaths;
 use super::super::tool::{Hints, Tool, ToolOutput};
 use super::files::outgoing;
 use super::merging::{
-    ConflictShown, MergeShown, conflicts_shown, conflicts_text, format_update, told,
+    ConflictShown, MergeShown, conflicts_shown, conflicts_text, format_merge, format_update,
 };
 use tine_change::review::ReviewState;
 use tine_client as client;
@@ -21,7 +21,7 @@ use tine_ops::protocol::{ResolutionRequest, ReviewInfo, ReviewOutcome, ReviewSho
 use tine_ops::{ErrorCode, Failure, Operation};
 use tine_path::RepoPath;
 
-/// Who resolved, in the merge commit's trailers.
+/// Resolver's name in the trailers of the merge commit.
 const BY: &str = "mcp";
 
 /// Show a review: a merge with conflicts that is kept, each with all sides' texts and how it is
@@ -131,13 +131,14 @@ impl Tool for ShowReview {
         let reviews =
             session.with(|connection| connection.call(&request).map(|answer| answer.reviews))?;
         let lines: Vec<ReviewLine> = reviews.iter().map(ReviewLine::of).collect();
-        let text = match lines.is_empty() {
-            true => "no review is open".to_owned(),
-            false => lines
+        let text = if lines.is_empty() {
+            "no review is open".to_owned()
+        } else {
+            lines
                 .iter()
                 .map(ReviewLine::text)
                 .collect::<Vec<_>>()
-                .join("\n"),
+                .join("\n")
         };
         let answer = ReviewsShown {
             reviews: lines,
@@ -288,7 +289,7 @@ impl Tool for CommitReview {
             )
         })?;
         match answer {
-            ReviewOutcome::Merge(merged) => told(&place, *merged),
+            ReviewOutcome::Merge(merged) => format_merge(&place, *merged),
             ReviewOutcome::Sequenced(done) => format_update(&place, *done),
         }
     }

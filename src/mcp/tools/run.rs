@@ -21,7 +21,7 @@ use tine_path::text::PathText;
 use tine_render::text::one_line;
 use tine_tools::run::{RunCommand, RunEnd, RunOutput, RunSpec, run};
 
-/// How long a command may take where nothing is said of it.
+/// Default time limit of a command, in seconds.
 const DEFAULT_TIMEOUT_SECS: u64 = 600;
 
 /// Run a shell command at the root of the active fork: build, test, format, use git.
@@ -71,7 +71,7 @@ impl Tool for Run {
     }
 
     fn call(self, session: &Session, call: &ToolCall) -> Result<ToolOutput<RunShown>, Failure> {
-        // A command needs the fork as a directory.
+        // A command needs the fork's directory.
         let info = session.mount(session.fork()?)?;
         let origin = origin::by_default(&session.place(), &info)?;
         let fork = info.name;
@@ -96,7 +96,7 @@ impl Tool for Run {
         let own_target = own_target.map(|(name, dir)| (OsString::from(name), dir));
         let spec = RunSpec {
             command: match origin {
-                // Only a process of its own can move there.
+                // Only a separate process can enter the main checkout's path.
                 Some(_) => RunCommand::Words(
                     [
                         THIS_PROGRAM,
@@ -141,7 +141,7 @@ impl Tool for Run {
             elapsed_ms: u64::try_from(outcome.elapsed.as_millis()).unwrap_or(u64::MAX),
             goes_on: outcome.goes_on,
         };
-        let text = told(&shown);
+        let text = format_run(&shown);
         Ok(ToolOutput::new(shown, text))
     }
 }
@@ -150,7 +150,7 @@ fn host_path(path: &PathText) -> PathBuf {
     PathBuf::from(OsString::from_vec(path.to_bytes()))
 }
 
-/// What is kept of an output, with a line that says what is not.
+/// Returns the kept output, with a line about omitted bytes.
 fn kept(output: &RunOutput) -> String {
     let mut text = String::from_utf8_lossy(&output.head).into_owned();
     if output.left_out > 0 {
@@ -160,7 +160,7 @@ fn kept(output: &RunOutput) -> String {
     text
 }
 
-fn told(shown: &RunShown) -> String {
+fn format_run(shown: &RunShown) -> String {
     let end = match (shown.exit_code, shown.signal) {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("ended by signal {signal}"),

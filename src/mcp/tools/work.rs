@@ -1,4 +1,4 @@
-//! What changed in the active fork, and what becomes of it.
+//! Changes of the active fork: status, diff, commit and the rest.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -43,7 +43,7 @@ pub(crate) struct StatusShown {
     left_out: Vec<PathText>,
 }
 
-/// What is uncommitted in a fork.
+/// Returns the uncommitted changes of a fork.
 pub(crate) fn status_of(session: &Session, fork: Option<&str>) -> Result<StatusShown, Failure> {
     let fork = session.fork_or(fork)?;
     let changes = session.with(|connection| connection.changes(&fork, false))?;
@@ -98,7 +98,7 @@ pub(crate) struct DiffShown {
     pub truncated: bool,
 }
 
-/// What differs, with the patch as far as `limit` bytes.
+/// Returns the differences, with at most `limit` bytes of the patch.
 pub(crate) fn diff_of(
     session: &Session,
     fork: Option<&str>,
@@ -135,12 +135,14 @@ fn patch(
     let flags = [&["--no-color", "--no-ext-diff", "--no-textconv"], flags].concat();
     check_paths(difference, session.common_dir(), &paths)?;
     let mut git = git_diff(difference, session.common_dir(), &flags, &paths);
-    // Names are names, whatever git makes of signs in them.
+    // Makes git take each path literally.
     git.env("GIT_LITERAL_PATHSPECS", "1");
     beginning(&mut git, limit)
 }
 
-/// The first `limit` bytes of what a git command prints; whether there is more.
+/// Returns at most `limit` bytes of the output of a git command.
+///
+/// The second value says whether there is more.
 fn beginning(command: &mut Command, limit: usize) -> Result<(String, bool), Failure> {
     let mut child = program::spawn(
         command
@@ -156,7 +158,7 @@ fn beginning(command: &mut Command, limit: usize) -> Result<(String, bool), Fail
             .read_to_end(&mut bytes)
             .map_err(GitError::GitMissing)?;
     }
-    // Where it has more to say it ends by its closed pipe.
+    // A command that has more to print ends, because its pipe is closed.
     let finished = child.wait_with_output().map_err(GitError::GitMissing)?;
     let is_more = bytes.len() > limit;
     if !finished.status.success() && !is_more {
@@ -185,9 +187,10 @@ impl Tool for Diff {
     fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<DiffShown>, Failure> {
         let flags: &[&str] = if self.stat { &["--stat=120"] } else { &[] };
         let shown = diff_of(session, None, self.against, &self.paths, flags, MAX_TEXT)?;
-        let mut text = match shown.diff.is_empty() {
-            true => "nothing differs".to_owned(),
-            false => shown.diff.clone(),
+        let mut text = if shown.diff.is_empty() {
+            "nothing differs".to_owned()
+        } else {
+            shown.diff.clone()
         };
         if shown.truncated {
             text.push_str("\n[cut: `stat` tells what there is, `paths` shows some of it]");

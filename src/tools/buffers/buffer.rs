@@ -1,5 +1,4 @@
-//! One buffer: the person's text, the agent's, and how one comes into the other. A value, without
-//! I/O.
+//! One buffer: the person's text, the agents' texts, and their merge. A value, without I/O.
 
 use std::mem;
 use std::sync::Arc;
@@ -8,10 +7,12 @@ use super::lines;
 use super::{AgentId, BufferConflict, BufferSide, PersonText, TextPatch};
 use tine_merge::{Favor, TextMerge, merge_text};
 
-/// What an agent made of a text.
+/// Change that an agent made to a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentEdit {
+    /// Text that the agent began from.
     pub ancestor: Arc<str>,
+    /// Text that the agent made of it.
     pub agent: Arc<str>,
 }
 
@@ -25,7 +26,7 @@ impl AgentEdit {
     }
 }
 
-/// A text that the editor was told to have in the place of the one that it has.
+/// Merged text that the editor should apply.
 #[derive(Debug, Clone)]
 struct Offer {
     text: Arc<str>,
@@ -33,27 +34,27 @@ struct Offer {
     favored: Favored,
 }
 
-/// What an offer has of one agent.
+/// One agent's part of an offer.
 #[derive(Debug, Clone)]
 struct Taken {
     agent: AgentId,
-    /// What the agent had then.
+    /// Text of the agent at the time of the offer.
     text: Arc<str>,
-    /// Whether the file has it by now.
+    /// True if the file contains that text by now.
     is_filed: bool,
 }
 
-/// What one agent wrote and the person's text does not have.
+/// Buffer fork: what one agent wrote and the person's text lacks.
 #[derive(Debug, Clone)]
 struct AgentFork {
     agent: AgentId,
     step: AgentEdit,
-    /// The agent's text that was brought into the file, if any was.
+    /// The agent's text that was merged into the file, if any.
     filed: Option<Arc<str>>,
 }
 
 impl AgentFork {
-    /// What the agent did that no file has, up to its text `agent_text`.
+    /// Returns the agent's change up to `agent_text` that the file lacks.
     fn unfiled(&self, agent_text: &Arc<str>) -> Option<AgentEdit> {
         let ancestor = self.filed.as_ref().unwrap_or(&self.step.ancestor);
         (ancestor != agent_text).then(|| AgentEdit {
@@ -63,14 +64,14 @@ impl AgentFork {
     }
 }
 
-/// Whether conflicts were settled by a rule.
+/// Outcome of a merge: whether a side was favored in conflicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Favored {
     Yes,
     No,
 }
 
-/// What is to be told to the editor.
+/// Event that the editor should get.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Nothing,
@@ -82,17 +83,17 @@ pub(super) enum Progress {
 #[derive(Debug, Clone)]
 pub(super) struct Buffer {
     person: Arc<str>,
-    /// How many steps the person's text has made.
+    /// Number of the person's text, incremented by each change.
     version: u64,
     saved: bool,
-    /// At most one of an agent, in the order in which they began.
+    /// At most one for each agent, oldest first.
     forks: Vec<AgentFork>,
-    /// What agents wrote, the person's text has and no file yet.
+    /// Agents' steps that the person's text contains and the file lacks.
     merged: Vec<(AgentId, AgentEdit)>,
-    /// For the text of this version; at most one, which the editor has seen, or will see.
+    /// Pending offer for the text of this version.
     offer: Option<Offer>,
-    /// Whether the editor was told that the agent's text does not fit.
-    format_conflict: bool,
+    /// True if the editor has got the current conflict.
+    conflict_reported: bool,
 }
 
 impl Buffer {
@@ -104,7 +105,7 @@ impl Buffer {
             forks: Vec::new(),
             merged: Vec::new(),
             offer: None,
-            format_conflict: false,
+            conflict_reported: false,
         }
     }
 
@@ -119,12 +120,12 @@ impl Buffer {
         }
     }
 
-    /// The text of the first agent that has its own.
+    /// Returns the text of the oldest buffer fork.
     pub(super) fn agent(&self) -> Option<Arc<str>> {
         self.forks.first().map(|fork| fork.step.agent.clone())
     }
 
-    /// The agent's own text where it has one, else the person's.
+    /// Returns the agent's own text, or else the person's.
     pub(super) fn agent_sees(&self, agent: &AgentId) -> &Arc<str> {
         self.fork_of(agent)
             .map_or(&self.person, |fork| &fork.step.agent)
@@ -146,7 +147,7 @@ impl Buffer {
         !self.merged.is_empty()
     }
 
-    /// What agents did that no file has yet, one thing after the other.
+    /// Returns agents' steps that the file lacks, in order.
     pub(super) fn steps(&self) -> Vec<AgentEdit> {
         let merged = self.merged.iter().map(|(_, step)| step.clone());
         let forked = self
@@ -156,9 +157,10 @@ impl Buffer {
         merged.chain(forked).collect()
     }
 
-    /// Notes that the file has those of [`Buffer::steps`] for which `fits` holds, in their order;
-    /// those that the person's text has, too, are forgotten, and come back.
-    pub(super) fn filed(&mut self, fits: &[bool]) -> Vec<(AgentId, AgentEdit)> {
+    /// Marks those of [`Buffer::steps`] as filed whose element of `fits` is true.
+    ///
+    /// Forgets and returns those that the person's text contains, too.
+    pub(super) fn mark_filed(&mut self, fits: &[bool]) -> Vec<(AgentId, AgentEdit)> {
         let mut fits = fits.iter().copied();
         let (filed, left) = mem::take(&mut self.merged)
             .into_iter()
@@ -176,9 +178,8 @@ impl Buffer {
         filed
     }
 
-    /// The file has nothing any more of what agents wrote; `merged` is what the person's text has
-    /// of it.
-    pub(super) fn unfile(&mut self, merged: Vec<(AgentId, AgentEdit)>) {
+    /// Reverts [`Buffer::mark_filed`], which returned `merged`.
+    pub(super) fn unmark_filed(&mut self, merged: Vec<(AgentId, AgentEdit)>) {
         let left = mem::replace(&mut self.merged, merged);
         self.merged.extend(left);
         self.forget_filed();
@@ -193,22 +194,22 @@ impl Buffer {
         }
     }
 
-    /// Whether what leads from `base` to `text` can be done to what the agent sees.
+    /// Returns whether the change from `base` applies to the agent's view.
     pub(super) fn fits(&self, agent: &AgentId, base: &str, text: &str) -> bool {
         let sees = self.agent_sees(agent);
         merge_text(base.as_bytes(), sees.as_bytes(), text.as_bytes()).is_clean()
     }
 
-    /// The agent has made `text` of `base`, which is what it last had.
+    /// Replaces the agent's text. The agent made `text` of `base`, which it last had.
     pub(super) fn write(&mut self, agent: &AgentId, base: &Arc<str>, text: Arc<str>) {
         if text == *base || text == *self.agent_sees(agent) {
             return;
         }
-        self.format_conflict = false;
+        self.conflict_reported = false;
         let own = self.forks.iter_mut().find(|fork| fork.agent == *agent);
         match own {
             Some(fork) => {
-                // What came into its text by edits, and it has not seen, stays.
+                // Keeps what edits brought into its text and the agent has not seen.
                 let merge =
                     merge_text(base.as_bytes(), fork.step.agent.as_bytes(), text.as_bytes());
                 fork.step.agent = text_of(merge.keep_both());
@@ -224,8 +225,9 @@ impl Buffer {
         }
     }
 
-    /// The person has a new text. An editor that has one did not take what it was offered for the
-    /// one before.
+    /// Replaces the person's text.
+    ///
+    /// An editor with a new text has not applied the pending offer, which was for the text before.
     pub(super) fn change(&mut self, text: Arc<str>) {
         self.person = text;
         self.saved = false;
@@ -233,8 +235,10 @@ impl Buffer {
         self.offer = None;
     }
 
-    /// As [`Buffer::change`], with a text that may be the file's: then what the person did not save
-    /// was given up, and with it what was merged there. That is the agent's own again.
+    /// Replaces the person's text, maybe by the file's content.
+    ///
+    /// If `saved`, the person has dropped unsaved changes, and with them what was merged there.
+    /// That becomes the agents' own again.
     pub(super) fn replace(&mut self, text: Arc<str>, saved: bool) {
         let before = self.person.clone();
         self.change(text);
@@ -246,11 +250,11 @@ impl Buffer {
             return self.saved();
         }
         for agent in self.agents() {
-            self.begin_anew(&agent);
+            self.restore_fork(&agent);
         }
     }
 
-    /// All that wrote something that no file has.
+    /// Returns all agents with steps that the file lacks.
     fn agents(&self) -> Vec<AgentId> {
         let merged = self.merged.iter().map(|(agent, _)| agent);
         let mut agents: Vec<AgentId> = Vec::new();
@@ -262,9 +266,10 @@ impl Buffer {
         agents
     }
 
-    /// Lets what the agent did be its own again, over the person's text; what does not fit stays
-    /// what it is.
-    fn begin_anew(&mut self, agent: &AgentId) {
+    /// Turns the agent's merged steps into its buffer fork again.
+    ///
+    /// The fork begins at the person's text. Steps that conflict stay as they are.
+    fn restore_fork(&mut self, agent: &AgentId) {
         let mut text = self.person.clone();
         let mut left = Vec::new();
         for (of, step) in &self.merged {
@@ -295,16 +300,16 @@ impl Buffer {
         }
     }
 
-    /// The file has the person's text, and nothing else.
+    /// Records that the file holds exactly the person's text.
     pub(super) fn saved(&mut self) {
         self.saved = true;
         self.merged.clear();
         self.forget_filed();
     }
 
-    /// Merges as far as that is clean. A conflict is told once.
+    /// Merges as far as that is clean. Reports a conflict once.
     pub(super) fn progress(&mut self) -> Progress {
-        // What was offered is either taken, or the text has moved on: then it is merged again.
+        // The editor applies the offer, or its text moves on and the merge is repeated.
         if self.offer.is_some() {
             return Progress::Nothing;
         }
@@ -314,17 +319,20 @@ impl Buffer {
         }
         let conflicts = self.conflicts();
         if conflicts.is_empty() {
-            self.format_conflict = false;
+            self.conflict_reported = false;
             return Progress::Nothing;
         }
-        match mem::replace(&mut self.format_conflict, true) {
-            true => Progress::Nothing,
-            false => Progress::Conflict(conflicts),
+        if mem::replace(&mut self.conflict_reported, true) {
+            Progress::Nothing
+        } else {
+            Progress::Conflict(conflicts)
         }
     }
 
-    /// Offers the merged text: of each agent what fits, or all, with conflicts settled for `side`.
-    /// What is to be changed; where nothing is, the agents' texts end.
+    /// Offers the merged text and returns the patches for it.
+    ///
+    /// It contains the texts of all agents that merge cleanly. With `side`, it contains all texts,
+    /// and conflicts are settled for that side. If there are no patches, the buffer forks end.
     pub(super) fn offer(&mut self, side: Option<BufferSide>) -> Vec<TextPatch> {
         if let Some(offer) = &self.offer {
             return lines::patches(&self.person, &offer.text);
@@ -366,7 +374,7 @@ impl Buffer {
         patches
     }
 
-    /// The editor has the text that it was offered; `None` where none was.
+    /// Records that the editor applied the offer. Returns `None` without an offer.
     pub(super) fn applied(&mut self) -> Option<Favored> {
         let favored = self.offer.as_ref()?.favored;
         self.saved = false;
@@ -375,7 +383,7 @@ impl Buffer {
         Some(favored)
     }
 
-    /// The person's text becomes what was offered.
+    /// Makes the offer the person's text.
     fn take(&mut self) {
         let Some(offer) = self.offer.take() else {
             return;
@@ -395,7 +403,7 @@ impl Buffer {
                 self.add_merged(&taken.agent, step);
             }
             if fork.step.agent != taken.text {
-                // The agent went on from what is merged now.
+                // The agent has written since. Its fork begins at what is merged now.
                 fork.filed = fork.filed.filter(|_| taken.is_filed);
                 fork.filed = fork.filed.filter(|filed| *filed != taken.text);
                 fork.step.ancestor = taken.text;
@@ -404,7 +412,7 @@ impl Buffer {
             last_agent = taken.agent;
         }
         if !self.saved && offer.favored == Favored::Yes {
-            // What was decided against is not the agent's any more.
+            // Text that the decision dropped does not belong to the agent any more.
             let step = AgentEdit {
                 ancestor: before,
                 agent: offer.text,
@@ -413,7 +421,9 @@ impl Buffer {
         }
     }
 
-    /// Makes two steps of one agent one where they fit. One that changes nothing is none.
+    /// Adds a merged step. Combines it with the last one of the agent if possible.
+    ///
+    /// A step that changes nothing is dropped.
     fn add_merged(&mut self, agent: &AgentId, step: AgentEdit) {
         if step.ancestor == step.agent {
             return;
@@ -428,7 +438,7 @@ impl Buffer {
         self.merged.push((agent.clone(), step));
     }
 
-    /// Where agents' texts and the person's exclude each other.
+    /// Returns the conflicts between agents' texts and the person's.
     pub(super) fn conflicts(&self) -> Vec<BufferConflict> {
         if self.offer.is_some() {
             return Vec::new();
@@ -441,12 +451,12 @@ impl Buffer {
     }
 }
 
-/// The merged text where nothing is in conflict.
+/// Returns the merged text if there is no conflict.
 fn clean(merge: &TextMerge) -> Option<Arc<str>> {
     merge.is_clean().then(|| text_of(merge.settle(Favor::Ours)))
 }
 
-/// Lines of texts, one after the other, are a text.
+/// Converts merged lines of texts to a text.
 fn text_of(bytes: Vec<u8>) -> Arc<str> {
     match String::from_utf8(bytes) {
         Ok(text) => text.into(),

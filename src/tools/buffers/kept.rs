@@ -1,5 +1,6 @@
-//! What agents wrote to buffers, where it outlives them: records in the store, and what becomes of
-//! a file by one.
+//! Agents' writes that outlive their buffer.
+//!
+//! They are records in the store. A record decides what becomes of the file that the buffer showed.
 
 use std::sync::Arc;
 
@@ -14,30 +15,37 @@ use tine_path::{EntryName, RepoPath};
 use tine_workspace::store::RecordKind;
 use tine_workspace::{ForkName, Store, StoreError};
 
-/// What agents wrote to one buffer and no file has yet.
+/// Agents' writes to one buffer that the file lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentTextRecord {
+    /// Number of the record, which names its file in the store.
     pub id: u64,
-    /// None: the main checkout.
+    /// Fork of the file. None is the main checkout.
     pub fork: Option<ForkName>,
+    /// Path of the file, without symlinks on the way.
     #[serde(with = "repo_path")]
     pub path: RepoPath,
-    /// Whether the file was there when an agent wrote first: then one that is gone was removed, and
-    /// is not made again.
+    /// True if the file existed before the first write of an agent.
+    ///
+    /// A file that existed and is gone was removed, and is not made again.
     #[serde(default)]
     pub existed: bool,
-    /// What the file held when an agent wrote first: what else the ancestors have, its person had
-    /// not saved.
+    /// Content of the file before the first write of an agent.
+    ///
+    /// The rest of the ancestors' text is what the person had not saved. None if it is unknown or
+    /// there was no file.
     #[serde(default)]
     pub saved: Option<String>,
-    /// One after the other.
+    /// Steps of the agents, in order.
     pub steps: Vec<KeptStep>,
 }
 
-/// What an agent made of a text.
+/// Change that an agent made to a text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptStep {
+    /// Text that the agent began from.
     pub ancestor: String,
+    /// Text that the agent made of it.
     pub agent: String,
 }
 
@@ -50,14 +58,14 @@ impl From<&AgentEdit> for KeptStep {
     }
 }
 
-/// What becomes of a file.
+/// Result of merging a record into a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
-    /// Its new content, where that is another.
+    /// New content of the file. None if it stays the same.
     pub content: Option<Vec<u8>>,
-    /// Texts of the agent's that do not fit it.
+    /// Agents' texts that conflict with the file.
     pub beside: Vec<String>,
-    /// Of each step, whether the file has it then.
+    /// For each step, true if the file contains it afterwards.
     pub fits: Vec<bool>,
 }
 
@@ -78,7 +86,7 @@ impl AgentTextRecord {
         }
     }
 
-    /// Whether it says these steps.
+    /// Returns whether the record has exactly these steps.
     pub(super) fn is_of(&self, steps: &[AgentEdit]) -> bool {
         self.steps
             .iter()
@@ -86,6 +94,7 @@ impl AgentTextRecord {
             .eq(steps.iter().map(KeptStep::from))
     }
 
+    /// Returns the buffer that the record belongs to.
     pub fn key(&self) -> BufferKey {
         BufferKey {
             fork: self.fork.clone(),
@@ -93,9 +102,9 @@ impl AgentTextRecord {
         }
     }
 
-    /// What becomes of the file that holds `content` now; `None` where there is none. One thing
-    /// that the agent did after the other is merged into it; what excludes something there leaves
-    /// it as it is.
+    /// Merges the steps into the file's content, one after the other.
+    ///
+    /// `content` is None if there is no file. A step that conflicts leaves the content as it is.
     pub fn outcome(&self, content: Option<&[u8]>) -> Outcome {
         let Some(before) = content else {
             return self.outcome_without_file();
@@ -107,19 +116,18 @@ impl AgentTextRecord {
             let merge = merge_text(step.ancestor.as_bytes(), &now, step.agent.as_bytes());
             let fits = !is_binary(&now) && merge.is_clean();
             outcome.fits.push(fits);
-            match fits {
-                true => now = merge.settle(Favor::Ours),
-                false => {
-                    let text = self.text_beside(step, &saved, &outcome.beside);
-                    outcome.beside.push(text);
-                }
+            if fits {
+                now = merge.settle(Favor::Ours);
+            } else {
+                let text = self.text_beside(step, &saved, &outcome.beside);
+                outcome.beside.push(text);
             }
         }
         outcome.content = (now != before).then_some(now);
         outcome
     }
 
-    /// What becomes of a path that holds no file any more.
+    /// Returns the outcome for a path that holds no file any more.
     pub fn outcome_beside(&self) -> Outcome {
         let mut beside = Vec::new();
         for step in &self.steps {
@@ -132,8 +140,9 @@ impl AgentTextRecord {
         }
     }
 
-    /// The agent's text of a step without what only the person's unsaved text has. `beside` are
-    /// those of earlier steps.
+    /// Returns the agent's text of a step without the person's unsaved text.
+    ///
+    /// `beside` has the texts of earlier steps.
     fn text_beside(&self, step: &KeptStep, file: &str, beside: &[String]) -> String {
         let known = beside
             .iter()
@@ -143,33 +152,34 @@ impl AgentTextRecord {
         lines::own(&step.ancestor, &step.agent, &known)
     }
 
-    /// A file that was never there is made. One that was removed since stays so.
+    /// Creates a file that never existed. One that was removed stays removed.
     fn outcome_without_file(&self) -> Outcome {
         let last = self.outcome_beside().beside.pop();
-        match self.existed {
-            false => Outcome {
-                content: last.map(String::into_bytes),
-                beside: Vec::new(),
-                fits: vec![true; self.steps.len()],
-            },
-            true => Outcome {
+        if self.existed {
+            Outcome {
                 content: None,
                 beside: last.into_iter().collect(),
                 fits: vec![false; self.steps.len()],
-            },
+            }
+        } else {
+            Outcome {
+                content: last.map(String::into_bytes),
+                beside: Vec::new(),
+                fits: vec![true; self.steps.len()],
+            }
         }
     }
 }
 
-/// The file of a buffer as it was when an agent wrote first.
+/// State of a buffer's file before the first write of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct FileBefore {
     pub existed: bool,
-    /// Unknown where an earlier version noted it.
+    /// None without a file, and in records of an earlier version.
     pub text: Option<Arc<str>>,
 }
 
-/// Brings the record of that number to these steps, makes one or removes it; its number.
+/// Creates, updates or removes the record of these steps; returns its id.
 pub(super) fn write(
     store: &Store,
     record: Option<u64>,
@@ -196,11 +206,12 @@ pub(super) fn write(
     }
 }
 
-/// The longest name that file systems take, in bytes.
+/// Maximum length of a file name, in bytes.
 const NAME_MAX: usize = 255;
 
-/// Where the `number`th text goes, from 1, that does not fit the file at `path`: beside it. `None`
-/// for the root.
+/// Returns the path beside the file for a text that conflicts.
+///
+/// `number` counts such texts of the file from 1. Returns `None` for the root.
 pub fn beside(path: &RepoPath, number: usize) -> Option<RepoPath> {
     let (dir, name) = path.split_last()?;
     let suffix = match number {

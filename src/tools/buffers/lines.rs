@@ -6,7 +6,7 @@ use gix::diff::blob::{Algorithm, Diff, InternedInput};
 
 use super::TextPatch;
 
-/// What leads from `before` to `after`, in the order of the lines.
+/// Returns the patches from `before` to `after`, in the order of lines.
 pub(super) fn patches(before: &str, after: &str) -> Vec<TextPatch> {
     let new = split(after);
     diff(before, after)
@@ -35,8 +35,9 @@ fn range(lines: &Range<u32>) -> Range<usize> {
     lines.start as usize..lines.end as usize
 }
 
-/// The lines of `after` that are not in `before`, or that one of the texts `known` has, too; in
-/// their order.
+/// Returns the agent's own lines of `after`, in order.
+///
+/// These are the lines that `before` lacks, and lines that one of the texts `known` has, too.
 pub(super) fn own(before: &str, after: &str, known: &[&str]) -> String {
     let lines = split(after);
     let mut is_own = vec![false; lines.len()];
@@ -56,7 +57,7 @@ pub(super) fn own(before: &str, after: &str, known: &[&str]) -> String {
     own.map(|(line, _)| *line).collect()
 }
 
-/// The text with the patches, or why they do not fit.
+/// Applies patches to a text. The error says why they do not fit.
 pub(super) fn patched(text: &str, patches: &[TextPatch]) -> Result<String, &'static str> {
     let lines = split(text);
     let mut patched = String::with_capacity(text.len());

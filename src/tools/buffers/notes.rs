@@ -1,5 +1,4 @@
-//! What the store knows of files and buffers beyond a daemon's life: small records on a shelf, each
-//! found by a key.
+//! Notes on files and buffers that outlive a daemon: small records in the store, found by a key.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +15,11 @@ pub(super) trait Note: Serialize + DeserializeOwned {
 
     fn id(&self) -> u64;
     fn key(&self) -> Self::Key;
-    /// None: the main checkout.
+    /// Fork of the file. None is the main checkout.
     fn fork(&self) -> Option<&ForkName>;
 }
 
-/// All of a kind.
+/// All notes of one kind.
 pub(super) struct Notes<N: Note>(BTreeMap<N::Key, N>);
 
 impl<N: Note> Default for Notes<N> {
@@ -30,7 +29,7 @@ impl<N: Note> Default for Notes<N> {
 }
 
 impl<N: Note> Notes<N> {
-    /// Reads what an earlier daemon noted.
+    /// Loads earlier daemons' notes. Returns the errors of damaged records.
     pub(super) fn load(&mut self, store: &Store) -> Result<Vec<StoreError>, StoreError> {
         let (notes, damaged) = store.documents::<N>(N::SHELF)?;
         self.0
@@ -42,13 +41,14 @@ impl<N: Note> Notes<N> {
         self.0.get(key)
     }
 
-    /// Whether anything is noted in the fork, or in the main checkout.
+    /// Returns whether the fork, or the main checkout, has a note.
     pub(super) fn is_in(&self, fork: Option<&ForkName>) -> bool {
         self.0.values().any(|note| note.fork() == fork)
     }
 
-    /// Adds the note that `make` makes for its number, in the place of one with the same key. It is
-    /// in the store when this returns.
+    /// Adds the note that `make` builds for its id.
+    ///
+    /// It replaces a note with the same key. It is in the store when this returns.
     pub(super) fn put(
         &mut self,
         store: &Store,
@@ -61,19 +61,19 @@ impl<N: Note> Notes<N> {
         Ok(())
     }
 
-    /// Forgets the note with that key, if there is one.
+    /// Removes the note with that key, if there is one.
     pub(super) fn forget(&mut self, store: &Store, key: &N::Key) {
         if let Some(note) = self.0.remove(key) {
             drop_record(store, &note);
         }
     }
 
-    /// Forgets the notes of a fork that is gone.
+    /// Removes the notes of a deleted fork.
     pub(super) fn forget_fork(&mut self, store: &Store, fork: &ForkName) {
         self.forget_all(store, |note| note.fork() == Some(fork));
     }
 
-    /// Forgets those that `is_over` is true of.
+    /// Removes the notes for which `is_over` returns true.
     pub(super) fn forget_all(&mut self, store: &Store, is_over: impl Fn(&N) -> bool) {
         self.0.retain(|_, note| {
             let goes = is_over(note);
@@ -85,7 +85,9 @@ impl<N: Note> Notes<N> {
     }
 }
 
-/// A record that cannot be removed makes an agent read a file once more.
+/// Removes the record of a note.
+///
+/// If that fails, an agent reads a file once more than necessary.
 fn drop_record<N: Note>(store: &Store, note: &N) {
     if let Err(error) = store.remove_document(N::SHELF, note.id(), None) {
         log::warn!("{error}");

@@ -1,9 +1,10 @@
-//! Files that editors have open: an editor outlives a daemon.
+//! Files that editors have open.
 //!
-//! The next daemon has no buffer there until the editor opens it anew, and what agents had of the
-//! file went with the last one. A whole text of an agent's would replace what the person has saved
-//! since the agent read. So it is refused, as for an open buffer, until the agent has read what the
-//! file holds. A note ends with the process of its editor.
+//! An editor outlives a daemon. The next daemon has no buffer for the file until the editor opens
+//! it again, and what agents had of the file is gone with the last daemon. A whole text of an agent
+//! would then replace what the person has saved since the agent read the file. So such a text is
+//! refused, as for an open buffer, until the agent has read what the file holds. A note ends with
+//! the process of its editor.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,14 +16,15 @@ use tine_sys::process::ProcessId;
 use tine_workspace::ForkName;
 use tine_workspace::store::RecordKind;
 
-/// `<store>/open-files/<n>.json`.
+/// One open file, `<store>/open-files/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OpenFile {
     id: u64,
-    /// None: the main checkout.
+    /// Fork of the file. None is the main checkout.
     fork: Option<ForkName>,
     #[serde(with = "repo_path")]
     path: RepoPath,
+    /// Process of the editor.
     pub editor: ProcessId,
 }
 

@@ -1,8 +1,10 @@
-//! What each agent last had of each file: what a tool gave it, or it wrote. Of what it makes of
-//! that, the ancestor.
+//! Texts that each agent last had of each file.
 //!
-//! Kept in memory, as long as there is room: the texts that were not asked for longest go first.
-//! Where none is known the agent reads again before it writes.
+//! An agent has a text that a tool returned to it or that it wrote. That text is the ancestor of
+//! what the agent writes next.
+//!
+//! The texts are in memory, up to [`MAX_BYTES`]; the least recently used ones are evicted. An agent
+//! whose text is unknown must read the file again before it writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +13,13 @@ use super::{AgentId, BufferKey};
 use crate::edit::EDIT_MAX;
 use tine_merge::{Favor, merge_text};
 
-/// Texts take no more than this together, in bytes.
+/// Maximum size of all texts together, in bytes.
 const MAX_BYTES: usize = 64 << 20;
 
 #[derive(Default)]
 pub(super) struct SeenTexts {
     texts: BTreeMap<(BufferKey, AgentId), Seen>,
-    /// Which text was used when, oldest first.
+    /// Keys by time of use, oldest first.
     uses: BTreeMap<u64, (BufferKey, AgentId)>,
     last_use: u64,
     bytes: usize,
@@ -52,8 +54,10 @@ impl SeenTexts {
         }
     }
 
-    /// The agent made `after` of `before`, which may be newer than what it has: of that it has not
-    /// seen what is new.
+    /// Applies an agent's edit to the text that it had.
+    ///
+    /// The edit made `after` from `before`. `before` may be newer than the text that the agent had;
+    /// then the agent has not seen the rest of it.
     pub(super) fn edit(&mut self, agent: &AgentId, key: &BufferKey, before: &str, after: &str) {
         let Some(had) = self.get(agent, key) else {
             return;
@@ -66,7 +70,7 @@ impl SeenTexts {
         }
     }
 
-    /// The file has gone, or is at `to`.
+    /// Removes the texts of a file, or moves them to `to`.
     pub(super) fn rename(&mut self, key: &BufferKey, to: Option<&BufferKey>) {
         let of = self.texts.keys().filter(|(of, _)| of == key);
         for of in of.cloned().collect::<Vec<_>>() {

@@ -1,4 +1,4 @@
-//! What is said of buffers: texts, edits, conflicts, events, refusals. Values, without I/O.
+//! Types of buffers: texts, patches, conflicts, events and errors. Values, without I/O.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,95 +10,116 @@ use tine_path::RepoPath;
 use tine_path::text::host_path;
 use tine_workspace::{ForkName, StoreError};
 
-/// Which file a buffer shows.
+/// File that a buffer shows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BufferKey {
-    /// In whose mount; none: in the main checkout.
+    /// Fork whose mount the file is in. None is the main checkout.
     pub fork: Option<ForkName>,
-    /// Without symlinks on the way.
+    /// Path from the root, without symlinks on the way.
     pub path: RepoPath,
 }
 
-/// One agent's session. Calls that name none are those of one agent.
+/// Name of an agent's session.
+///
+/// Calls without a name belong to one unnamed agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AgentId(pub String);
 
-/// Lines of a buffer that become others, as an editor applies it.
+/// Replacement of lines in a text, as an editor applies it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextPatch {
-    /// From 0.
+    /// First line to replace, from 0.
     pub first_line: u64,
-    /// How many lines go.
+    /// Number of lines to replace.
     pub lines: u64,
-    /// What comes there: whole lines, with their ends.
+    /// Replacement: whole lines, with their line ends.
     pub text: String,
 }
 
-/// A place that the agent and the person changed in different ways.
+/// Place that the agent and the person changed in different ways.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferConflict {
-    /// In the person's text, from 1.
+    /// Line in the person's text, from 1.
     pub line: u64,
+    /// Lines before both changes.
     pub ancestor: String,
+    /// Lines in the agent's text.
     pub agent: String,
+    /// Lines in the person's text.
     pub person: String,
 }
 
-/// What a person has in an editor.
+/// Text that a person has in an editor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersonText {
+    /// The whole text.
     pub text: Arc<str>,
-    /// Whether the file holds it, as the editor says.
+    /// True if the file holds the text, as the editor reports.
     pub saved: bool,
 }
 
-/// A new text of a buffer.
+/// New text of a buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NewText {
-    /// All of it, whatever was there.
+    /// Whole text, which replaces the old one.
     Text(String),
-    /// In the order of their lines, which are counted in the text as it was before all of them.
+    /// Patches in the order of lines.
+    ///
+    /// Line numbers refer to the text before all of the patches.
     Patches(Vec<TextPatch>),
 }
 
-/// Whose lines a conflict becomes.
+/// Side that wins a conflict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BufferSide {
+    /// The person's lines.
     Person,
+    /// The agent's lines.
     Agent,
-    /// The person's, then the agent's.
+    /// The person's lines, then the agent's.
     Both,
 }
 
-/// What an editor is told without having asked. A file is called as the editor calls it, absolute.
+/// Event that the daemon sends to an editor.
+///
+/// The `path` is the absolute path under which the editor opened the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum BufferEvent {
-    /// The text of that version, and no other one, is to have these patches.
+    /// Patches that the editor should apply to that version only.
     Edit {
+        /// Path of the file.
         #[serde(with = "host_path")]
         path: PathBuf,
+        /// Version that the patches are for.
         version: u64,
+        /// Patches in the order of lines.
         patches: Vec<TextPatch>,
     },
-    /// What an agent wrote does not fit to the text of that version. Both are kept.
+    /// An agent's text conflicts with the text of that version. Both are kept.
     Conflict {
+        /// Path of the file.
         #[serde(with = "host_path")]
         path: PathBuf,
+        /// Version that conflicts.
         version: u64,
+        /// All conflicts, in the order of lines.
         conflicts: Vec<BufferConflict>,
     },
-    /// What agents wrote was brought into the file, for a commit or the like. The text of the
-    /// buffer stays as it is.
+    /// Agents' writes were merged into the file, for example for a commit.
+    ///
+    /// The text of the buffer stays as it is.
     Written {
+        /// Path of the file.
         #[serde(with = "host_path")]
         path: PathBuf,
     },
-    /// The buffer is not open any more: its fork was unmounted or deleted.
+    /// The buffer was closed, because its fork was unmounted or deleted.
     Closed {
+        /// Path of the file.
         #[serde(with = "host_path")]
         path: PathBuf,
     },
@@ -114,7 +135,7 @@ impl BufferEvent {
         }
     }
 
-    /// Whether `self` takes the place of one that nobody was told yet.
+    /// Returns whether `self` replaces an earlier undelivered event.
     pub(super) fn replaces(&self, earlier: &BufferEvent) -> bool {
         let is_file = |event: &BufferEvent| matches!(event, BufferEvent::Written { .. });
         self.path() == earlier.path()
@@ -122,51 +143,73 @@ impl BufferEvent {
     }
 }
 
-/// An open buffer as it is told.
+/// State of an open buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BufferState {
+    /// File that the buffer shows.
     pub key: BufferKey,
-    /// As the editor names the file.
+    /// Absolute path under which the editor opened the file.
     pub name: PathBuf,
+    /// Version of the person's text.
     pub version: u64,
+    /// The person's text.
     pub person: PersonText,
-    /// The agent's own text, where it has one.
+    /// Text of the oldest buffer fork. None if no agent has its own text.
     pub agent: Option<Arc<str>>,
-    /// Whether the person's text has something of an agent's that the file does not have.
+    /// True if the person's text has agents' writes that the file lacks.
     pub unsaved_merge: bool,
+    /// Conflicts between the person's text and agents' texts.
     pub conflicts: Vec<BufferConflict>,
 }
 
-/// What came of a merge.
+/// Result of merging a buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MergedBuffer {
+    /// Conflicts that no side was given for. Nothing is merged if there are any.
     pub conflicts: Vec<BufferConflict>,
+    /// Patches that the editor should apply.
     pub patches: Vec<TextPatch>,
-    /// Whether the editor still has to take them.
+    /// True if the editor has not applied the patches yet.
     pub pending: bool,
 }
 
-/// Why something cannot be done with a buffer.
+/// Error of a call about a buffer.
 #[derive(Debug, thiserror::Error)]
 pub enum BufferError {
+    /// No editor, or not this session, has the file open.
     #[error("no editor has {} open", .0.display())]
     NoBuffer(PathBuf),
+    /// Another session has the file open.
     #[error("another editor has {} open", .0.display())]
     Taken(PathBuf),
+    /// The editor named a version that the buffer is not at.
     #[error("the text of {} is at version {version}, not at {named}", path.display())]
     Stale {
+        /// Path under which the editor opened the file.
         path: PathBuf,
+        /// Current version of the buffer.
         version: u64,
+        /// Version that the editor named.
         named: u64,
     },
+    /// The editor applied an edit, but none is pending.
     #[error("no edit of {} was asked for", .0.display())]
     NotOffered(PathBuf),
+    /// A patch does not fit the text.
     #[error("a patch does not fit the text of {}: {reason}", path.display())]
-    BadPatch { path: PathBuf, reason: &'static str },
+    BadPatch {
+        /// Path under which the editor opened the file.
+        path: PathBuf,
+        /// Explanation for people.
+        reason: &'static str,
+    },
+    /// The text is longer than [`MAX_TEXT_BYTES`].
     #[error("the text of {} is longer than {MAX_TEXT_BYTES} bytes", .0.display())]
     TooLarge(PathBuf),
+    /// The session has ended or never existed.
     #[error("no editor has the session {0}")]
     NoSession(u64),
+    /// A record cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

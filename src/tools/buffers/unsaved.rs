@@ -1,9 +1,9 @@
-//! Which agents were given a text that its person had not saved.
+//! Agents that got a text its person had not saved.
 //!
-//! What such an agent writes next is merged with the person's text while the buffer is open. If the
-//! editor or the daemon is gone by then, the whole text would go into the file with what the person
-//! never saved. So it is refused until the agent has read the file. The records are in the store:
-//! they outlive a daemon that is killed.
+//! While the buffer is open, the next text of such an agent is merged with the person's text. If
+//! the editor or the daemon is gone by then, the whole text would go into the file, with what the
+//! person never saved. So it is refused until the agent has read the file. The records are in the
+//! store, because they must outlive a daemon that is killed.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +14,11 @@ use tine_path::text::repo_path;
 use tine_workspace::ForkName;
 use tine_workspace::store::RecordKind;
 
-/// `<store>/unsaved-reads/<n>.json`.
+/// One agent and file, `<store>/unsaved-reads/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UnsavedRead {
     id: u64,
-    /// None: the main checkout.
+    /// Fork of the file. None is the main checkout.
     fork: Option<ForkName>,
     #[serde(with = "repo_path")]
     path: RepoPath,
