@@ -36,6 +36,7 @@ fn assert_headers(reply: &Reply, what: &str) {
     assert_eq!(reply.header("x-content-type-options"), "nosniff", "{what}");
     assert_eq!(reply.header("referrer-policy"), "no-referrer", "{what}");
     assert_eq!(reply.header("cache-control"), "no-store", "{what}");
+    assert_eq!(reply.header("connection"), "close", "{what}");
     for (name, _) in &reply.headers {
         assert!(
             !name.starts_with("access-control-") && name != "set-cookie",
