@@ -1,4 +1,4 @@
-//! Buffers of editors: opened, changed, merged, closed.
+//! Requests of editors: buffers are opened, changed, merged and closed.
 
 mod bringing;
 mod keeping;
@@ -33,23 +33,27 @@ impl Operation for BufferRequest {
     }
 }
 
-/// The longest wait for events.
+/// Longest time that a request for events waits.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// How long an editor has for taking what is merged into its text, before who asked for that is
-/// told that it has not.
-const EDITOR_PATIENCE: Duration = Duration::from_secs(5);
+/// Time that an editor has to take a merged text.
+///
+/// After it the request for the merge fails.
+const EDITOR_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What one connection is to buffers: an editor's, once it said so. When this is dropped the editor
-/// has gone away.
+/// Connection that may be an editor's, once it has attached.
+///
+/// Dropping it closes the editor's buffers.
 pub struct Editor<'d> {
     daemon: &'d Arc<Daemon>,
-    /// At the other end.
+    /// Process at the other end of the connection.
     process: u32,
+    /// Session of the editor; `None` before it has attached.
     session: Cell<Option<u64>>,
 }
 
 impl Editor<'_> {
+    /// Makes the state of a new connection from `process`.
     pub fn new(daemon: &Arc<Daemon>, process: u32) -> Editor<'_> {
         Editor {
             daemon,
@@ -75,6 +79,13 @@ impl Drop for Editor<'_> {
     }
 }
 
+/// Runs a request of an editor or another client.
+///
+/// Blocks for [`BufferRequest::Events`] and [`BufferRequest::Merge`].
+///
+/// # Errors
+/// If the connection is not an editor's but must be, there is no such buffer or path, a version is
+/// outdated, or the daemon is ending.
 pub fn answer(
     daemon: &Arc<Daemon>,
     editor: &Editor<'_>,
@@ -107,7 +118,8 @@ pub fn answer(
                 },
                 after,
             )?;
-            // An editor that is not seen from here cannot be told from one that has ended.
+            // The process id is needed later to detect that the editor has ended. It is unknown if
+            // the process is not visible from here.
             if let Some(process) = ProcessId::of(editor.process)
                 && let Err(error) = buffers.note_open(store, &key, process)
             {
@@ -160,8 +172,8 @@ pub fn answer(
             let own = editor.session.get();
             let own = own.and_then(|session| buffers.key_of(session, &path).ok());
             let merged = match own {
-                // Its acknowledgement comes on this very connection.
-                Some(key) => told(
+                // The editor acknowledges on this connection, so waiting would block forever.
+                Some(key) => merged_answer(
                     &key,
                     buffers.merge(store, &key, &path, side, Instant::now(), || true)?,
                 ),
@@ -173,8 +185,13 @@ pub fn answer(
     Ok(answer)
 }
 
-/// Merges what an agent wrote to the buffer into the person's text, and waits until the editor has
-/// taken it. `name` is for errors.
+/// Merges an agent's text into the person's and waits for the editor.
+///
+/// `name` is the path for error messages.
+///
+/// # Errors
+/// [`ErrorCode::Timeout`] if the editor does not take the text in five seconds. Also if there is no
+/// such buffer, nothing can be merged, or the daemon is ending.
 pub fn merge(
     daemon: &Arc<Daemon>,
     key: &BufferKey,
@@ -182,25 +199,25 @@ pub fn merge(
     side: Option<BufferSide>,
 ) -> Result<BufferMerged, Failure> {
     let goes_on = || daemon.refuse_if_stopping().is_ok();
-    let deadline = Instant::now() + EDITOR_PATIENCE;
+    let deadline = Instant::now() + EDITOR_TIMEOUT;
     let merged = daemon
         .buffers
         .merge(&daemon.store, key, name, side, deadline, goes_on)?;
     daemon.refuse_if_stopping()?;
-    match merged.pending {
-        true => Err(Failure::new(
+    if merged.pending {
+        return Err(Failure::new(
             ErrorCode::Timeout,
             format!(
                 "the editor has not taken what was written to {}",
                 name.display()
             ),
         )
-        .hint("it is kept and stays on offer: see that the editor answers, then try again")),
-        false => Ok(told(key, merged)),
+        .hint("it is kept and stays on offer: see that the editor answers, then try again"));
     }
+    Ok(merged_answer(key, merged))
 }
 
-fn told(key: &BufferKey, merged: tine_tools::buffers::MergedBuffer) -> BufferMerged {
+fn merged_answer(key: &BufferKey, merged: tine_tools::buffers::MergedBuffer) -> BufferMerged {
     BufferMerged {
         path: (&key.path).into(),
         conflicts: merged.conflicts,
@@ -221,7 +238,7 @@ fn info(state: BufferState) -> BufferInfo {
     }
 }
 
-/// The file that an editor means by an absolute path.
+/// Returns the key of the file at an absolute path.
 fn locate(daemon: &Arc<Daemon>, path: &Path) -> Result<BufferKey, Failure> {
     let refused = |why: &str| {
         Failure::new(
@@ -246,7 +263,7 @@ fn locate(daemon: &Arc<Daemon>, path: &Path) -> Result<BufferKey, Failure> {
     }
 }
 
-/// The file in a fork's mount. The mount itself is not touched.
+/// Returns the key of a file, without using the fork's mount.
 fn in_fork(
     daemon: &Arc<Daemon>,
     path: &Path,
@@ -266,7 +283,7 @@ fn in_fork(
     };
     let path = RepoPath::parse(path.as_os_str().as_bytes())?;
     let slot = daemon.slot(&name);
-    // A request that takes long must not hold up who types.
+    // A long request that holds the fork's lock must not delay an editor.
     let fork = match slot.open_fork() {
         Some(fork) => fork,
         None => daemon.lock_fork(&slot)?.open_existing()?,
@@ -292,8 +309,8 @@ fn checked(key: BufferKey, refused: &impl Fn(&str) -> Failure) -> Result<BufferK
     if key.path.is_root() {
         return Err(refused("it is a directory"));
     }
-    match key.path.is_in_dot_git() {
-        true => Err(refused("it is git's")),
-        false => Ok(key),
+    if key.path.is_in_dot_git() {
+        return Err(refused("it is git's"));
     }
+    Ok(key)
 }

@@ -1,5 +1,6 @@
-//! The errors of the layers beneath, as failures: one exhaustive match for each, so that a new kind
-//! of error cannot be forgotten.
+//! Converts the errors of lower crates to failures.
+//!
+//! There is one exhaustive match for each type, so that a new kind of error cannot be forgotten.
 
 mod tools;
 
@@ -18,8 +19,8 @@ use tine_path::shell::shell_word;
 use tine_tools::buffers::BufferError;
 use tine_workspace::{FsError, OperationError, StoreError};
 
-/// How many of the paths in the way a message names.
-const MAX_PATHS_TOLD: usize = 5;
+/// Maximum number of paths in the way that a message names.
+const MAX_PATHS_SHOWN: usize = 5;
 
 impl From<GitError> for Failure {
     fn from(error: GitError) -> Failure {
@@ -104,7 +105,7 @@ impl From<GitError> for Failure {
                 )
                 .cause(reason)
                 .hint("commit nothing there: make room (`tine recover purge --all` lets kept work go), then merge again, which takes the files back first");
-                // Nobody's changes are in the way where the disk is.
+                // A full disk is the cause, not a user's changes.
                 let Failure { code, exit, .. } = Failure::from(*cause);
                 match code {
                     ErrorCode::NoSpace => Failure { code, exit, ..half_moved },
@@ -113,7 +114,7 @@ impl From<GitError> for Failure {
             }
             GitError::UntrackedInTheWay { paths, .. } => paths
                 .iter()
-                .take(MAX_PATHS_TOLD)
+                .take(MAX_PATHS_SHOWN)
                 .fold(Failure::new(ErrorCode::InTheWay, message), |failure, path| {
                     failure.cause(path.to_string())
                 })
@@ -179,7 +180,7 @@ impl From<GitError> for Failure {
             GitError::GitFailed { command, stderr } => {
                 Failure::new(ErrorCode::GitFailed, format!("`git {command}` failed")).cause(stderr)
             }
-            // Only a mount's threads are in haste, and they try again.
+            // Only a mount's threads are nonblocking, and they retry.
             GitError::TakesLong => Failure::new(ErrorCode::GitFailed, message).hint("try again"),
             GitError::Io { action, path, source } => Failure::io(action, &path, &source),
             GitError::DamagedHead { path, reason } => {
@@ -210,14 +211,14 @@ impl From<GitError> for Failure {
     }
 }
 
-/// Whether git, or its library, says that there is no room.
+/// Returns whether git or its library reports a full disk.
 fn says_full(said: &str) -> bool {
     ["No space left on device", "Disk quota exceeded"]
         .iter()
         .any(|full| said.contains(full))
 }
 
-/// What to do about a lock file of git's.
+/// Returns the hint for a lock file of git.
 fn held_lock(lock: &Path) -> String {
     format!(
         "another git command is at work: try again when it has ended; if there is none, one crashed: remove {}",
@@ -433,8 +434,9 @@ impl From<PathError> for Failure {
     }
 }
 
-/// So many paths stand in a command that a hint names; what is left is refused again, with the
-/// rest.
+/// Maximum number of paths in a command that a hint names.
+///
+/// If there are more, the next run is refused with the rest.
 const MAX_NAMED_PATHS: usize = 20;
 
 impl From<ChangeError> for Failure {
@@ -452,16 +454,17 @@ impl From<ChangeError> for Failure {
                     None => failure,
                 };
                 let (free, branch) = (shell_word(free), shell_word(&moved.branch));
-                match is_rewritten {
-                    false => failure.hint(format!(
-                        "`tine branch switch {fork} {free} --create` puts the fork on a branch of its own, where it was; then `tine merge {branch} --into {fork}` \
-                         joins both; nothing was changed"
-                    )),
-                    // What was taken out of the history would come back with the old one.
-                    true => failure.hint(format!(
+                if is_rewritten {
+                    // A merge with the old history would bring back commits that were removed.
+                    failure.hint(format!(
                         "`tine branch switch {fork} {free} --create` puts the fork on a branch of its own, where it was; then `tine branch switch {fork} {branch}` \
                          goes on with the rewritten history and what is uncommitted, or `tine merge {branch} --into {fork}` joins it with the old one; nothing was changed"
-                    )),
+                    ))
+                } else {
+                    failure.hint(format!(
+                        "`tine branch switch {fork} {free} --create` puts the fork on a branch of its own, where it was; then `tine merge {branch} --into {fork}` \
+                         joins both; nothing was changed"
+                    ))
                 }
             }
             ChangeError::TakesBack { paths, way_out, .. } => {
@@ -648,7 +651,7 @@ impl From<MountError> for Failure {
                 )),
             MountError::OnlyRoot => Failure::new(ErrorCode::FuseNotPermitted, message)
                 .hint("leave `--suid`, `--dev` and `--profile large-files` out, or run tine as root"),
-            // fusermount3 has one exit code for everything: only its words tell the reasons apart.
+            // fusermount3 has one exit code for all errors; only its words differ.
             MountError::Fusermount(reason) if reason.contains("user_allow_other") => {
                 Failure::new(ErrorCode::FuseNotPermitted, "other users may not be let into a mount")
                     .cause(reason)

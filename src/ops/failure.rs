@@ -1,7 +1,6 @@
-//! What a person or a script is told when something fails: a message, its causes, a hint, a stable
-//! code, an exit code.
+//! Failures: a message, causes, a hint, a stable code and an exit code.
 //!
-//! The errors of the layers beneath become failures in `convert`, one exhaustive match for each.
+//! `convert` maps the errors of lower crates to failures, with one exhaustive match for each type.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -16,33 +15,36 @@ use tine_path::text::PathText;
 use tine_sys::file::NotAFile;
 use tine_workspace::ForkName;
 
-/// Exit codes; `docs/errors.md` lists them. A command run by `tine exec` gives its own.
+/// Exit codes; `docs/errors.md` lists them.
+///
+/// `tine exec` exits with the code of its command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExitCode {
+    /// The command succeeded.
     Success,
     /// The system, the disk or the repository failed.
     Failure,
-    /// The command line was not understood (clap's own code too).
+    /// The command line is not valid (clap's own code, too).
     Usage,
     /// Refused because of conflicts or uncommitted work; nothing was changed.
     Refused,
-    /// What was named does not exist.
+    /// The named object does not exist.
     NotFound,
-    /// What was to be made exists already, or is in use.
+    /// The object to make already exists, or is in use.
     Conflict,
-    /// This machine cannot do it: no `/dev/fuse`, no git, no permission.
+    /// This machine cannot do it: missing `/dev/fuse`, git or permission.
     Environment,
     /// There was nothing to do.
     Nothing,
-    /// It was not done in the time that was given.
+    /// The time ran out.
     Timeout,
-    /// What may be tried so often has been tried as often.
+    /// The allowed number of attempts is used up.
     Spent,
 }
 
 impl ExitCode {
-    /// Every exit code, in the order of the documentation.
+    /// All exit codes, in the order of the documentation.
     pub const ALL: &'static [ExitCode] = &[
         ExitCode::Success,
         ExitCode::Failure,
@@ -56,6 +58,7 @@ impl ExitCode {
         ExitCode::Spent,
     ];
 
+    /// Returns the number that the process exits with.
     pub fn code(self) -> u8 {
         match self {
             ExitCode::Success => 0,
@@ -72,27 +75,29 @@ impl ExitCode {
     }
 }
 
-/// Declares the codes once: name, text on the wire, exit code.
+/// Declares each code once: name, text on the wire, exit code.
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $exit:ident;)*) => {
-        /// Stable codes of failures, for machines. `docs/errors.md` lists them with cause and hint.
+        /// Stable codes of failures, for machines.
+        ///
+        /// `docs/errors.md` lists them with cause and hint.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum ErrorCode {
             $($(#[$doc])* #[serde(rename = $text)] $name,)*
         }
 
         impl ErrorCode {
-            /// Every code, in the order of the documentation.
+            /// All codes, in the order of the documentation.
             pub const ALL: &'static [ErrorCode] = &[$(ErrorCode::$name),*];
 
-            /// The code as machines see it.
+            /// Returns the code's text on the wire, in kebab-case.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(ErrorCode::$name => $text,)*
                 }
             }
 
-            /// The exit code of a command that fails so.
+            /// Returns the exit code of a command that fails with this code.
             pub fn exit(self) -> ExitCode {
                 match self {
                     $(ErrorCode::$name => ExitCode::$exit,)*
@@ -103,161 +108,228 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    /// A request or command line that cannot be understood.
+    /// Request or command line that is not valid.
     Usage = "usage", Usage;
+    /// The directory is not in a git repository.
     NotARepository = "not-a-repository", NotFound;
+    /// The repository uses a format or feature that tine does not support.
     UnsupportedRepository = "unsupported-repository", Environment;
+    /// A word does not name a commit or tree.
     UnknownRevision = "unknown-revision", NotFound;
+    /// Another worktree has the branch checked out.
     BranchCheckedOut = "branch-checked-out", Conflict;
+    /// A branch of that name already exists.
     BranchExists = "branch-exists", Conflict;
+    /// No branch has that name.
     NoSuchBranch = "no-such-branch", NotFound;
-    /// Commits would be left that nothing else reaches.
+    /// The branch has commits that nothing else reaches.
     BranchNotMerged = "branch-not-merged", Refused;
+    /// The name is not a valid branch name.
     InvalidBranch = "invalid-branch", Usage;
+    /// An object of the repository is damaged or missing.
     CorruptObject = "corrupt-object", Failure;
+    /// A tree contains names that a checkout must not have.
     HostileTree = "hostile-tree", Failure;
-    /// The file of a branch holds no ref.
+    /// The file of a branch does not contain a valid ref.
     RefDamaged = "ref-damaged", Failure;
+    /// Another process moved the ref in the meantime.
     RefMoved = "ref-moved", Conflict;
-    /// Another command of tine's is at work on the branch or checkout.
+    /// Another command of tine holds the lease of a branch or checkout.
     LeaseHeld = "lease-held", Conflict;
-    /// The branch of a fork is not where the fork left it.
+    /// The fork's branch was moved by another process.
     MovedUnder = "moved-under", Refused;
-    /// The branch of a fork was deleted.
+    /// The fork's branch was deleted.
     BranchGone = "branch-gone", Refused;
+    /// Another process holds the lock of an index.
     IndexLocked = "index-locked", Conflict;
+    /// Another process holds the lock of a ref.
     RefLocked = "ref-locked", Conflict;
+    /// The two commits have no common ancestor.
     UnrelatedHistories = "unrelated-histories", Refused;
+    /// git has no name or mail address for a commit.
     NoIdentity = "no-identity", Environment;
+    /// The program `git` is not installed.
     GitMissing = "git-missing", Environment;
+    /// The installed git is too old.
     GitTooOld = "git-too-old", Environment;
+    /// git or its library failed.
     GitFailed = "git-failed", Failure;
+    /// No fork has that name.
     NoSuchFork = "no-such-fork", NotFound;
+    /// A fork of that name already exists.
     ForkExists = "fork-exists", Conflict;
+    /// The fork has no snapshot of that name.
     NoSuchSnapshot = "no-such-snapshot", NotFound;
+    /// The fork already has a snapshot of that name.
     SnapshotExists = "snapshot-exists", Conflict;
+    /// A word does not name a snapshot, fork or revision.
     NoSuchPoint = "no-such-point", NotFound;
+    /// No entry of `tine recover` has that number.
     NothingToRecover = "nothing-to-recover", NotFound;
-    /// Commits on which others stand that are to come back.
+    /// Objects that a restore needs are no longer in the repository.
     HistoryGone = "history-gone", Failure;
+    /// The name is not a valid fork name.
     InvalidForkName = "invalid-fork-name", Usage;
+    /// No fork is named, and the directory is not in one.
     NotInFork = "not-in-fork", Usage;
+    /// A newer version of tine wrote the store or state.
     NewerFormat = "newer-format", Environment;
+    /// Another process has the store open.
     StoreLocked = "store-locked", Conflict;
+    /// A file of the store is damaged.
     StoreDamaged = "store-damaged", Failure;
+    /// `/dev/fuse` is missing.
     NoFuse = "no-fuse", Environment;
+    /// The user is not permitted to use FUSE.
     FuseNotPermitted = "fuse-not-permitted", Environment;
+    /// `fusermount3` is missing, which users other than root need.
     NoFusermount = "no-fusermount", Environment;
-    /// No mount namespace for `tine exec --at-origin`.
+    /// `tine exec --at-origin` cannot make a mount namespace.
     NamespaceNotPermitted = "namespace-not-permitted", Environment;
+    /// The mount place is not an empty directory.
     MountDirNotEmpty = "mount-dir-not-empty", Conflict;
-    /// A place where no fork may be mounted: inside a checkout, a git directory or another fork.
+    /// The mount place is in a checkout, git directory or other fork.
     MountDirRefused = "mount-dir-refused", Usage;
+    /// Mounting or unmounting failed.
     MountFailed = "mount-failed", Failure;
+    /// The fork is not mounted.
     NotMounted = "not-mounted", Conflict;
+    /// Programs use the mount, or the daemon has too many clients.
     Busy = "busy", Conflict;
+    /// The path does not exist in the fork.
     NoSuchPath = "no-such-path", NotFound;
+    /// The destination already exists.
     PathExists = "path-exists", Conflict;
-    /// Something else is at a path than the command works on.
+    /// The file at a path has the wrong kind for the command.
     WrongKind = "wrong-kind", Refused;
-    /// A path that is no command's to change, or that leads out of the fork.
+    /// A path that commands must not change, or outside the fork.
     PathRefused = "path-refused", Usage;
-    /// A text that an edit is to replace is not in the file.
+    /// The text that an edit replaces is not in the file.
     EditNotFound = "edit-not-found", Refused;
-    /// A text that an edit is to replace is in the file more than once.
+    /// The text that an edit replaces is in the file several times.
     EditAmbiguous = "edit-ambiguous", Refused;
-    /// An edit would replace a text by the same one.
+    /// An edit would replace a text by the same text.
     EditIdentical = "edit-identical", Usage;
     /// An edit names no text to replace, or there is no edit.
     EditEmpty = "edit-empty", Usage;
-    /// What is to be edited, or written to a buffer, is not UTF-8.
+    /// The text to edit or to write is not UTF-8.
     NotText = "not-text", Refused;
+    /// The file is too large to edit or open as buffer.
     TooLarge = "too-large", Refused;
-    /// A regular expression or glob that cannot be understood.
+    /// A regular expression or glob is not valid.
     BadPattern = "bad-pattern", Usage;
-    /// No editor has a file open.
+    /// No editor has the file open.
     NoSuchBuffer = "no-such-buffer", NotFound;
     /// Another editor has the file open.
     BufferTaken = "buffer-taken", Conflict;
-    /// What an editor says is about another version of its text.
+    /// An editor's message is about another version of its text.
     BufferStale = "buffer-stale", Refused;
-    /// A tool would write over a file of which its agent was given unsaved changes that are gone
-    /// with their editor.
+    /// A tool's text is based on unsaved text that is gone.
+    ///
+    /// The editor that had the text has ended, or the agent has not read the open buffer.
     UnsavedRead = "unsaved-read", Refused;
-    /// A sparse checkout cannot be taken back, nor gone back to.
+    /// The command cannot change to or from a sparse checkout.
     SparseCheckout = "sparse-checkout", Refused;
-    /// Something that is in no changeset would be lost.
+    /// A file that is in no changeset would be lost.
     InTheWay = "in-the-way", Refused;
-    /// No operation is left to be taken back, or done again.
+    /// There is no operation to undo or redo.
     NothingToUndo = "nothing-to-undo", Refused;
-    /// What an operation did cannot be taken back as things are now.
+    /// The operation cannot be undone in the present state.
     CannotUndo = "cannot-undo", Refused;
+    /// The command would drop uncommitted work.
     UncommittedChanges = "uncommitted-changes", Refused;
+    /// There are no changes against HEAD.
     NothingToCommit = "nothing-to-commit", Refused;
-    /// Uncommitted work is where something else is to be.
+    /// Uncommitted changes are at paths that the command would change.
     LocalChanges = "local-changes", Refused;
+    /// No review has that number.
     NoSuchReview = "no-such-review", NotFound;
-    /// What a fork was to be merged into has other changes.
+    /// The merge at an unmount has conflicts.
     MergeConflicts = "merge-conflicts", Refused;
-    /// A commit or merge would take back what others have committed.
+    /// The command would undo commits of others.
     TakesBack = "takes-back", Refused;
-    /// The review is committed or aborted, or a conflict in it is open.
+    /// The review is closed, or has an open conflict.
     ReviewState = "review-state", Refused;
-    /// A side of the review has moved on.
+    /// A side of the review has new commits.
     ReviewOutdated = "review-outdated", Refused;
+    /// The review has no conflict at the path.
     NoSuchConflict = "no-such-conflict", NotFound;
-    /// What was given is no patch, or no mailbox of patches.
+    /// The input is not a patch or a mailbox of patches.
     BadPatch = "bad-patch", Usage;
-    /// A commit that is to be made again would change nothing.
+    /// A picked commit would change nothing.
     EmptyPick = "empty-pick", Refused;
+    /// A merge of a tree without a commit needs a base.
     NoMergeBase = "no-merge-base", Usage;
+    /// The merge is not a fast-forward.
     NotFastForward = "not-fast-forward", Refused;
+    /// No handoff has that number.
     NoSuchHandoff = "no-such-handoff", NotFound;
     /// The handoff is being made, or deleting it would lose work.
     HandoffState = "handoff-state", Refused;
-    /// The handoff could not be made.
+    /// The mailbox of a handoff could not be made.
     HandoffFailed = "handoff-failed", Failure;
+    /// The file is not a mailbox of patches.
     NotAMailbox = "not-a-mailbox", Usage;
-    /// What was waited for did not come in time.
+    /// The time ran out.
     Timeout = "timeout", Timeout;
+    /// No session of rounds has that name.
     NoSuchSession = "no-such-session", NotFound;
+    /// No agent of the session has that name or fork.
     NoSuchAgent = "no-such-agent", NotFound;
-    /// The session's round is at another step, or its result would be lost.
+    /// The round is at another step, or its result would be lost.
     RoundState = "round-state", Refused;
-    /// The directory that a session's result is to be written to has other changes.
+    /// The directory for a session's result has other changes.
     DirectoryChanged = "directory-changed", Refused;
+    /// The agent has used all attempts of the round.
     BudgetSpent = "budget-spent", Spent;
+    /// A commit needs a message.
     EmptyMessage = "empty-message", Usage;
+    /// No remote has that name.
     NoSuchRemote = "no-such-remote", NotFound;
-    /// No fork of that name is on the remote, or what is there is none.
+    /// The remote has no valid fork of that name.
     NoSuchState = "no-such-state", NotFound;
-    /// The remote's fork is not what was last pushed or taken up here.
+    /// The remote's fork has changed since the last push or take-up.
     RemoteMoved = "remote-moved", Refused;
-    /// The remote, or a hook there, does not take it.
+    /// The remote, or a hook there, refused a push.
     RemoteRefused = "remote-refused", Refused;
+    /// The remote denied access.
     RemoteDenied = "remote-denied", Environment;
+    /// The remote cannot be reached.
     RemoteUnreachable = "remote-unreachable", Failure;
+    /// A merge, rebase or the like is in progress in the fork.
     OperationInProgress = "operation-in-progress", Refused;
+    /// A hook of the repository stopped the command.
     HookRefused = "hook-refused", Refused;
-    /// A hook failed that runs after what was done, and changes nothing about it.
+    /// A hook failed that runs after the command.
+    ///
+    /// The command's changes stay.
     HookFailed = "hook-failed", Failure;
     /// The command of `tine.setup` failed in a new fork.
     SetupFailed = "setup-failed", Failure;
+    /// The disk is full.
     NoSpace = "no-space", Failure;
+    /// The system denied access.
     PermissionDenied = "permission-denied", Environment;
+    /// The daemon did not start, has ended, or does not answer.
     DaemonUnreachable = "daemon-unreachable", Failure;
+    /// Client and daemon are of different versions.
     ProtocolMismatch = "protocol-mismatch", Conflict;
+    /// The program to run does not exist.
     CommandNotFound = "command-not-found", NotFound;
-    /// The client of an MCP server wanted it no more.
+    /// The client of an MCP server cancelled the call.
     Cancelled = "cancelled", Failure;
+    /// A system call failed.
     Io = "io", Failure;
-    /// A panic came amid a change: the fork is read-only until it is mounted anew.
+    /// A panic interrupted a change.
+    ///
+    /// The fork is read-only until it is mounted again.
     ForkInterrupted = "fork-interrupted", Failure;
+    /// A bug in tine.
     Internal = "internal", Failure;
 }
 
 impl ErrorCode {
-    /// What to do about any failure with this code of which nothing better is known.
+    /// Returns the default hint of failures with this code.
     pub fn hint(self) -> Option<&'static str> {
         match self {
             ErrorCode::Internal => Some(
@@ -287,26 +359,29 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// A failure as it is shown and sent.
+/// Failure as commands print it and the daemon sends it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
+    /// Stable code.
     pub code: ErrorCode,
+    /// Exit code of the command.
     pub exit: ExitCode,
-    /// One line: what happened, to what.
+    /// One line that says what failed, and on what.
     pub message: String,
-    /// What lay beneath it, outermost first.
+    /// Causes, the outermost first.
     #[serde(default)]
     pub causes: Vec<String>,
-    /// The paths that it is about, where they are known.
+    /// Paths that the failure is about, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathText>,
-    /// What to do next.
+    /// Suggestion what to do next.
     #[serde(default)]
     pub hint: Option<String>,
 }
 
-/// The user to whom a mount at `path` belongs that lets this one not even look at it. Modes mean
-/// nothing to root, and this does.
+/// Returns the user whose mount at `path` denies access even to root.
+///
+/// File modes do not restrict root; FUSE mounts do.
 fn user_of_mount(path: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
 
@@ -319,8 +394,9 @@ fn user_of_mount(path: &Path) -> Option<u32> {
 }
 
 impl Failure {
-    /// A failure with the exit code that belongs to `code`, and the hint where one fits all that
-    /// has it. Line breaks in `message` become semicolons.
+    /// Makes a failure with the code's exit code and default hint.
+    ///
+    /// Line breaks in `message` become semicolons.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Failure {
         Failure {
             code,
@@ -332,13 +408,15 @@ impl Failure {
         }
     }
 
-    /// Names the paths that it is about.
+    /// Adds paths that the failure is about.
     pub fn paths<'p>(mut self, paths: impl IntoIterator<Item = &'p RepoPath>) -> Failure {
         self.paths.extend(paths.into_iter().map(PathText::from));
         self
     }
 
-    /// The daemon answered `asked`, in words, with another of the answers that its operation has.
+    /// Makes the failure of an answer that does not fit the request.
+    ///
+    /// `asked` describes the request in words.
     pub fn other_answer(asked: &str) -> Failure {
         Failure::new(
             ErrorCode::ProtocolMismatch,
@@ -347,7 +425,7 @@ impl Failure {
         .hint("the daemon may be of another version: `tine daemon stop` ends it, and the next command starts this one")
     }
 
-    /// There is no fork of that name.
+    /// Makes the failure of a fork name that does not exist.
     pub fn no_such_fork(name: &ForkName) -> Failure {
         Failure::new(
             ErrorCode::NoSuchFork,
@@ -358,7 +436,7 @@ impl Failure {
         ))
     }
 
-    /// No fork is named, and the caller is in none.
+    /// Makes the failure of a command without a fork, outside all mounts.
     pub fn not_in_fork() -> Failure {
         Failure::new(
             ErrorCode::NotInFork,
@@ -367,34 +445,37 @@ impl Failure {
         .hint("give its NAME (`tine list` shows them), or go into its mount first")
     }
 
-    /// What arrived is no such request, or none at all.
+    /// Makes the failure of a request that the daemon cannot parse.
     pub fn not_understood(error: serde_json::Error) -> Failure {
         Failure::new(ErrorCode::Usage, "the daemon does not understand the request")
             .cause(error.to_string())
             .hint("the program that asked may be of another version: `tine daemon stop` ends the daemon, and the next command starts one that fits")
     }
 
-    /// Adds what lay beneath.
+    /// Adds a cause.
     pub fn cause(mut self, cause: impl Into<String>) -> Failure {
         self.causes.push(one_line(cause.into()));
         self
     }
 
-    /// Says what to do next, in place of an earlier hint.
+    /// Sets the hint, in place of an earlier one.
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Says what was being done when this happened: `context` becomes the message, the message the
-    /// first cause.
+    /// Sets the action that failed as the message.
+    ///
+    /// The former message becomes the first cause.
     pub fn context(mut self, context: impl Into<String>) -> Failure {
         let message = std::mem::replace(&mut self.message, one_line(context.into()));
         self.causes.insert(0, message);
         self
     }
 
-    /// An I/O error at `path`, where `action` is what was tried: `"open"`.
+    /// Makes the failure of an I/O error at `path`.
+    ///
+    /// `action` is a verb, such as `open`.
     pub fn io(action: &str, path: &Path, error: &io::Error) -> Failure {
         let failure = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => no_space(&path.display().to_string()),
@@ -447,19 +528,19 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The process may have no more files open.
+/// Makes the failure of a process that may not open more files.
 pub(super) fn out_of_files(message: String) -> Failure {
     Failure::new(ErrorCode::Io, message).hint(
         "unmount some forks, or end the daemon (`tine daemon stop`) and start it with a higher limit of open files (`ulimit -Hn`)",
     )
 }
 
-/// Whether the process, or the system, has as many files open as it may.
+/// Returns whether the process or the system is out of file descriptors.
 pub fn is_out_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// The text without line breaks, so that a message stays one line.
+/// Replaces line breaks by semicolons, so that a message stays one line.
 fn one_line(text: String) -> String {
     if !text.contains(['\n', '\r']) {
         return text;
@@ -468,6 +549,7 @@ fn one_line(text: String) -> String {
     lines.collect::<Vec<_>>().join("; ")
 }
 
+/// Makes the failure of a full disk.
 pub(super) fn no_space(place: &str) -> Failure {
     Failure::new(ErrorCode::NoSpace, format!("the disk is full: {place}"))
         .hint("free some space and try again: `tine recover purge --all`, `tine gc`, or `tine delete` a fork; `tine list` shows the size of each")

@@ -1,4 +1,4 @@
-//! Handoffs: finished work of forks, made durable, shown, imported and deleted.
+//! Operations on handoffs: create, show, await, import and delete them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -211,11 +211,11 @@ pub struct ImportHandoff {
     #[serde(default)]
     pub to: Option<String>,
 
-    /// The mailbox, on its way to the daemon.
+    /// Mailbox that the client sends.
     #[arg(skip)]
     pub content: Transfer,
 
-    /// Where the mailbox comes from, in words.
+    /// Origin of the mailbox, in words.
     #[arg(skip)]
     pub from: String,
 }
@@ -229,7 +229,7 @@ impl Operation for ImportHandoff {
     }
 }
 
-/// Writes down what is handed over, and lets its mailbox be made.
+/// Records the handoff and starts making its mailbox.
 fn create(call: &Call<'_>, request: CreateHandoff) -> Result<HandoffInfo, Failure> {
     let (daemon, message) = (call.daemon, request.requested_message());
     let fork = call.fork(request.fork)?;
@@ -255,7 +255,7 @@ fn create(call: &Call<'_>, request: CreateHandoff) -> Result<HandoffInfo, Failur
             ErrorCode::HandoffFailed | ErrorCode::TakesBack
         )
     }) {
-        // From here on the handoff itself says how it stands.
+        // The handoff's own state replaces the trouble from now on.
         guard.set_trouble(None);
     }
     Ok(HandoffInfo {
@@ -264,7 +264,7 @@ fn create(call: &Call<'_>, request: CreateHandoff) -> Result<HandoffInfo, Failur
     })
 }
 
-/// Commits what is uncommitted in a fork; the commit, if there was something.
+/// Commits a fork's uncommitted changes; returns the commit, if there were any.
 pub(crate) fn commit_uncommitted(
     guard: &ForkGuard<'_>,
     message: Option<String>,
@@ -278,9 +278,10 @@ pub(crate) fn commit_uncommitted(
         message: message.unwrap_or_else(|| work_message(guard.name())),
         author: signers.author.clone(),
         committer: signers.committer.clone(),
-        gone_back: match allow_revert {
-            true => KnownGoneBack::default(),
-            false => KnownGoneBack::of(&guard.daemon.store),
+        gone_back: if allow_revert {
+            KnownGoneBack::default()
+        } else {
+            KnownGoneBack::of(&guard.daemon.store)
         },
     };
     let command = format!("tine handoff {}", guard.name());
@@ -297,11 +298,11 @@ pub(crate) fn commit_uncommitted(
     }
 }
 
-/// Hands over the commits that the fork has now: those after `base`, or after its fork point.
+/// Begins a handoff of commits after `base` or the fork point.
 ///
 /// # Errors
-/// [`ChangeError::TakesBack`], without `allow_revert`, where they take commits of others back;
-/// [`ChangeError::OperationInProgress`] and [`ChangeError::BranchGone`] where HEAD is not at the
+/// [`ChangeError::TakesBack`], without `allow_revert`, if they undo commits of others.
+/// [`ChangeError::OperationInProgress`] and [`ChangeError::BranchGone`] if HEAD is not at the
 /// fork's commits.
 fn begin(
     guard: &ForkGuard<'_>,
@@ -317,7 +318,7 @@ fn begin(
     commit::refuse_head_elsewhere(&repository, &fork)?;
     let uncommitted = changeset::changeset(&repository, &fork, Blobs::Hash)?;
     let head = repository.head_of(fork.worktree.git_dir())?;
-    // Settling may have moved it.
+    // Settling may have moved the fork point.
     let point = fork_point(&repository, &guard.record()?, head.commit_id())?;
     let base = match base {
         Some(word) => Some(repository.resolve_commit(fork.worktree.git_dir(), word)?),
@@ -326,7 +327,7 @@ fn begin(
     if let (Some(head), false) = (head.commit_id(), allow_revert) {
         let gone_back = KnownGoneBack::of(&daemon.store);
         let tree_id = repository.commit_info(head)?.tree_id;
-        // What is before the fork point is no work of the fork's.
+        // Commits before the fork point are not the fork's own.
         let from = match (base, point) {
             (Some(base), Some(point)) if repository.is_ancestor(base, point)? => Some(point),
             _ => base,
@@ -350,7 +351,7 @@ fn begin(
     handoffs::begin(daemon, &repository, &spec, parent_of(daemon, record))
 }
 
-/// What `word` names, so that it means one thing.
+/// Resolves `word` to an unambiguous fork or branch.
 pub(crate) fn named_parent(
     daemon: &Arc<Daemon>,
     word: Option<&str>,
@@ -359,8 +360,10 @@ pub(crate) fn named_parent(
         .transpose()
 }
 
-/// Who a fork's work is for: the fork that it began as, while that is there, else the branch that
-/// it came from.
+/// Returns the default recipient of a fork's work.
+///
+/// It is the fork that this fork was made from, if that exists, or else the branch that it came
+/// from.
 fn parent_of(daemon: &Daemon, record: &ForkRecord) -> Option<String> {
     let fork = record.parent.as_ref().map(|parent| &parent.fork);
     match fork.filter(|fork| daemon.store.record(fork).is_ok()) {
@@ -372,8 +375,9 @@ fn parent_of(daemon: &Daemon, record: &ForkRecord) -> Option<String> {
     }
 }
 
-/// Hands over the commits of a fork that was unmounted, and waits until that is done. The caller
-/// has no turn.
+/// Hands over an unmounted fork's commits and waits for the mailbox.
+///
+/// The caller holds no fork's lock.
 pub(crate) fn of_unmounted(
     daemon: &Arc<Daemon>,
     name: &ForkName,
@@ -412,7 +416,10 @@ fn not_made(name: &ForkName, failure: Failure) -> Failure {
         .hint(format!("`tine handoff create {name}` tries again"))
 }
 
-/// As [`of_unmounted`] when the fork's turn is over, in a thread of its own: nobody waits for it.
+/// Starts a thread that does the same as [`of_unmounted`].
+///
+/// The thread waits for the fork's lock, which the caller holds. It logs a failure and shows it in
+/// `tine list`.
 pub(crate) fn of_unmounted_later(guard: &ForkGuard<'_>, to: Option<String>) -> Result<(), Failure> {
     let (daemon, name) = (guard.daemon.clone(), guard.name().clone());
     let work = move || {
@@ -448,7 +455,7 @@ fn list(daemon: &Daemon, all: bool) -> Result<Handoffs, Failure> {
 }
 
 fn wait(daemon: &Daemon, ids: &[u64], timeout_secs: Option<u64>) -> Result<Handoffs, Failure> {
-    // A time too far away to be told is none.
+    // A deadline beyond the range of `Instant` is none.
     let deadline =
         timeout_secs.and_then(|secs| Instant::now().checked_add(Duration::from_secs(secs)));
     let records = handoffs::wait(daemon, ids, deadline)?;
@@ -504,7 +511,9 @@ fn import(daemon: &Arc<Daemon>, request: ImportHandoff) -> Result<HandoffInfo, F
     Ok(info(daemon, record))
 }
 
-/// Removes a handoff. Refused without `force` where that would lose work that nobody has applied.
+/// Deletes a handoff.
+///
+/// Without `force` it fails if that loses work that was not applied.
 fn delete(daemon: &Daemon, id: u64, force: bool) -> Result<HandoffDeleted, Failure> {
     let repository = daemon.repository_now()?;
     let kept_in = kept_in(&repository, &HandoffRecord::load(&daemon.store, id)?)?;
@@ -512,17 +521,15 @@ fn delete(daemon: &Daemon, id: u64, force: bool) -> Result<HandoffDeleted, Failu
     let record = handoffs::remove(daemon, &repository, id, |record| {
         let record = unless_taken_back(daemon, &repository, record.clone());
         let is_work = record.state == HandoffState::Ready && record.applied_secs.is_none();
-        match is_work && kept_in.is_none() && !force {
-            false => {
-                recover = keep(daemon, &repository, &record)?;
-                Ok(())
-            }
-            true => Err(Failure::new(
+        if is_work && kept_in.is_none() && !force {
+            return Err(Failure::new(
                 ErrorCode::HandoffState,
                 format!("the handoff {id} was not applied, and nothing else has its work"),
             )
-            .hint("`--force` deletes it even so; `tine recover` brings its commits back")),
+            .hint("`--force` deletes it even so; `tine recover` brings its commits back"));
         }
+        recover = keep(daemon, &repository, &record)?;
+        Ok(())
     })?;
     Ok(HandoffDeleted {
         id,
@@ -532,8 +539,9 @@ fn delete(daemon: &Daemon, id: u64, force: bool) -> Result<HandoffDeleted, Failu
     })
 }
 
-/// Keeps the commits of a handoff that is about to go, where nothing else reaches them; the number
-/// of the entry.
+/// Makes a `tine recover` entry of a handoff's commits; returns its number.
+///
+/// Returns `None` if something else reaches the commits.
 fn keep(
     daemon: &Daemon,
     repository: &Repository,
@@ -559,7 +567,7 @@ fn keep(
     Ok(Some(recovery::keep(&daemon.store, repository, entry, &[])?))
 }
 
-/// A branch or tag that has the commits.
+/// Returns a branch or tag that contains the commits.
 fn kept_in(repository: &Repository, record: &HandoffRecord) -> Result<Option<String>, Failure> {
     match record.range()? {
         Some(range) => Ok(repository.reached_otherwise(range.head, &[])?),
@@ -567,7 +575,7 @@ fn kept_in(repository: &Repository, record: &HandoffRecord) -> Result<Option<Str
     }
 }
 
-/// A record with the place of its mailbox.
+/// Adds the mailbox's path to a record.
 pub(crate) fn info(daemon: &Daemon, record: HandoffRecord) -> HandoffInfo {
     HandoffInfo {
         agent_texts: AgentTexts::default(),
@@ -576,7 +584,7 @@ pub(crate) fn info(daemon: &Daemon, record: HandoffRecord) -> HandoffInfo {
     }
 }
 
-/// A time on the command line, in seconds.
+/// Parses a duration on the command line, in seconds.
 fn seconds(word: &str) -> Result<u64, String> {
     let (number, unit) = match word.strip_suffix(['s', 'm', 'h']) {
         Some(number) => (number, word.as_bytes().last().copied()),

@@ -1,12 +1,13 @@
-//! What operations take and answer, as it travels on the daemon's socket: one JSON value a line, an
-//! answer for each request, in order.
+//! Requests and answers of operations, as they travel on the daemon's socket.
 //!
-//! A request names the operation beside its arguments and what it is called from:
+//! Each is one line with one JSON value. The daemon answers the requests of a connection in order.
+//!
+//! A request names the operation, its arguments and the place that it is called from:
 //! `{"protocol":2,"request":"commit","from":{…},"arguments":{…}}`. An answer is `{"ok":…}` or
 //! `{"error":{"code":"no-such-fork",…}}`. The operations that are [for every
-//! version](crate::Operation::FOR_EVERY_VERSION) have their arguments at the top.
+//! version](crate::Operation::FOR_EVERY_VERSION) have their arguments at the top level.
 //!
-//! Paths need not be UTF-8: those that are travel as strings, others as `{"base64":"…"}`
+//! A path in UTF-8 travels as a string, any other path as `{"base64":"…"}`
 //! ([`PathText`](tine_path::text::PathText)).
 
 mod branches;
@@ -63,5 +64,7 @@ pub use self::work::{
     ChangeKindText, ChangeLine, ChangedSince, Changes, CommitLine, Commits, Committed, Difference,
     PointInfo, PointKind, Reverted,
 };
-/// Version of this protocol; a client and a daemon of different versions refuse each other.
+/// Version of this protocol.
+///
+/// A client and a daemon with different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 2;

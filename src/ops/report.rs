@@ -1,4 +1,4 @@
-//! What answers say of forks, changes and commits.
+//! Converts forks, changes, snapshots and commits to lines of answers.
 
 use super::failure::Failure;
 use super::protocol::{
@@ -12,7 +12,7 @@ use tine_git::{CommitInfo, LinkedWorktree, ObjectId};
 use tine_workspace::store::{TreeState, disk_usage};
 use tine_workspace::{CarryRecord, DependencyTree, ForkName, ForkRecord, SnapshotRecord};
 
-/// What is known of a fork. Waits for nobody who changes it.
+/// Describes a fork. Does not wait for the fork's lock.
 pub(crate) fn fork_info(
     daemon: &Daemon,
     slot: &Slot,
@@ -52,9 +52,10 @@ pub(crate) fn fork_info(
         layer_bytes,
         content_bytes,
         strays: Untold::of(&daemon.store, &record.name).brought,
-        lying: match slot.is_mounted() {
-            true => Vec::new(),
-            false => strays::lying_at(&record.mount_dir),
+        lying: if slot.is_mounted() {
+            Vec::new()
+        } else {
+            strays::lying_at(&record.mount_dir)
         },
         note: slot.note(),
         carry: record.carry.as_ref().map(|carry| {
@@ -69,7 +70,7 @@ pub(crate) fn fork_info(
     })
 }
 
-/// What is known of the dependency trees that a fork carries.
+/// Describes the dependency trees that a fork carries.
 pub(crate) fn trees(daemon: &Daemon, carry: &CarryRecord) -> Vec<TreeInfo> {
     let info = |tree: &DependencyTree| {
         let state = daemon.store.tree_state(carry, tree);

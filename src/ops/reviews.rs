@@ -1,4 +1,4 @@
-//! Reviews: looking at them, resolving their conflicts, and committing them.
+//! Operations on reviews: show them, resolve their conflicts, commit them.
 
 pub(crate) mod sides;
 
@@ -77,16 +77,20 @@ impl Operation for ShowReview {
     }
 }
 
-/// `tine resolve`.
+/// Resolves a conflict of a review (`tine resolve`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Resolve {
+    /// Number of the review.
     pub review: u64,
-    /// Of the conflict, or any of those that it is about.
+    /// Path of the conflict, or any other path that it is about.
     pub path: PathText,
+    /// The resolution.
     pub wish: ResolutionRequest,
-    /// Who does it.
+    /// Name of the person or program that resolves it.
     pub by: String,
+    /// Reason for the resolution, if given.
     pub reasoning: Option<String>,
+    /// Further data of the caller, which the review keeps.
     pub metadata: Option<serde_json::Value>,
 }
 
@@ -99,12 +103,14 @@ impl Operation for Resolve {
     }
 }
 
-/// Says what is thought of a review as a whole, and changes paths beside its conflicts.
+/// Sets the verdict on a review, and changes paths without conflicts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JudgeReview {
+    /// Number of the review.
     pub review: u64,
+    /// Verdict on the review as a whole.
     pub verdict: Verdict,
-    /// Their contents from now on; `None`: it goes.
+    /// New content of each path; `None` deletes the path.
     pub changes: Vec<(PathText, Option<Transfer>)>,
 }
 
@@ -163,18 +169,22 @@ impl Operation for AbortReview {
     }
 }
 
-/// Makes the merge of a review, whose conflicts are all resolved.
+/// Makes the merge of a review without open conflicts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CommitReview {
+    /// Number of the review.
     pub review: u64,
-    /// Default: that of the merge.
+    /// Message of the merge commit; `None` is the planned one.
     pub message: Option<String>,
-    /// All that the merge commit says, as hooks left it.
+    /// Complete message after hooks have changed it.
     #[serde(default)]
     pub whole_message: Option<String>,
-    /// Whether it may take commits of others back, which a fork went back past.
+    /// True if the merge may undo commits of others.
+    ///
+    /// A fork that went back past such commits undoes them.
     #[serde(default)]
     pub allow_revert: bool,
+    /// True to report the outcome and change nothing.
     pub dry_run: bool,
 }
 
@@ -188,7 +198,7 @@ impl Operation for CommitReview {
     }
 }
 
-/// Linux follows no longer path.
+/// Maximum length of a symlink's target on Linux.
 const MAX_LINK_BYTES: u64 = 4096;
 
 pub(crate) fn list(daemon: &Arc<Daemon>, by: Actor<'_>, all: bool) -> Result<Reviews, Failure> {
@@ -218,7 +228,7 @@ pub(crate) fn show(
     shown(daemon, by, record)
 }
 
-/// Says what is to become of a conflict, in the place of what was said before.
+/// Sets the resolution of a conflict, in place of an earlier one.
 pub(crate) fn resolve(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
@@ -227,7 +237,7 @@ pub(crate) fn resolve(
     let repository = daemon.repository_now()?;
     let _guard = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
-    // A side that cannot be read is told by whoever wants to commit it.
+    // Only the commit of a review fails on a side that cannot be read.
     if let Err(failure) = follow(daemon, by, &mut record) {
         log::info!("review {}: {failure}", record.id);
     }
@@ -261,7 +271,7 @@ pub(crate) fn resolve(
                 MergeSide::Ours => (ResolvedHow::Ours, Favor::Ours),
                 MergeSide::Theirs => (ResolvedHow::Theirs, Favor::Theirs),
             };
-            // Where whole files are merged there is nothing in them that could stay merged.
+            // A merge at the level of paths merges nothing inside files.
             let settled = match level {
                 Level::Path => None,
                 Level::Text => settle_content(&repository, &conflict.conflict()?, favor)?,
@@ -329,7 +339,7 @@ pub(crate) fn resolve(
             resolved(ResolvedHow::Content, vec![version])
         }
     };
-    // What was thought of the whole was thought of another.
+    // The verdict and the amendments were made for another result.
     record.verdict = None;
     record.amendments.clear();
     find_more(daemon, by, &repository, &mut record)?;
@@ -337,7 +347,7 @@ pub(crate) fn resolve(
     shown(daemon, by, record)
 }
 
-/// Says what is thought of the whole, in the place of what was said before.
+/// Sets the verdict and the amendments, in place of earlier ones.
 pub(crate) fn judge(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
@@ -346,7 +356,7 @@ pub(crate) fn judge(
     let repository = daemon.repository_now()?;
     let _guard = daemon.reviews.lock();
     let mut record = open_review(daemon, request.review)?;
-    // A side that cannot be read is told by whoever wants to commit it.
+    // Only the commit of a review fails on a side that cannot be read.
     if let Err(failure) = follow(daemon, by, &mut record) {
         log::info!("review {}: {failure}", record.id);
     }
@@ -394,7 +404,9 @@ pub(crate) fn judge(
     shown(daemon, by, record)
 }
 
-/// Plans the merge again, of the sides as they are now. One that was aborted is open again then.
+/// Plans the merge again with the sides as they are now.
+///
+/// An aborted review is open again afterwards.
 pub(crate) fn refresh(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
@@ -441,7 +453,7 @@ fn all_merged(record: &ReviewRecord) -> Failure {
     .hint(nothing_to_plan(record))
 }
 
-/// What is left to do with a review of which nothing is to be merged any more.
+/// Returns the hint for a review that has nothing left to merge.
 pub(crate) fn nothing_to_plan(record: &ReviewRecord) -> String {
     let id = record.id;
     match record.state {
@@ -450,17 +462,20 @@ pub(crate) fn nothing_to_plan(record: &ReviewRecord) -> String {
     }
 }
 
-/// How the sides of a review are by now.
+/// Changes of a review's sides since it was planned.
 #[derive(Default)]
 struct Followed {
     moved: Vec<MergeSide>,
     gone: Vec<MergeSide>,
 }
 
-/// Plans a review again where its target moved and the conflicts are the same: resolutions stay,
-/// and nobody need ask for it. What was thought of the whole was thought of another whole, and what
-/// the source has was looked at: there somebody must. Without its target the review stays as it was
-/// planned.
+/// Plans a review again if only its target moved.
+///
+/// The conflicts must be the same.
+///
+/// Resolutions stay. A review with a verdict or amendments is not planned again, because they were
+/// made for the old result. Neither is one whose source moved, because a reviewer has looked at it.
+/// Without its target the review stays as it was planned.
 fn follow(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
@@ -468,11 +483,14 @@ fn follow(
 ) -> Result<Followed, Failure> {
     let repository = daemon.repository_now()?;
     let gone = sides::find(daemon, &repository, record)?;
-    let moved = match gone.contains(&MergeSide::Ours) {
-        true => Vec::new(),
-        false if sides::is_merged(daemon, &repository, record, &gone)? => vec![MergeSide::Ours],
-        false if record.work.is_some() => sequencing::follow(daemon, by, record, &gone)?,
-        false => follow_merge(daemon, by, record, &request_of(&repository, record, &gone))?,
+    let moved = if gone.contains(&MergeSide::Ours) {
+        Vec::new()
+    } else if sides::is_merged(daemon, &repository, record, &gone)? {
+        vec![MergeSide::Ours]
+    } else if record.work.is_some() {
+        sequencing::follow(daemon, by, record, &gone)?
+    } else {
+        follow_merge(daemon, by, record, &request_of(&repository, record, &gone))?
     };
     Ok(Followed { moved, gone })
 }
@@ -497,7 +515,7 @@ fn follow_merge(
     }
 }
 
-/// Where nothing is open in a review: finds what comes up after it.
+/// Finds later conflicts of a review without open ones.
 fn find_more(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
@@ -522,8 +540,9 @@ fn find_more(
     Ok(())
 }
 
-/// One that was committed is open again if that was taken back: its target does not have the
-/// commit.
+/// Opens a committed review again if its commit was undone.
+///
+/// It was undone if the target no longer has the commit.
 fn reopened(daemon: &Daemon, repository: &Repository, mut record: ReviewRecord) -> ReviewRecord {
     if record.state == ReviewState::Committed
         && let Some(commit) = &record.commit
@@ -543,7 +562,7 @@ fn reopened(daemon: &Daemon, repository: &Repository, mut record: ReviewRecord) 
     record
 }
 
-/// Lets the review go. Neither side was changed by it.
+/// Aborts the review. Neither side was changed by it.
 pub(crate) fn abort(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
@@ -554,8 +573,7 @@ pub(crate) fn abort(
     let mut record = open_review(daemon, review)?;
     let before = record.clone();
     let gone = sides::find(daemon, &repository, &mut record).unwrap_or_default();
-    // Without resolutions there is nothing that planning again would not give, as long as both
-    // sides are there.
+    // A review without resolutions can be planned again from both sides.
     let is_resolved = |conflict: &ConflictRecord| conflict.resolution.is_some();
     if (record.conflicts.iter().any(is_resolved) || !gone.is_empty())
         && let Some(commit_id) = record.kept_commit(&repository)?
@@ -572,8 +590,9 @@ pub(crate) fn abort(
     shown_as(daemon, info(daemon, by, record), &before)
 }
 
-/// Merges with the resolutions. Refused while a conflict is open, or where a side has moved on and
-/// the conflicts are others.
+/// Makes the merge with the resolutions.
+///
+/// Fails if a conflict is open, or a side moved and the conflicts differ.
 pub(crate) fn commit(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
@@ -615,31 +634,28 @@ pub(crate) fn commit(
             shell_word(&path)
         )));
     }
-    let (answer, after) = match record.work.is_some() {
-        true => {
-            let done = sequencing::commit_review(daemon, by, &record, request, signers)?;
-            let after = (done.status == MergeStatus::Merged)
-                .then(|| (done.after.clone(), done.target.branch.clone()));
-            (ReviewOutcome::Sequenced(Box::new(done)), after)
-        }
-        false => {
-            let merge = Merge {
-                dry_run: request.dry_run,
-                allow_revert: request.allow_revert,
-                messages: vec![request.whole_message.clone()],
-                message: request
-                    .message
-                    .clone()
-                    .or_else(|| record.merge.message.clone())
-                    .into_iter()
-                    .collect(),
-                ..request_of(&repository, &record, &gone)
-            };
-            let merged = merging::merge_with(daemon, by, &merge, signers, Some(&record))?;
-            let after = (merged.status == MergeStatus::Merged)
-                .then(|| (merged.after.clone(), merged.target.branch.clone()));
-            (ReviewOutcome::Merge(Box::new(merged)), after)
-        }
+    let (answer, after) = if record.work.is_some() {
+        let done = sequencing::commit_review(daemon, by, &record, request, signers)?;
+        let after = (done.status == MergeStatus::Merged)
+            .then(|| (done.after.clone(), done.target.branch.clone()));
+        (ReviewOutcome::Sequenced(Box::new(done)), after)
+    } else {
+        let merge = Merge {
+            dry_run: request.dry_run,
+            allow_revert: request.allow_revert,
+            messages: vec![request.whole_message.clone()],
+            message: request
+                .message
+                .clone()
+                .or_else(|| record.merge.message.clone())
+                .into_iter()
+                .collect(),
+            ..request_of(&repository, &record, &gone)
+        };
+        let merged = merging::merge_with(daemon, by, &merge, signers, Some(&record))?;
+        let after = (merged.status == MergeStatus::Merged)
+            .then(|| (merged.after.clone(), merged.target.branch.clone()));
+        (ReviewOutcome::Merge(Box::new(merged)), after)
     };
     if let Some((after, branch)) = after.filter(|_| !request.dry_run) {
         if let Err(error) = rerere::remember(&daemon.store, &repository, &record) {
@@ -648,7 +664,7 @@ pub(crate) fn commit(
         record.state = ReviewState::Committed;
         record.commit = after;
         record.committed_on = branch;
-        // It is done.
+        // The merge is done, so a failure is only logged.
         if let Err(error) = record.save(&daemon.store, &repository) {
             log::error!("review {}: {error}", record.id);
         }
@@ -656,7 +672,7 @@ pub(crate) fn commit(
     Ok(answer)
 }
 
-/// A content that was sent, as the blob of a file or of a symlink.
+/// Writes a sent content as the blob of a file or symlink.
 fn given_content(
     daemon: &Daemon,
     repository: &Repository,
@@ -678,7 +694,7 @@ fn given_content(
         return refused("it is too long");
     }
     let content = repository.read_blob(id)?;
-    // Files end with a line break, and paths do not.
+    // Text files end with a line break; targets do not.
     let target = content.strip_suffix(b"\n").unwrap_or(&content);
     match target {
         [] => refused("it is empty"),
@@ -706,14 +722,16 @@ fn open_review(daemon: &Daemon, review: u64) -> Result<ReviewRecord, Failure> {
     .hint("`tine review list` shows the open ones"))
 }
 
-/// The request that the review came from. Where its source is gone, it is of what the review keeps
-/// of that.
+/// Returns the merge request that the review was made for.
+///
+/// If the source is gone, the request names the commit that the review keeps.
 fn request_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]) -> Merge {
     let merge = &record.merge;
     let is_kept = gone.contains(&MergeSide::Theirs);
-    let source = match is_kept {
-        true => sides::kept_source(record),
-        false => merge.source.clone(),
+    let source = if is_kept {
+        sides::kept_source(record)
+    } else {
+        merge.source.clone()
     };
     Merge {
         into: Some(merge.into.clone()),
@@ -736,7 +754,7 @@ fn info(daemon: &Arc<Daemon>, by: Actor<'_>, mut record: ReviewRecord) -> Review
     if record.state == ReviewState::Open {
         match follow(daemon, by, &mut record) {
             Ok(found) => followed = found,
-            // Not to be read: told by whoever wants to commit it.
+            // Only the commit of a review fails on a side that cannot be read.
             Err(failure) => {
                 log::info!("review {}: {failure}", record.id);
                 followed.moved.extend([MergeSide::Ours, MergeSide::Theirs]);
@@ -761,7 +779,7 @@ fn shown(
     shown_as(daemon, info, &of)
 }
 
-/// Shows a review, with the trees of `of`.
+/// Describes a review with the trees of the record `of`.
 fn shown_as(
     daemon: &Arc<Daemon>,
     info: ReviewInfo,
@@ -771,7 +789,7 @@ fn shown_as(
     let (old_tree, new_tree) = match (of.state, of.trees(&daemon.store, &repository)) {
         (_, Ok(trees)) => trees,
         (ReviewState::Open, Err(error)) => return Err(error.into()),
-        // git has let go of what nobody needs any more.
+        // `git gc` has removed objects of a closed review.
         (_, Err(ChangeError::Git(_))) => (repository.empty_tree_id(), repository.empty_tree_id()),
         (_, Err(error)) => return Err(error.into()),
     };

@@ -1,4 +1,4 @@
-//! What the daemon has in memory: forks, mounts, and what is under way.
+//! State that the daemon keeps in memory: forks, mounts, and requests in progress.
 
 pub mod generations;
 pub mod handoffs;

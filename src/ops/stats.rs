@@ -1,4 +1,4 @@
-//! What the mounts are asked: for people and programs who look.
+//! Statistics of requests to the mounts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct ReadStats {
     #[serde(default)]
     pub fork: Option<ForkName>,
 
-    /// Counts for a while which files are read and written.
+    /// True to count reads and writes of each file for a while.
     #[arg(skip)]
     #[serde(default)]
     pub watch: bool,
@@ -37,11 +37,12 @@ impl Operation for ReadStats {
     }
 }
 
-/// Files of a fork that are told.
+/// Maximum number of files that the statistics of a fork list.
 const MAX_FILES: usize = 20;
 
-/// Of one fork, or of all that are mounted; with `watch` it is counted for a while from now on
-/// which files are read and written.
+/// Returns the statistics of one fork, or of all mounted forks.
+///
+/// With `watch` the mounts count reads and writes of each file for a while.
 pub(crate) fn stats(
     daemon: &Arc<Daemon>,
     fork: Option<&ForkName>,
@@ -81,7 +82,7 @@ pub(crate) fn stats(
 
 fn of_slot(slot: &Slot, watch: bool) -> Option<ForkStats> {
     let (transport, traffic) = slot.traffic(watch)?;
-    // The workspace may be waited for; the slot must not be held meanwhile.
+    // The workspace's locks may block, so the slot's state must not be held.
     let workspace = slot.with_open_fork(|fork| fork.workspace.clone())?;
     Some(of_mount(slot.name.clone(), transport, &traffic, &workspace))
 }
@@ -118,7 +119,7 @@ fn of_kind(kind: &KindFigures) -> OperationStats {
     }
 }
 
-/// The busiest files that still have a name.
+/// Lists the busiest files that still have a name.
 fn files(traffic: &Traffic, workspace: &Workspace) -> Vec<FileStats> {
     if traffic.files.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Agents' file tools: what is active is found out, the router decides and does it.
+//! Runs agents' tool calls: finds the active fork and buffers for the router.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -21,16 +21,17 @@ use tine_tools::search::SearchOptions;
 use tine_tools::{ActiveBuffers, ActiveFork, AgentId, BufferKey, Routed, ToolContext, ToolRouter};
 use tine_workspace::{Actor, ForkName};
 
-/// One call of a file tool.
+/// Runs one call of a file tool.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CallTool {
-    /// The fork that is active; none means that the agent works in the main checkout.
+    /// Fork that the agent works in; `None` is the main checkout.
     pub fork: Option<ForkName>,
-    /// Whether open buffers are looked at first.
+    /// True to use open buffers before files.
     pub buffers: bool,
-    /// Whose session it is.
+    /// Session of the agent.
     #[serde(default)]
     pub agent: AgentId,
+    /// The tool call.
     pub operation: ToolOperation,
 }
 
@@ -44,7 +45,7 @@ impl Operation for CallTool {
     }
 }
 
-/// Does what a tool asks, where that belongs.
+/// Runs a tool call on fork, buffers or main checkout.
 pub(crate) fn answer(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
@@ -80,14 +81,13 @@ pub(crate) fn answer(
             let is_mounted = guard.is_mounted();
             let tools = Tools::new(daemon, by, context, is_mounted);
             let taken = tools.taken_away(operation)?;
-            let answer = match taken.is_empty() {
-                true => tools.answer(operation)?,
-                false => {
-                    buffers::with_agent_texts_at(&guard, &taken, || tools.answer(operation))?.0
-                }
+            let answer = if taken.is_empty() {
+                tools.answer(operation)?
+            } else {
+                buffers::with_agent_texts_at(&guard, &taken, || tools.answer(operation))?.0
             };
             if !is_mounted && changes(operation) {
-                // What no mount keeps open is on the disk before this returns.
+                // No mount syncs these changes, so they must be on disk before the answer.
                 fork.workspace.sync()?;
             }
             answer
@@ -95,7 +95,7 @@ pub(crate) fn answer(
     };
     let answer = match answer {
         Done::Answer(answer) => answer,
-        // The fork's turn is over: this waits for an editor, who may need it.
+        // The fork's lock is released: this waits for an editor, which may need the fork.
         Done::Merges(key) => {
             let name = key.path.as_path().to_owned();
             ToolAnswer::Buffer(buffers::merge(daemon, &key, &name, None)?)
@@ -104,10 +104,10 @@ pub(crate) fn answer(
     Ok(answer)
 }
 
-/// What came of a call while it was the fork's turn.
+/// Result of a call while the fork is locked.
 enum Done {
     Answer(ToolAnswer),
-    /// A buffer that is to be merged.
+    /// Buffer to merge after the lock is released.
     Merges(BufferKey),
 }
 
@@ -125,7 +125,7 @@ fn changes(operation: &ToolOperation) -> bool {
     }
 }
 
-/// One call of a tool.
+/// One tool call with its context.
 struct Tools<'a> {
     daemon: &'a Daemon,
     by: Actor<'a>,
@@ -200,14 +200,14 @@ impl<'a> Tools<'a> {
         }))
     }
 
-    /// Files that the operation takes away from their places.
+    /// Returns the files that the operation moves or deletes.
     fn taken_away(&self, operation: &ToolOperation) -> Result<Vec<RepoPath>, Failure> {
         let (ToolOperation::DeleteFile { path } | ToolOperation::MoveFile { from: path, .. }) =
             operation
         else {
             return Ok(Vec::new());
         };
-        // Where there is no such path the operation says so.
+        // If there is no such path, the operation fails with that error.
         let key = self.router.file_key(&path.to_bytes()).ok().flatten();
         Ok(key.into_iter().map(|key| key.path).collect())
     }

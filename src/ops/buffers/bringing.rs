@@ -1,10 +1,10 @@
-//! Bringing what agents wrote to open buffers into the files, before a command takes these.
+//! Writes agents' texts of open buffers to files that commands read.
 //!
-//! Only what agents did is brought, merged with what is saved: never a person's text that is not.
-//! The buffers stay open, and their editors are told. Where the command fails after all, the files
-//! are again what they were.
+//! Only agents' changes are written, merged with the saved file; a person's unsaved text never is.
+//! The buffers stay open, and their editors get an event. If the command fails, the files are
+//! restored.
 
-use super::keeping::{COMMAND, Files, InFork, There, put_beside};
+use super::keeping::{COMMAND, Files, InFork, PathContent, put_beside};
 use crate::failure::{ErrorCode, Failure};
 use crate::protocol::AgentTexts;
 use crate::state::slots::{Daemon, ForkGuard};
@@ -15,17 +15,21 @@ use tine_tools::BufferKey;
 use tine_tools::buffers::Filed;
 use tine_workspace::{Actor, Caller, Direction, Fork, ForkName};
 
-/// What becomes of an agent's text that does not fit the file.
+/// Treatment of an agent's text that does not fit the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
-    /// It stays in the buffer, and is named.
+    /// It stays in the buffer, and the answer names it.
     LeftOut,
-    /// It goes beside the file: its buffer is about to end.
+    /// It is written beside the file, because its buffer ends.
     Beside,
 }
 
-/// Runs `act` when what agents wrote to the fork's open buffers is in the files; what it gave, and
-/// which files these are.
+/// Runs `act` after writing agents' texts of the fork's buffers to files.
+///
+/// Returns the result of `act` and the files.
+///
+/// # Errors
+/// The error of `act`, or a failure to write a file. Then the files are as before.
 pub fn with_agent_texts<T>(
     guard: &ForkGuard<'_>,
     act: impl FnOnce() -> Result<T, Failure>,
@@ -33,7 +37,10 @@ pub fn with_agent_texts<T>(
     with_brought(guard, None, Rest::LeftOut, act)
 }
 
-/// As [`with_agent_texts`], for files at and beneath these paths.
+/// Does the same as [`with_agent_texts`] for files at and under these paths.
+///
+/// # Errors
+/// As [`with_agent_texts`].
 pub fn with_agent_texts_at<T>(
     guard: &ForkGuard<'_>,
     paths: &[RepoPath],
@@ -42,7 +49,12 @@ pub fn with_agent_texts_at<T>(
     with_brought(guard, Some(paths), Rest::LeftOut, act)
 }
 
-/// As [`with_agent_texts`] before the buffers end: all that agents wrote is in files then.
+/// Runs `act` after writing all agents' texts to files; the buffers end.
+///
+/// A text that does not fit its file is written beside it.
+///
+/// # Errors
+/// As [`with_agent_texts`].
 pub fn with_all_agent_texts<T>(
     guard: &ForkGuard<'_>,
     act: impl FnOnce() -> Result<T, Failure>,
@@ -50,7 +62,7 @@ pub fn with_all_agent_texts<T>(
     with_brought(guard, None, Rest::Beside, act).map(|(done, _)| done)
 }
 
-/// Files of the fork whose newest text by an agent is in an open buffer only.
+/// Lists files whose newest agent text is only in an open buffer.
 pub fn in_buffers_only(daemon: &Daemon, fork: &ForkName) -> Vec<RepoPath> {
     let keys = daemon.buffers.of(Some(fork)).into_iter();
     let unfiled = keys.filter(|key| daemon.buffers.unfiled(key).is_some());
@@ -78,7 +90,7 @@ fn with_brought<T>(
         filed: Vec::new(),
         put: Vec::new(),
     };
-    // An unmounted fork is open once at a time: not while `act` runs.
+    // `act` may open an unmounted fork, which can be open only once.
     let brought = guard.open_existing().and_then(|fork| {
         keys.iter()
             .try_for_each(|key| bringing.bring(&fork, key, rest))
@@ -89,12 +101,12 @@ fn with_brought<T>(
         Err(failure) => {
             let left_out = std::mem::take(&mut bringing.texts.left_out);
             bringing.take_back();
-            let told = left_out
+            let paths_left_out = left_out
                 .into_iter()
                 .filter(|_| failure.code == ErrorCode::NothingToCommit)
                 .map(|path| path.to_bytes())
                 .collect::<Vec<_>>();
-            Err(told.into_iter().fold(failure, |failure, path| {
+            Err(paths_left_out.into_iter().fold(failure, |failure, path| {
                 failure.cause(format!(
                     "{} is without what an agent wrote to its open buffer: they exclude each other (`tine buffer merge {}` settles it)",
                     String::from_utf8_lossy(&path),
@@ -105,12 +117,12 @@ fn with_brought<T>(
     }
 }
 
-/// What was brought into files so far.
+/// Files and records that were changed so far.
 struct Bringing<'a> {
     guard: &'a ForkGuard<'a>,
     texts: AgentTexts,
     filed: Vec<(BufferKey, Filed)>,
-    /// Files that were written, in their order.
+    /// Files that were written, in order.
     put: Vec<RepoPath>,
 }
 
@@ -121,16 +133,16 @@ impl Bringing<'_> {
         while let Some(record) = daemon.buffers.unfiled(key) {
             let files = InFork(fork);
             let (before, mut outcome) = match files.look(path)? {
-                // Of a file that was never saved the person's text is no part.
-                There::Nothing if !record.existed && rest == Rest::LeftOut => {
+                // The person's text of a file that was never saved must not be written.
+                PathContent::Nothing if !record.existed && rest == Rest::LeftOut => {
                     (None, record.outcome(Some(b"")))
                 }
-                There::Nothing => (None, record.outcome(None)),
-                There::File(content) => {
+                PathContent::Nothing => (None, record.outcome(None)),
+                PathContent::File(content) => {
                     let outcome = record.outcome(Some(&content));
                     (Some(content), outcome)
                 }
-                There::Other => (None, record.outcome_beside()),
+                PathContent::Other => (None, record.outcome_beside()),
             };
             if let Some(content) = &outcome.content {
                 if !files.put(path, before.as_deref(), content)? {
@@ -148,14 +160,14 @@ impl Bringing<'_> {
             if !outcome.fits.contains(&true) {
                 break;
             }
-            // What the record in the store forgets the file has for good.
+            // The file must be on disk before the store's record forgets the text.
             fork.workspace.sync()?;
-            // An editor whose buffer is about to end hears of that.
-            let is_told = rest == Rest::LeftOut;
+            // With `Beside` the buffer ends, and the editor hears of that instead.
+            let sends_event = rest == Rest::LeftOut;
             let filed =
                 daemon
                     .buffers
-                    .filed(&daemon.store, key, &record, &outcome.fits, is_told)?;
+                    .filed(&daemon.store, key, &record, &outcome.fits, sends_event)?;
             let Some(filed) = filed else {
                 continue;
             };
@@ -173,8 +185,9 @@ impl Bringing<'_> {
         Ok(())
     }
 
-    /// Lets files and buffers be what they were. Where that fails, the agent's text is in the file,
-    /// where it is not lost.
+    /// Restores files and buffers.
+    ///
+    /// If that fails, the agent's text stays in the file, where it is not lost.
     fn take_back(self) {
         let guard = self.guard;
         if let Err(failure) = self.try_take_back() {
@@ -184,8 +197,8 @@ impl Bringing<'_> {
     }
 
     fn try_take_back(self) -> Result<(), Failure> {
-        // First the records in the store: what is in neither, a daemon that is killed between the
-        // two does not find.
+        // The store's records first: a daemon killed in between must find the text in one of the
+        // two.
         let daemon = self.guard.daemon;
         for (key, filed) in self.filed.into_iter().rev() {
             daemon.buffers.unfiled_again(&daemon.store, &key, filed)?;

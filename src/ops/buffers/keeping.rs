@@ -1,9 +1,8 @@
-//! What becomes of an agent's text when its buffer ends before the person saved it: it is merged
-//! into the file, or written beside it where it does not fit. Nothing that is there is replaced by
-//! it.
+//! Saves agents' texts of buffers that end before the person saves them.
 //!
-//! In a fork these are operations, which can be taken back. The record in the store goes when the
-//! text is on the disk.
+//! The text is merged into the file, or written beside it if it does not fit. It never replaces
+//! other content. In a fork these are operations, which `tine undo` takes back. The store's record
+//! is removed when the text is on the disk.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -19,25 +18,25 @@ use tine_tools::{BufferKey, buffers};
 use tine_workspace::store::RecordKind;
 use tine_workspace::{Actor, Caller, Fork, FsError, NewContent, OperationError, PutOptions};
 
-/// What the log of operations says.
+/// Command line that the journal of operations shows.
 pub(super) const COMMAND: &str = "tine buffer: an agent's text of an open buffer";
 
-/// So many texts of agents lie beside one file, and no more.
+/// Maximum number of agents' texts beside one file.
 const MAX_BESIDE: usize = 10_000;
 
-/// What a path holds.
-pub(super) enum There {
+/// Content of a path.
+pub(super) enum PathContent {
     Nothing,
     File(Vec<u8>),
-    /// Something that no text can be merged into.
+    /// Not a regular file, so no text can be merged into it.
     Other,
 }
 
-/// Closes a buffer of that session.
+/// Closes a buffer of a session.
 pub(super) fn close(daemon: &Arc<Daemon>, session: u64, key: &BufferKey) -> Result<(), Failure> {
     with_guard(daemon, key, |guard| {
         let record = daemon.buffers.close(session, key);
-        // Of one that stops the editors go on to have their files open.
+        // If the daemon is ending, the editors still have their files open.
         if daemon.refuse_if_stopping().is_ok() {
             daemon.buffers.note_closed(&daemon.store, key);
         }
@@ -48,8 +47,9 @@ pub(super) fn close(daemon: &Arc<Daemon>, session: u64, key: &BufferKey) -> Resu
     })
 }
 
-/// An editor has gone away. What cannot be brought into its file now stays in the store, for the
-/// next daemon.
+/// Closes all buffers of an editor that has disconnected.
+///
+/// A text that cannot be written to its file stays in the store for the next daemon.
 pub(super) fn leave(daemon: &Arc<Daemon>, session: u64) {
     for key in daemon.buffers.of_session(session) {
         if let Err(failure) = close(daemon, session, &key) {
@@ -59,7 +59,10 @@ pub(super) fn leave(daemon: &Arc<Daemon>, session: u64) {
     daemon.buffers.detach(session);
 }
 
-/// Ends all buffers of a fork, whose files go with its mount.
+/// Ends all buffers of a fork that is about to be unmounted.
+///
+/// # Errors
+/// If a text cannot be written to the fork.
 pub fn end_in(guard: &ForkGuard<'_>) -> Result<(), Failure> {
     let daemon = guard.daemon;
     for key in daemon.buffers.of(Some(guard.name())) {
@@ -72,7 +75,7 @@ pub fn end_in(guard: &ForkGuard<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Brings into their files what a daemon that died, or was stopped, has left.
+/// Writes texts that a former daemon left to their files.
 pub fn recover(daemon: &Arc<Daemon>) {
     match daemon.buffers.recover(&daemon.store) {
         Ok(damaged) => damaged.iter().for_each(|error| log::error!("{error}")),
@@ -107,8 +110,9 @@ fn note(daemon: &Daemon, key: &BufferKey, failure: Failure) {
     }
 }
 
-/// Runs `act` in the fork's turn: who looks for the agent's text in the file meanwhile waits until
-/// it is there.
+/// Runs `act` with the fork locked.
+///
+/// A request that looks for the agent's text in the file waits until it is there.
 fn with_guard(
     daemon: &Arc<Daemon>,
     key: &BufferKey,
@@ -124,7 +128,7 @@ fn with_guard(
     }
 }
 
-/// Brings what the record of that number says into its file; then the record goes.
+/// Writes a record's text to its file, and removes the record.
 fn bring(daemon: &Daemon, guard: Option<&ForkGuard<'_>>, id: u64) -> Result<(), Failure> {
     let Some(record) = daemon
         .store
@@ -158,10 +162,13 @@ fn bring(daemon: &Daemon, guard: Option<&ForkGuard<'_>>, id: u64) -> Result<(), 
     Ok(())
 }
 
-/// Where files are.
+/// Source of files: a fork or the main checkout.
 pub(super) trait Files {
-    fn look(&self, path: &RepoPath) -> Result<There, Failure>;
-    /// Makes a file, or replaces that which holds `before`; false where another is there by now.
+    /// Reads the content of a path.
+    fn look(&self, path: &RepoPath) -> Result<PathContent, Failure>;
+    /// Creates a file, or replaces one that holds `before`.
+    ///
+    /// Returns false if the path has other content now.
     fn put(&self, path: &RepoPath, before: Option<&[u8]>, content: &[u8]) -> Result<bool, Failure>;
 }
 
@@ -169,11 +176,11 @@ fn bring_into(files: &impl Files, record: &AgentTextRecord) -> Result<(), Failur
     let beside = loop {
         let there = files.look(&record.path)?;
         let (before, outcome) = match &there {
-            There::Nothing => (None, record.outcome(None)),
-            There::File(content) => (Some(content.as_slice()), record.outcome(Some(content))),
-            There::Other => break record.outcome_beside().beside,
+            PathContent::Nothing => (None, record.outcome(None)),
+            PathContent::File(content) => (Some(content.as_slice()), record.outcome(Some(content))),
+            PathContent::Other => break record.outcome_beside().beside,
         };
-        // Where somebody else was faster it is merged again.
+        // If the file changed in the meantime, the text is merged again.
         let is_put = match &outcome.content {
             Some(content) => files.put(&record.path, before, content)?,
             None => true,
@@ -187,8 +194,9 @@ fn bring_into(files: &impl Files, record: &AgentTextRecord) -> Result<(), Failur
         .try_for_each(|text: &String| put_beside(files, &record.path, text).map(drop))
 }
 
-/// Writes a text beside the file under the first name that is free; the file that was made. One
-/// that is there already is left.
+/// Writes a text beside the file; returns the first free path.
+///
+/// Returns `None` if a file with this text is already there.
 pub(super) fn put_beside(
     files: &impl Files,
     path: &RepoPath,
@@ -199,9 +207,9 @@ pub(super) fn put_beside(
             break;
         };
         match files.look(&place)? {
-            There::File(content) if content == text.as_bytes() => return Ok(None),
-            There::File(_) | There::Other => {}
-            There::Nothing => {
+            PathContent::File(content) if content == text.as_bytes() => return Ok(None),
+            PathContent::File(_) | PathContent::Other => {}
+            PathContent::Nothing => {
                 if files.put(&place, None, text.as_bytes())? {
                     log::warn!(
                         "what an agent wrote does not fit {path} any more: it is in {place}"
@@ -221,14 +229,14 @@ pub(super) fn put_beside(
 pub(super) struct InFork<'a>(pub(super) &'a Fork);
 
 impl Files for InFork<'_> {
-    fn look(&self, path: &RepoPath) -> Result<There, Failure> {
+    fn look(&self, path: &RepoPath) -> Result<PathContent, Failure> {
         let workspace = &self.0.workspace;
         match workspace.resolve(path) {
             Ok(attr) if attr.kind == FileKind::Regular => {
-                Ok(There::File(workspace.read_path(path)?))
+                Ok(PathContent::File(workspace.read_path(path)?))
             }
-            Ok(_) => Ok(There::Other),
-            Err(FsError::NotFound) => Ok(There::Nothing),
+            Ok(_) => Ok(PathContent::Other),
+            Err(FsError::NotFound) => Ok(PathContent::Nothing),
             Err(error) => Err(error.into()),
         }
     }
@@ -248,35 +256,38 @@ impl Files for InFork<'_> {
             workspace.put_file(by, path, NewContent::Bytes(content), options)?;
             return Ok(true);
         };
-        let edited = workspace.edit_file(by, path, u64::MAX, |now| match now == before {
-            true => Ok(content.to_vec()),
-            false => Err(Unput::MovedOn),
+        let edited = workspace.edit_file(by, path, u64::MAX, |now| {
+            if now == before {
+                Ok(content.to_vec())
+            } else {
+                Err(ReplaceError::MovedOn)
+            }
         });
         match edited {
             Ok(_) => Ok(true),
-            Err(Unput::MovedOn) => Ok(false),
-            Err(Unput::Operation(error)) => Err(error.into()),
+            Err(ReplaceError::MovedOn) => Ok(false),
+            Err(ReplaceError::Operation(error)) => Err(error.into()),
         }
     }
 }
 
-/// Why a file was not replaced.
-enum Unput {
-    /// It does not hold any more what it held.
+/// Reason that a file was not replaced.
+enum ReplaceError {
+    /// Its content has changed in the meantime.
     MovedOn,
     Operation(OperationError),
 }
 
-impl From<OperationError> for Unput {
-    fn from(error: OperationError) -> Unput {
-        Unput::Operation(error)
+impl From<OperationError> for ReplaceError {
+    fn from(error: OperationError) -> ReplaceError {
+        ReplaceError::Operation(error)
     }
 }
 
 struct InCheckout<'a>(&'a Path);
 
 impl InCheckout<'_> {
-    /// The path on this machine; refused where a symlink is on the way by now.
+    /// Returns the path on this machine; fails on symlinks above it.
     fn place(&self, path: &RepoPath) -> Result<PathBuf, Failure> {
         let mut place = self.0.to_owned();
         for dir in path.directories_above() {
@@ -295,12 +306,12 @@ impl InCheckout<'_> {
 }
 
 impl Files for InCheckout<'_> {
-    fn look(&self, path: &RepoPath) -> Result<There, Failure> {
+    fn look(&self, path: &RepoPath) -> Result<PathContent, Failure> {
         let place = self.place(path)?;
         let found = match fs::symlink_metadata(&place) {
-            Ok(meta) if meta.is_file() => fs::read(&place).map(There::File),
-            Ok(_) => Ok(There::Other),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(There::Nothing),
+            Ok(meta) if meta.is_file() => fs::read(&place).map(PathContent::File),
+            Ok(_) => Ok(PathContent::Other),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(PathContent::Nothing),
             Err(error) => Err(error),
         };
         found.map_err(|error| Failure::io("read", &place, &error))
@@ -312,7 +323,7 @@ impl Files for InCheckout<'_> {
     }
 }
 
-/// Makes the file, or replaces the one that holds `before`, in one step and durably.
+/// Creates a file, or replaces one that holds `before`, atomically and durably.
 fn replace(place: &Path, before: Option<&[u8]>, content: &[u8]) -> io::Result<bool> {
     let parent = place.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(parent)?;
@@ -326,7 +337,7 @@ fn replace(place: &Path, before: Option<&[u8]>, content: &[u8]) -> io::Result<bo
             .open(&temporary)?;
         file.write_all(content)?;
         let is_put = match before {
-            // A link is not made where something is.
+            // Making a link fails if the path exists.
             None => {
                 file.sync_all()?;
                 match fs::hard_link(&temporary, place) {

@@ -1,4 +1,4 @@
-//! What file tools and their commands fail with.
+//! Converts errors of file tools and their commands.
 
 use crate::failure::{ErrorCode, Failure};
 use tine_path::PathError;

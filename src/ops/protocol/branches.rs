@@ -1,4 +1,4 @@
-//! What is answered about branches.
+//! Answers about branches.
 
 use std::path::PathBuf;
 
@@ -12,89 +12,114 @@ use tine_workspace::ForkName;
 /// One branch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BranchInfo {
-    /// Short.
+    /// Short name, without `refs/heads/`.
     pub name: PathText,
+    /// Commit of its tip, in hex.
     pub commit: String,
+    /// First line of that commit's message.
     pub subject: String,
-    /// The fork that has it checked out.
+    /// Fork that has it checked out.
     pub fork: Option<ForkName>,
-    /// The directory of whoever has it checked out.
+    /// Directory of the worktree that has it checked out.
     #[serde(with = "optional_host_path", default)]
     pub checkout: Option<PathBuf>,
-    /// Whether that is the main checkout.
+    /// True if that is the main checkout.
     pub is_main: bool,
-    /// The fork that it was made for.
+    /// Fork that the branch was made for.
     pub made_for: Option<ForkName>,
-    /// The branch or commit that it came from, where it was made for a fork, and how far it is from
-    /// there.
+    /// Branch or commit that it came from.
+    ///
+    /// `None` if it was not made for a fork.
     pub from: Option<String>,
+    /// Number of commits that `from` lacks.
     pub ahead: Option<usize>,
+    /// Number of commits of `from` that the branch lacks.
     pub behind: Option<usize>,
 }
 
-/// All of them.
+/// List of branches.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Branches {
+    /// The branches, sorted by name.
     pub branches: Vec<BranchInfo>,
+    /// Failures of records that cannot be read.
     pub damaged: Vec<Failure>,
 }
 
-/// The answer to a create.
+/// Answer to the creation of a branch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BranchCreated {
+    /// Short name of the branch.
     pub branch: String,
+    /// Commit of the branch, in hex.
     pub commit: String,
-    /// The point it begins at, with the prefix that leaves it no other meaning.
+    /// Point that it begins at, with an unambiguous prefix.
     pub at: String,
-    /// What else the word means.
+    /// Other points that the given word means.
     pub also: Vec<String>,
-    /// Whether the view there has changes that the commit has not.
+    /// True if the view there has changes that the commit lacks.
     pub uncommitted: bool,
 }
 
-/// A branch that was deleted.
+/// A deleted branch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BranchDeleted {
+    /// Short name of the branch.
     pub branch: String,
+    /// Commit that it had, in hex.
     pub commit: String,
-    /// The entry of `tine recover` that brings it back, where nothing else reached its commits.
+    /// Number of the `tine recover` entry that restores it.
+    ///
+    /// `None` if something else reaches its commits.
     pub recover: Option<u64>,
-    /// The ref that it was an alias of (full name), if it was one.
+    /// Ref (full name) that it was an alias of, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias_of: Option<String>,
 }
 
-/// The answer to a rename.
+/// Answer to the renaming of a branch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BranchRenamed {
+    /// Former short name.
     pub from: String,
+    /// New short name.
     pub branch: String,
-    /// The forks that are on it.
+    /// Forks that are on the branch.
     pub forks: Vec<ForkName>,
 }
 
-/// The answer to a switch.
+/// Answer to a switch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Switched {
+    /// Fork that was switched.
     pub fork: ForkName,
+    /// Short name of the branch that it is on now.
     pub branch: String,
+    /// Commit of HEAD now, in hex; `None` if unborn.
     pub commit: Option<String>,
-    /// Where HEAD was before; `None` where it was detached, or on no commit.
+    /// Branch that HEAD was on; `None` if it was detached.
     pub from_branch: Option<String>,
+    /// Commit of HEAD before, in hex; `None` if unborn.
     pub from_commit: Option<String>,
+    /// True if the branch was created.
     pub created: bool,
-    /// Whether uncommitted changes were merged with what the branch has.
+    /// True if uncommitted changes were merged with the branch's content.
     pub merged: bool,
-    /// Whether what the branch begins at has uncommitted changes, which are not in it.
+    /// True if the starting point has uncommitted changes.
+    ///
+    /// The new branch does not contain them.
     pub uncommitted: bool,
-    /// From the old commit to the new one.
+    /// Changes from the old commit to the new one.
     pub changes: Vec<ChangeLine>,
-    /// The snapshot of what the fork was; `None` where it was on that branch already.
+    /// Snapshot of the fork's former state.
+    ///
+    /// `None` if the fork was already on the branch.
     pub snapshot: Option<ForkName>,
 }
 
-/// The answer to a deletion.
+/// Answer to the deletion of branches.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BranchesDeleted {
+    /// The deleted branches.
     pub branches: Vec<BranchDeleted>,
 }

@@ -1,4 +1,4 @@
-//! What is asked and answered about the files of a fork, and operations on them.
+//! Answers about the files of a fork, and operations on them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,72 +7,100 @@ use tine_attr::Timestamp;
 use tine_path::text::PathText;
 use tine_workspace::{ForkName, NoteKind, OperationKind, OperationState};
 
-/// One operation.
+/// One operation in a fork's journal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OperationLine {
+    /// Number of the operation in its fork.
     pub id: u64,
+    /// Time of the operation.
     pub time: TimeLine,
+    /// Command line that made it.
     pub command: String,
+    /// Kind of the change.
     pub kind: OperationKind,
+    /// Paths that it changed, from the fork's root.
     pub paths: Vec<PathText>,
-    /// The operation that it takes back or does again.
+    /// Number of the operation that it undoes or redoes.
     pub undoes: Option<u64>,
+    /// State: done, undone, partly undone, or out of reach of an undo.
     pub state: OperationState,
 }
 
-/// The answer to taking back.
+/// Answer to an undo or redo.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TakenBackLine {
+    /// Fork whose files changed.
     pub fork: ForkName,
-    /// The operation that did it.
+    /// New operation that undid or redid the other.
     pub operation: OperationLine,
-    /// The operation whose changes these were.
+    /// Operation whose changes were undone or redone.
     pub of: OperationLine,
+    /// Paths that were not as the operation had left them.
     pub notes: Vec<NoteLine>,
 }
 
-/// What was not as the operation had left it.
+/// Path that was not as the operation had left it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NoteLine {
+    /// The path, from the fork's root.
     pub path: PathText,
+    /// Difference that was found.
     pub note: NoteKind,
 }
 
-/// One path of a fork.
+/// One path of a fork with its attributes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NodeLine {
+    /// The path, from the fork's root.
     pub path: PathText,
+    /// Kind of the node.
     pub kind: NodeKind,
-    /// Permission bits with the kind's, octal (`100644`).
+    /// Permission and kind bits, octal (`100644`).
     pub mode: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
+    /// Number of hard links.
     pub links: u32,
+    /// User id of the owner.
     pub uid: u32,
+    /// Group id of the owner.
     pub gid: u32,
+    /// Inode number in the mount.
     pub ino: u64,
+    /// Time of the last change of the content.
     pub modified: TimeLine,
+    /// Time of the last change of content or attributes.
     pub changed: TimeLine,
-    /// A symlink's.
+    /// Target of a symlink.
     pub target: Option<PathText>,
 }
 
+/// Kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeKind {
+    /// Regular file.
     File,
+    /// Directory.
     Directory,
+    /// Symbolic link.
     Symlink,
+    /// FIFO, also called a named pipe.
     Fifo,
+    /// Unix socket.
     Socket,
+    /// Character device.
     CharDevice,
+    /// Block device.
     BlockDevice,
 }
 
-/// A time since 1970.
+/// Time since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeLine {
+    /// Full seconds.
     pub secs: i64,
+    /// Nanoseconds of the last second.
     pub nanos: u32,
 }
 
@@ -86,58 +114,72 @@ impl From<Timestamp> for TimeLine {
 /// One file of [`Contents`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FileLine {
+    /// Path from the fork's root.
     pub path: PathText,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// The answer to a write.
+/// Answer to a write.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WrittenLine {
+    /// Fork that was written to.
     pub fork: ForkName,
-    /// Without symlinks on the way.
+    /// Path from the fork's root, with symlinks resolved.
     pub path: PathText,
-    /// Bytes.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// Whether there was no such file before.
+    /// True if there was no such file before.
     pub created: bool,
 }
 
-/// The answer to a move.
+/// Answer to a move.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MovedLine {
+    /// Fork whose file was moved.
     pub fork: ForkName,
+    /// Former path, from the fork's root.
     pub from: PathText,
+    /// New path, from the fork's root.
     pub to: PathText,
-    /// Whether a file was there.
+    /// True if a file at the new path was replaced.
     pub replaced: bool,
 }
 
-/// What is at paths.
+/// Answer to a request for the attributes of paths.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Nodes {
+    /// Fork that the paths are in.
     pub fork: ForkName,
+    /// The paths with their attributes.
     pub nodes: Vec<NodeLine>,
 }
 
-/// Files, and their contents one after the other.
+/// Files with their contents, one after another.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Contents {
+    /// Fork that the files are in.
     pub fork: ForkName,
+    /// Paths and sizes, in the order of the contents.
     pub files: Vec<FileLine>,
+    /// Contents of all files, concatenated.
     pub contents: Transfer,
 }
 
-/// What was removed.
+/// Answer to a removal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Removed {
+    /// Fork whose files were removed.
     pub fork: ForkName,
+    /// Removed paths, from the fork's root.
     pub removed: Vec<PathText>,
 }
 
-/// Operations, the newest first.
+/// Operations of a fork, the newest first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Operations {
+    /// Fork that the operations changed.
     pub fork: ForkName,
+    /// The operations.
     pub operations: Vec<OperationLine>,
 }

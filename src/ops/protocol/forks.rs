@@ -1,4 +1,4 @@
-//! What is asked and answered about forks and their snapshots.
+//! Requests and answers about forks and their snapshots.
 
 use std::path::PathBuf;
 
@@ -12,35 +12,47 @@ use tine_workspace::{
     ForkName, MountSettings, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
 };
 
-/// What becomes of a fork's policy on snapshots.
+/// Change of a fork's snapshot policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotPolicy {
+    /// Take a snapshot at this interval.
     Every(SnapshotEvery),
+    /// Take no periodic snapshots.
     Never,
 }
 
-/// What to do with the layer after unmounting.
+/// Action on a fork's layer after unmounting.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum UnmountAction {
+    /// Keep the layer unchanged.
     Keep,
+    /// Commit the changes; the rest of the layer stays.
     Commit {
+        /// Message of the commit.
         message: String,
     },
+    /// Empty the layer, after a snapshot.
     Discard,
-    /// Commits and merges; conflicts become a review.
+    /// Commit and merge; conflicts become a review.
     Merge {
+        /// Fork or branch to merge into.
+        ///
+        /// `None` is the branch that the fork came from.
         into: Option<String>,
+        /// Message of the commit and the merge; `None` for tine's own.
         message: Option<String>,
     },
-    /// Hands over what is committed.
+    /// Hand the commits over.
     Handoff {
+        /// Fork or branch that gets the commits; `None` is the fork's parent.
         to: Option<String>,
-        /// What is not is committed first.
+        /// True to commit uncommitted changes first.
         include_uncommitted: bool,
+        /// Message of that commit; `None` for tine's own.
         message: Option<String>,
-        /// Also what takes commits of others back.
+        /// True to hand over commits that undo work of others, too.
         #[serde(default)]
         allow_revert: bool,
     },
@@ -49,161 +61,190 @@ pub enum UnmountAction {
 /// One fork.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ForkInfo {
+    /// Name of the fork.
     pub name: ForkName,
+    /// Time of creation in seconds since 1970.
     pub created_secs: i64,
-    /// The branch HEAD is on (short name); `None` where it is detached.
+    /// Branch of HEAD, as a short name; `None` if HEAD is detached.
     pub branch: Option<String>,
+    /// Commit of the fork's base, in hex; `None` if unborn.
     pub base_commit: Option<String>,
-    /// The branch that it came from (short name).
+    /// Short name of the branch that the fork came from.
     #[serde(default)]
     pub from_branch: Option<String>,
-    /// Where the fork's own commits begin.
+    /// Fork point, in hex.
     #[serde(default)]
     pub fork_point: Option<String>,
+    /// Commit of HEAD, in hex; `None` if unborn.
     pub head_commit: Option<String>,
-    /// The fork that it began as.
+    /// Fork that this fork was made from, if any.
     #[serde(default)]
     pub parent: Option<Parent>,
+    /// Mount place, absolute.
     #[serde(with = "host_path")]
     pub mount_dir: PathBuf,
+    /// True if the fork is mounted.
     pub mounted: bool,
-    /// As it is mounted now, or would be.
+    /// Settings of the present mount, or of the next one.
     #[serde(flatten)]
     pub settings: MountSettings,
+    /// Action when the fork is unmounted.
     pub on_unmount: UnmountPolicy,
-    /// How often a snapshot is taken while it is mounted, in words.
+    /// Interval of snapshots while the fork is mounted.
     #[serde(default)]
     pub snapshot_every: Option<SnapshotEvery>,
-    /// Bytes on the disk: log and contents of the open layer.
+    /// Bytes on the disk of the open layer: log and contents.
     pub layer_bytes: u64,
-    /// Bytes of contents in the open layer: of live ones while the fork is open in the daemon, else
-    /// of all.
+    /// Bytes of contents in the open layer.
+    ///
+    /// Only live contents are counted while the daemon has the fork open.
     pub content_bytes: u64,
-    /// `None` where nothing is carried.
+    /// Files that the fork carries; `None` if it carries nothing.
     #[serde(default)]
     pub carry: Option<Box<CarryInfo>>,
-    /// What was found at the mount place when the fork was mounted, and is in the fork now.
+    /// Strays that are in the fork now and were not reported yet.
     #[serde(default)]
     pub strays: Vec<Stray>,
-    /// What lies in the mount place while the fork is not mounted, by its name there; it comes into
-    /// the fork when it is.
+    /// Names at the mount place while the fork is not mounted.
+    ///
+    /// The next mount brings these files into the fork.
     #[serde(default)]
     pub lying: Vec<PathText>,
-    /// What was done about the fork since the daemon started that its user must know of.
+    /// Note about automatic work on the fork since the daemon started.
     #[serde(default)]
     pub note: Option<String>,
-    /// Of the fork that this one was just made of.
+    /// Agents' texts of the fork that this one was just made from.
     #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
     pub agent_texts: AgentTexts,
 }
 
-/// A file that was put into a mount place while nothing was mounted there.
+/// File that a program wrote to an unmounted mount place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stray {
-    /// Where it was, from the root of the fork.
+    /// Former path, from the root of the mount place.
     pub path: PathText,
-    /// Where the fork has it now.
+    /// Path in the fork.
     pub became: PathText,
 }
 
-/// What a fork carries of the main checkout. Directories end in a slash.
+/// Files of the main checkout that a fork carries.
+///
+/// A path of a directory ends in a slash.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CarryInfo {
-    /// The main checkout.
+    /// Directory of the main checkout.
     #[serde(with = "host_path")]
     pub from: PathBuf,
-    /// Whether it is there; nothing is seen of it otherwise.
+    /// False if that directory is missing.
+    ///
+    /// The fork shows none of its files then.
     pub available: bool,
+    /// Carried roots.
     pub paths: Vec<PathText>,
-    /// What is not carried because it looks like a secret that nobody asked for.
+    /// Paths that are held back because they may be secrets.
     pub held_back: Vec<PathText>,
-    /// The dependency trees in it.
+    /// Dependency trees among the carried files.
     #[serde(default)]
     pub trees: Vec<TreeInfo>,
 }
 
-/// A dependency tree that a fork carries.
+/// Dependency tree that a fork carries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeInfo {
+    /// Path from the fork's root.
     pub path: PathText,
+    /// State of the tree in this fork.
     pub state: TreeWord,
-    /// The generation that the fork shows.
+    /// Hash that names the generation that the fork shows.
     pub generation: Option<String>,
-    /// Whether the main checkout has another tree by now.
+    /// True if the main checkout has another tree now.
     pub moved_on: bool,
-    /// Why the fork shows no generation.
+    /// Reason that the fork shows no generation.
     pub reason: Option<String>,
 }
 
-/// What a fork shows of a dependency tree.
+/// State of a dependency tree in a fork.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TreeWord {
-    /// What the main checkout has, until its generation is whole.
+    /// The fork shows the main checkout's files until the generation is complete.
     Keeping,
-    /// A generation.
+    /// The fork shows a generation.
     Kept,
-    /// What the main checkout has, as no generation could be made.
+    /// The fork shows the main checkout's files; making a generation failed.
     Following,
-    /// The same, as its generation is lost or damaged.
+    /// The fork shows the main checkout's files; its generation is damaged.
+    ///
+    /// Or it is lost.
     Damaged,
 }
 
-/// The answer to taking up what the main checkout has of dependency trees.
+/// Answer to taking up newer generations of dependency trees.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TreesTakenUp {
+    /// Fork that shows them.
     pub fork: ForkName,
+    /// The dependency trees that were examined.
     pub trees: Vec<TreeTakenUp>,
 }
 
-/// A dependency tree that was looked at.
+/// Dependency tree that was examined.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TreeTakenUp {
+    /// Path from the fork's root.
     pub path: PathText,
-    /// Whether the fork shows another generation than before.
+    /// True if the fork shows another generation than before.
     pub changed: bool,
-    /// Bytes that were copied into the store.
+    /// Number of bytes that were copied into the store.
     pub copied_bytes: u64,
-    /// The main checkout does not have it any more: it stays as it was.
+    /// True if the main checkout no longer has the tree.
+    ///
+    /// The fork keeps its generation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub missing: bool,
 }
 
-/// What is kept of an index where a fork went back to HEAD by a reset or a discard.
+/// Backup of an index that a reset or discard replaced.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct IndexKept {
-    /// The entry of `tine recover` with what was staged and in no file.
+    /// Number of the `tine recover` entry with content that was only staged.
     #[serde(default)]
     pub staged: Option<u64>,
-    /// The number under which an index that could not be read is set aside.
+    /// Number under which an unreadable index was set aside.
     #[serde(default)]
     pub set_aside: Option<u64>,
 }
 
-/// The answer to an unmount.
+/// Answer to an unmount.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Unmounted {
+    /// Fork that was unmounted.
     pub fork: ForkName,
+    /// Policy that was applied.
     pub policy: UnmountPolicy,
-    /// The commit made by the policy, if there was something to commit.
+    /// Commit that the policy made, in hex, if any.
     pub commit: Option<String>,
-    /// The snapshot that keeps what was discarded, if there was something.
+    /// Snapshot of the discarded work, if there was any.
     pub snapshot: Option<ForkName>,
+    /// Backup of the index.
     #[serde(flatten)]
     pub index: IndexKept,
-    /// What came of merging it.
+    /// Outcome of the merge that the policy made.
     #[serde(default)]
     pub merge: Option<Box<Merged>>,
-    /// What was handed over.
+    /// Handoff that the policy made.
     #[serde(default)]
     pub handoff: Option<Box<HandoffInfo>>,
-    /// Why nothing was. The fork is unmounted in any case.
+    /// Reason that no handoff was made.
+    ///
+    /// The fork is unmounted even so.
     #[serde(default)]
     pub trouble: Option<Failure>,
 }
 
 /// One snapshot.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "doc comments would change the JSON schema")]
 pub struct SnapshotInfo {
     #[schemars(with = "String")]
     pub fork: ForkName,
@@ -229,118 +270,138 @@ pub struct SnapshotInfo {
     pub agent_texts: AgentTexts,
 }
 
-/// The answer to a restore or reset.
+/// Answer to a restore or reset.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Restored {
+    /// Fork that was changed.
     pub fork: ForkName,
-    /// The point that it is at now, with the prefix that leaves it no other meaning; of a reset
-    /// `null`.
+    /// Point that the fork is set to, with an unambiguous prefix.
+    ///
+    /// `null` for a reset.
     pub to: Option<String>,
-    /// The snapshot of what the fork was before, if that was anything.
+    /// Snapshot of the fork's former state, if it had changes.
     pub before: Option<ForkName>,
+    /// Relation of the files to the point.
     pub how: RestoredHow,
-    /// The commits of others whose work the fork's files lack now; HEAD has them.
+    /// Commits of others whose work the files now lack; HEAD has them.
     pub left_out: Vec<CommitLine>,
+    /// Backup of the index.
     #[serde(flatten)]
     pub index: IndexKept,
 }
 
+/// Relation of a fork's files to the restored point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestoredHow {
-    /// The files are as at the point.
+    /// The files are equal to the point.
     Exact,
-    /// What the point had of its own is on the present HEAD, which has commits of others by now.
+    /// The point's own changes are applied to the present HEAD.
+    ///
+    /// HEAD has new commits of others.
     OntoHead,
 }
 
-/// What a collection freed.
+/// Answer to a collection.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Collected {
-    /// Layers that nothing stood on.
+    /// Number of removed layers that nothing needed.
     pub layers: u64,
-    /// Snapshots that tine had taken by itself and that were too old.
+    /// Number of removed automatic snapshots that were too old.
     pub snapshots: u64,
-    /// Entries of `tine recover` that expired.
+    /// Number of `tine recover` entries that expired.
     #[serde(default)]
     pub expired: u64,
-    /// Bytes on the disk.
+    /// Freed bytes on the disk.
     pub freed_bytes: u64,
-    /// Bytes on the disk of all layers that are left.
+    /// Bytes on the disk of all remaining layers.
     pub kept_bytes: u64,
 }
 
-/// The answer to a delete.
+/// Answer to the deletion of a fork.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Deleted {
+    /// Name of the deleted fork.
     pub fork: ForkName,
-    /// The entry of `tine recover` that brings back what was uncommitted, its snapshots, and
-    /// commits that nothing else reaches; if there was something.
+    /// Number of the `tine recover` entry that restores its work.
+    ///
+    /// The work is uncommitted changes, snapshots, and commits that nothing else reaches. `None` if
+    /// there was none.
     pub recover: Option<u64>,
-    /// Whether that entry has its snapshots and superseded commits alone.
+    /// True if that entry has only snapshots and superseded commits.
     #[serde(default)]
     pub snapshots_only: bool,
-    /// How many commits that entry has which HEAD left, or which git kept for the fork alone.
+    /// Number of superseded commits in that entry.
+    ///
+    /// HEAD left them, or git kept them only for the fork.
     #[serde(default)]
     pub superseded: usize,
-    /// Whether the branch went too: it had no commit beyond the fork's base.
+    /// True if the branch was deleted, too: it had no commits beyond the base.
     pub branch_deleted: bool,
-    /// Whether something was uncommitted and the disk had no room to keep it.
+    /// True if uncommitted changes were lost because the disk was full.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_kept: bool,
-    /// What could not be kept by itself, in words.
+    /// Parts that could not be kept separately, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<String>,
-    /// The first reason for that.
+    /// First reason for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
-    /// The number by which `tine check --put-back` brings back the fork as it was, where something
-    /// could not be kept by itself.
+    /// Number with which `tine check --put-back` restores the whole fork.
+    ///
+    /// `None` if everything was kept separately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<u64>,
-    /// What lies in the mount place and was never in the fork, if there is something. It stays
-    /// there.
+    /// Files at the mount place that were never in the fork.
+    ///
+    /// They stay there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<LeftInPlace>,
 }
 
-/// What a fork that is deleted leaves in its mount place.
+/// Files that a deleted fork leaves at its mount place.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LeftInPlace {
+    /// The mount place.
     #[serde(with = "host_path")]
     pub mount_dir: PathBuf,
-    /// By their names there; those of directories end in a slash.
+    /// Names there; the name of a directory ends in a slash.
     pub paths: Vec<PathText>,
 }
 
-/// All forks.
+/// List of all forks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Forks {
+    /// The forks, sorted by name.
     pub forks: Vec<ForkInfo>,
-    /// What is wrong with those that cannot be read.
+    /// Failures of forks that cannot be read.
     pub damaged: Vec<Failure>,
 }
 
 /// The snapshots of a fork.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "doc comments would change the JSON schema")]
 pub struct Snapshots {
     #[schemars(with = "String")]
     pub fork: ForkName,
     pub snapshots: Vec<SnapshotInfo>,
 }
 
-/// The answer to the deletion of a snapshot.
+/// Answer to the deletion of a snapshot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SnapshotDeleted {
-    /// The entry of `tine recover` that brings it back, if it was more than HEAD was.
+    /// Number of the `tine recover` entry that restores it.
+    ///
+    /// `None` if it was equal to HEAD.
     pub recover: Option<u64>,
 }
 
-/// What came of a restore.
+/// Outcome of a restore.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum RestoreOutcome {
+    /// The files were set to the point.
     Restored(Restored),
-    /// The point's own work conflicts with what HEAD has by now.
+    /// The point's own work conflicts with HEAD; a review keeps the conflicts.
     Sequenced(Box<Sequenced>),
 }

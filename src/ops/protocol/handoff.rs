@@ -1,4 +1,4 @@
-//! What is asked and answered about handoffs.
+//! Answers about handoffs.
 
 use std::path::PathBuf;
 
@@ -9,46 +9,57 @@ use crate::failure::Failure;
 use tine_change::handoff::HandoffRecord;
 use tine_path::text::optional_host_path;
 
-/// Handoffs.
+/// List of handoffs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Handoffs {
+    /// Handoffs, in order of their numbers.
     pub handoffs: Vec<HandoffInfo>,
-    /// What is wrong with those that cannot be read.
+    /// Failures of handoffs that cannot be read.
     pub damaged: Vec<Failure>,
 }
 
 /// One handoff.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HandoffInfo {
+    /// Record of the handoff.
     #[serde(flatten)]
     pub record: HandoffRecord,
-    /// The file, where it is ready.
+    /// File with the mailbox, if it is ready.
     #[serde(with = "optional_host_path", default)]
     pub mailbox: Option<PathBuf>,
-    /// What was brought in from open buffers first.
+    /// Texts of agents that were written from open buffers first.
     #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
     pub agent_texts: AgentTexts,
 }
 
-/// A handoff with what is in it.
+/// Handoff with its patches and changes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HandoffShown {
+    /// The handoff.
     #[serde(flatten)]
     pub info: HandoffInfo,
-    /// The commits that are patches in it, the oldest first. Of what was imported they have no ids.
+    /// Commits that are patches in it, the oldest first.
+    ///
+    /// Patches of an imported mailbox have no commit ids.
     pub patches: Vec<PatchLine>,
-    /// What lies before and after all of them; `None` where the commits are not known.
+    /// Tree before all patches, in hex; `None` if the commits are unknown.
     pub old_tree: Option<String>,
+    /// Tree after all patches, in hex; `None` if the commits are unknown.
     pub new_tree: Option<String>,
+    /// Changes from `old_tree` to `new_tree`.
     pub changes: Vec<ChangeLine>,
 }
 
 /// One patch of a handoff.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PatchLine {
+    /// Commit in hex; `None` for an imported mailbox.
     pub commit: Option<String>,
+    /// First line of the commit message.
     pub summary: String,
+    /// Name of the author.
     pub author_name: String,
+    /// Mail address of the author.
     pub author_email: String,
 }
 
@@ -63,13 +74,17 @@ impl From<CommitLine> for PatchLine {
     }
 }
 
-/// The answer to a delete.
+/// Answer to the deletion of a handoff.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HandoffDeleted {
+    /// Number of the handoff.
     pub id: u64,
+    /// Commit of its last patch, in hex.
     pub head_commit: Option<String>,
-    /// A branch or tag that has its commits, if one does.
+    /// Branch or tag that contains its commits, if any.
     pub kept_in: Option<String>,
-    /// The entry of `tine recover` that brings them back, if nothing else has them.
+    /// Number of the `tine recover` entry that restores its commits.
+    ///
+    /// `None` if something else has them.
     pub recover: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! What is asked and answered about merges.
+//! Requests and answers about merges.
 
 use std::path::PathBuf;
 
@@ -10,93 +10,109 @@ use tine_change::review::ConflictRecord;
 use tine_path::text::optional_host_path;
 use tine_workspace::ForkName;
 
-/// When a merge becomes a review, and is not made.
+/// Condition under which a merge becomes a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReviewPolicy {
+    /// Never: conflicts leave the target unchanged.
     #[default]
     Never,
+    /// If there are conflicts.
     OnConflict,
-    /// Where a merge commit would be made, too. For a single source.
+    /// Also if a merge commit would be made; for a single source.
     Always,
 }
 
-/// How a merge ended.
+/// Result of a merge as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MergeStatus {
+    /// The target has new commits.
     Merged,
-    /// The target has all of it already.
+    /// The target already has all of it.
     NothingToMerge,
-    /// Nothing was changed, or what was merged before the conflicts is kept.
+    /// There are conflicts.
+    ///
+    /// The target is unchanged, or has the sources before the conflicts.
     Conflicts,
-    /// There are none, and it is to be looked at as a whole before it is made.
+    /// There are no conflicts; a review keeps the merge for approval.
     Reviewed,
 }
 
-/// What came of a merge, or would.
+/// Outcome of a merge, or its prediction in a dry run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Merged {
+    /// Result of the merge as a whole.
     pub status: MergeStatus,
+    /// True if nothing was changed because only the outcome was asked for.
     pub dry_run: bool,
+    /// Branch, fork or checkout that was merged into.
     pub target: MergeTarget,
-    /// The target's commit before and after; the same where nothing was merged.
+    /// Commit of the target before, in hex; `None` if unborn.
     pub before: Option<String>,
+    /// Commit of the target afterwards; `before` if nothing was merged.
     pub after: Option<String>,
-    /// In the order in which they were asked for, without those after a conflict.
+    /// Sources in the requested order, up to the one with conflicts.
     pub sources: Vec<MergedSource>,
-    /// Of the last source.
+    /// Conflicts of the last source.
     pub conflicts: Vec<ConflictRecord>,
-    /// The review that keeps them.
+    /// Number of the review that keeps the conflicts.
     pub review: Option<u64>,
-    /// From the target's tree before to that after.
+    /// Changes from the target's old tree to its new one.
     pub changes: Vec<ChangeLine>,
-    /// The snapshot of what the target was, where that is a fork.
+    /// Snapshot of the target's former state, if it is a fork.
     pub snapshot: Option<ForkName>,
 }
 
-/// Where the target is checked out, if it is.
+/// Target of a merge or sequence.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MergeTarget {
-    /// Short name; `None` where a fork's HEAD is detached.
+    /// Short name of the branch; `None` if a fork's HEAD is detached.
     pub branch: Option<String>,
+    /// Fork that has the branch checked out, or whose HEAD is detached.
     pub fork: Option<ForkName>,
-    /// Another checkout of the repository.
+    /// Directory of another worktree that has the branch checked out.
     #[serde(with = "optional_host_path", default)]
     pub checkout: Option<PathBuf>,
 }
 
-/// One source.
+/// One source of a merge.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MergedSource {
+    /// Point that was merged.
     pub source: PointInfo,
+    /// Result for this source.
     pub how: MergedHow,
-    /// The commit that the target came to with it.
+    /// Commit of the target after this source, in hex.
     pub commit: Option<String>,
-    /// The commit that was made of what was uncommitted in it.
+    /// Commit of the source's uncommitted changes, if there were any.
     pub committed: Option<String>,
-    /// Whether a dry run found something uncommitted in it that the merge would commit.
+    /// True in a dry run if the merge would commit uncommitted changes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub uncommitted: bool,
     /// Conflicts that the strategy settled.
     pub settled: Vec<ConflictRecord>,
-    /// The fork that was removed.
+    /// Fork that was deleted after the merge.
     pub deleted_fork: Option<ForkName>,
-    /// The branch that was removed.
+    /// Branch that was deleted after the merge.
     pub deleted_branch: Option<String>,
-    /// Why it was not removed as asked.
+    /// Reason that fork or branch was not deleted as requested.
     pub not_deleted: Option<Failure>,
-    /// What was brought in from open buffers first.
+    /// Texts of agents that were written from open buffers first.
     #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
     pub agent_texts: AgentTexts,
 }
 
+/// Result of merging one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MergedHow {
-    /// It was all there.
+    /// The target already had all of it.
     Contained,
+    /// The target was moved forward without a merge commit.
     FastForward,
+    /// A merge commit was made.
     MergeCommit,
+    /// There are conflicts.
     Conflicts,
 }

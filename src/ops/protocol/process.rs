@@ -1,4 +1,4 @@
-//! What the daemon answers about itself.
+//! Answers of the daemon about itself.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,63 +10,77 @@ use tine_path::text::host_path;
 use tine_workspace::ForkName;
 use tine_workspace::store::{CheckReport, SetAside};
 
-/// The daemon itself.
+/// State of the daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DaemonInfo {
+    /// Version of the socket protocol.
     pub protocol: u32,
+    /// Version of tine.
     pub version: String,
+    /// Process id.
     pub pid: u32,
+    /// Directory of the store.
     #[serde(with = "host_path")]
     pub store: PathBuf,
+    /// Start of the daemon, in seconds since 1970.
     pub started_secs: i64,
+    /// Number of forks in the store.
     pub forks: usize,
+    /// Number of mounted forks.
     pub mounts: usize,
     /// Resident memory in bytes.
     pub memory_bytes: u64,
-    /// The mount namespace that it mounts in, by the number that the kernel has for it.
+    /// Number of the daemon's mount namespace, as the kernel assigns it.
     #[serde(default)]
     pub mount_namespace: Option<u64>,
 }
 
-/// What the daemon holds, all forks together.
+/// Resource use of the daemon, over all forks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Figures {
-    /// Nodes that the kernel remembers.
+    /// Number of nodes that the kernel remembers.
     pub remembered_nodes: u64,
-    /// Nodes and names in the open layers of mounted forks; all of them are in memory.
+    /// Number of nodes in memory: those of mounted forks' open layers.
     pub layer_nodes: u64,
+    /// Number of names in memory: those of mounted forks' open layers.
     pub layer_names: u64,
+    /// Fill levels of the caches that all forks share.
     pub caches: CacheFigures,
+    /// Number of threads.
     pub threads: u64,
+    /// Number of open files.
     pub open_files: u64,
-    /// How many files the daemon may have open.
+    /// Maximum number of files that the daemon may have open.
     pub open_files_limit: u64,
-    /// One for each mount, by the fork's name.
+    /// Figures of each mount, sorted by the fork's name.
     #[serde(default)]
     pub mounted: Vec<MountFigures>,
 }
 
-/// What one mount was asked.
+/// Requests that one mount received.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MountFigures {
+    /// Mounted fork.
     pub fork: ForkName,
-    /// How requests come: `device` (through `/dev/fuse`) or `ring` (through io_uring).
+    /// Transport: `device` (`/dev/fuse`) or `ring` (io_uring).
     #[serde(default)]
     pub transport: String,
-    /// How many requests of each kind the kernel sent since the fork was mounted, by FUSE's names
-    /// in lower case; without the kinds that never came.
+    /// Number of requests of each kind since the fork was mounted.
+    ///
+    /// The keys are FUSE's names in lower case. Kinds without a request are left out.
     pub requests: BTreeMap<String, u64>,
 }
 
-/// Nothing but that it is done.
+/// Answer without content: the operation succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acknowledged {}
 
-/// What a check found.
+/// Result of a check of the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StoreChecked {
-    /// Whether nothing is left that is not as it must be.
+    /// True if there is no finding, or every finding was repaired.
     pub ok: bool,
+    /// Findings of the check.
     #[serde(flatten)]
     pub report: CheckReport,
 }
@@ -83,10 +97,11 @@ impl From<CheckReport> for StoreChecked {
     }
 }
 
-/// What repairs moved aside.
+/// Files that repairs moved aside.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SetAsideList {
-    /// What is still aside.
+    /// Files that are still aside.
     pub set_aside: Vec<SetAside>,
+    /// Files that this request put back, if any.
     pub put_back: Option<SetAside>,
 }

@@ -1,4 +1,4 @@
-//! What is asked and answered about what commands dropped.
+//! Requests and answers about work that commands dropped.
 
 use std::path::PathBuf;
 
@@ -10,93 +10,107 @@ use tine_change::recovery::RecoverEntry;
 use tine_path::text::optional_host_path;
 use tine_workspace::ForkName;
 
-/// Brings back what an entry keeps.
+/// Request to restore the work of an entry.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BringBack {
+    /// Number of the entry.
     pub id: u64,
-    /// The snapshot of the fork to bring back, instead of what it was last.
+    /// Snapshot to restore, instead of the fork's last state.
     pub snapshot: Option<ForkName>,
-    /// What the fork or branch is to be called; default: as before.
+    /// Name for the fork or branch; by default its former name.
     pub name: Option<String>,
-    /// Where to mount a fork; absolute. Default: as `tine new`.
+    /// Absolute directory to mount a fork at; by default as `tine new`.
     #[serde(with = "optional_host_path", default)]
     pub dir: Option<PathBuf>,
+    /// True to mount the fork.
     pub mount: bool,
 }
 
-/// What can be brought back.
+/// List of work that can be restored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RecoverList {
-    /// The oldest first.
+    /// Entries, the oldest first.
     pub entries: Vec<RecoverLine>,
-    /// What other commands bring back, the oldest first.
+    /// Work that other commands restore, the oldest first.
     pub elsewhere: Vec<ElsewhereLine>,
     /// Bytes on the disk of all entries.
     pub size_bytes: u64,
-    /// How old an entry becomes; `null`: any age.
+    /// Age in seconds at which entries expire; `null`: never.
     pub max_age_secs: Option<u64>,
-    /// How many bytes all entries may have; `null`: any.
+    /// Maximum number of bytes of all entries; `null`: unlimited.
     pub max_bytes: Option<u64>,
+    /// Failures of entries that cannot be read.
     pub damaged: Vec<Failure>,
 }
 
-/// An entry.
+/// One entry with its command.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RecoverLine {
+    /// Number of the entry.
     pub id: u64,
     #[serde(flatten)]
+    /// The entry as it is stored.
     pub entry: RecoverEntry,
-    /// The command that brings it back.
+    /// Command that restores it.
     pub way_back: String,
-    /// When it expires, in seconds since 1970; `null`: never by age.
+    /// Expiry in seconds since 1970; `null`: never by age.
     pub expires_secs: Option<i64>,
-    /// An object that is lost, and without which it does not come back as a whole.
+    /// Id of a lost object that the entry needs.
+    ///
+    /// Without it the entry cannot be restored completely.
     #[serde(default)]
     pub missing: Option<String>,
 }
 
-/// What is kept by something else than an entry.
+/// Work that something other than an entry keeps.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ElsewhereLine {
+    /// Kind of the work.
     pub what: Elsewhere,
+    /// Fork that the work belongs to, if any.
     pub fork: Option<ForkName>,
-    /// The name of the snapshot, the number of the review or of what a repair moved aside.
+    /// Name of the snapshot, or number of the review or set-aside files.
     pub name: String,
+    /// Time at which it was kept, in seconds since 1970.
     pub kept_secs: i64,
-    /// Why a snapshot was taken, or what a review is about.
+    /// Reason for the snapshot, or title of the review.
     pub because: String,
-    /// The command.
+    /// Command that restores it.
     pub way_back: String,
 }
 
+/// Kind of work that other commands restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Elsewhere {
-    /// A snapshot that tine took of a fork before it was changed.
+    /// A snapshot that tine took before it changed a fork.
     Snapshot,
-    /// A review that was aborted.
+    /// An aborted review.
     Review,
-    /// What a repair moved aside.
+    /// Files that a repair moved aside.
     Damaged,
 }
 
-/// What was brought back. Its entry stays.
+/// Answer to [`BringBack`]. The entry stays.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BroughtBack {
+    /// Number of the entry.
     pub id: u64,
-    /// The fork that was made.
+    /// Fork that was made.
     pub fork: Option<ForkInfo>,
-    /// The branch that was made, or that the fork is on.
+    /// Branch that was made, or that the fork is on.
     pub branch: Option<String>,
+    /// Commit of HEAD or of the branch, in hex.
     pub commit: Option<String>,
 }
 
-/// What was let go of.
+/// Answer to the removal of entries.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Purged {
+    /// Numbers of the removed entries.
     pub purged: Vec<u64>,
-    /// Bytes that nothing of tine's keeps any more. git frees them.
+    /// Bytes that tine no longer keeps; git frees them.
     pub size_bytes: u64,
-    /// Entries that stay, and why.
+    /// Reasons for the entries that stay.
     pub stays: Vec<Failure>,
 }

@@ -1,4 +1,4 @@
-//! What is asked and answered about reviews.
+//! Requests and answers about reviews.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,66 +8,80 @@ use crate::transfer::Transfer;
 use tine_change::review::ReviewRecord;
 use tine_merge::MergeSide;
 
-/// What is to become of a conflict.
+/// Resolution of a conflict that a request asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResolutionRequest {
-    /// What that side has where both sides conflict, and all else merged; what is no text is the
-    /// whole version.
+    /// That side's content at conflicts; everything else is merged.
+    ///
+    /// A file that is not text is taken whole.
     Side(MergeSide),
-    /// The version of that side, and nothing of the other's.
+    /// That side's version, without changes of the other side.
     Whole(MergeSide),
-    /// The lines of both sides where they conflict, ours first.
+    /// Lines of both sides at conflicts, ours first.
     Union,
-    /// This content, as a file in the merged mode if nothing is said of it; a symlink's is where it
-    /// leads.
+    /// Content that the caller sends.
     Content {
+        /// Bytes of the file, or the target of the symlink.
         content: Transfer,
+        /// True for an executable file; `None` keeps the merged mode.
+        ///
+        /// With `None` a symlink stays a symlink.
         executable: Option<bool>,
     },
+    /// No file at the path.
     Delete,
-    /// It is open again.
+    /// No resolution: the conflict is open again.
     Open,
 }
 
-/// A review, and how it stands.
+/// Review and its state now.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReviewInfo {
+    /// Record of the review.
     #[serde(flatten)]
     pub record: ReviewRecord,
-    /// How many conflicts are open.
+    /// Number of open conflicts.
     pub open: usize,
-    /// The sides that have moved on since it was planned.
+    /// Sides that changed since the merge was planned.
     pub moved: Vec<MergeSide>,
-    /// The sides that are gone: without `theirs` it goes on from what it keeps, without `ours` it
-    /// waits for that to come back.
+    /// Sides that no longer exist.
+    ///
+    /// Without `theirs` the review continues with the objects that it keeps. Without `ours` it
+    /// waits until the target exists again.
     #[serde(default)]
     pub gone: Vec<MergeSide>,
 }
 
-/// A review with what it would change.
+/// Review with the changes that it would make.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReviewShown {
+    /// The review.
     #[serde(flatten)]
     pub info: ReviewInfo,
-    /// The target's tree, and the merged one, which open conflicts are left out of.
+    /// Tree of the target, in hex.
     pub old_tree: String,
+    /// Merged tree, in hex, without the open conflicts.
     pub new_tree: String,
+    /// Changes from `old_tree` to `new_tree`.
     pub changes: Vec<ChangeLine>,
 }
 
-/// Reviews.
+/// List of reviews.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Reviews {
+    /// Reviews, in order of their numbers.
     pub reviews: Vec<ReviewInfo>,
-    /// What is wrong with those that cannot be read.
+    /// Failures of reviews that cannot be read.
     pub damaged: Vec<Failure>,
 }
 
-/// What came of committing a review.
+/// Outcome of committing a review.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum ReviewOutcome {
+    /// Outcome of a merge.
     Merge(Box<Merged>),
+    /// Outcome of a sequence.
     Sequenced(Box<Sequenced>),
 }

@@ -1,4 +1,4 @@
-//! What is asked and answered about rounds.
+//! Answers about rounds.
 
 use std::path::PathBuf;
 
@@ -9,101 +9,136 @@ use tine_change::round::{Mode, SeatState, Stage};
 use tine_path::text::{PathText, host_path, optional_host_path};
 use tine_workspace::ForkName;
 
-/// All sessions.
+/// List of all sessions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sessions {
+    /// The sessions, sorted by name.
     pub sessions: Vec<SessionLine>,
 }
 
-/// What agents have.
+/// Results of agents.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Results {
+    /// The results, in the order of the agents.
     pub results: Vec<ResultLine>,
 }
 
-/// A session in a few words.
+/// Summary of a session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SessionLine {
+    /// Name of the session.
     pub session: ForkName,
+    /// Number of its current round, from 1.
     pub round: u64,
+    /// Stage of the session.
     pub stage: Stage,
+    /// Number of agents that take part in the round.
     pub agents: usize,
-    /// How many of them have finished the round.
+    /// Number of agents that have finished the round.
     pub finished: usize,
-    /// In this round, of all agents.
+    /// Number of verification attempts of all agents in this round.
     pub attempts: u64,
 }
 
-/// A session as its orchestrator sees it.
+/// A session with all its data, for its orchestrator.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SessionShown {
+    /// Name of the session.
     pub session: ForkName,
+    /// Number of its current round, from 1.
     pub round: u64,
+    /// Stage of the session.
     pub stage: Stage,
+    /// Kind of the seats.
     pub mode: Mode,
+    /// Plain directory that the session began as; `None` in a repository.
     #[serde(with = "optional_host_path", default)]
     pub directory: Option<PathBuf>,
+    /// Commit that the round started at, in hex.
     pub base_commit: String,
+    /// Short name of the branch that the round came from.
     pub from_branch: Option<String>,
-    /// The name of the scratch directories.
+    /// Name of the scratch directory in each fork.
     pub scratch: String,
+    /// Agents, in the order in which they were named.
     pub agents: Vec<AgentShown>,
+    /// Seat of the presenter in this round, if there is one.
     pub presenter: Option<SeatShown>,
+    /// Archived scratch directories.
     pub archives: Vec<ArchiveShown>,
-    /// Branches of seats that this start let go of, which are somebody else's now.
+    /// Branches of deleted seats that stay because they are checked out elsewhere.
+    ///
+    /// Only in the answer to the start of a round.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stays: Vec<BranchStays>,
 }
 
-/// A branch that stays because it is checked out.
+/// Branch that stays because it is checked out.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BranchStays {
-    /// Short name.
+    /// Short name of the branch.
     pub branch: String,
+    /// Directory of the worktree that has it checked out.
     #[serde(with = "host_path")]
     pub checkout: PathBuf,
 }
 
-/// One agent.
+/// One agent of a session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AgentShown {
+    /// Name of the agent.
     pub agent: ForkName,
+    /// Verification attempts allowed in a round; `None`: any number.
     pub budget: Option<u64>,
+    /// Seat in the current round; `None` if not taking part.
     pub seat: Option<SeatShown>,
+    /// Seat in the previous round, which others may read.
     pub before: Option<SeatShown>,
 }
 
 /// A seat.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SeatShown {
+    /// Number of the round, from 1.
     pub round: u64,
+    /// Name that other agents see.
     pub label: ForkName,
+    /// Fork of the seat.
     pub fork: ForkName,
+    /// Short name of the branch; `None` in a session without branches.
     pub branch: Option<String>,
-    /// `None` where the fork is gone.
+    /// Mount place of the fork; `None` if the fork is gone.
     #[serde(with = "optional_host_path", default)]
     pub mount_dir: Option<PathBuf>,
+    /// True if the fork is mounted.
     pub mounted: bool,
+    /// State of the seat.
     pub state: SeatState,
+    /// Number of verification attempts so far.
     pub attempts: u64,
+    /// Work of the agent.
     #[serde(flatten)]
     pub work: WorkShown,
 }
 
-/// What was changed, from the commit that a seat began at.
+/// Changes since the commit that a seat started at.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WorkShown {
+    /// Commit that the seat started at, in hex.
     pub base_commit: String,
-    /// The last commit.
+    /// Last commit, in hex; `None` if it is gone.
     pub commit: Option<String>,
-    /// Its tree, or the fork's where something is not committed.
+    /// Tree of the work, in hex, with uncommitted changes.
     pub tree: String,
+    /// True if there are uncommitted changes.
     pub uncommitted: bool,
+    /// Number of changed files.
     pub files_changed: usize,
-    /// Lines of texts.
+    /// Number of added lines in text files.
     pub insertions: u64,
+    /// Number of removed lines in text files.
     pub deletions: u64,
-    /// Why it could not be looked at; nothing is told of it then.
+    /// Failure to read the work; the other fields are empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
 }
@@ -111,152 +146,207 @@ pub struct WorkShown {
 /// An archived scratch directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ArchiveShown {
+    /// Agent that it belonged to.
     pub agent: ForkName,
+    /// Label of the agent in that round.
     pub label: ForkName,
+    /// Number of the round.
     pub round: u64,
+    /// Directory with the copy.
     #[serde(with = "host_path")]
     pub path: PathBuf,
 }
 
-/// A session as one agent may see it: nothing in it says who anybody is.
+/// A session as one agent sees it, without names of other agents.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReaderShown {
+    /// Number of the current round, from 1.
     pub round: u64,
+    /// Fork of the agent; `None` if not taking part.
     pub fork: Option<ForkName>,
+    /// Short name of its branch, if it has one.
     pub branch: Option<String>,
+    /// Mount place of the fork; `None` if the fork is gone.
     #[serde(with = "optional_host_path", default)]
     pub mount_dir: Option<PathBuf>,
+    /// Work of the agent in this round.
     pub work: Option<WorkShown>,
-    /// Its branch of the round before.
+    /// Branch of the agent in the previous round.
     pub previous_branch: Option<String>,
+    /// Name of the scratch directory in each fork.
     pub scratch: String,
+    /// Number of its verification attempts in this round.
     pub attempts: u64,
+    /// Verification attempts allowed in a round; `None`: any number.
     pub budget: Option<u64>,
-    /// Sorted by label.
+    /// Finished work of the other agents, sorted by label.
     pub others: Vec<OtherShown>,
 }
 
-/// What another agent has finished last.
+/// Latest finished work of another agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OtherShown {
+    /// Label of the agent in that round.
     pub label: ForkName,
+    /// Number of the round.
     pub round: u64,
+    /// Fork of the seat, which may be gone.
     pub fork: ForkName,
+    /// Short name of the branch; `None` in a session without branches.
     pub branch: Option<String>,
+    /// The work.
     #[serde(flatten)]
     pub work: WorkShown,
-    /// Its archived scratch of that round.
+    /// Archived scratch directory of that round.
     #[serde(with = "optional_host_path", default)]
     pub archive: Option<PathBuf>,
 }
 
-/// The answer to a finish.
+/// Answer to the finish of a round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RoundFinished {
+    /// Name of the session.
     pub session: ForkName,
+    /// Number of the round.
     pub round: u64,
+    /// The finished seats.
     pub finished: Vec<FinishedSeat>,
-    /// What was brought to the directory of a session without git.
+    /// Files written to the directory of a session without git.
     pub written: Option<DirectoryWritten>,
 }
 
+/// One finished seat.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FinishedSeat {
+    /// Name of the agent, or of the presenter.
     pub agent: ForkName,
+    /// Name that other agents see.
     pub label: ForkName,
+    /// Fork of the seat.
     pub fork: ForkName,
+    /// Short name of the branch; `None` in a session without branches.
     pub branch: Option<String>,
-    /// The commit that was made of what was not committed.
+    /// Commit of the uncommitted changes, in hex, if there were any.
     pub committed: Option<String>,
-    /// Where its scratch is now, if there was something in it.
+    /// Archived scratch directory, if it was not empty.
     #[serde(with = "optional_host_path", default)]
     pub archive: Option<PathBuf>,
 }
 
-/// What came of writing a result back.
+/// Files written to a directory without git.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DirectoryWritten {
+    /// The directory.
     #[serde(with = "host_path")]
     pub directory: PathBuf,
-    /// What the directory was, and what it is now.
+    /// Commit with the directory's former content, in hex.
     pub before: String,
+    /// Commit with its new content, in hex.
     pub after: String,
+    /// Written files, relative to the directory.
     pub written: Vec<PathText>,
+    /// Deleted files, relative to the directory.
     pub deleted: Vec<PathText>,
 }
 
-/// What an agent has.
+/// Result of one agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ResultLine {
+    /// Name of the agent.
     pub agent: ForkName,
+    /// Name that other agents see.
     pub label: ForkName,
+    /// Short name of the branch; `None` in a session without branches.
     pub branch: Option<String>,
-    /// What `tine merge` takes.
+    /// The result as a point, for `tine merge`.
     pub point: String,
+    /// The work.
     #[serde(flatten)]
     pub work: WorkShown,
 }
 
-/// The answer to a comparison.
+/// Answer to a comparison of results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RoundCompared {
+    /// Name of the session.
     pub session: ForkName,
+    /// Number of the round.
     pub round: u64,
+    /// The results, in the order of the agents.
     pub results: Vec<ResultLine>,
+    /// Comparison of each pair of results.
     pub pairs: Vec<PairCompared>,
 }
 
-/// Two agents' results.
+/// Comparison of two agents' results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PairCompared {
+    /// First agent.
     pub a: ForkName,
+    /// Second agent.
     pub b: ForkName,
-    /// Paths that both have changed.
+    /// Paths that both agents changed.
     pub overlap: Vec<PathText>,
-    /// Paths in which merging them would conflict.
+    /// Paths that a merge of both would leave with conflicts.
     pub conflicts: Vec<PathText>,
 }
 
-/// The answer to `tine round present`.
+/// Answer to `tine round present`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RoundPresented {
+    /// Agent whose result is presented.
     pub winner: ForkName,
+    /// Name of the presenter's fork.
     pub label: ForkName,
+    /// Commit that the fork starts at, in hex.
     pub commit: Option<String>,
+    /// The presenter's fork.
     pub fork: ForkInfo,
 }
 
-/// The answer to an attempt.
+/// Answer to a counted attempt.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AttemptCounted {
+    /// Fork of the agent.
     pub fork: ForkName,
+    /// Number of the round.
     pub round: u64,
+    /// Number of attempts in this round, with this one.
     pub attempts: u64,
+    /// Attempts allowed in a round; `None`: any number.
     pub budget: Option<u64>,
 }
 
-/// The answer to a clean.
+/// Answer to the cleaning of a session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RoundsCleaned {
+    /// Name of the session.
     pub session: ForkName,
+    /// The deleted seats.
     pub seats: Vec<SeatCleaned>,
-    /// Where the archives are, where there are some.
+    /// Directory with the archives, if any are left.
     #[serde(with = "optional_host_path", default)]
     pub archives: Option<PathBuf>,
 }
 
-/// A seat that went.
+/// A deleted seat.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SeatCleaned {
+    /// Agent of the seat.
     pub agent: ForkName,
+    /// Number of the round.
     pub round: u64,
+    /// Fork that was deleted.
     pub fork: ForkName,
+    /// Short name of the deleted branch.
     pub branch: Option<String>,
-    /// Its last commit, what was not committed included; `None` where that is gone, too.
+    /// Last commit, in hex, with the uncommitted changes.
+    ///
+    /// `None` if the commit was gone, too.
     pub commit: Option<String>,
-    /// Whether nothing else reached that.
+    /// True if nothing else reaches that commit.
     pub unmerged: bool,
-    /// The entries of `tine recover` that bring back what nothing else has.
+    /// Numbers of the `tine recover` entries that restore its work.
     #[serde(default)]
     pub recover: Vec<u64>,
 }

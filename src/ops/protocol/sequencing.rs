@@ -1,5 +1,4 @@
-//! What is asked and answered about bringing forks up to date, making commits again and applying
-//! patches.
+//! Answers about sequences: updates, picked commits and applied patches.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,35 +7,44 @@ use tine_change::review::ConflictRecord;
 use tine_change::sequence::DoneHow;
 use tine_workspace::ForkName;
 
-/// What came of it, or would.
+/// Outcome of a sequence, or its prediction in a dry run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sequenced {
+    /// Result of the sequence as a whole.
     pub status: MergeStatus,
+    /// True if nothing was changed because only the outcome was asked for.
     pub dry_run: bool,
+    /// Branch, fork or checkout that the commits are put on.
     pub target: MergeTarget,
-    /// The target's commit before and after; the same where no commit was put on it.
+    /// Commit of the target before, in hex.
     pub before: Option<String>,
+    /// Commit of the target afterwards; `before` if none was added.
     pub after: Option<String>,
-    /// In order, up to the one that has conflicts.
+    /// Commits in order, up to the one that has conflicts.
     pub commits: Vec<SequencedCommit>,
+    /// Conflicts of the last commit.
     pub conflicts: Vec<ConflictRecord>,
-    /// The review that keeps them.
+    /// Number of the review that keeps the conflicts.
     pub review: Option<u64>,
-    /// From the target's tree before to that after; where uncommitted changes come into it, from
-    /// view to view.
+    /// Changes of the target's tree.
+    ///
+    /// They lead from view to view if uncommitted changes are part of the sequence.
     pub changes: Vec<ChangeLine>,
-    /// The snapshot of what the target was, where that is a fork and HEAD moved.
+    /// Snapshot of the target's former state.
+    ///
+    /// `None` if the target is not a fork or its HEAD did not move.
     pub snapshot: Option<ForkName>,
 }
 
-/// A commit that was merged, made again, or applied from a mail.
+/// Commit that was merged, picked, or applied from a mail.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SequencedCommit {
-    /// Where it is from; `None` of a mail.
+    /// Source commit in hex; `None` for a mail.
     pub source: Option<String>,
+    /// First line of the commit message.
     pub subject: String,
-    /// `None` of one with conflicts.
+    /// Result of applying it; `None` if it has conflicts.
     pub how: Option<DoneHow>,
-    /// The commit that the target came to with it.
+    /// Commit of the target after it was applied, in hex.
     pub commit: Option<String>,
 }

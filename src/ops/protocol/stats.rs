@@ -1,4 +1,4 @@
-//! What the mounts are asked, and how fast they answer.
+//! Answers about requests to the mounts and their latency.
 
 use std::collections::BTreeMap;
 
@@ -9,71 +9,90 @@ use tine_git::{CacheFigures, CacheUses};
 use tine_path::text::PathText;
 use tine_workspace::ForkName;
 
-/// The daemon and its mounts, at one moment. Numbers of requests and bytes are since the fork was
-/// mounted.
+/// Statistics of the daemon and its mounts at one moment.
+///
+/// Numbers of requests and bytes count from the mount of the fork.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stats {
+    /// Process id of the daemon.
     pub pid: u32,
+    /// Version of tine.
     pub version: String,
-    /// How long the daemon runs.
+    /// Running time of the daemon in seconds.
     pub uptime_secs: i64,
     /// Resident memory in bytes.
     pub memory_bytes: u64,
+    /// Number of forks in the store.
     pub forks: usize,
-    /// What is in the caches that all forks share …
+    /// Fill levels of the caches that all forks share.
     pub caches: CacheFigures,
-    /// … and how often something was.
+    /// Hits and misses of the blob cache.
     pub blob_cache: CacheUses,
+    /// Hits and misses of the directory cache.
     pub directory_cache: CacheUses,
-    /// By the forks' names.
+    /// Statistics of each mount, sorted by the fork's name.
     pub mounted: Vec<ForkStats>,
 }
 
-/// One mount.
+/// Statistics of one mount.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ForkStats {
+    /// Mounted fork.
     pub fork: ForkName,
-    /// How requests come: `device` or `ring`.
+    /// Transport of requests: `device` or `ring`.
     pub transport: String,
-    /// Since it was mounted.
+    /// Time since the mount, in seconds.
     pub elapsed_secs: f64,
-    /// By FUSE's names in lower case; without the kinds that never came.
+    /// Requests by kind.
+    ///
+    /// The keys are FUSE's names in lower case. Kinds without a request are left out.
     pub operations: BTreeMap<String, OperationStats>,
+    /// Number of bytes that programs read.
     pub read_bytes: u64,
+    /// Number of bytes that programs wrote.
     pub written_bytes: u64,
-    /// Nodes that the kernel remembers.
+    /// Number of nodes that the kernel remembers.
     pub remembered_nodes: u64,
-    /// Nodes and names in the open layer.
+    /// Number of nodes in the open layer.
     pub layer_nodes: u64,
+    /// Number of names in the open layer.
     pub layer_names: u64,
-    /// The files that were read and written most since somebody watches, the busiest first.
+    /// Busiest files since a client began to watch, the busiest first.
     pub files: Vec<FileStats>,
 }
 
-/// The requests of one kind.
+/// Statistics of the requests of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OperationStats {
+    /// Number of requests.
     pub count: u64,
-    /// How long the daemon took for all of them together.
+    /// Total time of the daemon for all of them, in seconds.
     pub total_secs: f64,
-    /// How many took under 1 µs, 2 µs, 4 µs and so on; the last is for those that took half a
-    /// second or more.
+    /// Histogram of latencies.
+    ///
+    /// The classes are under 1 µs, 2 µs, 4 µs and so on. The last class is half a second or more.
     pub latency: Vec<u64>,
 }
 
-/// What was done with one file.
+/// Requests for one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStats {
+    /// Path from the fork's root.
     pub path: PathText,
+    /// Number of reads.
     pub reads: u64,
+    /// Number of writes.
     pub writes: u64,
+    /// Number of bytes read.
     pub read_bytes: u64,
+    /// Number of bytes written.
     pub written_bytes: u64,
 }
 
 impl OperationStats {
-    /// The time under which this part of the requests was answered; `None` where there were none,
-    /// or it took longer than is told.
+    /// Returns the latency bound of a fraction of the requests, in seconds.
+    ///
+    /// `None` if there are no requests, or the bound is in the last class.
     pub fn quantile_secs(&self, part: f64) -> Option<f64> {
         let total: u64 = self.latency.iter().sum();
         let wanted = (total as f64 * part).ceil().max(1.0);
@@ -87,14 +106,14 @@ impl OperationStats {
         None
     }
 
-    /// These and those together.
+    /// Adds the requests of `other`.
     pub fn add(&mut self, other: &OperationStats) {
         self.count += other.count;
         self.total_secs += other.total_secs;
         self.combine(other, u64::saturating_add);
     }
 
-    /// What came since `before`.
+    /// Returns the requests since `before`.
     pub fn since(&self, before: Option<&OperationStats>) -> OperationStats {
         let mut rest = self.clone();
         if let Some(before) = before {
@@ -115,7 +134,7 @@ impl OperationStats {
 }
 
 impl ForkStats {
-    /// All kinds together.
+    /// Returns the sum over all kinds.
     pub fn all(&self) -> OperationStats {
         let mut all = OperationStats::default();
         for operation in self.operations.values() {
@@ -124,8 +143,9 @@ impl ForkStats {
         all
     }
 
-    /// What came since `before`, which is of the same fork; all of it where the fork was mounted
-    /// anew meanwhile.
+    /// Returns the statistics since `before`, which are of the same fork.
+    ///
+    /// Returns all of them if the fork was mounted again since.
     pub fn since(&self, before: Option<&ForkStats>) -> ForkStats {
         let before = before.filter(|before| before.elapsed_secs <= self.elapsed_secs);
         let operations = self.operations.iter().map(|(kind, now)| {
@@ -145,11 +165,12 @@ impl ForkStats {
         }
     }
 
-    /// So many in a second.
+    /// Returns `count` per second of the elapsed time.
     pub fn per_sec(&self, count: u64) -> f64 {
-        match self.elapsed_secs > 0.0 {
-            true => count as f64 / self.elapsed_secs,
-            false => 0.0,
+        if self.elapsed_secs > 0.0 {
+            count as f64 / self.elapsed_secs
+        } else {
+            0.0
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What agents' file tools ask and are answered, and what editors say of their buffers.
+//! Requests and answers of agents' file tools.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,144 +8,205 @@ use tine_path::text::PathText;
 use tine_tools::{BufferConflict, TextEdit, TextPatch};
 use tine_workspace::ForkName;
 
-/// What is to be done. Paths are from the fork's root, or absolute: in its mount or in the main
-/// checkout.
+/// Tool call of an agent.
+///
+/// A path is relative to the fork's root, or absolute in its mount or in the main checkout.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "tool", rename_all = "kebab-case")]
 pub enum ToolOperation {
-    /// Answered with [`ToolAnswer::Context`].
+    /// Asks for the fork, directory and environment; answered with [`ToolAnswer::Context`].
     Context,
-    /// Answered with [`ToolAnswer::File`].
-    ReadFile { path: PathText },
-    /// Answered with [`ToolAnswer::Written`].
-    WriteFile { path: PathText, content: Transfer },
-    /// All edits, one after another, or none. Answered with [`ToolAnswer::Edited`].
-    EditFile {
+    /// Reads a file; answered with [`ToolAnswer::File`].
+    ReadFile {
+        /// File to read.
         path: PathText,
+    },
+    /// Writes a whole file; answered with [`ToolAnswer::Written`].
+    WriteFile {
+        /// File to write.
+        path: PathText,
+        /// New content of the file.
+        content: Transfer,
+    },
+    /// Edits a file; answered with [`ToolAnswer::Edited`].
+    ///
+    /// Applies all edits, one after another, or none.
+    EditFile {
+        /// File to edit.
+        path: PathText,
+        /// Edits, in order.
         edits: Vec<TextEdit>,
     },
-    /// Answered with [`ToolAnswer::Deleted`].
-    DeleteFile { path: PathText },
-    /// Answered with [`ToolAnswer::Moved`].
-    MoveFile { from: PathText, to: PathText },
-    /// Answered with [`ToolAnswer::Entries`].
-    ListDirectory { path: PathText, deep: bool },
-    /// Answered with [`ToolAnswer::Found`].
+    /// Deletes a file; answered with [`ToolAnswer::Deleted`].
+    DeleteFile {
+        /// File to delete.
+        path: PathText,
+    },
+    /// Moves a file; answered with [`ToolAnswer::Moved`].
+    MoveFile {
+        /// Present path.
+        from: PathText,
+        /// New path.
+        to: PathText,
+    },
+    /// Lists a directory; answered with [`ToolAnswer::Entries`].
+    ListDirectory {
+        /// Directory to list.
+        path: PathText,
+        /// True to list subdirectories, too.
+        deep: bool,
+    },
+    /// Searches text files; answered with [`ToolAnswer::Found`].
     Search(SearchRequest),
-    /// Merges what the agent wrote to an open buffer into that. Answered with
-    /// [`ToolAnswer::Buffer`].
-    MergeBuffer { path: PathText },
+    /// Merges the agent's text of an open buffer; answered with [`ToolAnswer::Buffer`].
+    MergeBuffer {
+        /// File that is open as a buffer.
+        path: PathText,
+    },
 }
 
-/// `search`: lines of text files that match.
+/// Arguments of a search for matching lines in text files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SearchRequest {
-    /// A regular expression, as ripgrep takes it.
+    /// Regular expression in ripgrep's syntax.
     pub pattern: String,
-    /// Where to look; default: everywhere.
+    /// File or directory to search; default: the root.
     pub path: Option<PathText>,
-    /// Only files that match one of these, read as in a `.gitignore`, and none of those with a `!`
-    /// before it.
+    /// Patterns of files to search, in the syntax of `.gitignore`.
+    ///
+    /// A pattern with `!` excludes files.
     #[serde(default)]
     pub globs: Vec<String>,
     #[serde(default)]
+    /// True to ignore case.
     pub ignore_case: bool,
-    /// Ignored files, too.
+    /// True to search ignored files, too.
     #[serde(default)]
     pub ignored: bool,
-    /// At most so many lines.
+    /// Maximum number of lines in the answer.
     pub limit: usize,
 }
 
-/// Where an operation went.
+/// Store that a tool call used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Route {
-    /// To what the agent has of an open buffer.
+    /// The agent's text of an open buffer.
     Buffer,
+    /// The fork's files.
     Fork,
 }
 
-/// The answer to a tool.
+/// Answer to a [`ToolOperation`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "tool", rename_all = "kebab-case")]
 pub enum ToolAnswer {
-    /// Neither a buffer nor a fork: the caller does its own I/O.
+    /// Neither a buffer nor a fork has the path: the caller does its own I/O.
     Passthrough,
+    /// Answer to [`ToolOperation::Context`].
     Context(ToolContextShown),
+    /// Answer to [`ToolOperation::ReadFile`].
     File {
+        /// Store that the file was read from.
         route: Route,
+        /// Path from the root of fork or checkout.
         path: PathText,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
+        /// Content of the file.
         content: Transfer,
     },
+    /// Answer to [`ToolOperation::WriteFile`].
     Written {
+        /// Store that the file was written to.
         route: Route,
+        /// Path from the root of fork or checkout.
         path: PathText,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
+        /// True if there was no such file before.
         created: bool,
     },
+    /// Answer to [`ToolOperation::EditFile`].
     Edited {
+        /// Store that the file was written to.
         route: Route,
+        /// Path from the root of fork or checkout.
         path: PathText,
-        /// Places that were replaced.
+        /// Number of replaced places.
         replaced: u64,
-        /// Bytes, then.
+        /// Size in bytes after the edits.
         size: u64,
     },
+    /// Answer to [`ToolOperation::DeleteFile`].
     Deleted {
+        /// Path from the root of the fork.
         path: PathText,
     },
+    /// Answer to [`ToolOperation::MoveFile`].
     Moved {
+        /// Former path, from the root of the fork.
         from: PathText,
+        /// New path, from the root of the fork.
         to: PathText,
     },
+    /// Answer to [`ToolOperation::ListDirectory`].
     Entries {
+        /// Path of the directory, from the root of the fork.
         path: PathText,
+        /// Entries with their attributes.
         entries: Vec<NodeLine>,
     },
+    /// Answer to [`ToolOperation::Search`].
     Found {
+        /// Matching lines.
         lines: Vec<FoundLine>,
-        /// Whether there are more than the limit allows.
+        /// True if the limit cut the answer.
         truncated: bool,
-        /// Files that were not searched.
+        /// Files that were too large to search.
         too_large: Vec<PathText>,
     },
+    /// Answer to [`ToolOperation::MergeBuffer`].
     Buffer(BufferMerged),
 }
 
-/// Where an agent stands.
+/// Workspace of an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToolContextShown {
+    /// Fork that the agent works in; `None` in the main checkout.
     pub fork: Option<ForkName>,
-    /// Where shell commands run: the fork's mount, or the main checkout; none where the repository
-    /// is bare.
+    /// Directory to run shell commands in.
+    ///
+    /// It is the fork's mount or the main checkout; `None` if the repository is bare.
     pub working_dir: Option<PathText>,
+    /// True if the fork is mounted.
     pub mounted: bool,
-    /// Buffers that are open there.
+    /// Open buffers there, as paths from the root.
     pub buffers: Vec<PathText>,
-    /// What shell commands have in their environment beside what they inherit.
+    /// Environment variables for shell commands, in addition to those they inherit.
     pub environment: Vec<(String, PathText)>,
 }
 
-/// One line that matches.
+/// One matching line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundLine {
+    /// File with the line, from the fork's root.
     pub path: PathText,
-    /// From 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// Without its end, lossily decoded; of a long one the beginning.
+    /// Text without the line end, lossily decoded.
+    ///
+    /// Only the beginning of a long line.
     pub text: String,
 }
 
-/// What came of merging a buffer.
+/// Outcome of merging a buffer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BufferMerged {
+    /// File that is open as a buffer.
     pub path: PathText,
-    /// Empty where the editor's text now has what the agent wrote.
+    /// Conflicts; empty if the editor's text now has the agent's changes.
     pub conflicts: Vec<BufferConflict>,
-    /// What was changed in the editor's text.
+    /// Changes that were made to the editor's text.
     pub patches: Vec<TextPatch>,
 }

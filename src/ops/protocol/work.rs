@@ -1,4 +1,4 @@
-//! What is asked and answered about the work in a fork: changes, points, commits.
+//! Answers about the work in a fork: changes, points, commits.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,113 +8,147 @@ use tine_change::ChangeKind;
 use tine_path::text::PathText;
 use tine_workspace::ForkName;
 
-/// The changes of a fork against HEAD.
+/// Changes of a fork against HEAD.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Changes {
-    /// What keeps the fork from taking changes.
+    /// Reason that the fork takes no changes, if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<Failure>,
-    /// What git is in the middle of in the fork, as `merge`.
+    /// git operation in progress in the fork, such as `merge`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
+    /// The fork.
     pub fork: ForkName,
+    /// Short name of HEAD's branch; `None` if HEAD is detached.
     pub branch: Option<String>,
+    /// Commit of HEAD, in hex; `None` if unborn.
     pub head_commit: Option<String>,
+    /// Tree of HEAD, in hex.
     pub head_tree: String,
-    /// The tree of the view, where it was asked for.
+    /// Tree of the view, in hex, if the request asked for it.
     pub view_tree: Option<String>,
+    /// Changes, sorted by path.
     pub changes: Vec<ChangeLine>,
+    /// Paths that git cannot hold, though not ignored.
     pub left_out: Vec<PathText>,
-    /// Files whose newest text by an agent is in an open buffer only.
+    /// Files whose newest agent text is only in an open buffer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_buffers: Vec<PathText>,
-    /// The dependency trees that it carries.
+    /// Dependency trees that the fork carries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trees: Vec<TreeInfo>,
 }
 
-/// The difference between a fork's view and another point.
+/// Difference between a fork's view and another point.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Difference {
+    /// The fork.
     pub fork: ForkName,
+    /// Short name of HEAD's branch; `None` if HEAD is detached.
     pub branch: Option<String>,
+    /// Commit of HEAD, in hex; `None` if unborn.
     pub head_commit: Option<String>,
+    /// Tree of HEAD, in hex.
     pub head_tree: String,
-    /// The tree of the view.
+    /// Tree of the view, in hex.
     pub view_tree: String,
-    /// The other point; `None`: HEAD.
+    /// The other point; `None` is HEAD.
     pub against: Option<PointInfo>,
-    /// What `changes` lead from, and to: the other point's tree and the view's, or the other way
-    /// round.
+    /// Tree that the changes start from, in hex.
+    ///
+    /// The two trees are that of the other point and that of the view, in either order.
     pub old_tree: String,
+    /// Tree that the changes lead to, in hex.
     pub new_tree: String,
+    /// Changes, sorted by path.
     pub changes: Vec<ChangeLine>,
+    /// Paths that git cannot hold, though not ignored.
     pub left_out: Vec<PathText>,
-    /// Files whose newest text by an agent is in an open buffer only.
+    /// Files whose newest agent text is only in an open buffer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_buffers: Vec<PathText>,
 }
 
-/// The answer to a revert.
+/// Answer to a revert.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Reverted {
+    /// Fork that was changed.
     pub fork: ForkName,
+    /// Point that the paths were set to.
     pub to: PointInfo,
-    /// From what it was to what it is.
+    /// Changes that the revert made.
     pub changes: Vec<ChangeLine>,
-    /// Submodules whose repositories were left alone.
+    /// Submodules whose repositories were not changed.
     pub left_alone: Vec<PathText>,
-    /// The commits of others whose work the paths lack now; HEAD has them.
+    /// Commits of others whose work the paths now lack; HEAD has them.
     #[serde(default)]
     pub left_out: Vec<CommitLine>,
+    /// True if nothing was changed because only the outcome was asked for.
     pub dry_run: bool,
 }
 
-/// What a word was taken for.
+/// Point that a word names.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PointInfo {
+    /// Kind of the point.
     pub kind: PointKind,
-    /// With the prefix that leaves it no other meaning.
+    /// The point with the prefix that makes it unambiguous.
     pub point: String,
+    /// Tree of the point, in hex.
     pub tree: String,
+    /// Commit of the point, in hex, if it has one.
     pub commit: Option<String>,
-    /// What else the word means, likewise with prefixes.
+    /// Other points that the word means, with their prefixes.
     pub also: Vec<String>,
 }
 
+/// Kind of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PointKind {
+    /// A snapshot of a fork.
     Snapshot,
+    /// A fork's view.
     Fork,
+    /// The fork point.
     Pristine,
+    /// A revision of git.
     Revision,
 }
 
 /// One changed path.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ChangeLine {
+    /// The path, from the fork's root.
     pub path: PathText,
+    /// Kind of the change.
     pub kind: ChangeKindText,
-    /// git's octal modes as text (`100644`), and blob ids in hex.
+    /// Mode before, in git's octal form (`100644`).
     pub old_mode: Option<String>,
+    /// Mode afterwards, in git's octal form.
     pub new_mode: Option<String>,
+    /// Blob id before, in hex.
     pub old_id: Option<String>,
+    /// Blob id afterwards, in hex.
     pub new_id: Option<String>,
 }
 
-/// [`ChangeKind`] on the wire.
+/// Form of [`ChangeKind`] on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKindText {
+    /// The path is new.
     Added,
+    /// Content or mode changed.
     Modified,
+    /// The path no longer exists.
     Deleted,
+    /// The kind of the file changed.
     TypeChanged,
 }
 
 impl ChangeKindText {
-    /// git's letter for it.
+    /// Returns git's letter for the kind.
     pub fn letter(self) -> &'static str {
         match self {
             ChangeKindText::Added => "A",
@@ -136,18 +170,26 @@ impl From<ChangeKind> for ChangeKindText {
     }
 }
 
-/// The answer to a commit.
+/// Answer to a commit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Committed {
+    /// Fork whose changes were committed.
     pub fork: ForkName,
+    /// Short name of the branch; `None` if HEAD is detached.
     pub branch: Option<String>,
+    /// New commit, in hex.
     pub commit: String,
+    /// Tree of the new commit, in hex.
     pub tree: String,
+    /// Parent of the new commit, in hex; `None` for a first commit.
     pub parent: Option<String>,
+    /// First line of the message.
     pub summary: String,
+    /// Committed changes, sorted by path.
     pub changes: Vec<ChangeLine>,
+    /// Paths that git cannot hold, though not ignored.
     pub left_out: Vec<PathText>,
-    /// What was brought in from open buffers first.
+    /// Texts of agents that were written from open buffers first.
     #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
     pub agent_texts: AgentTexts,
 }
@@ -155,23 +197,30 @@ pub struct Committed {
 /// One commit of a log.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CommitLine {
+    /// Commit id, in hex.
     pub commit: String,
+    /// First line of the message.
     pub summary: String,
+    /// Name of the author.
     pub author_name: String,
+    /// Mail address of the author.
     pub author_email: String,
+    /// Author time in seconds since 1970.
     pub author_time_secs: i64,
 }
 
-/// Commits of a fork.
+/// Answer to a request for a fork's log.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Commits {
+    /// The commits, the newest first.
     pub commits: Vec<CommitLine>,
 }
 
-/// Paths that changed, as git takes them: with all beneath those that end in a slash.
+/// Paths that changed, for git's `core.fsmonitor`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ChangedSince {
-    /// Names this moment.
+    /// Token of the moment of this answer.
     pub token: String,
+    /// Changed paths; one that ends in a slash includes everything under it.
     pub paths: Vec<PathText>,
 }

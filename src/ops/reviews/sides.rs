@@ -1,4 +1,4 @@
-//! The sides of a review that were renamed or deleted since it was planned.
+//! Follows renamed and deleted sides of a review.
 //!
 //! A renamed branch is followed. A source that is gone is merged from the commits that the review
 //! keeps. A target that is gone must come back before the review can be committed; until then the
@@ -20,8 +20,9 @@ use tine_path::shell::shell_word;
 use tine_workspace::store::own_branch;
 use tine_workspace::{ForkName, StoreError};
 
-/// Has the record name what its branches are called now; the sides that are gone. Whether it names
-/// others can be seen by comparing it.
+/// Updates renamed branches in the record, and returns the missing sides.
+///
+/// A caller can compare the record with a copy to detect a change.
 pub(crate) fn find(
     daemon: &Daemon,
     repository: &Repository,
@@ -37,16 +38,16 @@ pub(crate) fn find(
     Ok(gone)
 }
 
-/// Fails where the target is gone.
+/// Fails if the target is gone.
 pub(crate) fn require_target(
     repository: &Repository,
     record: &ReviewRecord,
     gone: &[MergeSide],
 ) -> Result<(), Failure> {
-    match gone.contains(&MergeSide::Ours) {
-        true => Err(target_gone(repository, record)),
-        false => Ok(()),
+    if gone.contains(&MergeSide::Ours) {
+        return Err(target_gone(repository, record));
     }
+    Ok(())
 }
 
 fn target_gone(repository: &Repository, record: &ReviewRecord) -> Failure {
@@ -76,7 +77,7 @@ fn target_gone(repository: &Repository, record: &ReviewRecord) -> Failure {
     })
 }
 
-/// The command that brings a target back that is gone, if one does.
+/// Returns the command that restores a missing target, if there is one.
 fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String> {
     let commit_id = ObjectId::from_hex(record.ours_commit.as_ref()?.as_bytes()).ok()?;
     let is_kept = repository.has_object(commit_id);
@@ -87,7 +88,7 @@ fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String>
     let branch = own_branch(&ForkName::parse(fork).ok()?);
     let tip = repository.branch(&branch).ok()?;
     let (found, _) = recovery::list(repository).ok()?;
-    // What was uncommitted is brought back over the HEAD that it was over.
+    // Uncommitted changes are restored over the HEAD that they were made on.
     let has_work = |found: &&Recoverable| {
         let entry = &found.entry;
         let of_fork = entry
@@ -100,8 +101,8 @@ fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String>
     match (found.iter().rfind(has_work), tip) {
         (Some(found), _) => Some(entry_way_back(found.id, &found.entry)),
         (None, Some(_)) => Some(format!("tine new {fork} --branch {}", shell_word(&branch))),
-        // Nothing but its commits was in it. They are its own only on a branch that is there before
-        // it.
+        // The fork had only commits. They are its own only if its branch exists before the fork is
+        // made.
         (None, None) => is_kept.then(|| {
             let branch = shell_word(&branch);
             format!("git branch {branch} {commit_id} && tine new {fork} --branch {branch}")
@@ -109,8 +110,9 @@ fn target_back(repository: &Repository, record: &ReviewRecord) -> Option<String>
     }
 }
 
-/// The command that takes up a review that was aborted; where nothing does, the one that shows it.
-/// `is_kept` is whether an entry of `tine recover` has all that it needs.
+/// Returns the command that reopens an aborted review, or else shows it.
+///
+/// `is_kept` is true if an entry of `tine recover` keeps all objects that the review needs.
 pub(crate) fn way_back(daemon: &Daemon, repository: &Repository, id: u64, is_kept: bool) -> String {
     let refresh = format!("tine review refresh {id}");
     let found = ReviewRecord::load(&daemon.store, id)
@@ -120,7 +122,7 @@ pub(crate) fn way_back(daemon: &Daemon, repository: &Repository, id: u64, is_kep
         Ok((gone, record)) if gone.contains(&MergeSide::Ours) => {
             match target_back(repository, &record) {
                 Some(back) => format!("{back} && {refresh}"),
-                // It says what brings the target back.
+                // The command fails with a hint how to restore the target.
                 None if is_kept => refresh,
                 None => format!("tine review show {id}"),
             }
@@ -161,8 +163,7 @@ fn is_target_there(
     }
 }
 
-/// Has the record name what the branch, which is no more, is called now; whether it is called
-/// anything.
+/// Updates a renamed branch in the record; returns whether it did.
 fn follow_renaming(
     repository: &Repository,
     record: &mut ReviewRecord,
@@ -209,7 +210,7 @@ fn is_source_there(
                 Err(error) => Err(error.into()),
             };
         }
-        // What it needs is kept as it is.
+        // The review keeps all objects that these need.
         Some(
             SequenceRequest::Patch { .. }
             | SequenceRequest::Restore { .. }
@@ -268,7 +269,7 @@ fn is_word_there(
         return Ok(true);
     }
     let revision = word.strip_prefix("rev:").unwrap_or(word);
-    // In another checkout these mean something else.
+    // In another worktree these names mean other commits.
     let is_of_checkout = revision.starts_with("HEAD")
         || revision.starts_with('@')
         || revision.starts_with("worktree/");
@@ -282,16 +283,20 @@ fn is_word_there(
     }
 }
 
-/// Where the review's revisions are understood: in its checkout, while that is there.
+/// Returns the git directory in which the review's revisions are resolved.
+///
+/// It is that of the review's worktree, if that exists.
 pub(crate) fn git_dir_of<'a>(repository: &'a Repository, record: &'a ReviewRecord) -> &'a Path {
-    match record.merge.git_dir.exists() {
-        true => &record.merge.git_dir,
-        false => repository.common_dir(),
+    if record.merge.git_dir.exists() {
+        &record.merge.git_dir
+    } else {
+        repository.common_dir()
     }
 }
 
-/// Fails where the source is gone, and what the review kept of it, too: one that was aborted keeps
-/// nothing from `git gc`.
+/// Fails if the source is gone and the review's own copy, too.
+///
+/// An aborted review does not protect its objects from `git gc`.
 pub(crate) fn require_kept(
     repository: &Repository,
     record: &ReviewRecord,
@@ -311,7 +316,7 @@ pub(crate) fn require_kept(
     .hint("`tine recover list` shows what can come back; with its source the review can be taken up again"))
 }
 
-/// What a review without its source needs, and nobody keeps any more.
+/// Returns a lost object that a review without source needs.
 fn is_lost<'a>(
     repository: &Repository,
     record: &'a ReviewRecord,
@@ -325,9 +330,10 @@ fn is_lost<'a>(
     lost.filter(|_| gone.contains(&MergeSide::Theirs))
 }
 
-/// Whether the target has all of the source, which is gone: the commit that the review keeps, or
-/// another one that was made of the same files on the same commits when the source was merged
-/// otherwise.
+/// Returns whether the target contains the source, which is gone.
+///
+/// The target contains the kept commit, or a commit with the same files on the same parents, as
+/// another merge of the source makes.
 pub(crate) fn is_merged(
     daemon: &Daemon,
     repository: &Repository,
@@ -351,7 +357,7 @@ pub(crate) fn is_merged(
     }
 }
 
-/// The source as the review keeps it, as a word.
+/// Returns the kept source as a revision word.
 pub(crate) fn kept_source(record: &ReviewRecord) -> String {
     format!(
         "rev:{}",
@@ -359,7 +365,9 @@ pub(crate) fn kept_source(record: &ReviewRecord) -> String {
     )
 }
 
-/// What is done, with the commits in the place of names that may lead elsewhere by now.
+/// Returns the sequence's request with commits in place of names.
+///
+/// Names may mean other commits by now.
 pub(crate) fn pinned_request(record: &ReviewRecord) -> Option<SequenceRequest> {
     let work = record.work.as_ref()?;
     let mut wish = work.wish.clone();

@@ -1,4 +1,4 @@
-//! Letting go: of seats that a later round has replaced, and of whole sessions.
+//! Deletes seats that a later round has replaced, and whole sessions.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,12 +18,15 @@ use tine_git::{GitError, Identity, ObjectId, Repository};
 use tine_workspace::store::{Lease, LeaseKey};
 use tine_workspace::{ForkName, StoreError};
 
-/// The label of what was last written to a directory without git; a session's others keep seats of
-/// an earlier tine.
+/// Label of the commit last written to a directory without git.
+///
+/// Kept commits of a session with other labels are seats of older versions of tine.
 const DIRECTORY: &str = "directory";
 
-/// Lets go of a seat. Its scratch is archived, with what came since it was finished; `tine recover`
-/// lists what nothing else has of it. A branch that somebody has checked out stays, and is given.
+/// Deletes a seat that a later round has replaced.
+///
+/// Archives its scratch directory first, with changes made after the finish. `tine recover` lists
+/// work that nothing else has. A branch that is checked out stays, and is returned.
 pub(super) fn retire(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -44,7 +47,7 @@ pub(super) fn retire(
             drop_branch(daemon, repository, seat, (&branch, tip), &command)?;
             Ok(None)
         }
-        // Somebody works on it: it is theirs now.
+        // A user works on the branch.
         Some(dir) => {
             log::warn!(
                 "the branch {branch} stays: it is checked out at {}",
@@ -58,8 +61,9 @@ pub(super) fn retire(
     }
 }
 
-/// Removes the locks with which a process died while it let go of seats: those of their branches
-/// are nobody's but tine's.
+/// Removes stale locks on branches of seats.
+///
+/// A process that died while it deleted seats leaves them. Only tine takes locks on these branches.
 pub(super) fn release_stale_locks(
     repository: &Repository,
     record: &RoundRecord,
@@ -73,8 +77,10 @@ pub(super) fn release_stale_locks(
     Ok(())
 }
 
-/// Lets go of a seat and all that it had, by `command`; the entries of `tine recover` that bring
-/// back what nothing else has, if `keeps` asks for them.
+/// Deletes a seat with its fork and branch, on behalf of `command`.
+///
+/// With `keeps`, commits of the branch that nothing else reaches become a `tine recover` entry.
+/// Returns the numbers of the new entries.
 pub(super) fn discard(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -90,31 +96,30 @@ pub(super) fn discard(
         .map(|branch| lease(daemon, branch))
         .transpose()?;
     if let Some((branch, tip)) = branch_of(repository, seat)? {
-        match keeps {
-            true => recover.extend(drop_branch(
+        if keeps {
+            recover.extend(drop_branch(
                 daemon,
                 repository,
                 seat,
                 (&branch, tip),
                 command,
-            )?),
-            false => {
-                repository.delete_branch(&branch, tip)?;
-                repository.forget_branch_settings(&branch)?;
-            }
+            )?);
+        } else {
+            repository.delete_branch(&branch, tip)?;
+            repository.forget_branch_settings(&branch)?;
         }
     }
     Ok(recover)
 }
 
-/// Takes the lease of a seat's branch, under which it is decided what becomes of it.
+/// Takes the lease of a seat's branch, which its deletion needs.
 fn lease<'d>(daemon: &'d Daemon, branch: &str) -> Result<Lease<'d>, Failure> {
     locks::lease(daemon, "tine round", || {
         Ok(vec![LeaseKey::Branch(branch.to_owned())])
     })
 }
 
-/// Deletes the fork of a seat, if it is there; the entry that it became.
+/// Deletes a seat's fork, if it exists; returns the entry's number.
 fn delete_fork(
     daemon: &Arc<Daemon>,
     seat: &Seat,
@@ -134,8 +139,9 @@ fn delete_fork(
     Ok(deleted.recover)
 }
 
-/// Deletes the branch of a seat, at `tip`. Commits that nothing else reaches become an entry first;
-/// its number. The caller holds the branch's lease.
+/// Deletes a seat's branch at `tip`; returns the entry's number.
+///
+/// Commits that nothing else reaches become the entry first. The caller holds the branch's lease.
 fn drop_branch(
     daemon: &Daemon,
     repository: &Repository,
@@ -164,31 +170,31 @@ fn branch_of(repository: &Repository, seat: &Seat) -> Result<Option<(String, Obj
     Ok(repository.branch(branch)?.map(|tip| (branch.clone(), tip)))
 }
 
-/// Takes back that git ignores scratch directories, where no session has any.
+/// Stops ignoring a scratch directory's name if no session uses it.
 pub(super) fn include_again(
     daemon: &Daemon,
     repository: &Repository,
     name: &str,
 ) -> Result<(), Failure> {
     let all = RoundRecord::all(&daemon.store)?;
-    match all.iter().any(|record| record.scratch == name) {
-        true => Ok(()),
-        false => Ok(repository.include_at_top(name)?),
+    if all.iter().any(|record| record.scratch == name) {
+        return Ok(());
     }
+    Ok(repository.include_at_top(name)?)
 }
 
-/// What a session would lose with a seat.
+/// A seat with the work that would be lost with it.
 struct Left {
     agent: ForkName,
     seat: Seat,
-    /// Its last commit.
+    /// Last commit.
     tip: Option<ObjectId>,
-    /// How many paths are not committed.
+    /// Number of uncommitted paths.
     uncommitted: usize,
     unmerged: bool,
-    /// Whether a directory without git has its result.
+    /// True if the directory of a session without git has its result.
     is_written: bool,
-    /// Whether an agent may be at work in it, with scratch that is not archived.
+    /// True if an agent may be working, with unarchived scratch.
     is_open: bool,
 }
 
@@ -211,7 +217,7 @@ pub(super) fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<Round
     record.stage = Stage::Cleaning;
     record.save(&daemon.store)?;
     let command = format!("tine round clean {}", record.session);
-    // Those of a try that was cut off, too. What cannot be read is told by `tine recover`.
+    // Entries of an interrupted run count, too. Unreadable ones are reported by `tine recover`.
     let mut earlier: Vec<Recoverable> = recovery::list(&repository)?.0;
     earlier.retain(|known| known.entry.command == command);
     let mut seats = Vec::new();
@@ -280,7 +286,7 @@ pub(super) fn clean(daemon: &Arc<Daemon>, request: &CleanRounds) -> Result<Round
     })
 }
 
-/// A branch that somebody else works on cannot go.
+/// Fails if the seat's branch is checked out by another worktree.
 fn refuse_held(daemon: &Daemon, repository: &Repository, seat: &Seat) -> Result<(), Failure> {
     let Some((branch, _)) = branch_of(repository, seat)? else {
         return Ok(());
@@ -289,9 +295,10 @@ fn refuse_held(daemon: &Daemon, repository: &Repository, seat: &Seat) -> Result<
         return Ok(());
     };
     let own = daemon.store.record(&seat.fork).map(|fork| fork.mount_dir);
-    match own.is_ok_and(|dir| dir == at) {
-        true => Ok(()),
-        false => Err(GitError::BranchCheckedOut { branch, at }.into()),
+    if own.is_ok_and(|dir| dir == at) {
+        Ok(())
+    } else {
+        Err(GitError::BranchCheckedOut { branch, at }.into())
     }
 }
 
@@ -320,7 +327,7 @@ fn look(
         daemon.store.record(&seat.fork),
         Err(StoreError::NoSuchFork(_))
     );
-    // One whose session was killed while it began has a fork, too.
+    // A seat whose start was interrupted has a fork, too.
     let is_open = has_fork && seat.state != SeatState::Finished;
     Ok(Left {
         agent,
@@ -333,7 +340,7 @@ fn look(
     })
 }
 
-/// Archives the scratch of open seats, which goes with them.
+/// Archives the scratch of open seats, which is deleted with them.
 fn archive_open(
     daemon: &Arc<Daemon>,
     record: &mut RoundRecord,
@@ -346,7 +353,7 @@ fn archive_open(
     Ok(())
 }
 
-/// Names what would be lost.
+/// Fails with the names of the work that would be lost.
 fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
     let mut causes = Vec::new();
     for Left {
@@ -384,7 +391,7 @@ fn refuse_loss(record: &RoundRecord, left: &[Left]) -> Result<(), Failure> {
     Err(causes.into_iter().fold(failure, Failure::cause))
 }
 
-/// Removes what the session left on the disk, or tells where it is.
+/// Removes the session's files, or returns the directory of its archives.
 fn remains(
     daemon: &Daemon,
     record: &RoundRecord,

@@ -1,5 +1,6 @@
-//! Finishing: what an agent leaves is committed, its scratch archived, its fork unmounted. Each
-//! step finds out by itself whether it was done, so that all of it can be done again.
+//! Finishes a round: commits, archives the scratch directory, unmounts.
+//!
+//! Each step detects whether it was done already, so the whole can be repeated.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -58,7 +59,7 @@ pub(super) fn finish(call: &Call<'_>, request: &FinishRound) -> Result<RoundFini
     })
 }
 
-/// Until its scratch is archived under a label, an agent can get another.
+/// Sets an agent's label, which is possible until its scratch is archived.
 fn give_label(record: &mut RoundRecord, name: &ForkName, label: &ForkName) -> Result<(), Failure> {
     let seat = record.seat(name)?;
     if seat.label() == label {
@@ -85,7 +86,9 @@ fn give_label(record: &mut RoundRecord, name: &ForkName, label: &ForkName) -> Re
     Ok(())
 }
 
-/// What is on another branch than the seat's would not be what the others read.
+/// Fails if the fork is not on the seat's branch.
+///
+/// Other agents read that branch.
 fn refuse_elsewhere(
     daemon: &Daemon,
     repository: &Repository,
@@ -148,8 +151,9 @@ fn finish_seat(
     })
 }
 
-/// Unmounts the fork, and commits what is uncommitted in it: the commit. One that somebody has
-/// deleted is left as it is.
+/// Unmounts the fork and commits its uncommitted changes; returns the commit.
+///
+/// Does nothing if the fork was deleted.
 fn leave(
     call: &Call<'_>,
     request: &FinishRound,
@@ -183,7 +187,7 @@ fn leave(
     Ok(unmounted.commit)
 }
 
-/// Archives the seat's scratch, where it has some, and notes that.
+/// Archives the seat's scratch directory, if it has one, and records that.
 pub(super) fn archive_of(
     daemon: &Arc<Daemon>,
     record: &mut RoundRecord,
@@ -200,8 +204,9 @@ pub(super) fn archive_of(
     Ok(())
 }
 
-/// Copies the scratch directory to where it stays; whether there was something in it. Done again it
-/// is replaced.
+/// Copies the scratch directory to its archive; returns whether it had content.
+///
+/// A repeated call replaces the archive.
 pub(super) fn archive(
     daemon: &Arc<Daemon>,
     record: &RoundRecord,
@@ -219,8 +224,8 @@ pub(super) fn archive(
     if !scratch::copy_out(&guard.open()?.workspace, &scratch_name(record)?, &new)? {
         return Ok(false);
     }
-    // What an earlier round has left under this label gets the round's number. It may have it
-    // already.
+    // An archive of an earlier round under this label is renamed to have the round's number, unless
+    // it was already.
     let earlier = record
         .archives
         .iter()
@@ -255,8 +260,10 @@ fn remove(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Brings the result of a session without git to its directory, where there is one: what is
-/// presented; else what was merged; else what the only agent has.
+/// Writes the result of a session without git to its directory.
+///
+/// The result is the presenter's work, or else what was merged, or else the only agent's work.
+/// Returns `None` if there is none of these.
 fn write_result(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -275,14 +282,14 @@ fn write_result(
         None => None,
     };
     let result = match (&record.presenter, merged, seated.as_slice()) {
-        (Some(presenter), ..) => match request
-            .agent
-            .as_ref()
-            .is_none_or(|name| name == presenter.label())
-        {
-            true => looking::find_work(daemon, repository, record, presenter)?,
-            false => None,
-        },
+        (Some(presenter), ..) => {
+            let agent = request.agent.as_ref();
+            if agent.is_none_or(|name| name == presenter.label()) {
+                looking::find_work(daemon, repository, record, presenter)?
+            } else {
+                None
+            }
+        }
         (None, Some(tip), _) if tip != base && !repository.is_ancestor(tip, base)? => {
             Some(looking::Work {
                 commit: Some(tip),

@@ -1,9 +1,9 @@
-//! What is told of sessions: the books to the orchestrator, others' work to an agent.
+//! Reads sessions: the whole record for the orchestrator, finished work for an agent.
 //!
-//! An agent is told its own branch apart, and of the others what they have finished last under
-//! their labels, sorted by these. It is told no agent's name, no order, not the session's name but
-//! in the paths of archives, and neither its own label nor its own archives, whose paths have that
-//! in them.
+//! An agent learns its own branch. It learns the latest finished work of other agents under their
+//! labels, sorted by label. It learns no agent's name and no order of agents, and the session's
+//! name only in the paths of archives. It learns neither its own label nor the paths of its own
+//! archives, which contain the label.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,17 +23,17 @@ use tine_merge::{MergeInput, MergeOptions, merge};
 use tine_path::RepoPath;
 use tine_workspace::{ForkName, StoreError};
 
-/// What a seat has.
+/// Work of a seat.
 pub(super) struct Work {
-    /// The last commit.
+    /// Last commit.
     pub commit: Option<ObjectId>,
-    /// With what is not committed.
+    /// Tree with uncommitted changes.
     pub tree: ObjectId,
-    /// How many paths are not.
+    /// Number of uncommitted paths.
     pub uncommitted: usize,
 }
 
-/// What a seat has; `None` where nothing of it is there any more.
+/// Reads the work of a seat; `None` if none is left.
 pub(super) fn find_work(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -84,9 +84,10 @@ fn work_shown(
     let base = commit_in_books(record, &seat.base_commit)?;
     let base_tree = repository.commit_info(base)?.tree_id;
     let tree = work.map_or(base_tree, |work| work.tree);
-    let counts = match tree == base_tree {
-        true => Default::default(),
-        false => repository.line_counts(base_tree, tree)?,
+    let counts = if tree == base_tree {
+        Default::default()
+    } else {
+        repository.line_counts(base_tree, tree)?
     };
     let total = |lines: fn(&tine_git::line_counts::LineCounts) -> Option<u64>| {
         counts
@@ -116,7 +117,7 @@ fn work_of(
         .and_then(|work| work_shown(repository, record, seat, work.as_ref()));
     match looked {
         Ok(shown) => Ok(shown),
-        // It is one seat's damage, and the others are to be seen.
+        // Damage of one seat must not hide the others.
         Err(failure) => Ok(WorkShown {
             damage: Some(failure.to_string()),
             ..work_shown(repository, record, seat, None)?
@@ -129,7 +130,7 @@ pub(super) fn show(daemon: &Arc<Daemon>, session: &ForkName) -> Result<SessionSh
     shown(daemon, &daemon.repository_now()?, &record)
 }
 
-/// The books of a session.
+/// Describes a session for its orchestrator.
 pub(super) fn shown(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -196,7 +197,7 @@ fn seat_shown(
     })
 }
 
-/// Where an archive lies.
+/// Returns the directory of an archive.
 pub(super) fn archive_path(
     daemon: &Daemon,
     record: &RoundRecord,
@@ -205,7 +206,7 @@ pub(super) fn archive_path(
     round::archive_dir(daemon.store.dir(), &record.session).join(record.archive_name(archive))
 }
 
-/// What `reader` may know.
+/// Describes a session for the agent `reader`.
 pub(super) fn show_to(
     daemon: &Arc<Daemon>,
     session: &ForkName,
@@ -249,7 +250,7 @@ pub(super) fn show_to(
     })
 }
 
-/// All sessions, in a few words each, by name.
+/// Lists all sessions, sorted by name.
 pub(super) fn sessions(daemon: &Daemon) -> Result<Vec<SessionLine>, Failure> {
     let mut sessions: Vec<SessionLine> = RoundRecord::all(&daemon.store)?
         .into_iter()
@@ -272,7 +273,7 @@ pub(super) fn sessions(daemon: &Daemon) -> Result<Vec<SessionLine>, Failure> {
     Ok(sessions)
 }
 
-/// The agents that are named, or all, each with what it has.
+/// Reads the work of the given agents; of all if none.
 fn found(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -281,12 +282,13 @@ fn found(
     finished: bool,
 ) -> Result<Vec<(ResultLine, Work)>, Failure> {
     refuse_unless_open(record)?;
-    let names: Vec<ForkName> = match agents.is_empty() {
-        true => record
+    let names: Vec<ForkName> = if agents.is_empty() {
+        record
             .seated()
             .map(|(agent, _)| agent.name.clone())
-            .collect(),
-        false => agents.to_vec(),
+            .collect()
+    } else {
+        agents.to_vec()
     };
     let mut found = Vec::new();
     for name in names {
@@ -320,7 +322,9 @@ pub(super) fn results(
     Ok(found.into_iter().map(|(line, _)| line).collect())
 }
 
-/// Sets each result against each other. Objects are added, and nothing is changed.
+/// Compares each pair of results.
+///
+/// Adds objects to the repository and changes nothing else.
 pub(super) fn compare(
     daemon: &Arc<Daemon>,
     session: &ForkName,
@@ -373,7 +377,9 @@ pub(super) fn compare(
     })
 }
 
-/// A commit of all that is there, which no ref leads to where something is not committed.
+/// Returns a commit of all the work.
+///
+/// Makes one that no ref reaches if there are uncommitted changes.
 pub(super) fn commit_of(repository: &Repository, work: &Work) -> Result<ObjectId, Failure> {
     match (work.uncommitted, work.commit) {
         (0, Some(commit_id)) => Ok(commit_id),

@@ -1,13 +1,14 @@
-//! Rounds: sessions begun, looked at, finished and cleaned away. Every step is made of what there
-//! is for plain forks and branches; what is kept here are the books.
+//! Operations on rounds and sessions.
+//!
+//! A session uses plain forks and branches; this module keeps the session's record.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `starting` | begins a round, and goes on where that was interrupted |
-//! | `finishing` | commits, archives and unmounts; brings a result back to a directory without git |
-//! | `looking` | what is told of sessions and results, to the orchestrator and to an agent |
-//! | `presenting` | the presenter's fork, and attempts |
-//! | `ending` | lets go of seats, and of sessions |
+//! | `starting` | starts a round, and continues an interrupted start |
+//! | `finishing` | commits, archives and unmounts; writes a result to a directory without git |
+//! | `looking` | reads sessions and results, for the orchestrator and for an agent |
+//! | `presenting` | makes the presenter's fork, and counts attempts |
+//! | `ending` | deletes seats and sessions |
 
 mod ending;
 mod finishing;
@@ -45,7 +46,7 @@ Examples:
   tine round start --agents a,b --no-branch       layers alone, nothing in refs
   tine round start --agents a,b --no-git notes    a directory without git")]
 pub struct StartRound {
-    /// `default` where none is named.
+    /// Name of the session; `None` is `default`.
     #[arg(skip)]
     #[serde(default)]
     pub session: Option<ForkName>,
@@ -90,14 +91,14 @@ pub struct StartRound {
     #[serde(default)]
     pub budget: Option<u64>,
 
-    /// The directory without git that the session stands on.
+    /// Plain directory that the session begins as; `None` in a repository.
     #[arg(skip)]
     #[serde(with = "optional_host_path", default)]
     pub directory: Option<PathBuf>,
 }
 
 impl StartRound {
-    /// How the session works, where that is said.
+    /// Returns the kind of seats that the request asks for, if any.
     fn mode(&self) -> Option<Mode> {
         self.no_branch.then_some(Mode::Layers)
     }
@@ -125,7 +126,7 @@ Examples:
   tine round finish
   tine round finish --agent coder --label alpha")]
 pub struct FinishRound {
-    /// `default` where none is named.
+    /// Name of the session; `None` is `default`.
     #[arg(skip)]
     #[serde(default)]
     pub session: Option<ForkName>,
@@ -157,9 +158,10 @@ impl Operation for FinishRound {
     }
 }
 
-/// A session as its orchestrator sees it.
+/// Shows a session to its orchestrator.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ShowRound {
+    /// Name of the session.
     pub session: ForkName,
 }
 
@@ -174,10 +176,12 @@ impl Operation for ShowRound {
     }
 }
 
-/// A session as one agent may see it.
+/// Shows a session to one agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ShowRoundTo {
+    /// Name of the session.
     pub session: ForkName,
+    /// Agent that asks.
     pub reader: ForkName,
 }
 
@@ -192,7 +196,7 @@ impl Operation for ShowRoundTo {
     }
 }
 
-/// All sessions, in a few words each.
+/// Lists all sessions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ListSessions {}
 
@@ -208,13 +212,14 @@ impl Operation for ListSessions {
     }
 }
 
-/// What agents have.
+/// Reads the results of agents.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReadResults {
+    /// Name of the session.
     pub session: ForkName,
-    /// All where none is named.
+    /// Agents to read the results of; all if empty.
     pub agents: Vec<ForkName>,
-    /// Refused where one has not finished.
+    /// True to fail if one of them has not finished the round.
     pub finished: bool,
 }
 
@@ -239,7 +244,7 @@ Examples:
   tine round compare
   tine round compare --agents planner,coder --json")]
 pub struct CompareRound {
-    /// `default` where none is named.
+    /// Name of the session; `None` is `default`.
     #[arg(skip)]
     #[serde(default)]
     pub session: Option<ForkName>,
@@ -275,7 +280,7 @@ Examples:
   cd \"$(tine round present --winner coder)\"
   tine round present --winner coder --label release")]
 pub struct PresentRound {
-    /// `default` where none is named.
+    /// Name of the session; `None` is `default`.
     #[arg(skip)]
     #[serde(default)]
     pub session: Option<ForkName>,
@@ -310,7 +315,7 @@ Examples:
   tine round attempt --agent coder --budget 3
   tine exec \"$TINE_FORK\" --attempt -- make test")]
 pub struct CountAttempt {
-    /// `default` where none is named.
+    /// Name of the session; `None` is `default`.
     #[arg(skip)]
     #[serde(default)]
     pub session: Option<ForkName>,
@@ -337,9 +342,10 @@ impl Operation for CountAttempt {
     }
 }
 
-/// Counts an attempt of the agent whose fork it is.
+/// Counts an attempt of the agent that has a fork.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CountAttemptIn {
+    /// Fork of the agent.
     pub fork: ForkName,
 }
 
@@ -350,7 +356,7 @@ impl Operation for CountAttemptIn {
 
     fn run(self, call: &Call<'_>) -> Result<AttemptCounted, Failure> {
         let _rounds = lock(call)?;
-        let (record, agent) = presenting::whose(call.daemon, &self.fork)?;
+        let (record, agent) = presenting::agent_of_fork(call.daemon, &self.fork)?;
         presenting::attempt(call.daemon, record, &agent, None)
     }
 }
@@ -365,7 +371,7 @@ Examples:
   tine round clean
   tine round clean --force --archives")]
 pub struct CleanRounds {
-    /// `default` where none is named.
+    /// Name of the session; `None` is `default`.
     #[arg(skip)]
     #[serde(default)]
     pub session: Option<ForkName>,
@@ -392,7 +398,7 @@ impl Operation for CleanRounds {
     }
 }
 
-/// The session that is named, or the one that is meant otherwise.
+/// Returns the named session, or `default`.
 fn session_of(named: Option<&ForkName>) -> Result<ForkName, Failure> {
     match named {
         Some(session) => Ok(session.clone()),
@@ -400,13 +406,13 @@ fn session_of(named: Option<&ForkName>) -> Result<ForkName, Failure> {
     }
 }
 
-/// A round that is at another step.
+/// Makes the failure of a step in the wrong state.
 fn state(message: impl Into<String>) -> Failure {
     Failure::new(ErrorCode::RoundState, message)
         .hint("`tine round show` says how the session stands")
 }
 
-/// Fails unless the session can be worked in.
+/// Fails unless the session is open: neither starting nor being cleaned.
 fn refuse_unless_open(record: &RoundRecord) -> Result<(), Failure> {
     use tine_change::round::Stage;
     match record.stage {
@@ -423,7 +429,7 @@ fn refuse_unless_open(record: &RoundRecord) -> Result<(), Failure> {
     }
 }
 
-/// Keeps all other steps of rounds out while the guard lives.
+/// Locks out all other steps of rounds while the guard lives.
 fn lock<'c>(call: &Call<'c>) -> Result<RankedGuard<'c, ()>, Failure> {
     let rounds = call.daemon.rounds.lock();
     call.daemon.refuse_if_stopping()?;
@@ -441,7 +447,7 @@ fn refuse_unless_finished(name: &ForkName, seat: &Seat) -> Result<(), Failure> {
     }
 }
 
-/// A commit as the books have it.
+/// Parses a commit id of the session's record.
 fn commit_in_books(record: &RoundRecord, hex: &str) -> Result<ObjectId, Failure> {
     ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(record, error.to_string()))
 }

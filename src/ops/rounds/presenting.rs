@@ -1,4 +1,4 @@
-//! The presenter, which goes on from the winner's result, and the counting of attempts.
+//! Makes the presenter's fork from the winner's result, and counts attempts.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ pub(super) fn attempt(
     let known = record.agent(agent)?.budget;
     let budget = budget.or(known);
     let seat = record.seat_mut(agent)?;
-    // By its fork: the agent itself may ask, and is not told its name.
+    // The message names the fork: the agent itself may ask, and must not learn its name.
     let fork = seat.fork.clone();
     if let Some(budget) = budget.filter(|budget| seat.attempts >= *budget) {
         return Err(Failure::new(
@@ -130,8 +130,11 @@ pub(super) fn attempt(
     })
 }
 
-/// The session and the agent whose fork it is.
-pub(super) fn whose(daemon: &Daemon, fork: &ForkName) -> Result<(RoundRecord, ForkName), Failure> {
+/// Returns the session and the agent that a fork belongs to.
+pub(super) fn agent_of_fork(
+    daemon: &Daemon,
+    fork: &ForkName,
+) -> Result<(RoundRecord, ForkName), Failure> {
     for record in RoundRecord::all(&daemon.store)? {
         let agent = record.seated().find(|(_, seat)| seat.fork == *fork);
         if let Some(agent) = agent.map(|(agent, _)| agent.name.clone()) {

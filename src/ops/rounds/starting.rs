@@ -1,5 +1,6 @@
-//! Beginning a round: everything is written down first, then each fork is made. Where a step fails
-//! nothing is left of the round; where the daemon dies, the command given again goes on.
+//! Starts a round: saves the whole plan first, then makes each fork.
+//!
+//! If a step fails, the round is removed again. If the daemon dies, the same command continues it.
 
 use std::fs::File;
 use std::io::Read;
@@ -23,7 +24,7 @@ use tine_git::Repository;
 use tine_path::{EntryName, RepoPath};
 use tine_workspace::{Actor, Caller, ForkName, MountRequest, StoreError};
 
-/// What scratch directories are called where nobody says otherwise.
+/// Default name of scratch directories.
 const SCRATCH: &str = ".scratch";
 
 pub(super) fn start(call: &Call<'_>, request: &StartRound) -> Result<SessionShown, Failure> {
@@ -60,9 +61,10 @@ pub(super) fn start(call: &Call<'_>, request: &StartRound) -> Result<SessionShow
     }
     record.save(&daemon.store)?;
     if let Err(failure) = begin(call, &repository, &mut record) {
-        return Err(match is_new {
-            true => take_back(daemon, &repository, &record, known, failure),
-            false => failure,
+        return Err(if is_new {
+            take_back(daemon, &repository, &record, known, failure)
+        } else {
+            failure
         });
     }
     let mut stays = Vec::new();
@@ -84,20 +86,21 @@ pub(super) fn start(call: &Call<'_>, request: &StartRound) -> Result<SessionShow
     Ok(SessionShown { stays, ..shown })
 }
 
-/// A round whose beginning was interrupted goes on as it was asked for.
+/// Fails if the request differs from the interrupted start that it continues.
 fn refuse_another(record: &RoundRecord, request: &StartRound) -> Result<(), Failure> {
     let seated: Vec<&ForkName> = record.seated().map(|(agent, _)| &agent.name).collect();
     let is_other = !request.agents.is_empty()
         && request.agents.iter().collect::<Vec<_>>() != seated
         || request.round.is_some_and(|round| round != record.round);
-    match is_other {
-        false => Ok(()),
-        true => Err(state(format!("round {} was not begun to its end", record.round))
-            .hint("`tine round start` with the same agents does the rest; `tine round clean` lets go of it")),
+    if is_other {
+        Err(state(format!("round {} was not begun to its end", record.round))
+            .hint("`tine round start` with the same agents does the rest; `tine round clean` lets go of it"))
+    } else {
+        Ok(())
     }
 }
 
-/// The session with its next round, in which nothing is done yet.
+/// Returns the record of the session with the next round planned.
 fn planned(
     call: &Call<'_>,
     repository: &Repository,
@@ -145,19 +148,20 @@ fn planned(
     Ok(record)
 }
 
-/// Where the next round begins, and with whom.
+/// Decides the next round's starting point and agents.
 fn next_round(
     call: &Call<'_>,
     repository: &Repository,
     record: &RoundRecord,
     request: &StartRound,
 ) -> Result<NextRound, Failure> {
-    let agents: Vec<ForkName> = match request.agents.is_empty() {
-        false => request.agents.clone(),
-        true => record
+    let agents: Vec<ForkName> = if request.agents.is_empty() {
+        record
             .seated()
             .map(|(agent, _)| agent.name.clone())
-            .collect(),
+            .collect()
+    } else {
+        request.agents.clone()
     };
     if agents.is_empty() {
         return Err(usage(
@@ -207,7 +211,7 @@ fn next_round(
             let word = request.from.as_deref().unwrap_or("HEAD");
             let mut base = repository.resolve_commit(git_dir, word)?;
             if let (None, Some(written)) = (&request.from, &record.written_commit) {
-                // What the directory was brought to last need not be merged.
+                // The commit last written to the directory need not be merged.
                 let written = commit_in_books(record, written)?;
                 if !repository.is_ancestor(written, base)? {
                     base = written;
@@ -229,7 +233,7 @@ fn next_round(
     })
 }
 
-/// The branch that `word` names.
+/// Returns the branch that `word` names, if it names one.
 fn branch_called(
     repository: &Repository,
     git_dir: &Path,
@@ -245,19 +249,20 @@ fn branch_called(
     Ok(is_branch.then(|| name.to_owned()))
 }
 
-/// What the first round has decided.
+/// Fails if the request differs from settings that the first round fixed.
 fn refuse_other_settings(record: &RoundRecord, request: &StartRound) -> Result<(), Failure> {
     let is_other = request.mode().is_some_and(|mode| mode != record.mode)
         || request
             .scratch
             .as_ref()
             .is_some_and(|name| *name != record.scratch);
-    match is_other {
-        false => Ok(()),
-        true => Err(usage(
+    if is_other {
+        Err(usage(
             format!("the session {} was begun in another way", record.session),
             "`--no-branch` and `--scratch` are for its first round; `--session` names another session",
-        )),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -267,12 +272,13 @@ fn check_scratch_name(name: &str) -> Result<(), Failure> {
         .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
     let is_dot_git = EntryName::new(name).is_ok_and(|name| name.is_dot_git());
     let is_name = EntryName::new(name).is_ok() && name.len() <= 64;
-    match is_plain && is_name && !is_dot_git {
-        true => Ok(()),
-        false => Err(usage(
+    if is_plain && is_name && !is_dot_git {
+        Ok(())
+    } else {
+        Err(usage(
             format!("{name:?} is no name for a scratch directory"),
             "take letters, digits, '.', '_' and '-', as in `.scratch`",
-        )),
+        ))
     }
 }
 
@@ -280,7 +286,7 @@ fn usage(message: impl Into<String>, hint: &str) -> Failure {
     Failure::new(ErrorCode::Usage, message).hint(hint)
 }
 
-/// A random name that no fork and no branch has.
+/// Returns a random name that no fork and no branch has.
 fn free_name(daemon: &Daemon, repository: &Repository) -> Result<ForkName, StoreError> {
     loop {
         let mut bytes = [0; 4];
@@ -296,14 +302,14 @@ fn free_name(daemon: &Daemon, repository: &Repository) -> Result<ForkName, Store
     }
 }
 
-/// Makes what the record says.
+/// Makes the planned seats of the record.
 fn begin(
     call: &Call<'_>,
     repository: &Repository,
     record: &mut RoundRecord,
 ) -> Result<(), Failure> {
     let _daemon = call.daemon;
-    // Before any fork is there whose `git status` would show it.
+    // Before there is a fork whose `git status` would show the scratch directory.
     repository.exclude_at_top(&record.scratch)?;
     let agents: Vec<ForkName> = record
         .seated()
@@ -319,7 +325,7 @@ fn begin(
     Ok(())
 }
 
-/// Makes a seat's fork, as far as it is not there.
+/// Makes a seat's fork and mounts it; skips the parts that exist.
 pub(super) fn make(call: &Call<'_>, record: &RoundRecord, seat: &Seat) -> Result<(), Failure> {
     let (daemon, owner) = (call.daemon, call.owner());
     if let Err(StoreError::NoSuchFork(_)) = daemon.store.record(&seat.fork) {
@@ -340,8 +346,7 @@ pub(super) fn make(call: &Call<'_>, record: &RoundRecord, seat: &Seat) -> Result
     let slot = daemon.slot(&seat.fork);
     {
         let guard = daemon.lock_fork(&slot)?;
-        // The commit was named, so that all begin at the same; this is the branch that it was named
-        // by.
+        // All seats start at the same commit; this is the name of the branch that it came from.
         let fork = guard.update_record(|fork| fork.from_branch = record.from_branch.clone())?;
         let caller = Caller {
             umask: owner.umask,
@@ -351,8 +356,8 @@ pub(super) fn make(call: &Call<'_>, record: &RoundRecord, seat: &Seat) -> Result
             caller,
             command: "tine round start",
         };
-        // Once it is mounted, what is in there is the agent's: a start that was interrupted goes
-        // on.
+        // After the mount the scratch directory is the agent's, so an interrupted start must not
+        // touch it.
         if !fork.mounted {
             scratch::make(&guard.open()?.workspace, by, &scratch_name(record)?)?;
         }
@@ -361,8 +366,9 @@ pub(super) fn make(call: &Call<'_>, record: &RoundRecord, seat: &Seat) -> Result
     Ok(())
 }
 
-/// Takes a round back of which something could not be made, so that nothing has changed; `failure`,
-/// with what is left where that could not be done.
+/// Removes a round that could not be made.
+///
+/// Returns `failure`, with the names of what is left if the removal fails.
 fn take_back(
     daemon: &Arc<Daemon>,
     repository: &Repository,

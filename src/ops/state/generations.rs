@@ -1,8 +1,8 @@
-//! Makes generations of dependency trees in the background: of those that new forks carry, and of
-//! those that a daemon which died did not come to.
+//! Makes generations of dependency trees in the background.
 //!
-//! One thread does it, while there is something to do, and lets all others go first. A tree that
-//! the main checkout is changing is tried again after a pause.
+//! It makes those that new forks carry, and those that a daemon that died left unmade. One thread
+//! runs while there is something to make, at the lowest priority. If the main checkout is changing
+//! a tree, the thread retries it after a pause.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,45 +18,49 @@ use tine_sys::cpu::let_others_go_first;
 use tine_workspace::DependencyTree;
 use tine_workspace::store::{Depth, KeepError};
 
-/// The pause before a tree is tried again, which doubles, and how often that is done: for about
-/// five minutes.
+/// First pause before a retry. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause before a retry.
 const MAX_PAUSE: Duration = Duration::from_secs(32);
+/// Number of tries before a tree is given up: about five minutes.
 const MAX_TRIES: u32 = 14;
 
-/// What the thread is told. Nothing is locked while it is held.
+/// State that the daemon shares with the thread.
+///
+/// Its lock is the last one: no other lock is taken while it is held.
 #[derive(Default)]
 pub struct GenerationMaker {
     state: Mutex<MakerState>,
     changed: Condvar,
 }
 
+/// State of the thread; protected by [`GenerationMaker::state`].
 #[derive(Default)]
 struct MakerState {
-    /// Whether there is a thread.
+    /// True while the thread runs.
     is_running: bool,
-    /// Records may name trees that the thread has not seen.
+    /// True if records may name trees that the thread has not seen.
     is_new: bool,
 }
 
 impl GenerationMaker {
-    /// Lets the thread see that the daemon ends.
+    /// Wakes the thread, so that it sees that the daemon is ending.
     pub fn wake(&self) {
         drop(self.state.lock());
         self.changed.notify_all();
     }
 }
 
-/// A tree of a main checkout.
+/// Tree of a main checkout: the checkout's directory and the tree's path in it.
 type Tree = (PathBuf, RepoPath);
 
-/// How often a tree was tried, and when it is next.
+/// Number of tries of a tree, and time of the next.
 struct Tries {
     count: u32,
     next: Instant,
 }
 
-/// Makes the generations for which records wait, without blocking.
+/// Starts making the generations that records wait for; does not block.
 pub fn make_wanted(daemon: &Arc<Daemon>) {
     let mut state = daemon.generations.state.lock();
     state.is_new = true;
@@ -123,7 +127,7 @@ fn attempt(daemon: &Daemon, tree: &Tree, tried: &mut BTreeMap<Tree, Tries>) {
                 kept.copied_bytes.unwrap_or(0)
             );
             tried.remove(tree);
-            // Forks that were made when there was more of it.
+            // Forks that were made when the tree had more packages.
             let given_up =
                 daemon
                     .store
@@ -166,7 +170,7 @@ fn attempt(daemon: &Daemon, tree: &Tree, tried: &mut BTreeMap<Tree, Tries>) {
     }
 }
 
-/// The trees for whose generations records wait.
+/// Returns the trees whose generations records wait for.
 fn wanted(daemon: &Daemon) -> Vec<Tree> {
     let (records, _) = daemon.store.records();
     let mut trees: Vec<Tree> = records

@@ -1,7 +1,7 @@
-//! Mailboxes that are being made, and who waits for them.
+//! Makes mailboxes in the background, and wakes requests that wait for them.
 //!
-//! Each is made by a thread of its own, which has no fork's turn: the commits are known and kept. A
-//! daemon that ends leaves the records pending, and the next one makes the mailboxes.
+//! A thread makes each mailbox. It holds no fork's lock, because the commits are known and kept. A
+//! daemon that ends leaves the records pending, and the next daemon makes the mailboxes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,60 +19,66 @@ use tine_git::Repository;
 use tine_workspace::ForkName;
 use tine_workspace::store::RecordKind;
 
-/// The handoffs of a daemon.
+/// Handoffs that the daemon is making.
 #[derive(Default)]
 pub struct HandoffRegistry {
-    /// Held, too, while a record is read, changed and written. Nothing but the store's own locks is
-    /// taken after it.
+    /// Also held while a record is read, changed and written.
+    ///
+    /// Only the store's own locks are taken after it.
     work: Mutex<Work>,
-    /// A record has changed, or the daemon is ending.
+    /// Notified when a record has changed, or the daemon is ending.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Work {
-    /// Those that a thread is making.
+    /// Handoffs that a thread is making.
     making: BTreeSet<u64>,
-    /// Those that are pending for good in this process: what came of making them could not be
-    /// written down.
+    /// Handoffs that stay pending in this process, with the reason.
+    ///
+    /// Writing their outcome to the record failed.
     stuck: BTreeMap<u64, Failure>,
 }
 
 impl Work {
-    /// Whether somebody who waits for it will be told.
+    /// Returns whether a thread will set the record's outcome.
     fn is_coming(&self, record: &HandoffRecord) -> bool {
         record.state == HandoffState::Pending && self.making.contains(&record.id)
     }
 }
 
 impl HandoffRegistry {
-    /// Whether a mailbox is being made.
+    /// Returns whether a mailbox is being made.
     pub fn is_busy(&self) -> bool {
         !self.work.lock().making.is_empty()
     }
 
-    /// Lets everybody who waits look again: the daemon is ending.
+    /// Wakes all waiting requests because the daemon is ending.
     pub fn wake(&self) {
-        // Who is about to wait has either looked already, and is told, or looks afterwards.
+        // A request about to wait holds the lock from its check of `stopping` until it waits, so it
+        // either receives the notification or checks afterwards.
         drop(self.work.lock());
         self.changed.notify_all();
     }
 }
 
-/// Changes the record of a handoff, which nobody else does meanwhile, and tells who waits.
+/// Changes a handoff's record under the lock, and wakes waiting requests.
+///
+/// # Errors
+/// The error of `change`, or a failure to read or write the record.
 pub fn update(
     daemon: &Daemon,
     id: u64,
     change: impl FnOnce(&mut HandoffRecord) -> Result<(), Failure>,
 ) -> Result<HandoffRecord, Failure> {
     let mut work = daemon.handoffs.work.lock();
-    let record = changed(daemon, &mut work, id, change);
+    let record = update_locked(daemon, &mut work, id, change);
     daemon.handoffs.changed.notify_all();
     record
 }
 
-/// As [`update`], for who has the lock.
-fn changed(
+/// Changes the record of a handoff; the caller holds the lock.
+fn update_locked(
     daemon: &Daemon,
     _work: &mut Work,
     id: u64,
@@ -84,8 +90,14 @@ fn changed(
     Ok(record)
 }
 
-/// The handoff of these commits: the one that is there, else a new one, whose mailbox is being made
-/// when this returns. Whoever it is for is asked for only where `spec` names somebody.
+/// Returns the handoff of these commits; begins one if necessary.
+///
+/// A new one's mailbox is being made when this returns, as is that of one that had failed. The
+/// recipient of an existing handoff must match only if `spec` names one. `default_to` is the
+/// recipient of a new one if `spec` names none.
+///
+/// # Errors
+/// If records cannot be read or written, or git cannot keep the commits.
 pub fn begin(
     daemon: &Arc<Daemon>,
     repository: &Repository,
@@ -129,13 +141,15 @@ pub fn begin(
         if let Err(error) = spawned {
             work.making.remove(&id);
             let failure = Failure::io("start a thread for", Path::new("the handoff"), &error);
-            return changed(daemon, &mut work, id, |record| told(record, Err(failure)));
+            return update_locked(daemon, &mut work, id, |record| {
+                record_outcome(record, Err(failure))
+            });
         }
     }
     Ok(record)
 }
 
-/// Makes the mailbox, and says in the record what came of it.
+/// Makes the mailbox and writes the outcome to the record.
 fn make(daemon: &Arc<Daemon>, id: u64) {
     let made = catch_unwind(AssertUnwindSafe(|| {
         let repository = daemon.repository_now()?;
@@ -148,18 +162,21 @@ fn make(daemon: &Arc<Daemon>, id: u64) {
             "the daemon failed while it made the mailbox",
         ))
     });
-    let told = update(daemon, id, |record| told(record, made));
+    let recorded = update(daemon, id, |record| record_outcome(record, made));
     let mut work = daemon.handoffs.work.lock();
     work.making.remove(&id);
-    if let Err(failure) = told {
+    if let Err(failure) = recorded {
         log::error!("handoff {id} stays pending: {failure}");
         work.stuck.insert(id, failure);
     }
     daemon.handoffs.changed.notify_all();
 }
 
-/// Says in the record, and in the log, what came of making the mailbox.
-fn told(record: &mut HandoffRecord, made: Result<MailboxOutcome, Failure>) -> Result<(), Failure> {
+/// Writes the outcome of making a mailbox to record and log.
+fn record_outcome(
+    record: &mut HandoffRecord,
+    made: Result<MailboxOutcome, Failure>,
+) -> Result<(), Failure> {
     let id = record.id;
     if let Err(failure) = &made {
         log::error!("handoff {id} failed: {failure}");
@@ -169,8 +186,9 @@ fn told(record: &mut HandoffRecord, made: Result<MailboxOutcome, Failure>) -> Re
     Ok(())
 }
 
-/// Puts right what a daemon that died has left, and makes what it did not come to make, in the
-/// background.
+/// Repairs the handoffs of a daemon that died.
+///
+/// Makes their missing mailboxes in the background.
 pub fn recover(daemon: &Arc<Daemon>) {
     let to_make = match handoff::recover(&daemon.store, &daemon.repository) {
         Ok(to_make) => to_make,
@@ -198,10 +216,13 @@ pub fn recover(daemon: &Arc<Daemon>) {
     }
 }
 
-/// Waits until none of these is pending; all of them then. The caller has no turn.
+/// Waits until none of these handoffs is pending, and returns their records.
+///
+/// Blocks. The caller holds no fork's lock.
 ///
 /// # Errors
-/// [`ErrorCode::Timeout`] where one still is at `deadline`.
+/// [`ErrorCode::Timeout`] if one is still pending at `deadline`. Also if making one was given up, a
+/// record cannot be read, or the daemon is ending.
 pub fn wait(
     daemon: &Daemon,
     ids: &[u64],
@@ -234,7 +255,12 @@ pub fn wait(
     }
 }
 
-/// Waits until no handoff of the fork is being made. The caller has no turn.
+/// Waits until no handoff of the fork is being made.
+///
+/// Blocks. The caller holds no fork's lock.
+///
+/// # Errors
+/// If records cannot be read, or the daemon is ending.
 pub fn wait_for_fork(daemon: &Daemon, fork: &ForkName) -> Result<(), Failure> {
     let mut work = daemon.handoffs.work.lock();
     while has_pending(daemon, &work, fork)? {
@@ -244,7 +270,10 @@ pub fn wait_for_fork(daemon: &Daemon, fork: &ForkName) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a handoff of the fork is being made.
+/// Returns whether a handoff of the fork is being made.
+///
+/// # Errors
+/// If records cannot be read.
 pub fn is_pending_of(daemon: &Daemon, fork: &ForkName) -> Result<bool, Failure> {
     has_pending(daemon, &daemon.handoffs.work.lock(), fork)
 }
@@ -261,7 +290,11 @@ fn has_pending(daemon: &Daemon, work: &Work, fork: &ForkName) -> Result<bool, Fa
         .any(|record| record.fork.as_ref() == Some(fork) && work.is_coming(record)))
 }
 
-/// Removes a handoff, unless `refuse` has something against it.
+/// Removes a handoff, unless `refuse` returns an error.
+///
+/// # Errors
+/// The error of `refuse`; [`ErrorCode::HandoffState`] if the mailbox is being made; or a failure to
+/// read or remove the record.
 pub fn remove(
     daemon: &Daemon,
     repository: &Repository,

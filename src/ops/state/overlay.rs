@@ -1,5 +1,6 @@
-//! Mounts that show what a person has in an editor and has not saved (`--overlay-buffers`): what
-//! their workspaces are told. `docs/overlay-buffers.md` says what programs see.
+//! Passes unsaved buffers to the workspaces of mounts with `--overlay-buffers`.
+//!
+//! `docs/overlay-buffers.md` says what programs in such a mount see.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -10,16 +11,19 @@ use super::slots::{Daemon, Slot};
 use tine_tools::BufferKey;
 use tine_workspace::Workspace;
 
-/// What is shown, beside the buffers themselves.
+/// Editor processes, for mounts that show unsaved buffers.
+///
+/// The buffers themselves are in [`Daemon::buffers`].
 #[derive(Default)]
 pub struct Overlays {
-    /// The processes of each editor's session, which are to see their files as saved. Held from the
-    /// look at a text to its being shown, so that the last one stays; a workspace's own locks are
-    /// taken after it.
+    /// Processes of each editor's session, which see their files as saved.
+    ///
+    /// Held from reading a buffer's text until the workspace shows it, so that the latest text
+    /// wins. A workspace's locks are taken after it.
     editors: Mutex<BTreeMap<u64, Vec<u32>>>,
 }
 
-/// Shows from now on what becomes of buffers.
+/// Registers a listener that shows changes of buffers in their forks' mounts.
 pub fn follow_buffers(daemon: &Arc<Daemon>) {
     let weak = Arc::downgrade(daemon);
     daemon.buffers.set_listener(Box::new(move |key| {
@@ -33,7 +37,7 @@ pub fn follow_buffers(daemon: &Arc<Daemon>) {
     }));
 }
 
-/// Shows all buffers of a fork that was mounted.
+/// Shows all buffers of a fork that was just mounted.
 pub fn show_all(daemon: &Daemon, slot: &Slot) {
     let Some(workspace) = shown_in(slot) else {
         return;
@@ -45,22 +49,23 @@ pub fn show_all(daemon: &Daemon, slot: &Slot) {
     }
 }
 
-/// An editor has begun a session on a connection of that process.
+/// Records that an editor in `process` began a session.
 pub fn editor_came(daemon: &Daemon, session: u64, process: u32) {
     let mut editors = daemon.overlays.editors.lock();
-    // The connection is often that of a program which the editor has started.
+    // The connection is often that of a program that the editor started.
     editors.insert(session, tine_fuse::process_and_above(process));
-    tell_editors(daemon, &editors);
+    update_editors(daemon, &editors);
 }
 
+/// Records that an editor's session ended.
 pub fn editor_left(daemon: &Daemon, session: u64) {
     let mut editors = daemon.overlays.editors.lock();
     if editors.remove(&session).is_some() {
-        tell_editors(daemon, &editors);
+        update_editors(daemon, &editors);
     }
 }
 
-fn tell_editors(daemon: &Daemon, editors: &BTreeMap<u64, Vec<u32>>) {
+fn update_editors(daemon: &Daemon, editors: &BTreeMap<u64, Vec<u32>>) {
     for slot in daemon.slots() {
         if let Some(workspace) = shown_in(&slot) {
             workspace.set_editors(processes(editors));
@@ -72,14 +77,14 @@ fn processes(editors: &BTreeMap<u64, Vec<u32>>) -> HashSet<u32> {
     editors.values().flatten().copied().collect()
 }
 
-/// The fork's workspace, where its mount shows buffers.
+/// Returns the fork's workspace if the fork's mount shows buffers.
 fn shown_in(slot: &Slot) -> Option<Arc<Workspace>> {
     let shows = slot.mount_settings()?.overlay_buffers;
     let fork = slot.open_fork().filter(|_| shows)?;
     Some(fork.workspace.clone())
 }
 
-/// Shows the text of a buffer as it is now, unless the file has it.
+/// Shows a buffer's text, or the file if the text is saved.
 fn show(daemon: &Daemon, workspace: &Workspace, key: &BufferKey) {
     let person = daemon.buffers.person_text(key);
     let unsaved = person.filter(|person| !person.saved);

@@ -1,5 +1,7 @@
-//! Where and how forks are mounted: the default place, places where none may be, and what git's
-//! configuration says.
+//! Chooses and checks the directories and transports of mounts.
+//!
+//! It knows the default directory, the directories that are refused, and the settings in git's
+//! configuration.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -15,10 +17,12 @@ use tine_sys::process;
 use tine_workspace::store::default_mount_root;
 use tine_workspace::{ForkName, ForkRecord};
 
-/// Where the fork `name` is mounted if nobody says otherwise: beneath `tine.mountRoot` of git's
-/// configuration (a relative one counts from the checkout; `~/` is expanded), else beneath
-/// [`default_mount_root`]. `repository` was opened just now, as the daemon outlives changes of the
-/// configuration.
+/// Returns the default mount place of the fork `name`.
+///
+/// It is under the setting `tine.mountRoot` of git's configuration, or else under
+/// [`default_mount_root`]. A relative setting counts from the checkout; `~/` is expanded.
+/// `repository` must have been opened just now, because the configuration can change while the
+/// daemon runs.
 pub(crate) fn default_dir(repository: &Repository, name: &ForkName) -> Result<PathBuf, Failure> {
     if !repository.has_setting("tine", "mountRoot") {
         return Ok(default_mount_root(repository.checkout_dir()).join(name.as_str()));
@@ -34,7 +38,7 @@ pub(crate) fn default_dir(repository: &Repository, name: &ForkName) -> Result<Pa
                 .checkout_dir()
                 .join(OsString::from_vec(value.to_vec()))
         }
-        // Not set.
+        // The setting is not set.
         Some(1) => default_mount_root(repository.checkout_dir()),
         _ => {
             return Err(Failure::new(
@@ -48,7 +52,7 @@ pub(crate) fn default_dir(repository: &Repository, name: &ForkName) -> Result<Pa
     Ok(root.join(name.as_str()))
 }
 
-/// How requests shall come, by `tine.transport` of git's configuration.
+/// Returns the transport that git's setting `tine.transport` names.
 pub(crate) fn transport(repository: &Repository) -> Result<TransportChoice, Failure> {
     let Some(text) = repository.config_string("tine.transport") else {
         return Ok(TransportChoice::default());
@@ -63,9 +67,11 @@ pub(crate) fn transport(repository: &Repository) -> Result<TransportChoice, Fail
     })
 }
 
-/// Makes `dir` absolute and free of symlinks and checks that `name` may be mounted there: outside
-/// the checkout and the git directory (git would see it there), neither in nor around another
-/// fork's place, and missing or a directory that is empty or the fork's own place.
+/// Resolves `dir` and checks that the fork `name` may be mounted there.
+///
+/// The result is absolute and has no symlinks. It is outside the checkout and the git directory,
+/// where git would see the mount. It is neither in nor around another fork's mount place. It is
+/// missing, or an empty directory, or the fork's own place.
 pub(crate) fn check(
     repository: &Repository,
     forks: &[ForkRecord],
@@ -107,7 +113,7 @@ pub(crate) fn check(
             "user {owner} owns the directory around it and could exchange it"
         )));
     }
-    // What somebody put into the fork's own place is brought into the fork.
+    // Mounting brings files that programs put into the fork's own place into the fork.
     let is_own = forks
         .iter()
         .any(|own| own.name == *name && own.mount_dir == dir);
@@ -119,18 +125,21 @@ pub(crate) fn check(
             _ => return Err(Failure::io("look into", &dir, &error)),
         },
     };
-    match is_free {
-        true => Ok(dir),
-        false => Err(Failure::new(
+    if is_free {
+        Ok(dir)
+    } else {
+        Err(Failure::new(
             ErrorCode::MountDirNotEmpty,
             format!("{} exists and is not an empty directory", dir.display()),
         )
-        .hint("empty or remove it, or choose another place with `--at DIR`")),
+        .hint("empty or remove it, or choose another place with `--at DIR`"))
     }
 }
 
-/// Who else has put a directory at the default root, where anybody may: beside a repository in
-/// `/tmp`. Places that somebody chose are as they are.
+/// Returns the owner of the default root above `dir`, unless trusted.
+///
+/// Beside a repository in `/tmp` any user may make that directory. A place that a user chose is not
+/// checked.
 fn foreign_owner(repository: &Repository, dir: &Path) -> Option<u32> {
     let root = default_mount_root(repository.checkout_dir());
     let owner_of = |path: &Path| fs::metadata(path).ok().map(|meta| meta.uid());
@@ -143,7 +152,9 @@ fn foreign_owner(repository: &Repository, dir: &Path) -> Option<u32> {
     (!trusted.contains(&Some(owner))).then_some(owner)
 }
 
-/// The absolute path without symlinks that `dir`, which need not exist, leads to.
+/// Returns the absolute path without symlinks that `dir` leads to.
+///
+/// `dir` need not exist.
 fn resolve(dir: &Path) -> Result<PathBuf, Failure> {
     let unusable = |why: &str| {
         Failure::new(

@@ -1,13 +1,13 @@
-//! Who is connected and what is being answered: when the daemon may end, and when it must.
+//! Counts clients and unanswered requests, which the daemon's end depends on.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// How long the end of the process waits for answers that are on their way.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// Time that the ending process waits for unanswered requests.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Clients and requests of the moment.
+/// Connected clients and unanswered requests.
 pub struct Presence {
     state: Mutex<State>,
     changed: Condvar,
@@ -15,12 +15,12 @@ pub struct Presence {
 
 struct State {
     clients: usize,
-    /// Requests that are not answered yet.
+    /// Requests without an answer yet.
     requests: usize,
-    /// When the last client left, or the daemon began.
+    /// Time when the last client left, or the daemon started.
     left: Instant,
     quit: bool,
-    /// No request is taken any more.
+    /// True if no further request is accepted.
     closed: bool,
 }
 
@@ -40,22 +40,25 @@ impl Default for Presence {
 }
 
 impl Presence {
-    /// Counts a client; how many there are now.
+    /// Counts a client and returns the number of connected clients.
     pub fn arrive(&self) -> usize {
         let mut state = self.state.lock();
         state.clients += 1;
         state.clients
     }
 
+    /// Counts a client as gone.
     pub fn leave(&self) {
         let mut state = self.state.lock();
         state.clients = state.clients.saturating_sub(1);
         state.left = Instant::now();
     }
 
-    /// Counts a request that is about to be read until the guard is dropped, which is after the
-    /// answer was sent. `None` where the process is about to end: what was not read by then was not
-    /// begun, and the client can tell.
+    /// Counts an unread request until the returned guard is dropped.
+    ///
+    /// The caller drops the guard after it has sent the answer. Returns `None` if the process is
+    /// about to end: a request that was not read by then was not started, and the client can detect
+    /// that.
     pub fn request(&self) -> Option<InFlight<'_>> {
         let mut state = self.state.lock();
         if state.closed {
@@ -65,19 +68,21 @@ impl Presence {
         Some(InFlight(self))
     }
 
-    /// How long no client has been connected; `None` while one is.
+    /// Returns how long no client has been connected; `None` while one is.
     pub fn alone_for(&self) -> Option<Duration> {
         let state = self.state.lock();
         (state.clients == 0).then(|| state.left.elapsed())
     }
 
-    /// Lets the daemon's main thread end.
+    /// Signals the daemon's main thread to end.
     pub fn quit(&self) {
         self.state.lock().quit = true;
         self.changed.notify_all();
     }
 
-    /// Waits until the daemon is to end, at most until `deadline`; whether it is.
+    /// Waits until [`Presence::quit`] is called, and returns whether it was.
+    ///
+    /// Blocks at most until `deadline`.
     pub fn wait(&self, deadline: Instant) -> bool {
         let mut state = self.state.lock();
         while !state.quit {
@@ -88,10 +93,11 @@ impl Presence {
         state.quit
     }
 
-    /// Waits, for a bounded time, until whoever asked has the answer; then no request is taken any
-    /// more.
+    /// Waits until all requests are answered, then accepts no further request.
+    ///
+    /// Blocks for five seconds at most.
     pub fn close(&self) {
-        let deadline = Instant::now() + FAREWELL;
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
         let mut state = self.state.lock();
         while state.requests > 0 {
             if self.changed.wait_until(&mut state, deadline).timed_out() {
@@ -103,7 +109,7 @@ impl Presence {
     }
 }
 
-/// A request that is being answered.
+/// Guard of one request; the request is unanswered while it exists.
 pub struct InFlight<'a>(&'a Presence);
 
 impl Drop for InFlight<'_> {

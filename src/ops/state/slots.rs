@@ -1,14 +1,14 @@
-//! What the daemon has in memory: one slot for each fork, with its open file system and its mount.
+//! The daemon's state in memory: a slot for each fork, with its open workspace and mount.
 //!
-//! Lock order: `stopped` → `rounds` → `reviews` → [`Daemon::slots`] (let go of at once) → a slot's
-//! `guard` → the store's leases → that of `handoffs`, or that of `overlays` → the slot's `state` →
-//! whatever store, workspace and mount lock themselves. `guard` is held for the whole of a request
-//! that changes a fork and is what serialises those; `state` is held for moments only, never while
-//! waiting for a mount, a disk or a lock of the left.
+//! Lock order: `stopped`, `rounds`, `reviews`, [`Daemon::slots`] (released at once), a slot's
+//! `lock`, the store's leases, the lock of `handoffs` or that of `overlays`, the slot's `state`,
+//! then the internal locks of store, workspace and mount. A request that changes a fork holds the
+//! slot's `lock` for its whole duration, which serialises such requests. `state` is held for
+//! moments only, never while waiting for a mount, a disk or a lock earlier in the order.
 //!
-//! A mount ends for one of two reasons, and [`Ending`] decides which: because the daemon unmounts
-//! it, or because somebody else did (`umount`, `fusermount3 -u`). In the second case the fork's
-//! policy is applied once, by whoever has the fork's next turn.
+//! A mount ends because the daemon unmounts it, or from outside (`umount`, `fusermount3 -u`).
+//! `Ending` records which. In the second case the next holder of the fork's lock applies the
+//! fork's unmount policy, once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -39,64 +39,78 @@ use tine_workspace::{
     Store,
 };
 
-/// The daemon's whole state.
+/// State of the daemon.
 pub struct Daemon {
-    /// Immutable.
+    /// Repository that the daemon serves. Immutable.
     pub repository: Repository,
-    /// Internally synchronised.
+    /// Store of the repository. Internally synchronised.
     pub store: Store,
-    /// tine itself, for others to run. Immutable.
+    /// Path of the tine program, which other programs run. Immutable.
     pub program: Option<PathBuf>,
-    /// Immutable.
+    /// Start of the daemon, in seconds since 1970. Immutable.
     pub started_secs: i64,
-    /// Forks that were asked for since the start. A slot stays for good, so that two requests for
-    /// one name always meet in the same one.
+    /// Slots of the forks that were requested since the start.
+    ///
+    /// A slot is never removed, so two requests for one name always share a slot.
     slots: RankedMutex<BTreeMap<ForkName, Arc<Slot>>>,
-    /// Set while the daemon ends: no request gets a turn any more. Changed by who holds `stopped`
-    /// only.
+    /// True while the daemon ends; every request is refused then.
+    ///
+    /// Changed only by the holder of `stopped`.
     stopping: AtomicBool,
-    /// Whether everything is unmounted for good. Taken before any turn, by who stops the daemon.
+    /// True once everything is unmounted for good.
+    ///
+    /// Taken before any fork's lock, by the thread that stops the daemon.
     stopped: RankedMutex<bool>,
-    /// Internally synchronised.
+    /// Clients and unanswered requests. Internally synchronised.
     pub presence: Presence,
-    /// Held while a session of rounds is looked at or changed; taken before any turn.
+    /// Lock on sessions of rounds, held while one is read or changed.
+    ///
+    /// Taken before any fork's lock.
     pub rounds: RankedMutex<()>,
-    /// Held while a review is changed; taken before any turn.
+    /// Lock on reviews, held while one is changed.
+    ///
+    /// Taken before any fork's lock.
     pub reviews: RankedMutex<()>,
-    /// Internally synchronised; what it locks is taken after any turn, and held for moments.
+    /// Handoffs that are being made. Internally synchronised.
+    ///
+    /// Its lock is taken after any fork's lock, and held for moments.
     pub handoffs: HandoffRegistry,
-    /// Internally synchronised.
+    /// State of the thread that makes generations. Internally synchronised.
     pub generations: GenerationMaker,
-    /// Internally synchronised.
+    /// Buffers that editors have open. Internally synchronised.
     pub buffers: Buffers,
-    /// Internally synchronised.
+    /// Editors whose buffers mounts show. Internally synchronised.
     pub overlays: Overlays,
 }
 
 /// One fork in memory.
 pub struct Slot {
-    /// Immutable.
+    /// Name of the fork. Immutable.
     pub name: ForkName,
-    /// Protects nothing by itself: whoever has it may change the fork.
+    /// The fork's lock. Its holder may change the fork; it protects no field.
     lock: RankedMutex<()>,
     state: RankedMutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// The open fork, while it is mounted.
+    /// Open fork, while it is mounted.
     fork: Option<Arc<Fork>>,
     mounted: Option<Mounted>,
     settled: Settled,
-    /// The branch that the record was told last.
+    /// Branch that was last written to the record, as a short name.
     branch: Option<String>,
-    /// When a snapshot was last taken by policy, or could have been first.
+    /// Time of the last periodic snapshot.
+    ///
+    /// Before the first one: the time of the first check whether one is due.
     snapshot_at: Option<Instant>,
-    /// The HEAD for which settling without being asked failed.
+    /// HEAD for which automatic settling failed.
+    ///
+    /// `Some(None)` is an unborn HEAD.
     settle_failed: Option<Option<ObjectId>>,
-    /// What went wrong without anybody asking: shown by `list` until it is right again.
+    /// Failure of automatic work. `tine list` shows it until the work succeeds.
     trouble: Option<Failure>,
-    /// What was done without anybody asking: shown by `list` as long as the daemon lives.
+    /// Note about automatic work. `tine list` shows it until the daemon ends.
     note: Option<String>,
 }
 
@@ -106,16 +120,17 @@ struct Mounted {
     settings: MountSettings,
 }
 
-/// The HEAD for which the layer was settled last.
+/// HEAD for which the layer was last settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Settled {
-    /// Not since the daemon started.
+    /// Not settled since the daemon started, or to settle again.
     #[default]
     Never,
+    /// The layer was settled for this HEAD; `None` is an unborn HEAD.
     At(Option<ObjectId>),
 }
 
-/// Who ends a mount.
+/// State of a mount's end: whether the daemon or an outside unmount ended it.
 struct Ending(Mutex<Phase>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,12 +140,12 @@ enum Phase {
     Ours,
     /// It ended while the daemon was unmounting it.
     Ended,
-    /// It ended by itself: the policy is still to be applied.
+    /// It ended from outside; the unmount policy still has to be applied.
     Outside,
 }
 
 impl Ending {
-    /// The mount's session has ended; whether that came from outside.
+    /// Records that the mount's session has ended; returns whether from outside.
     fn session_ended(&self) -> bool {
         let mut phase = self.0.lock();
         *phase = match *phase {
@@ -140,7 +155,7 @@ impl Ending {
         *phase == Phase::Outside
     }
 
-    /// The daemon wants to unmount; whether nobody else did before.
+    /// Records that the daemon unmounts; false if it ended from outside.
     fn claim(&self) -> bool {
         let mut phase = self.0.lock();
         if *phase == Phase::Live {
@@ -149,7 +164,7 @@ impl Ending {
         *phase != Phase::Outside
     }
 
-    /// The daemon could not unmount; whether the mount is still there.
+    /// Records that unmounting failed; returns whether the mount still exists.
     fn give_back(&self) -> bool {
         let mut phase = self.0.lock();
         if *phase == Phase::Ours {
@@ -164,6 +179,9 @@ impl Ending {
 }
 
 impl Daemon {
+    /// Makes the state of a daemon that has no fork open.
+    ///
+    /// `program` is the path of tine, if it is known.
     pub fn new(repository: Repository, store: Store, program: Option<PathBuf>) -> Daemon {
         Daemon {
             repository,
@@ -183,14 +201,20 @@ impl Daemon {
         }
     }
 
-    /// The repository with the configuration that it has now: somebody may have followed a hint and
-    /// set `user.name`.
+    /// Returns the repository with git's configuration as it is now.
+    ///
+    /// A user may have followed a hint and set `user.name`.
+    ///
+    /// # Errors
+    /// If a named pipe is in the place of refs, or the repository cannot be opened.
     pub fn repository_now(&self) -> Result<Repository, Failure> {
         self.repository.refuse_pipes()?;
         Ok(self.repository.reopened()?)
     }
 
-    /// The slot of `name`, whether there is such a fork or not.
+    /// Returns the slot of `name`, and makes it if there is none.
+    ///
+    /// The fork need not exist.
     pub fn slot(&self, name: &ForkName) -> Arc<Slot> {
         let mut slots = self.slots.lock();
         let slot = slots.entry(name.clone()).or_insert_with(|| {
@@ -203,12 +227,12 @@ impl Daemon {
         slot.clone()
     }
 
-    /// The slot of `name`, where somebody asked for the fork before.
+    /// Returns the slot of `name` if the fork was requested before.
     pub fn known_slot(&self, name: &ForkName) -> Option<Arc<Slot>> {
         self.slots.lock().get(name).cloned()
     }
 
-    /// The fork in whose mount `dir` is, if it is in one.
+    /// Returns the fork whose mount contains `dir`, if any.
     pub fn fork_at(&self, dir: &Path) -> Option<ForkName> {
         let mounted = self.slots().into_iter().filter_map(|slot| {
             let mount_dir = slot.mount_dir().filter(|_| slot.is_mounted())?;
@@ -218,17 +242,22 @@ impl Daemon {
         Some(mounted.max()?.1)
     }
 
-    /// All slots, by name.
+    /// Returns all slots, sorted by name.
     pub fn slots(&self) -> Vec<Arc<Slot>> {
         self.slots.lock().values().cloned().collect()
     }
 
+    /// Returns the number of mounted forks.
     pub fn mounts(&self) -> usize {
         self.slots().iter().filter(|slot| slot.is_mounted()).count()
     }
 
-    /// Runs `unmount_all` while no request gets a turn; where it fails the daemon goes on. Who
-    /// stops a daemon that is stopped already has nothing to do.
+    /// Stops the daemon: refuses requests and runs `unmount_all`.
+    ///
+    /// Does nothing if the daemon is already stopped. If `unmount_all` fails, the daemon continues.
+    ///
+    /// # Errors
+    /// The error of `unmount_all`.
     pub fn stop_with(
         &self,
         unmount_all: impl FnOnce() -> Result<(), Failure>,
@@ -251,23 +280,33 @@ impl Daemon {
         outcome
     }
 
-    /// Refuses a request that meets the daemon's end. Nothing was done for it: the client asks the
-    /// next daemon.
-    pub fn refuse_if_stopping(&self) -> Result<(), Failure> {
-        match self.stopping.load(Ordering::SeqCst) {
-            false => Ok(()),
-            true => Err(
-                Failure::new(ErrorCode::DaemonUnreachable, "the daemon is ending")
-                    .hint("try again in a moment"),
-            ),
-        }
-    }
-
-    /// Waits for the turn of a request that changes `name`, which need not exist.
+    /// Refuses a request if the daemon is ending.
+    ///
+    /// The request has changed nothing, so the client sends it to the next daemon.
     ///
     /// # Errors
-    /// Where the daemon stops; where the fork stays busy and a program asks that the daemon runs,
-    /// which the other request may wait for.
+    /// [`ErrorCode::DaemonUnreachable`] if the daemon is ending.
+    pub fn refuse_if_stopping(&self) -> Result<(), Failure> {
+        if self.stopping.load(Ordering::SeqCst) {
+            return Err(
+                Failure::new(ErrorCode::DaemonUnreachable, "the daemon is ending")
+                    .hint("try again in a moment"),
+            );
+        }
+        Ok(())
+    }
+
+    /// Locks a fork for a request that changes it.
+    ///
+    /// The fork need not exist.
+    ///
+    /// Blocks while another request holds the lock. Applies the unmount policy if the mount ended
+    /// from outside.
+    ///
+    /// # Errors
+    /// [`ErrorCode::DaemonUnreachable`] if the daemon is ending. [`ErrorCode::LeaseHeld`] if a
+    /// program that the daemon runs sent the request and the lock stays held: its holder may be
+    /// waiting for that program.
     pub fn lock_fork<'a>(
         self: &'a Arc<Daemon>,
         slot: &'a Arc<Slot>,
@@ -277,21 +316,23 @@ impl Daemon {
             None if asker::is_own_program() => slot
                 .lock
                 .try_lock_for(asker::PATIENCE)
-                .ok_or_else(|| held_by_who_waits(&slot.name))?,
+                .ok_or_else(|| held_by_waiting_request(&slot.name))?,
             None => slot.lock.lock(),
         };
-        let guard = self.guard_of(slot, held);
+        let guard = self.guard_held(slot, held);
         self.refuse_if_stopping()?;
         Ok(guard)
     }
 
-    /// As [`Daemon::guard`], for the one who stops the daemon.
+    /// Locks a fork even if the daemon is ending.
+    ///
+    /// The thread that stops the daemon uses it. Blocks.
     pub fn lock_even_stopping<'a>(self: &'a Arc<Daemon>, slot: &'a Arc<Slot>) -> ForkGuard<'a> {
         let held = slot.lock.lock();
-        self.guard_of(slot, held)
+        self.guard_held(slot, held)
     }
 
-    fn guard_of<'a>(
+    fn guard_held<'a>(
         self: &'a Arc<Daemon>,
         slot: &'a Arc<Slot>,
         held: RankedGuard<'a, ()>,
@@ -305,8 +346,12 @@ impl Daemon {
         guard
     }
 
-    /// What is done for a fork every few seconds, unless a request has its turn: brings to the disk
-    /// what was written, and lets contents leave the layer after a commit by git in the mount.
+    /// Maintains a fork every few seconds.
+    ///
+    /// Does nothing while a request holds the lock.
+    ///
+    /// It repairs the worktree's registration, adopts blobs after a commit by git in the mount,
+    /// takes a snapshot if one is due, and writes changes to the disk.
     pub fn look_after(self: &Arc<Daemon>, slot: &Arc<Slot>) {
         let Some(held) = slot.lock.try_lock() else {
             return;
@@ -332,7 +377,9 @@ impl Daemon {
 }
 
 impl Slot {
-    /// Whether the fork is mounted (and its mount was not ended from outside).
+    /// Returns whether the fork is mounted.
+    ///
+    /// False also if its mount was ended from outside.
     pub fn is_mounted(&self) -> bool {
         let state = self.state.lock();
         state
@@ -341,7 +388,7 @@ impl Slot {
             .is_some_and(|mounted| !mounted.ending.is_outside())
     }
 
-    /// Where the fork is mounted now.
+    /// Returns the directory at which the fork is mounted now.
     pub fn mount_dir(&self) -> Option<PathBuf> {
         let state = self.state.lock();
         state
@@ -350,45 +397,52 @@ impl Slot {
             .map(|mounted| mounted.mount.dir().to_owned())
     }
 
-    /// How the fork is mounted now.
+    /// Returns the settings of the fork's present mount.
     pub fn mount_settings(&self) -> Option<MountSettings> {
         let state = self.state.lock();
         state.mounted.as_ref().map(|mounted| mounted.settings)
     }
 
-    /// The open fork, while it is mounted.
+    /// Returns the open fork, while it is mounted.
     pub fn open_fork(&self) -> Option<Arc<Fork>> {
         self.state.lock().fork.clone()
     }
 
-    /// How requests come to the mount, and how many of each kind came, if the fork is mounted.
+    /// Returns the mount's transport and its request counters.
+    ///
+    /// A counter has the name and number of one kind of request. `None` if the fork is not mounted.
     pub fn requests(&self) -> Option<(Transport, Vec<(&'static str, u64)>)> {
         let state = self.state.lock();
         let mount = &state.mounted.as_ref()?.mount;
         Some((mount.transport(), mount.counters()))
     }
 
-    /// How requests come to the mount, and what came, if the fork is mounted. With `watch` its
-    /// files are counted for a while.
+    /// Returns the mount's transport and traffic; `None` if not mounted.
+    ///
+    /// With `watch` the mount counts reads and writes of each file for a while.
     pub fn traffic(&self, watch: bool) -> Option<(Transport, Traffic)> {
         let mount = self.state.lock().mounted.as_ref()?.mount.clone();
         Some((mount.transport(), mount.traffic(watch)))
     }
 
-    /// Calls `read` with the open fork, if it is open. The slot's state is locked meanwhile:
-    /// nothing that waits.
+    /// Calls `read` with the fork, if it is open.
+    ///
+    /// The slot's state is locked meanwhile, so `read` must not block.
     pub fn with_open_fork<T>(&self, read: impl FnOnce(&Fork) -> T) -> Option<T> {
         self.state.lock().fork.as_deref().map(read)
     }
 
+    /// Returns the note that `tine list` shows about automatic work.
     pub fn note(&self) -> Option<String> {
         self.state.lock().note.clone()
     }
 
+    /// Sets the note that `tine list` shows until the daemon ends.
     pub fn set_note(&self, note: String) {
         self.state.lock().note = Some(note);
     }
 
+    /// Returns the failure that `tine list` shows for the fork, if any.
     pub fn trouble(&self) -> Option<Failure> {
         let state = self.state.lock();
         if state
@@ -401,12 +455,13 @@ impl Slot {
         state.trouble.clone()
     }
 
+    /// Sets or clears the failure that `tine list` shows.
     pub fn set_trouble(&self, trouble: Option<Failure>) {
         self.state.lock().trouble = trouble;
     }
 }
 
-/// A panic has ended that the fork takes changes.
+/// Makes the failure of a fork that a panic made read-only.
 fn interrupted(name: &ForkName) -> Failure {
     Failure::new(
         ErrorCode::ForkInterrupted,
@@ -417,8 +472,11 @@ fn interrupted(name: &ForkName) -> Failure {
     ))
 }
 
-/// The right to change one fork, for one request.
+/// Guard of a fork's lock: the right of one request to change the fork.
+///
+/// If the request panics, dropping the guard makes the fork read-only.
 pub struct ForkGuard<'a> {
+    /// Daemon that has the fork.
     pub daemon: &'a Arc<Daemon>,
     slot: &'a Arc<Slot>,
     _held: RankedGuard<'a, ()>,
@@ -435,14 +493,23 @@ impl Drop for ForkGuard<'_> {
 }
 
 impl ForkGuard<'_> {
+    /// Returns the fork's name.
     pub fn name(&self) -> &ForkName {
         &self.slot.name
     }
 
+    /// Reads the fork's record.
+    ///
+    /// # Errors
+    /// If there is no such fork, or its record cannot be read.
     pub fn record(&self) -> Result<ForkRecord, Failure> {
         Ok(self.daemon.store.record(self.name())?)
     }
 
+    /// Changes the fork's record and writes it.
+    ///
+    /// # Errors
+    /// If there is no such fork, or its record cannot be read or written.
     pub fn update_record(
         &self,
         change: impl FnOnce(&mut ForkRecord),
@@ -450,22 +517,32 @@ impl ForkGuard<'_> {
         Ok(self.daemon.store.update_record(self.name(), change)?)
     }
 
+    /// Returns whether the fork is mounted.
     pub fn is_mounted(&self) -> bool {
         self.slot.is_mounted()
     }
 
+    /// Sets or clears the failure that `tine list` shows.
     pub fn set_trouble(&self, trouble: Option<Failure>) {
         self.slot.set_trouble(trouble);
     }
 
-    /// The branch (short name) that the fork's HEAD is on.
+    /// Returns the branch (short name) that the fork's HEAD is on.
+    ///
+    /// `None` if HEAD is detached.
+    ///
+    /// # Errors
+    /// If the fork's worktree or its HEAD cannot be read.
     pub fn head_branch(&self, repository: &Repository) -> Result<Option<String>, Failure> {
         let worktree = self.daemon.store.worktree_of(self.name())?;
         let head = repository.head_of(worktree.git_dir())?;
         Ok(head.short_branch().map(str::to_owned))
     }
 
-    /// The fork's file system: that of the mount, or opened for this request.
+    /// Returns the mount's open fork, or opens the fork for this request.
+    ///
+    /// # Errors
+    /// If the store cannot open the fork.
     pub fn open(&self) -> Result<Arc<Fork>, Failure> {
         let open = self.slot.state.lock().fork.clone();
         match open {
@@ -477,8 +554,9 @@ impl ForkGuard<'_> {
         }
     }
 
-    /// Registers the worktree again, and writes the fork's `.git` file anew, where a program
-    /// removed or damaged them.
+    /// Repairs the worktree's registration and the fork's `.git` file.
+    ///
+    /// A program may have removed or damaged them.
     fn mend(&self, fork: &Fork) {
         let name = self.name();
         if !fork.worktree.git_dir().exists()
@@ -491,13 +569,21 @@ impl ForkGuard<'_> {
         }
     }
 
-    /// As [`ForkGuard::open`], after a look whether there is such a fork at all.
+    /// Checks that the fork exists, and opens it as [`ForkGuard::open`] does.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NoSuchFork`] if there is no such fork; or if it cannot be opened.
     pub fn open_existing(&self) -> Result<Arc<Fork>, Failure> {
         self.record()?;
         self.open()
     }
 
-    /// Lets contents leave the layer that git has by now, if HEAD moved since the last time.
+    /// Adopts blobs of HEAD if HEAD moved since the last time.
+    ///
+    /// Contents of the layer that are blobs in HEAD are freed.
+    ///
+    /// # Errors
+    /// If HEAD or its objects cannot be read, or the layer cannot be written.
     pub fn settle(&self, repository: &Repository, fork: &Fork) -> Result<(), Failure> {
         if fork.workspace.is_interrupted() {
             return Ok(());
@@ -509,7 +595,7 @@ impl ForkGuard<'_> {
         if settled == Settled::At(head) {
             return Ok(());
         }
-        // The layer's contents are changes to where the fork left its branch.
+        // The layer's contents are changes against the commit where the fork left its branch.
         if repository
             .moved_under(&fork.worktree, self.name().as_str(), &fork.made_on)?
             .is_some()
@@ -541,8 +627,9 @@ impl ForkGuard<'_> {
         Ok(())
     }
 
-    /// Has the record name the branch that HEAD is on, which git may have exchanged or renamed in
-    /// the mount.
+    /// Writes the branch that HEAD is on to the fork's record.
+    ///
+    /// git may have switched or renamed it in the mount.
     fn note_branch(&self, repository: &Repository, head: &Head) {
         let branch = head.short_branch().map(str::to_owned);
         if self.slot.state.lock().branch == branch {
@@ -554,8 +641,10 @@ impl ForkGuard<'_> {
         }
     }
 
-    /// As [`ForkGuard::settle`] where nobody asked: not amid a rebase or the like, whose every step
-    /// would be kept, and not again where it failed.
+    /// Settles the fork without a request; logs a failure.
+    ///
+    /// Skips a fork amid a rebase or the like, because each step would be kept. Skips a HEAD for
+    /// which settling failed.
     fn settle_quietly(&self, fork: &Fork) {
         if fork.worktree.operation_in_progress().is_some() {
             return;
@@ -574,7 +663,7 @@ impl ForkGuard<'_> {
         }
     }
 
-    /// Takes a snapshot where the fork's policy says so and something was written.
+    /// Takes a snapshot if the policy requires it and the fork changed.
     fn snapshot_if_due(&self, fork: &Fork) {
         let Ok(Some(every)) = self.record().map(|record| record.snapshot_every) else {
             return;
@@ -606,7 +695,7 @@ impl ForkGuard<'_> {
         self.slot.state.lock().snapshot_at = Some(Instant::now());
     }
 
-    /// Brings what was written to the disk.
+    /// Writes changes to the disk.
     fn sync(&self, fork: &Fork) {
         if !fork.workspace.is_dirty() {
             return;
@@ -615,7 +704,7 @@ impl ForkGuard<'_> {
             Failure::from(error)
                 .context(format!("{} could not be brought to the disk", self.name()))
         });
-        // Tried every few seconds, said once.
+        // Retried every few seconds; logged only when the failure changes.
         if let Some(failure) = &trouble
             && self.slot.trouble().as_ref() != Some(failure)
         {
@@ -624,24 +713,29 @@ impl ForkGuard<'_> {
         self.set_trouble(trouble);
     }
 
-    /// Notes for which HEAD a commit settled the layer.
+    /// Records the HEAD for which a commit settled the layer.
     pub fn note_settled(&self, made: &CommitOutcome) {
-        self.slot.state.lock().settled = match made.is_settled {
-            true => Settled::At(Some(made.commit_id)),
-            false => Settled::Never,
+        self.slot.state.lock().settled = if made.is_settled {
+            Settled::At(Some(made.commit_id))
+        } else {
+            Settled::Never
         };
     }
 
-    /// Notes that the fork stands elsewhere now.
+    /// Forgets the settled HEAD, because an operation moved the fork.
     pub fn forget_settled(&self) {
         self.slot.state.lock().settled = Settled::Never;
     }
 
-    /// Mounts the fork at `dir`, which was found fit. A stale mount there is detached first.
-    /// Records are the caller's.
+    /// Mounts the fork at `dir`, which the caller has checked.
+    ///
+    /// Detaches a stale mount there first. The caller updates the fork's record.
+    ///
+    /// # Errors
+    /// If too few descriptors are free, the fork cannot be opened, or the mount fails.
     pub fn mount(&self, dir: &Path, settings: MountSettings) -> Result<(), Failure> {
         tine_fuse::detach_stale(dir)?;
-        room::for_a_mount()?;
+        room::check_free_for_mount()?;
         let fork = self.open()?;
         monitor::update(self.daemon, self.name(), &fork);
         let options = MountOptions {
@@ -673,8 +767,7 @@ impl ForkGuard<'_> {
         Ok(())
     }
 
-    /// As [`ForkGuard::mount`] where nobody waits for the outcome: a failure is logged and shown by
-    /// `list`.
+    /// Mounts the fork; logs a failure and shows it in `tine list`.
     pub fn mount_or_note(&self, dir: PathBuf, settings: MountSettings) {
         if let Err(failure) = self.mount(&dir, settings) {
             let failure = failure.context(format!(
@@ -687,8 +780,11 @@ impl ForkGuard<'_> {
         }
     }
 
-    /// Unmounts, if it is mounted, and closes the fork. Fails with [`ErrorCode::Busy`] and the
-    /// users' names.
+    /// Unmounts the fork if it is mounted, and closes it.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Busy`] with the names of the processes that use the mount; or the error of
+    /// unmounting.
     pub fn unmount(&self, mode: UnmountMode) -> Result<(), Failure> {
         let (mount, ending) = match &self.slot.state.lock().mounted {
             Some(mounted) => (mounted.mount.clone(), mounted.ending.clone()),
@@ -704,8 +800,8 @@ impl ForkGuard<'_> {
             });
         }
         if ending.is_outside() {
-            // Between this turn's beginning and now. Only the flag is left to do, which every
-            // caller sets.
+            // It ended after this guard was taken. Only the record's flag is left to set, which
+            // every caller does.
             log::debug!("{}: somebody else unmounted it first", self.name());
         }
         log::info!(
@@ -718,14 +814,14 @@ impl ForkGuard<'_> {
         Ok(())
     }
 
-    /// Where the fork is mounted now, and what the mount allows.
+    /// Returns the directory and the settings of the present mount.
     pub fn mounted_as(&self) -> Option<(PathBuf, MountSettings)> {
         let state = self.slot.state.lock();
         let mounted = state.mounted.as_ref()?;
         Some((mounted.mount.dir().to_owned(), mounted.settings))
     }
 
-    /// Forgets mount and open fork; what was written goes to the disk first.
+    /// Drops mount and open fork, after writing changes to the disk.
     fn close(&self) {
         let fork = {
             let mut state = self.slot.state.lock();
@@ -737,7 +833,7 @@ impl ForkGuard<'_> {
         }
     }
 
-    /// If the mount was ended from outside: closes the fork and does what its policy says.
+    /// Closes the fork and applies its policy after an outside unmount.
     fn finish_outside_end(&self) {
         let ended_outside = {
             let state = self.slot.state.lock();
@@ -759,8 +855,7 @@ impl ForkGuard<'_> {
     }
 }
 
-/// What is told of a policy that failed after an unmount from outside: nothing is lost, and the way
-/// on.
+/// Adds to a policy's failure that all changes are kept.
 fn policy_failed(name: &ForkName, failure: Failure) -> Failure {
     let kept = format!(
         "the changes are kept: `tine commit {name} -m MESSAGE` commits them, `tine mount {name}` goes on with them"
@@ -776,8 +871,10 @@ fn policy_failed(name: &ForkName, failure: Failure) -> Failure {
         .hint(hint)
 }
 
-/// What a mount calls when its session has ended. The work is done by a thread of its own: it waits
-/// for the fork's turn, and whoever has that may be waiting for the caller.
+/// Returns the callback that a mount calls when its session has ended.
+///
+/// A new thread does the work: it waits for the fork's lock, whose holder may be waiting for the
+/// caller.
 fn ended_callback(
     daemon: Weak<Daemon>,
     slot: Arc<Slot>,
@@ -790,7 +887,7 @@ fn ended_callback(
         let name = format!("ended-{}", slot.name);
         let finish = move || {
             if let Some(daemon) = daemon.upgrade() {
-                // Taking the turn is what finishes it.
+                // Locking the fork applies the policy.
                 drop(daemon.lock_fork(&slot));
             }
         };
@@ -800,8 +897,10 @@ fn ended_callback(
     })
 }
 
-/// A hook asks for a fork that the request which runs the hook may have.
-fn held_by_who_waits(name: &ForkName) -> Failure {
+/// Makes the failure of a hook whose fork is locked.
+///
+/// The lock's holder may be the command that runs the hook.
+fn held_by_waiting_request(name: &ForkName) -> Failure {
     Failure::new(
         ErrorCode::LeaseHeld,
         format!("{name} is in use by a command that may be waiting for this program, which tine runs"),
@@ -809,7 +908,9 @@ fn held_by_who_waits(name: &ForkName) -> Failure {
     .hint("let the hook do this in the background, or after the command: `post-merge` runs when nothing is held")
 }
 
-/// The mount is in use, by these processes.
+/// Makes the failure of a mount that these processes use.
+///
+/// Each of `users` is a process id and a command name.
 pub fn busy(name: &ForkName, dir: &Path, users: Vec<(u32, String)>) -> Failure {
     let failure = Failure::new(
         ErrorCode::Busy,

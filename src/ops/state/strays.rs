@@ -1,8 +1,8 @@
-//! Strays: files that programs put into a mount place while nothing was mounted there.
+//! Brings strays into forks: files that programs wrote to an unmounted mount place.
 //!
-//! They become files of the fork, in one operation that can be taken back: at their own paths where
-//! the fork has nothing or the same there, else beside it under a name that says where they come
-//! from. Only then are they removed from the place.
+//! They become files of the fork in one operation, which `tine undo` takes back. A stray keeps its
+//! path if the fork has nothing or the same content there. Otherwise it gets a name beside it that
+//! marks it as a stray. Only then is it removed from the mount place.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -26,23 +26,29 @@ use tine_workspace::{
     Replacement, Store, Workspace,
 };
 
-/// Files of more bytes are read from their place while they are written, and not into memory.
+/// Size in bytes above which a file is not read into memory.
+///
+/// It is read from its place while it is written.
 const MAX_MEMORY_BYTES: u64 = 1 << 20;
 
-/// Follows the name of a stray that cannot have its own.
+/// Suffix of a stray whose own name is taken.
 const SUFFIX: &str = ".stray";
 
-/// What the user of a fork was not told yet; it outlives the daemon.
+/// Strays that no command has reported to the user yet.
+///
+/// The store keeps them, so they survive the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Untold {
-    /// In the order in which they came.
+    /// Strays that are in the fork, in order of arrival.
     pub brought: Vec<Stray>,
-    /// Why those that lie under the mount stay there. It is told until they come.
+    /// Reason that strays stay under the mount.
+    ///
+    /// It is reported until they are in the fork.
     pub failed: Option<Failure>,
 }
 
 impl Untold {
-    /// A record that cannot be read says nothing.
+    /// Reads the record; returns an empty one if that fails.
     pub(crate) fn of(store: &Store, name: &ForkName) -> Untold {
         store
             .untold(name)
@@ -60,7 +66,7 @@ impl Untold {
         }
     }
 
-    /// Takes strays out that somebody was told of.
+    /// Removes strays that a command has reported.
     pub(crate) fn told(store: &Store, name: &ForkName, told: &[Stray]) {
         let mut untold = Untold::of(store, name);
         untold.brought.retain(|stray| !told.contains(stray));
@@ -68,8 +74,9 @@ impl Untold {
     }
 }
 
-/// What lies at the mount place `dir` of a fork that is not mounted, by its name there. What cannot
-/// be read is not told.
+/// Lists the names at the mount place `dir` of an unmounted fork.
+///
+/// Returns none if the directory cannot be read.
 pub(crate) fn lying_at(dir: &Path) -> Vec<PathText> {
     let names = tine_fuse::lying_at(dir).unwrap_or_else(|error| {
         log::debug!("what lies at {} cannot be told: {error}", dir.display());
@@ -81,7 +88,7 @@ pub(crate) fn lying_at(dir: &Path) -> Vec<PathText> {
         .collect()
 }
 
-/// What a fork that is deleted leaves at its mount place `dir`.
+/// Lists the files that a deleted fork leaves at `dir`.
 pub(crate) fn left_at(dir: &Path) -> Option<LeftInPlace> {
     let paths = lying_at(dir);
     (!paths.is_empty()).then(|| LeftInPlace {
@@ -90,7 +97,7 @@ pub(crate) fn left_at(dir: &Path) -> Option<LeftInPlace> {
     })
 }
 
-/// Brings what lies under a new mount into its fork, and notes what is to be told of it.
+/// Brings strays under a new mount into its fork and records them.
 pub(crate) fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &FuseMount) {
     let Some(ground) = mount.take_ground() else {
         return;
@@ -102,7 +109,8 @@ pub(crate) fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &FuseMou
             .filter(|stray| !before.brought.contains(stray));
         before.brought.iter().chain(new).cloned().collect()
     };
-    // Before they come: a daemon that dies in between must not keep it to itself.
+    // Recorded before the strays are in the fork: if the daemon dies in between, they are still
+    // reported.
     let note = |strays: &[Stray]| {
         let untold = Untold {
             brought: brought_with(strays),
@@ -126,11 +134,13 @@ pub(crate) fn under(store: &Store, name: &ForkName, fork: &Fork, mount: &FuseMou
     }
 }
 
-/// Brings what lies under a mount into its fork; `note` is told before what comes of each file that
-/// the fork does not have as it is. A place that holds nothing is the usual case.
+/// Brings files under a mount into its fork.
+///
+/// Calls `note` first, with the files that the fork does not have already. The directory is usually
+/// empty.
 ///
 /// # Errors
-/// Where the fork cannot take them: then they stay where they are.
+/// If the fork cannot take the files. Then they stay under the mount.
 fn take_in(
     fork: &Fork,
     ground: &MountPoint,
@@ -173,10 +183,10 @@ fn take_in(
         fork.workspace.apply(by, &replacements, &options)?;
     }
     fork.workspace.sync()?;
-    // Nobody but this process reaches the directory under a live mount.
+    // Only this process reaches the directory under a live mount.
     ground.unshut();
     for one in seen.iter().rev() {
-        // One that somebody still writes stays, and is looked at with the next mount.
+        // A file that a program still writes stays until the next mount.
         if let Err(error) = one.remove() {
             log::warn!("{} stays under the mount: {error}", one.path.display());
         }
@@ -190,11 +200,11 @@ fn take_in(
     Ok(())
 }
 
-/// A file or directory of the place, to be removed.
+/// File or directory under the mount that will be removed.
 struct Seen {
     path: PathBuf,
     is_dir: bool,
-    /// Size, and time of the last change.
+    /// Size, and time of the last change (seconds, nanoseconds).
     stamp: (u64, i64, i64),
 }
 
@@ -204,12 +214,13 @@ impl Seen {
             return fs::remove_dir(&self.path);
         }
         let found = fs::symlink_metadata(&self.path)?;
-        // What is written to a file without a name goes nowhere.
+        // Bytes written to an open file after its name is removed would be lost.
         let is_open =
             || tine_sys::file::open(&self.path).is_ok_and(|file| file::is_open_elsewhere(&file));
-        match stamp(&found) == self.stamp && !(found.is_file() && is_open()) {
-            true => fs::remove_file(&self.path),
-            false => Err(io::ErrorKind::ResourceBusy.into()),
+        if stamp(&found) == self.stamp && !(found.is_file() && is_open()) {
+            fs::remove_file(&self.path)
+        } else {
+            Err(io::ErrorKind::ResourceBusy.into())
         }
     }
 }
@@ -223,14 +234,15 @@ struct Found<'a> {
     replacements: Vec<Replacement>,
     /// Paths that the replacements make.
     coming: HashSet<RepoPath>,
-    /// Directories come before what is in them.
+    /// Each directory comes before its entries.
     seen: Vec<Seen>,
     strays: Vec<Stray>,
 }
 
 impl Found<'_> {
-    /// Looks at what is in the directory `host`: it was meant to be at `meant` in the fork, and
-    /// goes to `to`.
+    /// Examines the entries of the directory `host`.
+    ///
+    /// Its path in the fork would be `meant`; it goes to `to`.
     fn look_into(&mut self, host: &Path, meant: &RepoPath, to: &RepoPath) -> io::Result<()> {
         let mut entries = fs::read_dir(host)?.collect::<io::Result<Vec<_>>>()?;
         entries.sort_by_key(fs::DirEntry::file_name);
@@ -241,7 +253,7 @@ impl Found<'_> {
             let path = entry.path();
             let meta = fs::symlink_metadata(&path)?;
             if meant.is_root() && name.is_dot_git() {
-                // The fork has one, and a file says nothing that it does not.
+                // The fork has a `.git` of its own. A stray `.git` file adds nothing to it.
                 if meta.is_file() {
                     self.see(path, &meta);
                 }
@@ -321,7 +333,7 @@ impl Found<'_> {
             };
             (entry, is_same)
         } else {
-            // A socket or a pipe has no content.
+            // A socket or a FIFO has no content.
             log::warn!("{} stays under the mount: it is not a file", path.display());
             return Ok(());
         };
@@ -354,12 +366,12 @@ impl Found<'_> {
         match self.workspace.resolve(path) {
             Ok(attr) => Some(attr.kind),
             Err(FsError::NotFound | FsError::NotADirectory) => None,
-            // Something is there that cannot be looked at.
+            // An entry exists but cannot be examined.
             Err(_) => Some(FileKind::Fifo),
         }
     }
 
-    /// Whether the fork's file holds the bytes of the one at `host`.
+    /// Returns whether the fork's file equals the one at `host`.
     fn holds(&self, path: &RepoPath, host: &Path, len: u64) -> io::Result<bool> {
         let is_as_long = self
             .workspace
@@ -375,7 +387,7 @@ impl Found<'_> {
             .is_ok_and(|known| known == bytes))
     }
 
-    /// The first free name beside `path`.
+    /// Returns the first free name beside `path`.
     fn beside(&self, path: &RepoPath) -> RepoPath {
         let Some((parent, name)) = path.split_last() else {
             return path.clone();
