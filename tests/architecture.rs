@@ -579,7 +579,9 @@ note_docs! {
 
 /// The doc comments of all files of the parts, with the files' paths.
 fn doc_comments() -> Vec<(PathBuf, usize, String)> {
-    let serving = sources().into_iter().filter(|source| !source.serving.is_empty());
+    let serving = sources()
+        .into_iter()
+        .filter(|source| !source.serving.is_empty());
     let comments = serving.flat_map(|source| {
         let text = fs::read_to_string(root().join(&source.path)).expect("source is UTF-8");
         let mut comments = DocComments::default();
@@ -609,7 +611,12 @@ fn summaries_are_short_and_begin_with_a_verb_or_a_noun() {
         is_wrong.then(|| format!("{}:{line}: {summary}", path.display()))
     });
     let wrong: Vec<String> = wrong.collect();
-    assert!(wrong.is_empty(), "{} summaries:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} summaries:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -641,7 +648,12 @@ fn comments_use_plain_words() {
             }
         }
     }
-    assert!(wrong.is_empty(), "{} words:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} words:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// rustfmt does not wrap prose. Tables and diagrams may be wider.

@@ -44,7 +44,7 @@ use tine_sys::pause;
 use tine_workspace::store::IndexStamp;
 use tine_workspace::{
     Actor, Advance, Advancing, ApplyOptions, Caller, Fork, ForkName, ForkRecord, HeadMove,
-    OperationKind, Replacement, Store, SwitchMove, Undoes, UpdateMove,
+    OperationKind, Replacement, Store, SwitchMove, UndoneChanges, UpdateMove,
 };
 
 /// Move of HEAD.
@@ -67,7 +67,7 @@ pub struct Step {
     /// Kind of the operation in the journal.
     pub kind: OperationKind,
     /// Operation that this move undoes or redoes; `None` for others.
-    pub undoes: Option<Undoes>,
+    pub undoes: Option<UndoneChanges>,
 }
 
 /// Change of the view in a move that merges uncommitted changes.
@@ -644,7 +644,7 @@ impl AdvancePlan {
                 // A rollback must not be undone a second time.
                 let undoes = fork.workspace.operations(1).ok().and_then(|newest| {
                     let (operation, _) = newest.into_iter().next()?;
-                    Some(Undoes {
+                    Some(UndoneChanges {
                         operation: operation.id,
                         changes: (0_u32..).zip(&operation.changes).map(|(n, _)| n).collect(),
                     })

@@ -39,7 +39,7 @@ impl fmt::Display for Holder {
 
 /// One branch of a list.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct BranchEntry {
     /// Name and commit of the branch.
     pub tip: BranchTip,
     /// Checkout that has or returns to it; `None` if it is free.
@@ -81,7 +81,7 @@ pub struct DeletedBranch {
 }
 
 /// All checkouts and fork records of a store, at one moment.
-pub struct Known<'s> {
+pub struct BranchUsage<'s> {
     store: &'s Store,
     repository: &'s Repository,
     checkouts: Vec<Checkout>,
@@ -89,16 +89,19 @@ pub struct Known<'s> {
     pub records: Vec<ForkRecord>,
 }
 
-impl<'s> Known<'s> {
+impl<'s> BranchUsage<'s> {
     /// Reads the checkouts and records.
     ///
     /// # Errors
     /// [`ChangeError::Git`] if the worktrees cannot be listed.
-    pub fn now(store: &'s Store, repository: &'s Repository) -> Result<Known<'s>, ChangeError> {
+    pub fn now(
+        store: &'s Store,
+        repository: &'s Repository,
+    ) -> Result<BranchUsage<'s>, ChangeError> {
         let records = store.records().0;
         let mut checkouts = repository.checkouts()?;
         assume_branches(&mut checkouts, &records);
-        Ok(Known {
+        Ok(BranchUsage {
             store,
             repository,
             checkouts,
@@ -171,7 +174,7 @@ impl<'s> Known<'s> {
     ///
     /// # Errors
     /// [`ChangeError::Git`] if refs cannot be read.
-    pub fn list(&self, all: bool) -> Result<Vec<Listed>, ChangeError> {
+    pub fn list(&self, all: bool) -> Result<Vec<BranchEntry>, ChangeError> {
         let mut made_for: BTreeMap<Vec<u8>, &ForkRecord> = BTreeMap::new();
         for record in &self.records {
             made_for
@@ -205,7 +208,7 @@ impl<'s> Known<'s> {
         tips.into_iter()
             .map(|tip| {
                 let record = made_for.get(&tip.name);
-                Ok(Listed {
+                Ok(BranchEntry {
                     holder: holders.get(behind(&tip.name).as_slice()).cloned(),
                     made_for: record.map(|record| record.name.clone()),
                     came_from: match record {
@@ -354,7 +357,7 @@ impl<'s> Known<'s> {
     /// Renames a branch (short names), also in the forks' records.
     ///
     /// Returns the forks whose HEAD follows. The caller holds the `ForkGuard` of each of
-    /// [`Known::forks_on`] `old`.
+    /// [`BranchUsage::forks_on`] `old`.
     ///
     /// # Errors
     /// [`ChangeError::NoSuchBranch`], [`ChangeError::BranchHeld`] if a checkout returns to it, and
@@ -581,7 +584,7 @@ pub fn follow(store: &Store, repository: &Repository) -> Result<(), ChangeError>
                 None => {
                     let there = match repository.branch(name) {
                         // An alias keeps its name even if its target was renamed.
-                        Err(GitError::AliasOfNothing { .. } | GitError::AliasLoop { .. }) => true,
+                        Err(GitError::DanglingAlias { .. } | GitError::AliasLoop { .. }) => true,
                         // The ref exists, but cannot be read.
                         Err(GitError::DamagedRef { .. }) => true,
                         found => found?.is_some(),

@@ -17,7 +17,7 @@ use super::round::{self, RoundRecord};
 use tine_git::Repository;
 use tine_git::recovery::RECOVER;
 use tine_workspace::store::{
-    Above, CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, RecordKind,
+    CheckCallbacks, CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, RecordKind,
 };
 use tine_workspace::{ForkRecord, Store, StoreError};
 
@@ -42,7 +42,7 @@ pub fn check(
         noted.borrow_mut().push((record.name.clone(), notes));
         Ok(())
     };
-    let above = Above {
+    let above = CheckCallbacks {
         reads: &check_readable,
         before_cut: &before_cut,
     };

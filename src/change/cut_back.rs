@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::ChangeError;
 use super::compare::compare_trees;
-use super::going_back::{GoneBack, Since};
+use super::going_back::{GoneBack, LackedCommits};
 use super::view::view_tree;
 use tine_git::{ObjectId, Repository};
 use tine_path::RepoPath;
@@ -35,7 +35,7 @@ pub(crate) fn before_cut(
     };
     let mut notes = Vec::new();
     for then in earlier_heads(repository, record, worktree.git_dir(), now) {
-        let since = Since {
+        let since = LackedCommits {
             then,
             base_tree: repository.commit_info(then)?.tree_id,
             left_out: repository.commits_between(&[now], &[then])?,

@@ -22,7 +22,7 @@ use tine_workspace::{ForkName, ForkRecord, SnapshotRecord, Store, StoreError};
 
 /// HEAD of a state.
 #[derive(Debug, Clone)]
-pub struct Then {
+pub struct StateHead {
     /// Commit of that HEAD; `None` on an unborn branch.
     pub head: Option<ObjectId>,
     /// Short name of its branch; `None` if HEAD was detached.
@@ -33,7 +33,7 @@ pub struct Then {
 
 /// Commits of HEAD that a state lacks.
 #[derive(Debug, Clone)]
-pub struct Since {
+pub struct LackedCommits {
     /// Commit of the state's HEAD.
     pub then: ObjectId,
     /// Tree that the state's own changes are relative to.
@@ -42,7 +42,7 @@ pub struct Since {
     pub left_out: Vec<ObjectId>,
 }
 
-impl Then {
+impl StateHead {
     /// Returns the HEAD at which a snapshot of `of` was taken.
     ///
     /// # Errors
@@ -51,8 +51,8 @@ impl Then {
         fork: &ForkName,
         of: &ForkName,
         snapshot: &SnapshotRecord,
-    ) -> Result<Then, ChangeError> {
-        Ok(Then {
+    ) -> Result<StateHead, ChangeError> {
+        Ok(StateHead {
             head: snapshots::head_commit(of, snapshot)?,
             branch: snapshot.branch.clone(),
             is_own: fork == of,
@@ -72,7 +72,7 @@ impl Then {
         repository: &Repository,
         record: &ForkRecord,
         head: &Head,
-    ) -> Result<Option<Since>, ChangeError> {
+    ) -> Result<Option<LackedCommits>, ChangeError> {
         let (Some(then), Some(now)) = (self.head, head.commit_id()) else {
             return Ok(None);
         };
@@ -90,7 +90,7 @@ impl Then {
             repository.merge_bases(then, now)?.first().copied()
         };
         let base_tree = repository.tree_of(base)?;
-        Ok(Some(Since {
+        Ok(Some(LackedCommits {
             then,
             base_tree,
             left_out,
@@ -110,8 +110,8 @@ impl Then {
         record: &ForkRecord,
         head: &Head,
         point: ObjectId,
-    ) -> Result<Option<Since>, ChangeError> {
-        let then = Then {
+    ) -> Result<Option<LackedCommits>, ChangeError> {
+        let then = StateHead {
             head: Some(point),
             branch: None,
             is_own: true,
@@ -127,7 +127,7 @@ impl Then {
         // Commits made here are the fork's own even if others have taken them over.
         let made_here = made_in(store.worktree_of(&record.name)?.git_dir());
         left_out.retain(|id| !made_here.contains(id));
-        let since = Since {
+        let since = LackedCommits {
             then: point,
             base_tree: repository.commit_info(point)?.tree_id,
             left_out,
@@ -173,7 +173,7 @@ impl Then {
     }
 }
 
-impl Since {
+impl LackedCommits {
     /// Drops the commits that changed nothing at or below `paths`.
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl Since {
         mut self,
         repository: &Repository,
         paths: &[RepoPath],
-    ) -> Result<Since, ChangeError> {
+    ) -> Result<LackedCommits, ChangeError> {
         let mut left_out = Vec::new();
         for id in self.left_out {
             let touched = touched_by(repository, id)?;
@@ -292,7 +292,7 @@ impl GoneBack {
         store: &Store,
         repository: &Repository,
         record: &ForkRecord,
-        since: &Since,
+        since: &LackedCommits,
     ) -> Result<Option<u64>, ChangeError> {
         if since.left_out.is_empty() {
             return Ok(None);

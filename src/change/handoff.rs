@@ -21,7 +21,7 @@ use super::ChangeError;
 use super::branches::rename_in;
 use tine_attr::Timestamp;
 use tine_git::mailbox::{
-    CommitRange, MailboxFigures, RangeCommits, copy_mailbox, mailbox_figures, read_mails,
+    CommitRange, MailboxStats, RangeCommits, copy_mailbox, mailbox_figures, read_mails,
 };
 use tine_git::{ObjectId, Repository};
 use tine_workspace::store::RecordKind;
@@ -151,7 +151,7 @@ pub enum MailboxOutcome {
     /// A mailbox was written.
     Mailbox {
         /// Size and checksum of the mailbox.
-        figures: MailboxFigures,
+        figures: MailboxStats,
         /// Number of patches in it.
         commits: u64,
         /// Number of merges left out.

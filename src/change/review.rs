@@ -16,7 +16,7 @@ use super::ChangeError;
 use super::branches::rename_in;
 use super::merge::{FastForward, Tip, carry_along};
 use super::resolver::VerdictKind;
-use super::sequence::{self, NeededKind, Ran, RunOptions, Sequence, SequenceRequest};
+use super::sequence::{self, NeededKind, RunOptions, Sequence, SequenceOutcome, SequenceRequest};
 use tine_git::{CommitSpec, Identity, ObjectId, Repository, TreeChange, TreeEntryKind};
 use tine_merge::conflict::without_what_is_beneath_files;
 use tine_merge::{
@@ -293,7 +293,7 @@ impl ReviewRecord {
     /// Replaces the conflicts with those of a sequence that was run.
     ///
     /// The sequence was run with the resolutions of this review.
-    pub fn take_conflicts(&mut self, ran: &Ran) {
+    pub fn take_conflicts(&mut self, ran: &SequenceOutcome) {
         self.conflicts = ran.resolved.clone();
         if let Some(stopped) = &ran.stopped {
             self.conflicts.extend(stopped.conflicts.iter().cloned());
@@ -621,7 +621,11 @@ impl ReviewRecord {
     /// # Errors
     /// [`ChangeError::Store`] if this is not a review of a sequence or is damaged, and the errors
     /// of [`sequence::run`].
-    pub fn run_again(&self, store: &Store, repository: &Repository) -> Result<Ran, ChangeError> {
+    pub fn run_again(
+        &self,
+        store: &Store,
+        repository: &Repository,
+    ) -> Result<SequenceOutcome, ChangeError> {
         let id = |hex: &String| ObjectId::from_hex(hex.as_bytes()).map_err(|error| damaged(&error));
         let Some(work) = &self.work else {
             return Err(damaged(&"it is no review of a sequence"));

@@ -296,13 +296,13 @@ pub struct RunOptions<'a> {
 
 /// Outcome of running a sequence.
 #[derive(Debug, Clone)]
-pub struct Ran {
+pub struct SequenceOutcome {
     /// Last commit and its tree.
     pub tip: Tip,
     /// Tree of the new view; `None` if no item concerns the view.
     pub view: Option<ObjectId>,
     /// Items that are done, in order.
-    pub done: Vec<Done>,
+    pub done: Vec<ItemDone>,
     /// Conflicts that the strategy settled.
     pub settled: Vec<ConflictRecord>,
     /// Conflicts that the review resolved, with the resolutions.
@@ -311,7 +311,7 @@ pub struct Ran {
     pub stopped: Option<Stopped>,
 }
 
-impl Ran {
+impl SequenceOutcome {
     /// Returns the tree that the sequence leads to.
     ///
     /// If it stopped, this is the tree without the conflicts.
@@ -325,11 +325,11 @@ impl Ran {
 
 /// Item that is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Done {
+pub struct ItemDone {
     /// Index of the item in the sequence.
     pub item: usize,
     /// Kind of the outcome.
-    pub how: DoneHow,
+    pub how: ItemResult,
     /// Commit that came of it; `None` if there is none.
     pub commit_id: Option<ObjectId>,
 }
@@ -337,7 +337,7 @@ pub struct Done {
 /// Outcome of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum DoneHow {
+pub enum ItemResult {
     /// A commit was made.
     Committed,
     /// HEAD moves to an existing commit.

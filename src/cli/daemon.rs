@@ -10,9 +10,9 @@ use super::{Exit, SUCCESS};
 use crate::client::ending::{self, StopOutcome};
 use crate::client::{Client, silent};
 use crate::daemon::server;
-use crate::git::{CacheFigures, Filling};
+use crate::git::{CacheStats, CacheUsage};
 use crate::ops;
-use crate::ops::protocol::{DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION};
+use crate::ops::protocol::{DaemonInfo, Metrics, MountMetrics, PROTOCOL_VERSION};
 use crate::ops::{Failure, Stop};
 use crate::render::text::{counted, human_size};
 
@@ -78,7 +78,7 @@ struct State {
     #[serde(flatten)]
     info: Option<DaemonInfo>,
     #[serde(flatten)]
-    figures: Option<Figures>,
+    figures: Option<Metrics>,
 }
 
 pub(super) fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
@@ -146,10 +146,10 @@ fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
 }
 
 /// Who a daemon is and what it holds; one of another version says who it is, and no more.
-fn ask(mut connection: Client) -> Result<(DaemonInfo, Option<Figures>), Failure> {
+fn ask(mut connection: Client) -> Result<(DaemonInfo, Option<Metrics>), Failure> {
     let info = connection.call(&ops::DaemonStatus {})?;
     let figures = match info.protocol == PROTOCOL_VERSION {
-        true => Some(connection.call(&ops::ReadFigures {})?),
+        true => Some(connection.call(&ops::ReadMetrics {})?),
         false => None,
     };
     Ok((info, figures))
@@ -166,7 +166,7 @@ enum Detail {
 
 fn tell(
     context: &Context,
-    running: Option<(DaemonInfo, Option<Figures>)>,
+    running: Option<(DaemonInfo, Option<Metrics>)>,
     detail: Detail,
 ) -> Result<(), Failure> {
     let Some((info, figures)) = running else {
@@ -202,7 +202,7 @@ fn tell(
 }
 
 /// What each mount was asked, most frequent first.
-fn requests(mounted: &[MountFigures]) -> String {
+fn requests(mounted: &[MountMetrics]) -> String {
     let mut text = String::new();
     for mount in mounted {
         let total: u64 = mount.requests.values().sum();
@@ -220,14 +220,14 @@ fn requests(mounted: &[MountFigures]) -> String {
 }
 
 /// The figures as a table.
-fn described(figures: &Figures) -> String {
-    let CacheFigures {
+fn described(figures: &Metrics) -> String {
+    let CacheStats {
         blobs,
         directories,
         large_directories,
         spooled,
     } = figures.caches;
-    let bytes = |filling: Filling| {
+    let bytes = |filling: CacheUsage| {
         format!(
             "{} of {}",
             human_size(filling.used),

@@ -305,11 +305,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::git::{CacheFigures, CacheUses, Filling};
+    use crate::git::{CacheStats, CacheUsage, CacheUses};
     use crate::workspace::ForkName;
 
     fn stats() -> Stats {
-        let filling = Filling { used: 5, limit: 10 };
+        let filling = CacheUsage { used: 5, limit: 10 };
         let read = OperationStats {
             count: 4,
             total_secs: 0.5,
@@ -321,7 +321,7 @@ mod tests {
             uptime_secs: 1,
             memory_bytes: 7,
             forks: 2,
-            caches: CacheFigures {
+            caches: CacheStats {
                 blobs: filling,
                 directories: filling,
                 large_directories: filling,

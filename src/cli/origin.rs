@@ -6,7 +6,7 @@ use super::context::Context;
 use crate::client::origin;
 use crate::ops::Failure;
 use crate::ops::protocol::ForkInfo;
-use crate::workspace::SeenAt;
+use crate::workspace::VisiblePath;
 
 /// Where a command sees the fork.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -46,8 +46,8 @@ impl OriginFlags {
         fork: &ForkInfo,
     ) -> Result<Option<PathBuf>, Failure> {
         match (self.at_origin, self.at_parent, self.no_at_origin) {
-            (true, ..) => origin::place_of(context, fork, SeenAt::Origin),
-            (_, true, _) => origin::place_of(context, fork, SeenAt::Parent),
+            (true, ..) => origin::place_of(context, fork, VisiblePath::Origin),
+            (_, true, _) => origin::place_of(context, fork, VisiblePath::Parent),
             (.., true) => Ok(None),
             (false, false, false) => origin::by_default(context, fork),
         }

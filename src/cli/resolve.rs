@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap_complete::engine::ArgValueCompleter;
 
-use super::context::Context;
 use super::contents::{sent_content, store_dir};
+use super::context::Context;
 use super::{Exit, completing, review};
 use crate::merge::MergeSide;
 use crate::ops;

@@ -6,7 +6,7 @@ use super::merge::with_contents;
 use super::output::{Cell, Output, Tone, table};
 use super::resolving::{self, Left, ResolverArgs};
 use super::{Exit, SUCCESS, review};
-use crate::change::sequence::DoneHow;
+use crate::change::sequence::ItemResult;
 use crate::client::{Client, identity};
 use crate::ops;
 use crate::ops::protocol::{MergeStatus, ReviewPolicy, Sequenced, SequencedCommit};
@@ -175,10 +175,10 @@ fn format_of(commit: &SequencedCommit) -> String {
     let made = short_id(commit.commit.as_deref().unwrap_or_default());
     let what = match commit.how {
         None => "conflicts".to_owned(),
-        Some(DoneHow::Committed) => made.to_owned(),
-        Some(DoneHow::FastForward) => format!("{made} (as it is)"),
-        Some(DoneHow::Contained | DoneHow::LeftOut) => "nothing left".to_owned(),
-        Some(DoneHow::Applied) => return String::new(),
+        Some(ItemResult::Committed) => made.to_owned(),
+        Some(ItemResult::FastForward) => format!("{made} (as it is)"),
+        Some(ItemResult::Contained | ItemResult::LeftOut) => "nothing left".to_owned(),
+        Some(ItemResult::Applied) => return String::new(),
     };
     format!("{what}  {}\n", commit.subject)
 }

@@ -8,7 +8,7 @@ use super::context::Context;
 use super::output::{Cell, Output, Tone, table};
 use super::{Exit, SUCCESS, metrics};
 use crate::client::Client;
-use crate::git::{CacheFigures, CacheUses};
+use crate::git::{CacheStats, CacheUses};
 use crate::ops::protocol::{FileStats, ForkStats, OperationStats, Stats as Told};
 use crate::ops::{ErrorCode, Failure, ReadStats};
 use crate::render::text::{counted, human_size};
@@ -51,7 +51,7 @@ struct Shown<'a> {
     uptime_secs: Option<i64>,
     memory_bytes: Option<u64>,
     forks: Option<usize>,
-    caches: Option<&'a CacheFigures>,
+    caches: Option<&'a CacheStats>,
     blob_cache: Option<CacheUses>,
     directory_cache: Option<CacheUses>,
     mounted: Vec<ShownFork<'a>>,

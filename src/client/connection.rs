@@ -20,7 +20,9 @@ use tine_daemon::{journal, socket, wire};
 use tine_git::Repository;
 use tine_ops::failure::{ErrorCode, Failure};
 use tine_ops::protocol::{Changes, DaemonInfo, ForkInfo, Forks, PROTOCOL_VERSION};
-use tine_ops::{DaemonStatus, ListForks, Operation, ShowFork, Signers, Status, Stop, Surroundings};
+use tine_ops::{
+    CallerContext, DaemonStatus, ListForks, Operation, ShowFork, Signers, Status, Stop,
+};
 use tine_sys::process;
 use tine_workspace::{ForkName, Store};
 
@@ -78,7 +80,7 @@ pub struct Client {
     store_dir: PathBuf,
     info: DaemonInfo,
     /// Surroundings of the caller, sent with every operation.
-    pub from: Surroundings,
+    pub from: CallerContext,
     /// Receiver of progress, if any.
     listener: Option<Arc<dyn Listener>>,
     /// Length in bytes of the daemon's log at connection time.
@@ -165,7 +167,7 @@ impl Client {
             |error: io::Error| Failure::io("talk to", &store_dir.join(socket::SOCKET_NAME), &error);
         stream.set_read_timeout(Some(timeout)).map_err(failed)?;
         let mut stream = BufReader::new(stream);
-        let from = Surroundings::default();
+        let from = CallerContext::default();
         let asked = exchange(
             &mut stream,
             &store_dir,
@@ -288,7 +290,7 @@ impl Client {
     /// operation may have been executed. `protocol-mismatch` if the daemon has another version and
     /// the operation is not [for every version](Operation::FOR_EVERY_VERSION).
     pub fn call<O: Operation>(&mut self, operation: &O) -> Result<O::Answer, Failure> {
-        if self.info.protocol != PROTOCOL_VERSION && !O::FOR_EVERY_VERSION {
+        if self.info.protocol != PROTOCOL_VERSION && !O::ANY_VERSION {
             return Err(wire::version_mismatch(
                 &PROTOCOL_VERSION.to_string(),
                 &self.info.protocol.to_string(),
@@ -300,7 +302,7 @@ impl Client {
         let busy = self
             .listener
             .as_ref()
-            .and_then(|listener| listener.begins(O::DOING));
+            .and_then(|listener| listener.begins(O::PROGRESS));
         let line = wire::encode_request(&self.from, operation)?;
         let mut exchanged = exchange(&mut self.stream, &self.store_dir, &line);
         if let Some(options) = self.restart.clone() {
@@ -353,7 +355,7 @@ pub fn ask_running<O: Operation>(
     match exchange(
         &mut BufReader::new(stream),
         store_dir,
-        &wire::encode_request(&Surroundings::default(), operation)?,
+        &wire::encode_request(&CallerContext::default(), operation)?,
     ) {
         Exchange::Answered(response) => response,
         Exchange::NotTaken | Exchange::HungUp => Err(lost()),

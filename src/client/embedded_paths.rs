@@ -36,7 +36,7 @@ use tine_path::{EntryName, RepoPath, normalized};
 use tine_render::text::{counted, quoted};
 use tine_sys::beneath::{self, Access};
 use tine_workspace::store::default_mount_root;
-use tine_workspace::{ForkName, SeenAt};
+use tine_workspace::{ForkName, VisiblePath};
 
 /// Maximum number of directories and files opened in one fork.
 const MAX_LOOKS: u32 = 4_000;
@@ -644,7 +644,7 @@ fn notes_at(places: &SeenPlaces, name: &ForkName, found: &[EmbeddedPath]) -> Vec
         let wrong = "so programs may read other sources than the fork's";
         let by_default = places.by_default;
         notes.push(
-            if by_default == SeenAt::Origin && is_origin || by_default == SeenAt::Parent && is_parent {
+            if by_default == VisiblePath::Origin && is_origin || by_default == VisiblePath::Parent && is_parent {
                 format!("{leads}, where commands that tine runs in {name} see the fork")
             } else if is_origin {
                 format!(
@@ -717,7 +717,7 @@ mod tests {
             };
             notes_at(&places, &name, &found)
         };
-        let own = said(SeenAt::Own);
+        let own = said(VisiblePath::Own);
         assert_eq!(own.len(), 3, "{own:?}");
         assert!(own[0].starts_with("a, c leads to /x/repo,") && own[0].contains("--at-origin"));
         assert!(
@@ -727,8 +727,8 @@ mod tests {
         assert!(own[2].starts_with("d leads to") && !own[2].contains("--at-"));
         let is_seen = |note: &String| note.contains("see the fork");
         let seen = |notes: Vec<String>| notes.iter().map(is_seen).collect::<Vec<_>>();
-        assert_eq!(seen(said(SeenAt::Origin)), [true, false, false]);
-        assert_eq!(seen(said(SeenAt::Parent)), [false, true, false]);
+        assert_eq!(seen(said(VisiblePath::Origin)), [true, false, false]);
+        assert_eq!(seen(said(VisiblePath::Parent)), [false, true, false]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ use tine_git::{LinkedWorktree, Repository};
 use tine_ops::protocol::ForkInfo;
 use tine_ops::{ErrorCode, Failure};
 use tine_sys::{namespace, process};
-use tine_workspace::SeenAt;
+use tine_workspace::VisiblePath;
 use tine_workspace::store::{BACKSTAGE_NAME, default_mount_root};
 
 /// Configuration key: true to show forks at the main checkout's path.
@@ -106,7 +106,7 @@ pub fn by_default(place: &Place, fork: &ForkInfo) -> Result<Option<PathBuf>, Fai
     let repository = place.repository()?;
     let seen_at = setting(place, fork)?;
     if AtOrigin::of(repository.common_dir()).is_some()
-        || seen_at == SeenAt::Origin && main_checkout(repository).is_err()
+        || seen_at == VisiblePath::Origin && main_checkout(repository).is_err()
     {
         return Ok(None);
     }
@@ -118,12 +118,12 @@ pub fn by_default(place: &Place, fork: &ForkInfo) -> Result<Option<PathBuf>, Fai
 }
 
 /// Returns the setting of the fork, or else of the configuration.
-fn setting(place: &Place, fork: &ForkInfo) -> Result<SeenAt, Failure> {
+fn setting(place: &Place, fork: &ForkInfo) -> Result<VisiblePath, Failure> {
     Ok(match fork.settings.at_origin {
         Some(seen_at) => seen_at,
         None => match place.repository()?.config_bool(CONFIG_KEY) {
-            Some(true) => SeenAt::Origin,
-            _ => SeenAt::Own,
+            Some(true) => VisiblePath::Origin,
+            _ => VisiblePath::Own,
         },
     })
 }
@@ -136,19 +136,19 @@ fn setting(place: &Place, fork: &ForkInfo) -> Result<SeenAt, Failure> {
 pub fn place_of(
     place: &Place,
     fork: &ForkInfo,
-    seen_at: SeenAt,
+    seen_at: VisiblePath,
 ) -> Result<Option<PathBuf>, Failure> {
     match seen_at {
-        SeenAt::Own => Ok(None),
-        SeenAt::Origin => main_checkout(place.repository()?).map(Some),
-        SeenAt::Parent => parent_place(place, fork).map(Some),
+        VisiblePath::Own => Ok(None),
+        VisiblePath::Origin => main_checkout(place.repository()?).map(Some),
+        VisiblePath::Parent => parent_place(place, fork).map(Some),
     }
 }
 
 /// Paths at which commands can see a fork.
 pub struct SeenPlaces {
     /// Setting of the fork or of the configuration.
-    pub by_default: SeenAt,
+    pub by_default: VisiblePath,
     /// Path for `--at-origin`: the main checkout. `None` if there is none.
     pub origin: Option<PathBuf>,
     /// Path for `--at-parent`. `None` if the fork has no parent or the path is not available.
@@ -197,7 +197,7 @@ fn parent_place(place: &Place, fork: &ForkInfo) -> Result<PathBuf, Failure> {
             )
             .hint("`--no-at-origin` runs the command at the fork's own path: build again there what leads elsewhere"));
         };
-        if parent.settings.at_origin == Some(SeenAt::Parent) {
+        if parent.settings.at_origin == Some(VisiblePath::Parent) {
             at = parent;
             continue;
         }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use tine_ops::protocol::PROTOCOL_VERSION;
-use tine_ops::{Call, Entry, ErrorCode, Failure, Operation, Surroundings};
+use tine_ops::{Call, CallerContext, Entry, ErrorCode, Failure, Operation};
 
 /// Maximum length of a request line in bytes.
 ///
@@ -23,7 +23,7 @@ pub const MAX_REQUEST_BYTES: u64 = 16 << 20;
 struct RequestOut<'a, O> {
     protocol: u32,
     request: &'static str,
-    from: &'a Surroundings,
+    from: &'a CallerContext,
     arguments: &'a O,
 }
 
@@ -40,7 +40,7 @@ struct RequestForEveryVersion<'a, O> {
 #[derive(Deserialize)]
 struct RequestIn<'a> {
     #[serde(default)]
-    from: Surroundings,
+    from: CallerContext,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
 }
@@ -98,10 +98,10 @@ pub fn read_line(input: &mut impl BufRead, max_bytes: u64) -> io::Result<Line> {
 /// # Errors
 /// `internal` if the operation cannot be serialized.
 pub fn encode_request<O: Operation>(
-    from: &Surroundings,
+    from: &CallerContext,
     operation: &O,
 ) -> Result<Vec<u8>, Failure> {
-    if O::FOR_EVERY_VERSION {
+    if O::ANY_VERSION {
         encode(&RequestForEveryVersion {
             protocol: PROTOCOL_VERSION,
             request: O::NAME,
@@ -147,7 +147,7 @@ pub struct Request {
     /// Operation, from the table of all operations.
     pub entry: &'static Entry,
     /// Surroundings of the caller. The default for requests of every version.
-    pub from: Surroundings,
+    pub from: CallerContext,
     /// Arguments of the operation in JSON.
     arguments: Box<RawValue>,
     /// Value of the answer's field `answer`, if it has one.
@@ -210,7 +210,7 @@ pub fn decode_request(line: &[u8]) -> Result<Request, Failure> {
         let is_status = name == tine_ops::DaemonStatus::NAME;
         return Ok(Request {
             entry,
-            from: Surroundings::default(),
+            from: CallerContext::default(),
             arguments: serde_json::from_slice(line).map_err(Failure::not_understood)?,
             answer: Some(if is_status { "daemon" } else { "done" }),
         });
@@ -263,9 +263,9 @@ mod tests {
     }
 
     fn line_of<O: Operation>(operation: &O) -> Vec<u8> {
-        let from = Surroundings {
+        let from = CallerContext {
             command: "tine x".to_owned(),
-            ..Surroundings::default()
+            ..CallerContext::default()
         };
         encode_request(&from, operation).unwrap()
     }

@@ -95,7 +95,7 @@ struct Kind {
 
 /// Statistics of one kind of request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KindFigures {
+pub struct KindMetrics {
     /// FUSE name in lower case.
     pub name: &'static str,
     /// Number of requests.
@@ -114,7 +114,7 @@ pub struct Traffic {
     /// Time since the mount started.
     pub elapsed: Duration,
     /// All kinds of requests, including those without a request.
-    pub kinds: Vec<KindFigures>,
+    pub kinds: Vec<KindMetrics>,
     /// Bytes that programs read, except from the kernel's caches.
     pub read_bytes: u64,
     /// Bytes that programs wrote and the kernel sent.
@@ -207,7 +207,7 @@ impl Counters {
         let kinds = Operation::ALL
             .iter()
             .zip(&self.kinds)
-            .map(|(operation, kind)| KindFigures {
+            .map(|(operation, kind)| KindMetrics {
                 name: operation.name(),
                 count: kind.count.load(Ordering::Relaxed),
                 nanos: kind.nanos.load(Ordering::Relaxed),

@@ -89,7 +89,7 @@ fn of_git(error: &GitError) -> Errno {
         | GitError::NestedRepository(_)
         | GitError::UnknownRevision(_)
         | GitError::BranchCheckedOut { .. }
-        | GitError::AliasOfNothing { .. }
+        | GitError::DanglingAlias { .. }
         | GitError::AliasLoop { .. }
         | GitError::IsAlias { .. }
         | GitError::HasAlias { .. }

@@ -50,7 +50,7 @@ mod watchers;
 
 pub use askers::process_and_above;
 pub use busy_files::BusyFile;
-pub use counters::{KindFigures, LATENCY_CLASSES, Traffic, latency_bound_secs};
+pub use counters::{KindMetrics, LATENCY_CLASSES, Traffic, latency_bound_secs};
 pub use mount::{
     FuseMount, MountError, MountOptions, MountPoint, UnmountMode, cut_off, detach_stale,
     guards_below, has_lost_daemon, lying_at, remove_guard,

@@ -91,7 +91,7 @@ impl Repository {
         Some(if behind == name && target.starts_with("refs/heads/") {
             GitError::AliasLoop { alias }
         } else {
-            GitError::AliasOfNothing {
+            GitError::DanglingAlias {
                 target: if behind == name { target } else { behind },
                 alias,
             }

@@ -49,7 +49,7 @@ pub enum GitError {
     BranchExists(String),
     /// A symbolic ref to a branch that does not exist.
     #[error("the branch {alias:?} is an alias of {target:?}, which does not exist")]
-    AliasOfNothing {
+    DanglingAlias {
         /// Short name of the symbolic ref.
         alias: String,
         /// Name of the missing branch.

@@ -45,8 +45,8 @@ mod unchanged;
 pub mod worktree;
 
 pub use base::{
-    Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheFigures, CacheUses, ConversionSettings,
-    Filling, InoHasher,
+    Base, BaseCache, BaseDir, BaseEntry, BlobContent, CacheStats, CacheUsage, CacheUses,
+    ConversionSettings, InoHasher,
 };
 pub use branches::{BranchTip, Distance};
 pub use caller::CallerConfig;

@@ -101,7 +101,7 @@ pub struct RangeCommits {
 
 /// The size and checksum of a mailbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MailboxFigures {
+pub struct MailboxStats {
     /// Size in bytes.
     pub bytes: u64,
     /// SHA-256 in hex.
@@ -155,7 +155,7 @@ impl Repository {
         range: &CommitRange,
         commits: &RangeCommits,
         path: &Path,
-    ) -> Result<MailboxFigures, GitError> {
+    ) -> Result<MailboxStats, GitError> {
         let mut mails = Mails::of(commits);
         let mut written = NewFile::create(path)?;
         self.format_patches(range, |line| {
@@ -373,11 +373,11 @@ impl NewFile<'_> {
         Ok(file)
     }
 
-    fn finish(mut self) -> Result<MailboxFigures, GitError> {
+    fn finish(mut self) -> Result<MailboxStats, GitError> {
         self.file
             .flush()
             .map_err(GitError::io("write", self.path))?;
-        Ok(MailboxFigures {
+        Ok(MailboxStats {
             bytes: self.bytes,
             sha256: self.hash.finish()?.to_string(),
         })
@@ -388,7 +388,7 @@ impl NewFile<'_> {
 ///
 /// # Errors
 /// [`GitError::Io`] if the file exists, or reading or writing fails.
-pub fn copy_mailbox(input: &mut dyn Read, path: &Path) -> Result<MailboxFigures, GitError> {
+pub fn copy_mailbox(input: &mut dyn Read, path: &Path) -> Result<MailboxStats, GitError> {
     let mut copy = NewFile::create(path)?;
     each_chunk(input, Path::new("what is imported"), |bytes| {
         copy.add(bytes)
@@ -400,7 +400,7 @@ pub fn copy_mailbox(input: &mut dyn Read, path: &Path) -> Result<MailboxFigures,
 ///
 /// # Errors
 /// [`GitError::Io`] if the file cannot be read.
-pub fn mailbox_figures(path: &Path) -> Result<MailboxFigures, GitError> {
+pub fn mailbox_figures(path: &Path) -> Result<MailboxStats, GitError> {
     let mut file = tine_sys::file::open(path).map_err(GitError::io("open", path))?;
     let mut hash = Checksum::new(Kind::Sha256);
     let mut count = 0;
@@ -409,7 +409,7 @@ pub fn mailbox_figures(path: &Path) -> Result<MailboxFigures, GitError> {
         count += bytes.len() as u64;
         Ok(())
     })?;
-    Ok(MailboxFigures {
+    Ok(MailboxStats {
         bytes: count,
         sha256: hash.finish()?.to_string(),
     })

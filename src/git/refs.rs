@@ -82,7 +82,7 @@ impl Repository {
     ///
     /// # Errors
     /// [`GitError::DamagedRef`] if its file does not contain a ref, or the commit is missing;
-    /// [`GitError::AliasLoop`] or [`GitError::AliasOfNothing`] for a broken alias.
+    /// [`GitError::AliasLoop`] or [`GitError::DanglingAlias`] for a broken alias.
     pub fn branch(&self, name: &str) -> Result<Option<ObjectId>, GitError> {
         let full_name = branch_ref(name)?;
         self.refuse_pipe_at(full_name.as_bstr())?;

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::fault;
-use tine_sys::file::FsFigures;
+use tine_sys::file::FsStats;
 
 /// Maximum size of the reserve in bytes, also limited by [`PART_OF_DISK`].
 const SIZE: u64 = 8 << 20;
@@ -355,7 +355,7 @@ impl Reserve {
         self.figure(|figures| figures.blocks_available)
     }
 
-    fn figure(&self, blocks: impl FnOnce(&FsFigures) -> u64) -> u64 {
+    fn figure(&self, blocks: impl FnOnce(&FsStats) -> u64) -> u64 {
         let parent = self.path.parent().unwrap_or(&self.path);
         tine_sys::file::fs_figures(parent).map_or(0, |figures| {
             blocks(&figures).saturating_mul(figures.block_size)

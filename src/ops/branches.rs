@@ -14,7 +14,7 @@ use crate::protocol::{
 use crate::report;
 use crate::state::handoffs;
 use crate::state::slots::{Daemon, ForkGuard};
-use tine_change::branches::{Holder, Known, Start, existing, follow};
+use tine_change::branches::{BranchUsage, Holder, Start, existing, follow};
 use tine_change::handoff::HandoffRecord;
 use tine_change::review::ReviewRecord;
 use tine_change::round::RoundRecord;
@@ -187,7 +187,7 @@ pub struct SwitchBranch {
 
 impl Operation for SwitchBranch {
     const NAME: &'static str = "switch-branch";
-    const DOING: &'static str = "switching";
+    const PROGRESS: &'static str = "switching";
     type Answer = Switched;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
@@ -203,7 +203,7 @@ impl Operation for SwitchBranch {
 pub(crate) fn list(daemon: &Arc<Daemon>, all: bool) -> Result<Branches, Failure> {
     let repository = daemon.repository_now()?;
     follow(&daemon.store, &repository)?;
-    let known = Known::now(&daemon.store, &repository)?;
+    let known = BranchUsage::now(&daemon.store, &repository)?;
     let listed = known.list(all)?;
     let mut damaged: Vec<Failure> = daemon
         .store
@@ -312,7 +312,7 @@ pub(crate) fn delete(
         &names.iter().map(String::as_str).collect::<Vec<_>>(),
         &format!("tine branch delete {}", names.join(" ")),
     )?;
-    let deleted = Known::now(&daemon.store, &repository)?.delete(names, force)?;
+    let deleted = BranchUsage::now(&daemon.store, &repository)?.delete(names, force)?;
     Ok(BranchesDeleted {
         branches: deleted
             .into_iter()
@@ -363,7 +363,7 @@ fn rename_on(
     old: &str,
     new: &str,
 ) -> Result<Option<Vec<ForkName>>, Failure> {
-    let forks = Known::now(&daemon.store, repository)?.forks_on(old);
+    let forks = BranchUsage::now(&daemon.store, repository)?.forks_on(old);
     let slots = slots_of(daemon, forks.clone());
     let _guards = Guards::lock(daemon, &slots)?;
     let _lease = lease(
@@ -371,7 +371,7 @@ fn rename_on(
         &[old, new],
         &format!("tine branch rename {old} {new}"),
     )?;
-    let known = Known::now(&daemon.store, repository)?;
+    let known = BranchUsage::now(&daemon.store, repository)?;
     if known.forks_on(old) != forks {
         return Ok(None);
     }
@@ -490,7 +490,7 @@ fn switch(
             ChangeError::NoSuchBranch(_) => no_branch_to_go_to(fork, &branch, error.into()),
             error => error.into(),
         })?;
-        Known::now(store, &repository)?.refuse_held(&branch)?;
+        BranchUsage::now(store, &repository)?.refuse_held(&branch)?;
     }
     let (step, changes) = switch::plan(store, &repository, fork, &open, by, &head, &options)
         .map_err(|error| match error {
@@ -607,7 +607,7 @@ pub(crate) fn check_way_back(
             format!("the branch {branch:?} has moved on since the operation"),
         )
         .hint(way)),
-        Some(_) => Ok(Known::now(&daemon.store, repository)?.refuse_held(branch)?),
+        Some(_) => Ok(BranchUsage::now(&daemon.store, repository)?.refuse_held(branch)?),
     }
 }
 

@@ -57,7 +57,7 @@ impl From<GitError> for Failure {
                 "choose another name; `tine new NAME --branch {}`, without `--from`, makes a fork that goes on with it",
                 shell_word(branch)
             )),
-            GitError::AliasOfNothing { alias, .. } | GitError::AliasLoop { alias } => {
+            GitError::DanglingAlias { alias, .. } | GitError::AliasLoop { alias } => {
                 Failure::new(ErrorCode::NoSuchBranch, message).hint(format!(
                     "`git symbolic-ref --delete refs/heads/{}` removes the alias",
                     shell_word(alias)

@@ -53,7 +53,7 @@ pub struct Delete {
 
 impl Operation for Delete {
     const NAME: &'static str = "delete";
-    const DOING: &'static str = "deleting the fork";
+    const PROGRESS: &'static str = "deleting the fork";
     type Answer = Deleted;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {

@@ -83,7 +83,7 @@ impl CreateHandoff {
 
 impl Operation for CreateHandoff {
     const NAME: &'static str = "create-handoff";
-    const DOING: &'static str = "handing over";
+    const PROGRESS: &'static str = "handing over";
     type Answer = HandoffInfo;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
@@ -157,7 +157,7 @@ pub struct AwaitHandoffs {
 
 impl Operation for AwaitHandoffs {
     const NAME: &'static str = "await-handoffs";
-    const DOING: &'static str = "waiting for handoffs";
+    const PROGRESS: &'static str = "waiting for handoffs";
     type Answer = Handoffs;
 
     fn run(self, call: &Call<'_>) -> Result<Handoffs, Failure> {

@@ -46,20 +46,20 @@ pub use forks::{FindFork, FoundFork, ListForks, NoteToldStrays, ShowFork};
 pub use handoffs::{
     AwaitHandoffs, CreateHandoff, DeleteHandoff, ImportHandoff, ListHandoffs, ShowHandoff,
 };
-pub use lifecycle::{Check, DaemonStatus, ListSetAside, ReadFigures, Stop};
+pub use lifecycle::{Check, DaemonStatus, ListSetAside, ReadMetrics, Stop};
 pub use lifecycle::{StopMode, end_if_displaced, stop};
 pub use making::{MountFlags, New, NewOptions};
 pub use merging::Merge;
 pub use monitor::AskChanged;
 pub use mounting::recover;
 pub use mounting::{Mount, Unmount};
-pub use operation::{Call, Entry, Operation, Surroundings};
+pub use operation::{Call, CallerContext, Entry, Operation};
 pub use paths::{ListEntries, Move, ReadFiles, Remove, Stat, Walk, Write};
 pub use policy::{Signers, stays_committed, work_message};
 pub use recovery::{ListRecover, Purge, ShowRecover};
 pub use registry::{OPERATIONS, find};
 pub use remotes::MakeState;
-pub use restoring::{ConflictChoices, Restore, Revert};
+pub use restoring::{ConflictOptions, Restore, Revert};
 pub use reviews::{
     AbortReview, CommitReview, JudgeReview, ListReviews, RefreshReview, Resolve, ShowReview,
 };
@@ -67,7 +67,7 @@ pub use rounds::{
     CleanRounds, CompareRound, CountAttempt, CountAttemptIn, FinishRound, ListSessions,
     PresentRound, ReadResults, ShowRound, ShowRoundTo, StartRound,
 };
-pub use sequencing::{ApplyHandoff, ApplyPatch, CherryPick, OntoFork, Update};
+pub use sequencing::{ApplyHandoff, ApplyPatch, CherryPick, SequenceOptions, Update};
 pub use snapshots::{Collect, DeleteSnapshot, ListSnapshots, Reset, TakeSnapshot};
 pub use stats::ReadStats;
 pub use tools::CallTool;

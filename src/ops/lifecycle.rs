@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
 use crate::protocol::{
-    Acknowledged, DaemonInfo, Figures, MountFigures, PROTOCOL_VERSION, SetAsideList, StoreChecked,
+    Acknowledged, DaemonInfo, Metrics, MountMetrics, PROTOCOL_VERSION, SetAsideList, StoreChecked,
 };
 use crate::state::room;
 use crate::state::slots::{Daemon, Slot, busy};
@@ -26,7 +26,7 @@ pub struct DaemonStatus {}
 
 impl Operation for DaemonStatus {
     const NAME: &'static str = "status";
-    const FOR_EVERY_VERSION: bool = true;
+    const ANY_VERSION: bool = true;
     type Answer = DaemonInfo;
 
     fn run(self, call: &Call<'_>) -> Result<DaemonInfo, Failure> {
@@ -36,13 +36,13 @@ impl Operation for DaemonStatus {
 
 /// Figures of what the daemon holds in memory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ReadFigures {}
+pub struct ReadMetrics {}
 
-impl Operation for ReadFigures {
+impl Operation for ReadMetrics {
     const NAME: &'static str = "figures";
-    type Answer = Figures;
+    type Answer = Metrics;
 
-    fn run(self, call: &Call<'_>) -> Result<Figures, Failure> {
+    fn run(self, call: &Call<'_>) -> Result<Metrics, Failure> {
         Ok(figures(call.daemon))
     }
 }
@@ -64,7 +64,7 @@ pub struct Stop {
 
 impl Operation for Stop {
     const NAME: &'static str = "stop";
-    const FOR_EVERY_VERSION: bool = true;
+    const ANY_VERSION: bool = true;
     type Answer = Acknowledged;
 
     fn frees_space(&self) -> bool {
@@ -118,7 +118,7 @@ impl Check {
 
 impl Operation for Check {
     const NAME: &'static str = "check";
-    const DOING: &'static str = "checking";
+    const PROGRESS: &'static str = "checking";
     type Answer = StoreChecked;
 
     fn run(self, call: &Call<'_>) -> Result<StoreChecked, Failure> {
@@ -135,7 +135,7 @@ pub struct ListSetAside {
 
 impl Operation for ListSetAside {
     const NAME: &'static str = "set-aside";
-    const DOING: &'static str = "putting back";
+    const PROGRESS: &'static str = "putting back";
     type Answer = SetAsideList;
 
     fn run(self, call: &Call<'_>) -> Result<SetAsideList, Failure> {
@@ -210,8 +210,8 @@ pub(crate) fn set_aside(
     })
 }
 
-fn figures(daemon: &Arc<Daemon>) -> Figures {
-    let mut figures = Figures {
+fn figures(daemon: &Arc<Daemon>) -> Metrics {
+    let mut figures = Metrics {
         remembered_nodes: 0,
         layer_nodes: 0,
         layer_names: 0,
@@ -233,7 +233,7 @@ fn figures(daemon: &Arc<Daemon>) -> Figures {
         }
         if let Some((transport, counts)) = slot.requests() {
             let came = counts.into_iter().filter(|(_, count)| *count > 0);
-            figures.mounted.push(MountFigures {
+            figures.mounted.push(MountMetrics {
                 fork: slot.name.clone(),
                 transport: transport.name().to_owned(),
                 requests: came.map(|(kind, count)| (kind.to_owned(), count)).collect(),

@@ -22,7 +22,7 @@ use tine_sys::file::is_same_file;
 use tine_workspace::store::{LeaseKey, own_branch};
 use tine_workspace::{
     CarryRules, DependencyTree, ForkName, ForkOptions, MountProfile, MountRequest, MountSettings,
-    ParentOptions, SeenAt, SnapshotEvery, StoreError, TakeUp, Traces, UnmountPolicy,
+    ParentOptions, SnapshotEvery, StoreError, TakeUp, Traces, UnmountPolicy, VisiblePath,
 };
 
 /// Make a fork, mount it and print its path
@@ -99,9 +99,9 @@ impl New {
     fn mount_request(&self) -> MountRequest {
         MountRequest {
             at_origin: match (self.at_origin, self.at_parent, self.no_at_origin) {
-                (true, ..) => Some(SeenAt::Origin),
-                (_, true, _) => Some(SeenAt::Parent),
-                (.., true) => Some(SeenAt::Own),
+                (true, ..) => Some(VisiblePath::Origin),
+                (_, true, _) => Some(VisiblePath::Parent),
+                (.., true) => Some(VisiblePath::Own),
                 (false, false, false) => None,
             },
             ..self.options.settings.request()
@@ -111,7 +111,7 @@ impl New {
 
 impl Operation for New {
     const NAME: &'static str = "new";
-    const DOING: &'static str = "making the fork";
+    const PROGRESS: &'static str = "making the fork";
     type Answer = ForkInfo;
 
     fn run(self, call: &Call<'_>) -> Result<ForkInfo, Failure> {

@@ -195,7 +195,7 @@ impl Merge {
 
 impl Operation for Merge {
     const NAME: &'static str = "merge";
-    const DOING: &'static str = "merging";
+    const PROGRESS: &'static str = "merging";
     type Answer = Merged;
 
     fn run(mut self, call: &Call<'_>) -> Result<Merged, Failure> {

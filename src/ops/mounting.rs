@@ -73,7 +73,7 @@ impl Mount {
 
 impl Operation for Mount {
     const NAME: &'static str = "mount";
-    const DOING: &'static str = "mounting";
+    const PROGRESS: &'static str = "mounting";
     type Answer = ForkInfo;
 
     fn run(self, call: &Call<'_>) -> Result<ForkInfo, Failure> {
@@ -187,7 +187,7 @@ impl Unmount {
 
 impl Operation for Unmount {
     const NAME: &'static str = "unmount";
-    const DOING: &'static str = "unmounting";
+    const PROGRESS: &'static str = "unmounting";
     type Answer = Unmounted;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {

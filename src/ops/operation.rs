@@ -36,12 +36,12 @@ pub trait Operation: Debug + Serialize + DeserializeOwned {
     /// Name on the socket, in kebab-case.
     const NAME: &'static str;
     /// Progress text while the caller waits, such as `committing`.
-    const DOING: &'static str = "waiting for the daemon";
+    const PROGRESS: &'static str = "waiting for the daemon";
     /// True if a client of another version may call the operation.
     ///
     /// This allows a newer program to end an older daemon. The fields of such operations are never
     /// renamed.
-    const FOR_EVERY_VERSION: bool = false;
+    const ANY_VERSION: bool = false;
     /// Answer, as `--json` and the library return it.
     type Answer: Debug + Serialize + DeserializeOwned;
 
@@ -68,7 +68,7 @@ pub trait Operation: Debug + Serialize + DeserializeOwned {
 
 /// Surroundings of a caller, which travel once, beside the arguments.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Surroundings {
+pub struct CallerContext {
     /// Command line as it was typed, for the log of operations.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
@@ -116,7 +116,7 @@ pub struct Call<'a> {
     /// Credentials of the process that connected, from the kernel.
     pub peer: PeerCredentials,
     /// Surroundings that the caller sent.
-    pub from: &'a Surroundings,
+    pub from: &'a CallerContext,
 }
 
 impl Call<'_> {
@@ -216,7 +216,7 @@ impl Call<'_> {
 pub struct Entry {
     /// Name on the socket.
     pub name: &'static str,
-    /// Copy of [`Operation::FOR_EVERY_VERSION`].
+    /// Copy of [`Operation::ANY_VERSION`].
     pub for_every_version: bool,
     run: fn(&RawValue, &Call<'_>) -> Result<Box<RawValue>, Failure>,
     check: fn(&RawValue) -> Result<(), Failure>,
@@ -226,7 +226,7 @@ impl Entry {
     pub(crate) const fn of<O: Operation>() -> Entry {
         Entry {
             name: O::NAME,
-            for_every_version: O::FOR_EVERY_VERSION,
+            for_every_version: O::ANY_VERSION,
             run: |arguments, call| {
                 let operation: O = parse(arguments)?;
                 log::debug!("process {} asks {operation:?}", call.peer.pid);

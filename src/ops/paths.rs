@@ -204,7 +204,7 @@ pub struct Write {
 
 impl Operation for Write {
     const NAME: &'static str = "write";
-    const DOING: &'static str = "writing";
+    const PROGRESS: &'static str = "writing";
     type Answer = WrittenLine;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
@@ -306,7 +306,7 @@ pub struct Remove {
 
 impl Operation for Remove {
     const NAME: &'static str = "remove";
-    const DOING: &'static str = "removing";
+    const PROGRESS: &'static str = "removing";
     type Answer = Removed;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {

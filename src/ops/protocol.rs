@@ -5,7 +5,7 @@
 //! A request names the operation, its arguments and the place that it is called from:
 //! `{"protocol":2,"request":"commit","from":{…},"arguments":{…}}`. An answer is `{"ok":…}` or
 //! `{"error":{"code":"no-such-fork",…}}`. The operations that are [for every
-//! version](crate::Operation::FOR_EVERY_VERSION) have their arguments at the top level.
+//! version](crate::Operation::ANY_VERSION) have their arguments at the top level.
 //!
 //! A path in UTF-8 travels as a string, any other path as `{"base64":"…"}`
 //! ([`PathText`](tine_path::text::PathText)).
@@ -42,7 +42,7 @@ pub use self::forks::{
 pub use self::handoff::{HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, PatchLine};
 pub use self::merging::{MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewPolicy};
 pub use self::process::{
-    Acknowledged, DaemonInfo, Figures, MountFigures, SetAsideList, StoreChecked,
+    Acknowledged, DaemonInfo, Metrics, MountMetrics, SetAsideList, StoreChecked,
 };
 pub use self::recovery::{
     BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,

@@ -33,7 +33,7 @@ pub struct ListRecover {}
 
 impl Operation for ListRecover {
     const NAME: &'static str = "recover-list";
-    const DOING: &'static str = "looking at what was dropped";
+    const PROGRESS: &'static str = "looking at what was dropped";
     type Answer = RecoverList;
 
     fn run(self, call: &Call<'_>) -> Result<RecoverList, Failure> {
@@ -56,7 +56,7 @@ pub struct ShowRecover {
 
 impl Operation for ShowRecover {
     const NAME: &'static str = "recover-show";
-    const DOING: &'static str = "looking at what was dropped";
+    const PROGRESS: &'static str = "looking at what was dropped";
     type Answer = RecoverLine;
 
     fn run(self, call: &Call<'_>) -> Result<RecoverLine, Failure> {
@@ -66,7 +66,7 @@ impl Operation for ShowRecover {
 
 impl Operation for BringBack {
     const NAME: &'static str = "recover-back";
-    const DOING: &'static str = "bringing back";
+    const PROGRESS: &'static str = "bringing back";
     type Answer = BroughtBack;
 
     fn run(self, call: &Call<'_>) -> Result<BroughtBack, Failure> {
@@ -105,7 +105,7 @@ pub struct Purge {
 
 impl Operation for Purge {
     const NAME: &'static str = "recover-purge";
-    const DOING: &'static str = "letting go of what was dropped";
+    const PROGRESS: &'static str = "letting go of what was dropped";
     type Answer = Purged;
 
     fn frees_space(&self) -> bool {

@@ -6,7 +6,7 @@ use crate::*;
 /// All operations, one line each.
 pub static OPERATIONS: &[Entry] = &[
     Entry::of::<DaemonStatus>(),
-    Entry::of::<ReadFigures>(),
+    Entry::of::<ReadMetrics>(),
     Entry::of::<Stop>(),
     Entry::of::<Check>(),
     Entry::of::<ListSetAside>(),

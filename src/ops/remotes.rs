@@ -32,7 +32,7 @@ pub struct MakeState {
 
 impl Operation for MakeState {
     const NAME: &'static str = "state";
-    const DOING: &'static str = "making the state to send";
+    const PROGRESS: &'static str = "making the state to send";
     type Answer = StateMade;
 
     fn run(self, call: &Call<'_>) -> Result<StateMade, Failure> {

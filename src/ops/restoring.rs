@@ -23,7 +23,7 @@ use crate::protocol::{
 use crate::report;
 use crate::state::slots::{Daemon, ForkGuard};
 use tine_change::fork_point::fork_point;
-use tine_change::going_back::{GoneBack, Since, Then, at_paths};
+use tine_change::going_back::{GoneBack, LackedCommits, StateHead, at_paths};
 use tine_change::sequence::SequenceRequest;
 use tine_change::{FoundPoint, Point, RevertOptions, RevertTo, revert as reverting};
 use tine_git::{ObjectId, Repository};
@@ -80,7 +80,7 @@ pub struct Restore {
     #[command(flatten)]
     #[schemars(skip)]
     #[serde(default)]
-    pub choices: ConflictChoices,
+    pub choices: ConflictOptions,
 
     /// Policy for keeping the restore as a review instead of making it.
     #[arg(skip)]
@@ -91,7 +91,7 @@ pub struct Restore {
 
 /// How what conflicts is merged.
 #[derive(Debug, Clone, Copy, Default, clap::Args, Serialize, Deserialize)]
-pub struct ConflictChoices {
+pub struct ConflictOptions {
     /// Merge lines and follow renames, or only whole files
     #[arg(
         long,
@@ -124,7 +124,7 @@ struct ResolvedRestore<'a> {
 
 impl Operation for Restore {
     const NAME: &'static str = "restore";
-    const DOING: &'static str = "restoring";
+    const PROGRESS: &'static str = "restoring";
     type Answer = RestoreOutcome;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
@@ -185,7 +185,7 @@ pub struct Revert {
 
 impl Operation for Revert {
     const NAME: &'static str = "revert";
-    const DOING: &'static str = "taking back";
+    const PROGRESS: &'static str = "taking back";
     type Answer = Reverted;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
@@ -223,19 +223,19 @@ fn since(
     repository: &Repository,
     git_dir: &Path,
     point: &Point,
-) -> Result<Option<Since>, Failure> {
+) -> Result<Option<LackedCommits>, Failure> {
     let (store, name) = (&guard.daemon.store, guard.name());
     let then = match point {
         Point::Snapshot(snapshot) => {
-            Then::of_snapshot(name, name, &store.snapshot(name, snapshot)?)?
+            StateHead::of_snapshot(name, name, &store.snapshot(name, snapshot)?)?
         }
         Point::SnapshotOf(fork, snapshot) => {
-            Then::of_snapshot(name, fork, &store.snapshot(fork, snapshot)?)?
+            StateHead::of_snapshot(name, fork, &store.snapshot(fork, snapshot)?)?
         }
         Point::Fork(fork) if fork != name => {
             let worktree = store.worktree_of(fork)?;
             let head = repository.head_of(worktree.git_dir())?;
-            Then {
+            StateHead {
                 head: repository.head_left_at(
                     &worktree,
                     fork.as_str(),
@@ -259,16 +259,20 @@ fn lacking(
     repository: &Repository,
     git_dir: &Path,
     point: &Point,
-    since: Option<Since>,
+    since: Option<LackedCommits>,
     paths: &[RepoPath],
-) -> Result<Option<Since>, Failure> {
+) -> Result<Option<LackedCommits>, Failure> {
     let since = match point {
         Point::Pristine => {
             let (record, head) = (guard.record()?, repository.head_of(git_dir)?);
             match fork_point(repository, &record, head.commit_id())? {
-                Some(point) => {
-                    Then::since_fork_point(&guard.daemon.store, repository, &record, &head, point)?
-                }
+                Some(point) => StateHead::since_fork_point(
+                    &guard.daemon.store,
+                    repository,
+                    &record,
+                    &head,
+                    point,
+                )?,
                 None => None,
             }
         }
@@ -364,7 +368,7 @@ fn restore_tree(
     repository: &Repository,
     request: &ResolvedRestore<'_>,
     point: &ResolvedPoint,
-) -> Result<Result<Restored, Since>, Failure> {
+) -> Result<Result<Restored, LackedCommits>, Failure> {
     let name = &request.fork;
     let mut paths = request.paths.clone();
     if paths.is_empty() {
@@ -419,7 +423,7 @@ fn bring_onto_head(
     by: Actor<'_>,
     request: &ResolvedRestore<'_>,
     point: &ResolvedPoint,
-    since: &Since,
+    since: &LackedCommits,
 ) -> Result<RestoreOutcome, Failure> {
     let args = SequenceArgs {
         into: format!("fork:{}", request.fork),
@@ -467,7 +471,7 @@ fn bring_onto_head(
 fn going_back<T>(
     guard: &ForkGuard<'_>,
     repository: &Repository,
-    since: Option<&Since>,
+    since: Option<&LackedCommits>,
     go: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let store = &guard.daemon.store;
@@ -494,7 +498,7 @@ fn restored_exactly(
     repository: &Repository,
     to: &Point,
     before: ForkName,
-    since: Option<Since>,
+    since: Option<LackedCommits>,
 ) -> Result<Restored, Failure> {
     Ok(Restored {
         fork: name.clone(),
@@ -506,7 +510,10 @@ fn restored_exactly(
     })
 }
 
-fn left_out(repository: &Repository, since: Option<Since>) -> Result<Vec<CommitLine>, Failure> {
+fn left_out(
+    repository: &Repository,
+    since: Option<LackedCommits>,
+) -> Result<Vec<CommitLine>, Failure> {
     let commit_ids = since.into_iter().flat_map(|since| since.left_out);
     let line = |id| Ok(report::commit_line(id, &repository.commit_info(id)?));
     commit_ids.map(line).collect()
@@ -518,7 +525,7 @@ fn left_out(repository: &Repository, since: Option<Since>) -> Result<Vec<CommitL
 fn tree_on_head(
     repository: &Repository,
     point: &ResolvedPoint,
-    since: &Since,
+    since: &LackedCommits,
     head_tree: ObjectId,
     paths: &[RepoPath],
 ) -> Result<ObjectId, Failure> {

@@ -138,7 +138,7 @@ pub struct RefreshReview {
 
 impl Operation for RefreshReview {
     const NAME: &'static str = "refresh-review";
-    const DOING: &'static str = "planning again";
+    const PROGRESS: &'static str = "planning again";
     type Answer = ReviewShown;
 
     fn run(self, call: &Call<'_>) -> Result<ReviewShown, Failure> {
@@ -190,7 +190,7 @@ pub struct CommitReview {
 
 impl Operation for CommitReview {
     const NAME: &'static str = "commit-review";
-    const DOING: &'static str = "merging what is resolved";
+    const PROGRESS: &'static str = "merging what is resolved";
     type Answer = ReviewOutcome;
 
     fn run(self, call: &Call<'_>) -> Result<ReviewOutcome, Failure> {

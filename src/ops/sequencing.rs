@@ -24,7 +24,7 @@ use crate::operation::{Call, Operation};
 use crate::policy::Signers;
 use crate::protocol::{MergeStatus, ReviewPolicy, Sequenced, SequencedCommit};
 use crate::report;
-use crate::restoring::ConflictChoices;
+use crate::restoring::ConflictOptions;
 use crate::state::slots::Daemon;
 use crate::transfer::{Arrived, Transfer};
 use tine_change::ChangeError;
@@ -35,7 +35,9 @@ use tine_change::fork_point::{self, fork_point};
 use tine_change::going_back::{KnownGoneBack, RevertSource, refuse_taking_back};
 use tine_change::merge::Tip;
 use tine_change::review::ReviewRecord;
-use tine_change::sequence::{Emptied, Item, Ran, RunOptions, Sequence, SequenceRequest, run};
+use tine_change::sequence::{
+    Emptied, Item, RunOptions, Sequence, SequenceOutcome, SequenceRequest, run,
+};
 use tine_change::view::{check_move, move_view, view_tree};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_merge::MergeOptions;
@@ -84,12 +86,12 @@ pub struct Update {
     #[command(flatten)]
     #[serde(flatten)]
     /// Options that other commands share.
-    pub onto: OntoFork,
+    pub onto: SequenceOptions,
 }
 
 impl Operation for Update {
     const NAME: &'static str = "update";
-    const DOING: &'static str = "putting commits on it";
+    const PROGRESS: &'static str = "putting commits on it";
     type Answer = Sequenced;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
@@ -147,12 +149,12 @@ pub struct CherryPick {
     #[command(flatten)]
     #[serde(flatten)]
     /// Options that other commands share.
-    pub onto: OntoFork,
+    pub onto: SequenceOptions,
 }
 
 impl Operation for CherryPick {
     const NAME: &'static str = "cherry-pick";
-    const DOING: &'static str = "putting commits on it";
+    const PROGRESS: &'static str = "putting commits on it";
     type Answer = Sequenced;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
@@ -176,7 +178,7 @@ impl Operation for CherryPick {
     reason = "a doc comment would become the help of the commands that flatten this"
 )]
 #[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
-pub struct OntoFork {
+pub struct SequenceOptions {
     /// Show what would come of it, and change nothing
     #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
     #[serde(default)]
@@ -185,7 +187,7 @@ pub struct OntoFork {
     #[command(flatten)]
     #[serde(default)]
     /// Choices for conflicts.
-    pub choices: ConflictChoices,
+    pub choices: ConflictOptions,
 
     #[arg(skip)]
     #[serde(default)]
@@ -193,7 +195,7 @@ pub struct OntoFork {
     pub review: ReviewPolicy,
 }
 
-impl OntoFork {
+impl SequenceOptions {
     /// Runs the sequence on `fork`. `None` means the caller's fork.
     fn run(
         self,
@@ -263,7 +265,7 @@ pub struct ApplyPatch {
     #[command(flatten)]
     #[serde(default)]
     /// Choices for conflicts.
-    pub choices: ConflictChoices,
+    pub choices: ConflictOptions,
 
     #[arg(skip)]
     #[serde(default)]
@@ -277,7 +279,7 @@ pub struct ApplyPatch {
 
 impl Operation for ApplyPatch {
     const NAME: &'static str = "apply";
-    const DOING: &'static str = "applying the patch";
+    const PROGRESS: &'static str = "applying the patch";
     type Answer = Sequenced;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
@@ -351,7 +353,7 @@ pub struct ApplyHandoff {
     #[command(flatten)]
     #[serde(default)]
     /// Choices for conflicts.
-    pub choices: ConflictChoices,
+    pub choices: ConflictOptions,
 
     #[arg(skip)]
     #[serde(default)]
@@ -361,7 +363,7 @@ pub struct ApplyHandoff {
 
 impl Operation for ApplyHandoff {
     const NAME: &'static str = "apply-handoff";
-    const DOING: &'static str = "applying the handoff";
+    const PROGRESS: &'static str = "applying the handoff";
     type Answer = Sequenced;
 
     fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
@@ -423,7 +425,7 @@ impl SequenceArgs {
     fn of(
         into: String,
         request: SequenceRequest,
-        choices: ConflictChoices,
+        choices: ConflictOptions,
         git_dir: &Path,
     ) -> SequenceArgs {
         SequenceArgs {
@@ -594,7 +596,7 @@ fn finish(
     args: &SequenceArgs,
     now: &TargetState,
     sequence: Sequence,
-    ran: &Ran,
+    ran: &SequenceOutcome,
 ) -> Result<Sequenced, Failure> {
     let old_tree = now.view.unwrap_or(now.tip.tree_id);
     let is_for_review = args.review == ReviewPolicy::Always && ran.tree_id() != old_tree;
@@ -665,7 +667,7 @@ fn go(
     target: &Target<'_>,
     args: &SequenceArgs,
     now: &TargetState,
-    ran: &Ran,
+    ran: &SequenceOutcome,
 ) -> Result<Option<ForkName>, Failure> {
     let (kind, reason) = match &args.request {
         SequenceRequest::Update { .. } => (OperationKind::Update, SnapshotReason::BeforeUpdate),
@@ -741,7 +743,11 @@ fn go(
 }
 
 /// Moves the fork point to the upstream commit, if HEAD contains it.
-fn note_fork_point(target: &Target<'_>, args: &SequenceArgs, ran: &Ran) -> Result<(), Failure> {
+fn note_fork_point(
+    target: &Target<'_>,
+    args: &SequenceArgs,
+    ran: &SequenceOutcome,
+) -> Result<(), Failure> {
     let (SequenceRequest::Update { .. }, Some(guard), Some(head)) =
         (&args.request, target.guard, ran.tip.commit_id)
     else {
@@ -765,7 +771,7 @@ fn note_fork_point(target: &Target<'_>, args: &SequenceArgs, ran: &Ran) -> Resul
 fn commits(
     repository: &Repository,
     sequence: &Sequence,
-    ran: &Ran,
+    ran: &SequenceOutcome,
 ) -> Result<Vec<SequencedCommit>, Failure> {
     let stopped = ran.stopped.as_ref().map(|stopped| stopped.item);
     let mut lines = Vec::new();

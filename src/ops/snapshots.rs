@@ -47,7 +47,7 @@ pub struct TakeSnapshot {
 
 impl Operation for TakeSnapshot {
     const NAME: &'static str = "snapshot";
-    const DOING: &'static str = "taking the snapshot";
+    const PROGRESS: &'static str = "taking the snapshot";
     type Answer = SnapshotInfo;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
@@ -133,7 +133,7 @@ pub struct Reset {
 
 impl Operation for Reset {
     const NAME: &'static str = "reset";
-    const DOING: &'static str = "resetting";
+    const PROGRESS: &'static str = "resetting";
     type Answer = Restored;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
@@ -162,7 +162,7 @@ pub struct Collect {}
 
 impl Operation for Collect {
     const NAME: &'static str = "collect";
-    const DOING: &'static str = "freeing what nothing reaches";
+    const PROGRESS: &'static str = "freeing what nothing reaches";
     type Answer = Collected;
 
     fn frees_space(&self) -> bool {

@@ -10,7 +10,7 @@ use crate::operation::{Call, Operation};
 use crate::protocol::{FileStats, ForkStats, OperationStats, Stats};
 use crate::state::slots::{Daemon, Slot};
 use tine_attr::Timestamp;
-use tine_fuse::{KindFigures, Traffic, Transport};
+use tine_fuse::{KindMetrics, Traffic, Transport};
 use tine_path::text::PathText;
 use tine_workspace::{ForkName, Workspace};
 
@@ -111,7 +111,7 @@ fn of_mount(
     }
 }
 
-fn of_kind(kind: &KindFigures) -> OperationStats {
+fn of_kind(kind: &KindMetrics) -> OperationStats {
     OperationStats {
         count: kind.count,
         total_secs: kind.nanos as f64 / 1e9,

@@ -10,7 +10,7 @@ use crate::locks;
 use crate::protocol::MergeTarget;
 use crate::state::slots::{Daemon, ForkGuard};
 use tine_change::advance::{self, Step};
-use tine_change::branches::{self, Known};
+use tine_change::branches::{self, BranchUsage};
 use tine_change::changeset::{self, Blobs};
 use tine_change::checkout;
 use tine_change::merge::Tip;
@@ -226,7 +226,7 @@ impl Target<'_> {
     /// Only one of them would follow it.
     fn refuse_held_twice(&self) -> Result<(), Failure> {
         if let Some(branch) = self.line()?.branch {
-            Known::now(&self.daemon.store, self.repository)?.refuse_held_twice(&branch)?;
+            BranchUsage::now(&self.daemon.store, self.repository)?.refuse_held_twice(&branch)?;
         }
         Ok(())
     }
@@ -415,7 +415,7 @@ pub(crate) fn holder_of(
             log::warn!("{}: {error}", record.name);
         }
     }
-    let known = Known::now(&daemon.store, repository)?;
+    let known = BranchUsage::now(&daemon.store, repository)?;
     let damaged = known.damaged();
     for (fork, reason) in &damaged {
         log::warn!("{fork} is left out: its HEAD cannot be read: {reason}");

@@ -37,7 +37,7 @@ pub struct CallTool {
 
 impl Operation for CallTool {
     const NAME: &'static str = "tool";
-    const DOING: &'static str = "looking";
+    const PROGRESS: &'static str = "looking";
     type Answer = ToolAnswer;
 
     fn run(self, call: &Call<'_>) -> Result<ToolAnswer, Failure> {

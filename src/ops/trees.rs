@@ -14,7 +14,7 @@ use crate::state::generations;
 use crate::state::slots::Daemon;
 use tine_path::RepoPath;
 use tine_path::text::PathText;
-use tine_workspace::store::{Depth, KeepError, KeptNow};
+use tine_workspace::store::{Depth, KeepError, KeepOutcome};
 use tine_workspace::{DependencyTree, ForkName};
 
 /// Shows the fork's dependency trees as the main checkout has them now.
@@ -28,7 +28,7 @@ pub struct TakeUpTrees {
 
 impl Operation for TakeUpTrees {
     const NAME: &'static str = "take-up-trees";
-    const DOING: &'static str = "taking up dependency trees";
+    const PROGRESS: &'static str = "taking up dependency trees";
     type Answer = TreesTakenUp;
 
     fn run(self, call: &Call<'_>) -> Result<TreesTakenUp, Failure> {
@@ -106,7 +106,7 @@ fn keep_at_rest(
     fork: &ForkName,
     from: &Path,
     path: &RepoPath,
-) -> Result<KeptNow, KeepError> {
+) -> Result<KeepOutcome, KeepError> {
     let began = Instant::now();
     let goes_on = || daemon.refuse_if_stopping().is_ok();
     let takes_it = |name: &ForkName, tree: &DependencyTree, names| {

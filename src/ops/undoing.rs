@@ -15,8 +15,8 @@ use crate::protocol::{NoteLine, OperationLine, Operations, TakenBackLine};
 use crate::state::slots::{Daemon, ForkGuard};
 use tine_attr::Timestamp;
 use tine_change::advance::{self, IndexStep, Step, UpdateStep};
-use tine_change::branches::Known;
-use tine_change::going_back::Then;
+use tine_change::branches::BranchUsage;
+use tine_change::going_back::StateHead;
 use tine_change::recovery::{self, RecoverEntry, RecoverKind};
 use tine_git::{ObjectId, Repository};
 use tine_path::RepoPath;
@@ -24,7 +24,7 @@ use tine_path::text::PathText;
 use tine_workspace::store::LeaseKey;
 use tine_workspace::{
     Actor, Direction, FileChange, FileOperation, Fork, ForkName, HeadMove, Note, OperationError,
-    OperationKind, OperationState, TakenBack, Undoes,
+    OperationKind, OperationState, UndoOutcome, UndoneChanges,
 };
 
 /// Show what commands did to the files of a fork
@@ -88,7 +88,7 @@ pub struct Undo {
 
 impl operation::Operation for Undo {
     const NAME: &'static str = "undo";
-    const DOING: &'static str = "taking back";
+    const PROGRESS: &'static str = "taking back";
     type Answer = TakenBackLine;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
@@ -124,7 +124,7 @@ pub struct Redo {
 
 impl operation::Operation for Redo {
     const NAME: &'static str = "redo";
-    const DOING: &'static str = "taking back";
+    const PROGRESS: &'static str = "taking back";
     type Answer = TakenBackLine;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
@@ -176,7 +176,7 @@ fn take_back(
         Err(OperationError::IsSwitch { id, before: name }) => {
             let switched = switch_back(&guard, by, direction, id, &name)?;
             let of = before.get(id).map(|of| before.beginning_of(of).clone());
-            TakenBack {
+            UndoOutcome {
                 of: of.unwrap_or_else(|| switched.clone()),
                 operation: switched,
                 notes: Vec::new(),
@@ -186,7 +186,7 @@ fn take_back(
             let id = undoes.operation;
             let moved = move_back(&guard, by, direction, undoes, &moved)?;
             let of = before.get(id).map(|of| before.beginning_of(of).clone());
-            TakenBack {
+            UndoOutcome {
                 of: of.unwrap_or_else(|| moved.clone()),
                 operation: moved,
                 notes: Vec::new(),
@@ -290,7 +290,7 @@ fn switch_back(
     let open = guard.open()?;
     let repository = guard.daemon.repository_now()?;
     let head = repository.head_of(open.worktree.git_dir())?;
-    let then = Then::of_snapshot(guard.name(), guard.name(), &snapshot)?;
+    let then = StateHead::of_snapshot(guard.name(), guard.name(), &snapshot)?;
     if then
         .since(&guard.daemon.store, &repository, &guard.record()?, &head)?
         .is_some()
@@ -328,7 +328,7 @@ fn move_back(
     guard: &ForkGuard<'_>,
     by: Actor<'_>,
     direction: Direction,
-    undoes: Undoes,
+    undoes: UndoneChanges,
     moved: &HeadMove,
 ) -> Result<FileOperation, Failure> {
     let id = |hex: &String| {
@@ -372,7 +372,7 @@ fn move_back(
         .short_branch()
         .filter(|_| head.commit_id() == Some(head_at))
     {
-        Known::now(&daemon.store, &repository)?.refuse_held_twice(branch)?;
+        BranchUsage::now(&daemon.store, &repository)?.refuse_held_twice(branch)?;
     } else if head.commit_id() != Some(head_at) {
         let failure = Failure::new(
             ErrorCode::CannotUndo,

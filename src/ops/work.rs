@@ -33,7 +33,7 @@ pub struct Status {
 
 impl Operation for Status {
     const NAME: &'static str = "changes";
-    const DOING: &'static str = "comparing";
+    const PROGRESS: &'static str = "comparing";
     type Answer = Changes;
 
     fn run(self, call: &Call<'_>) -> Result<Changes, Failure> {
@@ -58,7 +58,7 @@ pub struct Diff {
 
 impl Operation for Diff {
     const NAME: &'static str = "diff";
-    const DOING: &'static str = "comparing";
+    const PROGRESS: &'static str = "comparing";
     type Answer = Difference;
 
     fn run(self, call: &Call<'_>) -> Result<Difference, Failure> {
@@ -112,7 +112,7 @@ mod paragraphs {
 
 impl Operation for Commit {
     const NAME: &'static str = "commit";
-    const DOING: &'static str = "committing";
+    const PROGRESS: &'static str = "committing";
     type Answer = Committed;
 
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {

@@ -295,7 +295,7 @@ pub(super) fn fcntl(file: &File, command: libc::c_int, argument: libc::c_int) ->
 
 /// Statistics of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FsFigures {
+pub struct FsStats {
     /// Size in bytes of a block, the unit of the `blocks` fields.
     pub block_size: u64,
     /// Number of blocks in total.
@@ -316,9 +316,9 @@ pub struct FsFigures {
 ///
 /// # Errors
 /// The error of `statfs(2)`.
-pub fn fs_figures(path: &Path) -> io::Result<FsFigures> {
+pub fn fs_figures(path: &Path) -> io::Result<FsStats> {
     let figures = rustix::fs::statvfs(path)?;
-    Ok(FsFigures {
+    Ok(FsStats {
         block_size: figures.f_frsize,
         blocks: figures.f_blocks,
         blocks_free: figures.f_bfree,

@@ -18,7 +18,7 @@ use tine_merge::MergeSide;
 use tine_ops as ops;
 use tine_ops::protocol::{Forks, ResolutionRequest, ReviewPolicy, ReviewShown};
 use tine_ops::transfer::Outgoing;
-use tine_ops::{ErrorCode, Failure, Surroundings};
+use tine_ops::{CallerContext, ErrorCode, Failure};
 use tine_path::text::PathText;
 use tine_workspace::{ForkName, Store};
 
@@ -457,12 +457,12 @@ fn apply(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
         ..ops::ApplyHandoff::default()
     };
     let mut client = place.act()?;
-    client.from = Surroundings {
+    client.from = CallerContext {
         command: COMMAND.to_owned(),
         author: signers.author,
         committer: signers.committer,
         git_dir: Some(place.git_dir.clone()),
-        ..Surroundings::default()
+        ..CallerContext::default()
     };
     document(&client.call(&request)?)
 }

@@ -16,7 +16,7 @@ use super::fs::{FoundNode, Workspace};
 use super::inodes::BaseRef;
 use super::mutate::NewNode;
 use super::operations::builder::{DIRECTORY, NameInDir, OperationBuilder};
-use super::operations::{Actor, FileChange, HeadMove, OperationKind, Undoes};
+use super::operations::{Actor, FileChange, HeadMove, OperationKind, UndoneChanges};
 use super::ops::Caller;
 use tine_attr::{FileKind, Ino};
 use tine_git::{BlobContent, ObjectId, TreeEntryKind};
@@ -98,7 +98,7 @@ pub struct Advance {
     /// The move.
     pub moved: HeadMove,
     /// Operation that this one undoes or redoes.
-    pub undoes: Option<Undoes>,
+    pub undoes: Option<UndoneChanges>,
 }
 
 impl Workspace {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::fork::ForkName;
-use super::operations::{Direction, HeadMove, Undoes};
+use super::operations::{Direction, HeadMove, UndoneChanges};
 use super::store::LeaseKey;
 use tine_git::GitError;
 use tine_layer::LayerError;
@@ -174,7 +174,7 @@ pub enum OperationError {
     #[error("the operation {} moved HEAD as well", .undoes.operation)]
     IsAdvance {
         /// Operation, with its changes to undo or redo.
-        undoes: Undoes,
+        undoes: UndoneChanges,
         /// Move of HEAD that belongs to the operation.
         moved: HeadMove,
     },

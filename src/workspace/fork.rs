@@ -229,7 +229,7 @@ pub struct MountSettings {
     /// Path at which commands that tine runs see the fork.
     ///
     /// `None`: the configuration `tine.atOrigin` decides.
-    pub at_origin: Option<SeenAt>,
+    pub at_origin: Option<VisiblePath>,
 }
 
 /// Path at which commands that tine runs see a fork.
@@ -237,7 +237,7 @@ pub struct MountSettings {
 /// Serialized as `false`, `true` or `"parent"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "SeenAtText", into = "SeenAtText")]
-pub enum SeenAt {
+pub enum VisiblePath {
     /// The fork's mount directory.
     Own,
     /// The main checkout's path.
@@ -259,22 +259,22 @@ enum SeenAtName {
     Parent,
 }
 
-impl From<SeenAtText> for SeenAt {
-    fn from(text: SeenAtText) -> SeenAt {
+impl From<SeenAtText> for VisiblePath {
+    fn from(text: SeenAtText) -> VisiblePath {
         match text {
-            SeenAtText::IsOrigin(false) => SeenAt::Own,
-            SeenAtText::IsOrigin(true) => SeenAt::Origin,
-            SeenAtText::Named(SeenAtName::Parent) => SeenAt::Parent,
+            SeenAtText::IsOrigin(false) => VisiblePath::Own,
+            SeenAtText::IsOrigin(true) => VisiblePath::Origin,
+            SeenAtText::Named(SeenAtName::Parent) => VisiblePath::Parent,
         }
     }
 }
 
-impl From<SeenAt> for SeenAtText {
-    fn from(seen_at: SeenAt) -> SeenAtText {
+impl From<VisiblePath> for SeenAtText {
+    fn from(seen_at: VisiblePath) -> SeenAtText {
         match seen_at {
-            SeenAt::Own => SeenAtText::IsOrigin(false),
-            SeenAt::Origin => SeenAtText::IsOrigin(true),
-            SeenAt::Parent => SeenAtText::Named(SeenAtName::Parent),
+            VisiblePath::Own => SeenAtText::IsOrigin(false),
+            VisiblePath::Origin => SeenAtText::IsOrigin(true),
+            VisiblePath::Parent => SeenAtText::Named(SeenAtName::Parent),
         }
     }
 }
@@ -295,7 +295,7 @@ pub struct MountRequest {
     /// True to show unsaved editor text in place of the file's content.
     pub overlay_buffers: Option<bool>,
     /// Path at which commands that tine runs see the fork.
-    pub at_origin: Option<SeenAt>,
+    pub at_origin: Option<VisiblePath>,
 }
 
 impl MountSettings {

@@ -54,14 +54,14 @@ pub use error::{FsError, OperationError, StoreError};
 pub use follow::{Last, PathNode};
 pub use fork::{
     Advancing, ForkName, ForkPoint, ForkRecord, MountProfile, MountRequest, MountSettings, Parent,
-    SeenAt, Traces, UnmountPolicy,
+    Traces, UnmountPolicy, VisiblePath,
 };
 pub use fs::{Announcement, AnnouncementListener, Invalidation, Workspace};
 pub use lower_stack::{Exclusive, LowerStack};
 pub use operate::{MoveOptions, Moved, NewContent, PutOptions, Written};
 pub use operations::{
     Actor, Direction, FileChange, FileOperation, HeadMove, IndexContent, IndexMove, Note, NoteKind,
-    OperationKind, OperationState, Reachable, SwitchMove, TakenBack, Undoes, UpdateMove,
+    OperationKind, OperationState, Reachable, SwitchMove, UndoOutcome, UndoneChanges, UpdateMove,
 };
 pub use ops::{Caller, DirEntry, FallocateMode, RenameMode, SetAttr, SetTime, StatFs, XattrMode};
 pub use shown::is_text_node;

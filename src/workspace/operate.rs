@@ -15,7 +15,7 @@ use super::fs::{Invalidation, ViewState, Workspace};
 use super::mutate::NewNode;
 use super::operations::builder::{CommittedOperation, OperationBuilder};
 use super::operations::journal::Journal;
-use super::operations::{Actor, FileChange, OperationKind, Undoes};
+use super::operations::{Actor, FileChange, OperationKind, UndoneChanges};
 use super::privileges::take_privileges;
 use super::xattr::set_perm;
 use tine_attr::{FileKind, Ino};
@@ -359,7 +359,7 @@ impl Workspace {
             builder.note(FileChange::Switched {
                 before: before.to_owned(),
             });
-            builder.undoes(undoes.map(|operation| Undoes {
+            builder.undoes(undoes.map(|operation| UndoneChanges {
                 operation,
                 changes: vec![0],
             }));

@@ -8,7 +8,9 @@ use std::process::Output;
 
 use tine::change::ChangeError;
 use tine::change::merge::Tip;
-use tine::change::sequence::{Emptied, Item, Ran, RunOptions, Sequence, of_mailbox, run};
+use tine::change::sequence::{
+    Emptied, Item, RunOptions, Sequence, SequenceOutcome, of_mailbox, run,
+};
 use tine::git::mailbox::Subjects;
 use tine::git::{GitError, ObjectId, Repository};
 use tine::workspace::Store;
@@ -87,7 +89,7 @@ impl Place {
             view,
             &options,
         ) {
-            Ok(Ran {
+            Ok(SequenceOutcome {
                 stopped: Some(stopped),
                 done,
                 ..

@@ -2,7 +2,9 @@
 
 mod patches;
 
-use super::{Done, DoneHow, Emptied, Item, Ran, RunOptions, Sequence, Stopped, parse_id};
+use super::{
+    Emptied, Item, ItemDone, ItemResult, RunOptions, Sequence, SequenceOutcome, Stopped, parse_id,
+};
 use crate::ChangeError;
 use crate::going_back::at_paths;
 use crate::merge::{FastForward, MergeSpec, Planned, Tip, plan};
@@ -27,7 +29,7 @@ pub fn run(
     ours: Tip,
     view: Option<ObjectId>,
     options: &RunOptions<'_>,
-) -> Result<Ran, ChangeError> {
+) -> Result<SequenceOutcome, ChangeError> {
     let tip = match &sequence.onto {
         None => ours,
         Some(hex) => {
@@ -43,7 +45,7 @@ pub fn run(
         repository,
         sequence,
         options,
-        ran: Ran {
+        ran: SequenceOutcome {
             tip,
             view,
             done: Vec::new(),
@@ -68,7 +70,7 @@ struct Runner<'a> {
     repository: &'a Repository,
     sequence: &'a Sequence,
     options: &'a RunOptions<'a>,
-    ran: Ran,
+    ran: SequenceOutcome,
     /// True if the review's amendments are in the tree.
     ///
     /// The commit that they were made for may be reused or dropped, so the last item gets them
@@ -141,7 +143,7 @@ impl Runner<'_> {
                 )?;
                 if let Some(tree_id) = self.apply_resolutions(index, outcome)? {
                     self.ran.view = Some(tree_id);
-                    self.push_done(index, DoneHow::Applied, None);
+                    self.push_done(index, ItemResult::Applied, None);
                 }
                 Ok(())
             }
@@ -162,7 +164,7 @@ impl Runner<'_> {
                 if let Some(tree_id) = self.apply_resolutions(index, outcome)? {
                     let view = self.ran.view.unwrap_or(self.ran.tip.tree_id);
                     self.ran.view = Some(at_paths(self.repository, view, tree_id, &paths)?);
-                    self.push_done(index, DoneHow::Applied, None);
+                    self.push_done(index, ItemResult::Applied, None);
                 }
                 Ok(())
             }
@@ -185,15 +187,15 @@ impl Runner<'_> {
                 };
                 if let Some(tree_id) = self.apply_resolutions(index, outcome)? {
                     self.ran.view = Some(tree_id);
-                    self.push_done(index, DoneHow::Applied, None);
+                    self.push_done(index, ItemResult::Applied, None);
                 }
                 Ok(())
             }
         }
     }
 
-    fn push_done(&mut self, item: usize, how: DoneHow, commit_id: Option<ObjectId>) {
-        self.ran.done.push(Done {
+    fn push_done(&mut self, item: usize, how: ItemResult, commit_id: Option<ObjectId>) {
+        self.ran.done.push(ItemDone {
             item,
             how,
             commit_id,
@@ -243,10 +245,12 @@ impl Runner<'_> {
             allow_unrelated: self.options.allow_unrelated,
         };
         match plan(self.repository, &self.ran.tip, &theirs, &spec)? {
-            Planned::Contained => self.push_done(index, DoneHow::Contained, self.ran.tip.commit_id),
+            Planned::Contained => {
+                self.push_done(index, ItemResult::Contained, self.ran.tip.commit_id)
+            }
             Planned::FastForward(_) => {
                 self.ran.tip = theirs;
-                self.push_done(index, DoneHow::FastForward, Some(commit_id));
+                self.push_done(index, ItemResult::FastForward, Some(commit_id));
             }
             Planned::Merged(outcome) => {
                 let Some(tree_id) =
@@ -282,7 +286,7 @@ impl Runner<'_> {
                 commit_id: Some(commit_id),
                 tree_id: content.tree_id,
             };
-            self.push_done(index, DoneHow::FastForward, Some(commit_id));
+            self.push_done(index, ItemResult::FastForward, Some(commit_id));
             return Ok(());
         }
         let base = match parent_id {
@@ -323,7 +327,7 @@ impl Runner<'_> {
                 (_, Emptied::Keep) => {}
                 (true, _) if self.sequence.keep_empty => {}
                 (false, Emptied::Drop) => {
-                    self.push_done(index, DoneHow::LeftOut, None);
+                    self.push_done(index, ItemResult::LeftOut, None);
                     return Ok(());
                 }
                 (was_empty, _) => return Err(ChangeError::EmptyPick { what, was_empty }),
@@ -362,7 +366,7 @@ impl Runner<'_> {
             commit_id: Some(commit_id),
             tree_id,
         };
-        self.push_done(index, DoneHow::Committed, Some(commit_id));
+        self.push_done(index, ItemResult::Committed, Some(commit_id));
         Ok(())
     }
 

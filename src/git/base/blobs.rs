@@ -266,12 +266,12 @@ impl BaseCache {
     }
 
     /// Returns the current fill levels of the caches.
-    pub fn figures(&self) -> CacheFigures {
-        CacheFigures {
-            blobs: Filling::of(&self.small),
-            directories: Filling::of(&self.dirs),
-            large_directories: Filling::of(&self.large_dirs),
-            spooled: Filling::of(&self.large),
+    pub fn figures(&self) -> CacheStats {
+        CacheStats {
+            blobs: CacheUsage::of(&self.small),
+            directories: CacheUsage::of(&self.dirs),
+            large_directories: CacheUsage::of(&self.large_dirs),
+            spooled: CacheUsage::of(&self.large),
         }
     }
 
@@ -402,29 +402,29 @@ impl BaseCache {
 
 /// The fill levels of the caches of [`BaseCache`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CacheFigures {
+pub struct CacheStats {
     /// Bytes of blobs in memory.
-    pub blobs: Filling,
+    pub blobs: CacheUsage,
     /// Bytes of decoded directories.
-    pub directories: Filling,
+    pub directories: CacheUsage,
     /// Number of directories that are too large for `directories`.
-    pub large_directories: Filling,
+    pub large_directories: CacheUsage,
     /// Number of large blobs in spool files.
-    pub spooled: Filling,
+    pub spooled: CacheUsage,
 }
 
 /// The fill level of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Filling {
+pub struct CacheUsage {
     /// Current amount.
     pub used: u64,
     /// Maximum amount, which is never exceeded.
     pub limit: u64,
 }
 
-impl Filling {
-    fn of<K: Eq + Hash, V: Clone, W: Weighter<K, V> + Clone>(cache: &Cache<K, V, W>) -> Filling {
-        Filling {
+impl CacheUsage {
+    fn of<K: Eq + Hash, V: Clone, W: Weighter<K, V> + Clone>(cache: &Cache<K, V, W>) -> CacheUsage {
+        CacheUsage {
             used: cache.weight(),
             limit: cache.capacity(),
         }

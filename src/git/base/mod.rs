@@ -21,7 +21,7 @@ pub mod blobs;
 mod convert;
 mod ino;
 
-pub use blobs::{BaseCache, BlobContent, CacheFigures, CacheUses, Filling};
+pub use blobs::{BaseCache, BlobContent, CacheStats, CacheUsage, CacheUses};
 pub use convert::ConversionSettings;
 use convert::Conversions;
 pub use ino::InoHasher;

@@ -18,7 +18,7 @@ use tine_client::merging::HookOptions;
 use tine_client::place::Place;
 use tine_merge::{ConflictKind, Level, Strategy};
 use tine_ops::protocol::{MergeStatus, Merged, ReviewPolicy, Sequenced};
-use tine_ops::{self as ops, ConflictChoices, Failure, OntoFork};
+use tine_ops::{self as ops, ConflictOptions, Failure, SequenceOptions};
 use tine_path::text::PathText;
 use tine_render::merging::{kind_in_words, target_name};
 use tine_render::text::{counted, one_line, quoted, short_id};
@@ -466,9 +466,9 @@ impl Tool for Update {
             from: self.from,
             rebase: self.rebase,
             message: Vec::new(),
-            onto: OntoFork {
+            onto: SequenceOptions {
                 dry_run: self.dry_run,
-                choices: ConflictChoices {
+                choices: ConflictOptions {
                     level: Level::default(),
                     strategy: self.settle.strategy(),
                 },

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use tine_git::CacheFigures;
+use tine_git::CacheStats;
 use tine_path::text::host_path;
 use tine_workspace::ForkName;
 use tine_workspace::store::{CheckReport, SetAside};
@@ -37,7 +37,7 @@ pub struct DaemonInfo {
 
 /// Resource use of the daemon, over all forks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Figures {
+pub struct Metrics {
     /// Number of nodes that the kernel remembers.
     pub remembered_nodes: u64,
     /// Number of nodes in memory: those of mounted forks' open layers.
@@ -45,7 +45,7 @@ pub struct Figures {
     /// Number of names in memory: those of mounted forks' open layers.
     pub layer_names: u64,
     /// Fill levels of the caches that all forks share.
-    pub caches: CacheFigures,
+    pub caches: CacheStats,
     /// Number of threads.
     pub threads: u64,
     /// Number of open files.
@@ -54,12 +54,12 @@ pub struct Figures {
     pub open_files_limit: u64,
     /// Figures of each mount, sorted by the fork's name.
     #[serde(default)]
-    pub mounted: Vec<MountFigures>,
+    pub mounted: Vec<MountMetrics>,
 }
 
 /// Requests that one mount received.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct MountFigures {
+pub struct MountMetrics {
     /// Mounted fork.
     pub fork: ForkName,
     /// Transport: `device` (`/dev/fuse`) or `ring` (io_uring).

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ChangeLine, MergeStatus, MergeTarget};
 use tine_change::review::ConflictRecord;
-use tine_change::sequence::DoneHow;
+use tine_change::sequence::ItemResult;
 use tine_workspace::ForkName;
 
 /// Outcome of a sequence, or its prediction in a dry run.
@@ -44,7 +44,7 @@ pub struct SequencedCommit {
     /// First line of the commit message.
     pub subject: String,
     /// Result of applying it; `None` if it has conflicts.
-    pub how: Option<DoneHow>,
+    pub how: Option<ItemResult>,
     /// Commit of the target after it was applied, in hex.
     pub commit: Option<String>,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use tine_fuse::latency_bound_secs;
-use tine_git::{CacheFigures, CacheUses};
+use tine_git::{CacheStats, CacheUses};
 use tine_path::text::PathText;
 use tine_workspace::ForkName;
 
@@ -25,7 +25,7 @@ pub struct Stats {
     /// Number of forks in the store.
     pub forks: usize,
     /// Fill levels of the caches that all forks share.
-    pub caches: CacheFigures,
+    pub caches: CacheStats,
     /// Hits and misses of the blob cache.
     pub blob_cache: CacheUses,
     /// Hits and misses of the directory cache.

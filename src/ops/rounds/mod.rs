@@ -106,7 +106,7 @@ impl StartRound {
 
 impl Operation for StartRound {
     const NAME: &'static str = "start-round";
-    const DOING: &'static str = "playing the round";
+    const PROGRESS: &'static str = "playing the round";
     type Answer = SessionShown;
 
     fn run(self, call: &Call<'_>) -> Result<SessionShown, Failure> {
@@ -149,7 +149,7 @@ pub struct FinishRound {
 
 impl Operation for FinishRound {
     const NAME: &'static str = "finish-round";
-    const DOING: &'static str = "playing the round";
+    const PROGRESS: &'static str = "playing the round";
     type Answer = RoundFinished;
 
     fn run(self, call: &Call<'_>) -> Result<RoundFinished, Failure> {
@@ -167,7 +167,7 @@ pub struct ShowRound {
 
 impl Operation for ShowRound {
     const NAME: &'static str = "round";
-    const DOING: &'static str = "playing the round";
+    const PROGRESS: &'static str = "playing the round";
     type Answer = SessionShown;
 
     fn run(self, call: &Call<'_>) -> Result<SessionShown, Failure> {
@@ -187,7 +187,7 @@ pub struct ShowRoundTo {
 
 impl Operation for ShowRoundTo {
     const NAME: &'static str = "round-of";
-    const DOING: &'static str = "playing the round";
+    const PROGRESS: &'static str = "playing the round";
     type Answer = ReaderShown;
 
     fn run(self, call: &Call<'_>) -> Result<ReaderShown, Failure> {
@@ -202,7 +202,7 @@ pub struct ListSessions {}
 
 impl Operation for ListSessions {
     const NAME: &'static str = "sessions";
-    const DOING: &'static str = "playing the round";
+    const PROGRESS: &'static str = "playing the round";
     type Answer = Sessions;
 
     fn run(self, call: &Call<'_>) -> Result<Sessions, Failure> {
@@ -225,7 +225,7 @@ pub struct ReadResults {
 
 impl Operation for ReadResults {
     const NAME: &'static str = "results";
-    const DOING: &'static str = "playing the round";
+    const PROGRESS: &'static str = "playing the round";
     type Answer = Results;
 
     fn run(self, call: &Call<'_>) -> Result<Results, Failure> {
@@ -257,7 +257,7 @@ pub struct CompareRound {
 
 impl Operation for CompareRound {
     const NAME: &'static str = "compare-round";
-    const DOING: &'static str = "playing the round";
+    const PROGRESS: &'static str = "playing the round";
     type Answer = RoundCompared;
 
     fn run(self, call: &Call<'_>) -> Result<RoundCompared, Failure> {
@@ -296,7 +296,7 @@ pub struct PresentRound {
 
 impl Operation for PresentRound {
     const NAME: &'static str = "present-round";
-    const DOING: &'static str = "playing the round";
+    const PROGRESS: &'static str = "playing the round";
     type Answer = RoundPresented;
 
     fn run(self, call: &Call<'_>) -> Result<RoundPresented, Failure> {
@@ -332,7 +332,7 @@ pub struct CountAttempt {
 
 impl Operation for CountAttempt {
     const NAME: &'static str = "attempt";
-    const DOING: &'static str = "playing the round";
+    const PROGRESS: &'static str = "playing the round";
     type Answer = AttemptCounted;
 
     fn run(self, call: &Call<'_>) -> Result<AttemptCounted, Failure> {
@@ -351,7 +351,7 @@ pub struct CountAttemptIn {
 
 impl Operation for CountAttemptIn {
     const NAME: &'static str = "attempt-in";
-    const DOING: &'static str = "playing the round";
+    const PROGRESS: &'static str = "playing the round";
     type Answer = AttemptCounted;
 
     fn run(self, call: &Call<'_>) -> Result<AttemptCounted, Failure> {
@@ -389,7 +389,7 @@ pub struct CleanRounds {
 
 impl Operation for CleanRounds {
     const NAME: &'static str = "clean-rounds";
-    const DOING: &'static str = "playing the round";
+    const PROGRESS: &'static str = "playing the round";
     type Answer = RoundsCleaned;
 
     fn run(self, call: &Call<'_>) -> Result<RoundsCleaned, Failure> {

@@ -20,7 +20,7 @@ use tine_attr::Timestamp;
 use tine_change::merge::FastForward;
 use tine_change::rerere;
 use tine_change::review::{ReviewRecord, ReviewState, ReviewedMerge, ReviewedWork};
-use tine_change::sequence::{Ran, Sequence, SequenceRequest, run};
+use tine_change::sequence::{Sequence, SequenceOutcome, SequenceRequest, run};
 use tine_git::{Identity, Repository};
 use tine_merge::MergeSide;
 use tine_workspace::Actor;
@@ -34,7 +34,7 @@ pub(super) fn keep(
     args: &SequenceArgs,
     now: &TargetState,
     sequence: &Sequence,
-    ran: &Ran,
+    ran: &SequenceOutcome,
 ) -> Result<u64, Failure> {
     let merge = ReviewedMerge {
         source: describe(&args.request),

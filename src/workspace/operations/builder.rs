@@ -16,7 +16,7 @@ use super::super::renewing::{BuildOutputs, OrderedTimes};
 use super::super::view_steps::ViewBefore;
 use super::super::xattr::set_perm;
 use super::trash::{own_bytes, slot};
-use super::{FileChange, FileOperation, OperationKind, Undoes};
+use super::{FileChange, FileOperation, OperationKind, UndoneChanges};
 use tine_attr::{FileKind, Ino};
 use tine_git::MAX_IGNORE_FILE_BYTES;
 use tine_layer::{Content, ContentRef, LogPosition, Node, Touched, Xattrs};
@@ -131,7 +131,7 @@ impl<'a> OperationBuilder<'a> {
         self.operation.id
     }
 
-    pub(crate) fn undoes(&mut self, undoes: Option<Undoes>) {
+    pub(crate) fn undoes(&mut self, undoes: Option<UndoneChanges>) {
         self.operation.undoes = undoes;
     }
 

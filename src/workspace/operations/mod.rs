@@ -31,7 +31,7 @@ use tine_attr::{Ino, Timestamp};
 use tine_path::RepoPath;
 use tine_path::text::{PathText, repo_path};
 
-pub use undo::{Direction, Note, NoteKind, TakenBack};
+pub use undo::{Direction, Note, NoteKind, UndoOutcome};
 
 /// Author of an operation: the calling process and its command.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,7 @@ pub struct FileOperation {
     pub changes: Vec<FileChange>,
     /// Changes that this operation undoes or redoes; `None` for others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub undoes: Option<Undoes>,
+    pub undoes: Option<UndoneChanges>,
     /// Size in bytes of the contents that the trash keeps for it.
     ///
     /// It is set when the operation is done, and does not change.
@@ -95,7 +95,7 @@ pub enum OperationKind {
 
 /// Changes of an earlier operation that this one undoes or redoes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Undoes {
+pub struct UndoneChanges {
     /// Number of the earlier operation.
     pub operation: u64,
     /// Indexes into the earlier operation's changes.

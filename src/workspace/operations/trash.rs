@@ -8,7 +8,7 @@ use super::super::error::FsError;
 use super::super::flags::check_may_remove;
 use super::super::fs::{FoundNode, NodePlace, ViewState, Workspace};
 use super::journal::Journal;
-use super::{FileOperation, OperationState, Reachable, Undoes};
+use super::{FileOperation, OperationState, Reachable, UndoneChanges};
 use tine_attr::{FileKind, Ino};
 use tine_layer::Node;
 use tine_path::EntryName;
@@ -36,7 +36,7 @@ struct Weight {
     /// Number of its changes.
     changes: usize,
     /// Changes that it undoes or redoes.
-    undoes: Option<Undoes>,
+    undoes: Option<UndoneChanges>,
 }
 
 /// Operations in the trash, by number.
@@ -71,7 +71,7 @@ impl Weights {
     pub(crate) fn add(&mut self, operation: &FileOperation) {
         let FileOperation { id, kept_bytes, .. } = *operation;
         let undoes = operation.undoes.clone();
-        if let Some(Undoes { operation, changes }) = &undoes {
+        if let Some(UndoneChanges { operation, changes }) = &undoes {
             self.undone.entry(*operation).or_default().extend(changes);
         }
         let changes = operation.changes.len();
@@ -92,7 +92,7 @@ impl Weights {
         }
         self.by_id.retain(|id, _| is_kept(*id));
         self.undone.clear();
-        for Undoes { operation, changes } in self
+        for UndoneChanges { operation, changes } in self
             .by_id
             .values()
             .filter_map(|weight| weight.undoes.as_ref())

@@ -12,7 +12,7 @@ use super::super::error::OperationError;
 use super::super::fs::{FoundNode, Workspace};
 use super::builder::{NameInDir, OperationBuilder};
 use super::trash::slot;
-use super::{Actor, FileChange, FileOperation, OperationKind, Reachable, Undoes};
+use super::{Actor, FileChange, FileOperation, OperationKind, Reachable, UndoneChanges};
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_path::RepoPath;
 
@@ -28,7 +28,7 @@ pub enum Direction {
 
 /// Result of an undo or redo.
 #[derive(Debug, Clone)]
-pub struct TakenBack {
+pub struct UndoOutcome {
     /// New operation that made the inverse changes.
     pub operation: FileOperation,
     /// Operation of the command whose changes these were.
@@ -98,7 +98,7 @@ impl Workspace {
         by: Actor<'_>,
         direction: Direction,
         path: Option<&RepoPath>,
-    ) -> Result<TakenBack, OperationError> {
+    ) -> Result<UndoOutcome, OperationError> {
         let scope = path.cloned().unwrap_or_default();
         let at = || OperationError::at(&scope);
         let journal = self.journal.lock();
@@ -117,7 +117,7 @@ impl Workspace {
             FileChange::Advanced(moved) => Some(moved.clone()),
             _ => None,
         }) {
-            let undoes = Undoes {
+            let undoes = UndoneChanges {
                 operation: of.id,
                 changes,
             };
@@ -150,7 +150,7 @@ impl Workspace {
             mut builder, notes, ..
         } = back;
         builder.renew().map_err(at())?;
-        builder.undoes(Some(Undoes {
+        builder.undoes(Some(UndoneChanges {
             operation: of.id,
             changes,
         }));
@@ -159,7 +159,7 @@ impl Workspace {
         let operation = done.operation.clone();
         self.complete(journal, state, contents, done)
             .map_err(at())?;
-        Ok(TakenBack {
+        Ok(UndoOutcome {
             operation,
             of,
             notes,

@@ -53,7 +53,7 @@ pub(super) type ReadsDocument<'a> = &'a dyn Fn(&Store, RecordKind, u64) -> Resul
 
 /// Callbacks into the layers above the store.
 #[derive(Clone, Copy)]
-pub struct Above<'a> {
+pub struct CheckCallbacks<'a> {
     /// Checks that a record can be read.
     pub reads: ReadsDocument<'a>,
     /// Callback before files of a fork are rolled back.
@@ -86,7 +86,7 @@ impl Store {
     /// An I/O error of listing the store's files. Damage is a finding, not an error.
     pub fn check(
         &self,
-        above: Above<'_>,
+        above: CheckCallbacks<'_>,
         options: CheckOptions,
     ) -> Result<CheckReport, StoreError> {
         let reads = above.reads;
@@ -118,7 +118,7 @@ impl Store {
     /// Repairs the findings, and those that appear only afterwards.
     fn repair_all(
         &self,
-        above: Above<'_>,
+        above: CheckCallbacks<'_>,
         depth: Depth,
         found: &mut Vec<Found>,
     ) -> Result<(), StoreError> {

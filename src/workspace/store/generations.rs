@@ -84,7 +84,7 @@ pub enum KeepError {
 
 /// Generation that was just made, or that existed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptNow {
+pub struct KeepOutcome {
     /// Number of files in it.
     pub files: u64,
     /// Number of package names, as [`TreeListing::package_names`] counts them.
@@ -141,7 +141,7 @@ impl Store {
         depth: Depth,
         takes_it: &dyn Fn(&ForkName, &DependencyTree, u64) -> bool,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<KeptNow, KeepError> {
+    ) -> Result<KeepOutcome, KeepError> {
         let _making = self.making.lock();
         let top = beneath::open_top(from).map_err(could_not_read)?;
         beneath::open(&top, path.as_path(), Access::Look).map_err(|error| match error.kind() {
@@ -188,7 +188,7 @@ impl Store {
                 forks.push(record.name);
             }
         }
-        Ok(KeptNow {
+        Ok(KeepOutcome {
             files,
             packages: names,
             copied_bytes,

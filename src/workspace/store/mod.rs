@@ -71,7 +71,7 @@ use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
 use super::fs::Workspace;
 use super::snapshot::{SnapshotEvery, SnapshotList};
 use tine_git::{
-    Base, BaseCache, CacheFigures, CacheUses, ConversionSettings, GitError, InoHasher,
+    Base, BaseCache, CacheStats, CacheUses, ConversionSettings, GitError, InoHasher,
     LinkedWorktree, ObjectId, Repository,
 };
 use tine_layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack, Loan, Reserve};
@@ -79,13 +79,13 @@ use tine_sys::ranked::{Rank, RankedMutex};
 
 pub use beginning::{ParentOptions, TakeUp};
 pub use check::{
-    Above, CheckOptions, CheckReport, Checked, Depth, FSCK, Finding, FindingKind, SetAside,
+    CheckCallbacks, CheckOptions, CheckReport, Checked, Depth, FSCK, Finding, FindingKind, SetAside,
 };
 pub use collect::Collection;
 pub use create::assume_branches;
 pub use documents::RecordKind;
 pub use files::ScratchDir;
-pub use generations::{KeepError, KeptNow, TreeState};
+pub use generations::{KeepError, KeepOutcome, TreeState};
 pub use home::Displaced;
 pub use leases::{Lease, LeaseKey};
 pub use memo::{BlobIdCache, ConvertedAs, IndexStamp, StoredAs};
@@ -639,7 +639,7 @@ impl Store {
     }
 
     /// Returns the fill levels of the caches that all forks share.
-    pub fn cache_figures(&self) -> CacheFigures {
+    pub fn cache_figures(&self) -> CacheStats {
         self.cache.figures()
     }
 

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::repair::put_back_hint;
-use super::{Above, next_aside};
+use super::{CheckCallbacks, next_aside};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
 use crate::store::recover::Inventory;
@@ -35,7 +35,7 @@ impl Store {
         &self,
         name: &ForkName,
         id: u64,
-        above: Above<'_>,
+        above: CheckCallbacks<'_>,
     ) -> Result<String, StoreError> {
         let record = self.record(name)?;
         self.open.lock().check_is_closed(name)?;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::super::recover::{Inventory, release_refs};
 use super::super::{Formats, Store, files, fork_of_lock_reason, is_there, lock_reason};
 use super::finding::{Found, Remedy};
-use super::{Above, is_file, next_aside, refs_of};
+use super::{CheckCallbacks, is_file, next_aside, refs_of};
 use crate::StoreError;
 use crate::fork::ForkName;
 use crate::store::RecordKind;
@@ -25,7 +25,11 @@ impl Store {
     /// Repairs the findings and adds the result to each.
     ///
     /// A failed repair is reported in its finding and does not prevent the others.
-    pub(super) fn repair(&self, above: Above<'_>, found: &mut [Found]) -> Result<(), StoreError> {
+    pub(super) fn repair(
+        &self,
+        above: CheckCallbacks<'_>,
+        found: &mut [Found],
+    ) -> Result<(), StoreError> {
         // Each layer gets a number, so that each can be put back separately.
         for one in found.iter_mut() {
             let Remedy::CutLayer(name, id) = &one.remedy else {
