@@ -1,12 +1,12 @@
 //! tine: copy-on-write workspaces over a git repository, mounted with FUSE.
 //!
-//! Each part is a crate; imports run downwards only:
+//! Each part is a crate. Imports run downwards only:
 //!
 //! ```text
 //! cli ─► mcp, ui ─► client ─► render, daemon ─► ops ─► fuse, tools ─► change ─► workspace ─► layer, merge ─► git ─► path, attr, sys
 //! ```
 //!
-//! The library never prints, prompts or ends the process; only [`cli`] does.
+//! The library does not print, prompt or end the process. Only [`cli`] does.
 
 #![warn(unreachable_pub)]
 

@@ -1,4 +1,4 @@
-//! The `tine` program: everything is in the library's `cli` module.
+//! The `tine` program. The library's `cli` module has all the code.
 
 fn main() -> std::process::ExitCode {
     tine::cli::main()

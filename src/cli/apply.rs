@@ -3,31 +3,36 @@
 use super::Exit;
 use super::contents::{sent_content, store_dir};
 use super::context::Context;
-use super::sequencing::{LeftArgs, carry_out};
+use super::sequencing::{ConflictArgs, call_and_print};
 use crate::ops::{ApplyPatch, Failure};
 
-// The operation's doc comment is the help.
+// The help is the operation's doc comment.
 #[derive(Debug, clap::Args)]
 pub(super) struct Apply {
     #[command(flatten)]
     pub operation: ApplyPatch,
 
     #[command(flatten)]
-    pub left: LeftArgs,
+    pub conflicts: ConflictArgs,
 }
 
 pub(super) fn run(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = context.connect_to(verb.operation.fork.as_ref())?;
-    // Before anything is read: the fork may not be there.
+    // Fails early if the fork does not exist, before any input is read.
     connection.show(&fork)?;
     let file = verb.operation.file.as_path();
     let store_dir = store_dir(context)?;
     let content = sent_content(&store_dir, (file.as_os_str() != "-").then_some(file))?;
     let request = ApplyPatch {
         content: content.clone(),
-        review: verb.left.wish(),
+        review: verb.conflicts.review_policy(),
         ..verb.operation.clone()
     };
-    carry_out(context, &mut connection, &request, &verb.left.resolving)
-        .inspect_err(|_| content.withdraw(&store_dir))
+    call_and_print(
+        context,
+        &mut connection,
+        &request,
+        &verb.conflicts.resolving,
+    )
+    .inspect_err(|_| content.withdraw(&store_dir))
 }

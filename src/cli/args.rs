@@ -1,4 +1,4 @@
-//! The whole command line as types. Each verb's arguments stand in the verb's own file.
+//! The whole command line as types. Each verb's arguments are in the verb's file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub(super) struct Cli {
     pub verb: Option<Verb>,
 }
 
-// What every command takes. (A doc comment here would become the program's own help.)
+// Options of every command. (A doc comment here would become the program's own help.)
 #[derive(Debug, Args)]
 pub(super) struct Global {
     /// Run as if started in DIR; given again, from there
@@ -149,7 +149,7 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// Whether this process is to be the daemon.
+    /// Returns whether this process becomes the daemon.
     pub(super) fn is_daemon_run(&self) -> bool {
         matches!(
             self,
@@ -160,9 +160,9 @@ impl Verb {
     }
 }
 
-/// The command line as clap knows it.
+/// Returns the command line as a clap command.
 pub fn command() -> clap::Command {
-    // The options of `tine new` are `tine exec`'s too, where they mean something with --new only.
+    // `tine exec` also has the options of `tine new`. There they require --new.
     let is_of_new = |argument: &clap::Arg| {
         let of_new = crate::ops::NewOptions::augment_args(clap::Command::new("options"));
         of_new
@@ -170,16 +170,19 @@ pub fn command() -> clap::Command {
             .any(|option| option.get_id() == argument.get_id())
     };
     let command = Cli::command().mut_subcommand("exec", |exec| {
-        exec.mut_args(|argument| match is_of_new(&argument) {
-            true => argument.requires("new"),
-            false => argument,
+        exec.mut_args(|argument| {
+            if is_of_new(&argument) {
+                argument.requires("new")
+            } else {
+                argument
+            }
         })
     });
     let help = groups::help_template(&command);
     command.help_template(help)
 }
 
-/// Parses `words`, the program's name first.
+/// Parses `words`, of which the first is the program's name.
 pub(super) fn parse(words: &[OsString], color: Color) -> Result<Cli, clap::Error> {
     let mut command = command().color(match color {
         Color::Auto => clap::ColorChoice::Auto,

@@ -1,4 +1,4 @@
-//! `tine branch`: branches, and forks put on others.
+//! `tine branch`: branches, and moving forks to other branches.
 
 use serde::Serialize;
 
@@ -59,9 +59,10 @@ pub(super) fn run(verb: &Branch, context: &Context) -> Result<Exit, Failure> {
 }
 
 fn list(verb: &ListBranches, context: &Context) -> Result<Exit, Failure> {
-    let connection = match verb.all {
-        true => Some(context.connect()?),
-        false => context.connect_to_forks()?,
+    let connection = if verb.all {
+        Some(context.connect()?)
+    } else {
+        context.connect_to_forks()?
     };
     let Branches { branches, damaged } = match connection {
         Some(mut connection) => connection.call(verb)?,
@@ -118,7 +119,7 @@ fn rows(branches: &[BranchInfo], output: &Output) -> Vec<Vec<Cell>> {
             (None, Some(dir)) => Cell::new(dir.display().to_string()).ending(),
             (None, None) => Cell::new(""),
         };
-        // A branch by its name, a commit by a part of it.
+        // A branch is shown by its name, a commit by its short id.
         let from = branch.from.as_deref().unwrap_or_default();
         let is_id =
             matches!(from.len(), 40 | 64) && from.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -156,14 +157,14 @@ impl Shown for CreateBranch {
     }
 }
 
-/// Of what a branch begins at.
+/// Note about uncommitted work at the start of a new branch.
 const UNCOMMITTED: &str =
     "what is uncommitted there is not in the branch: it begins at HEAD's commit";
 
 impl Shown for DeleteBranches {
     fn show(&self, deleted: &BranchesDeleted, context: &Context) -> Result<(), Failure> {
-        let told = deleted.branches.iter().map(format_deleted);
-        context.output.text(&told.collect::<String>())
+        let lines = deleted.branches.iter().map(format_deleted);
+        context.output.text(&lines.collect::<String>())
     }
 }
 
@@ -222,15 +223,16 @@ fn switch(verb: &SwitchBranch, context: &Context) -> Result<Exit, Failure> {
     if switched.uncommitted {
         output.note(UNCOMMITTED);
     }
-    output.text(&told(&switched))?;
+    output.text(&format_switched(&switched))?;
     if let Some(failure) = &failed {
         output.trouble(failure);
     }
     Ok(exit)
 }
 
-/// Runs git's `post-checkout`, as `git switch` does, in a fork that is mounted here; the failure
-/// where it failed.
+/// Runs git's `post-checkout` hook in a fork that is mounted here.
+///
+/// Returns the hook's failure, if it failed.
 fn after_switch(
     context: &Context,
     connection: &mut Client,
@@ -254,7 +256,7 @@ fn after_switch(
     Ok(failed.map(PostCheckout::failure))
 }
 
-fn told(switched: &Switched) -> String {
+fn format_switched(switched: &Switched) -> String {
     let Switched { fork, branch, .. } = switched;
     let Some(snapshot) = &switched.snapshot else {
         if switched.created {
@@ -264,13 +266,15 @@ fn told(switched: &Switched) -> String {
         }
         return format!("{fork} is on {branch} already\n");
     };
-    let new = match switched.created {
-        true => "new branch ",
-        false => "branch ",
+    let new = if switched.created {
+        "new branch "
+    } else {
+        "branch "
     };
-    let merged = match switched.merged {
-        true => ", uncommitted changes merged",
-        false => "",
+    let merged = if switched.merged {
+        ", uncommitted changes merged"
+    } else {
+        ""
     };
     format!(
         "{fork} is on the {new}{branch} now, {} changed{merged}; `tine undo {fork}` takes that back, what it was is the snapshot {snapshot}\n",

@@ -1,4 +1,4 @@
-//! `tine buffer`: what editors have open, and what agents have written to that.
+//! `tine buffer`: buffers open in editors, and agents' changes to them.
 
 mod serve;
 
@@ -222,13 +222,15 @@ fn merge(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
             },
         )?;
     let output = &context.output;
-    match output.is_json() {
-        true => output.json(&merged)?,
-        false => output.text(&merged_text(&merged, output))?,
+    if output.is_json() {
+        output.json(&merged)?;
+    } else {
+        output.text(&merged_text(&merged, output))?;
     }
-    Ok(match merged.conflicts.is_empty() {
-        true => SUCCESS,
-        false => ExitCode::Refused.code(),
+    Ok(if merged.conflicts.is_empty() {
+        SUCCESS
+    } else {
+        ExitCode::Refused.code()
     })
 }
 
@@ -250,7 +252,7 @@ fn merged_text(merged: &BufferMerged, output: &Output) -> String {
     )
 }
 
-/// The conflicts, each with its three texts.
+/// Formats the conflicts, each with its three texts.
 fn conflict_text(conflicts: &[BufferConflict], output: &Output) -> String {
     let mut text = String::new();
     for conflict in conflicts {
@@ -272,7 +274,7 @@ fn conflict_text(conflicts: &[BufferConflict], output: &Output) -> String {
     text
 }
 
-/// A line as a terminal may have it.
+/// Returns a line with control characters replaced, safe for a terminal.
 fn shown_line(line: &str) -> String {
     let plain = |c: char| c == '\t' || !c.is_control();
     line.chars()
@@ -280,7 +282,7 @@ fn shown_line(line: &str) -> String {
         .collect()
 }
 
-/// Connects where somebody may have the file open.
+/// Connects to the daemon. Fails if no editor can have `file` open.
 fn connect(context: &Context, file: &Path) -> Result<Client, Failure> {
     context.connect_to_forks()?.ok_or_else(|| {
         let file = quoted(&PathText::from(file.as_os_str().as_encoded_bytes()));

@@ -36,7 +36,7 @@ pub(super) fn run(verb: &ReadFiles, context: &Context) -> Result<Exit, Failure> 
         return Ok(SUCCESS);
     }
     let mut input = arrived.into_reader();
-    let mut told = Vec::with_capacity(files.len());
+    let mut contents = Vec::with_capacity(files.len());
     for file in files {
         let mut bytes = Vec::new();
         (&mut input)
@@ -44,8 +44,11 @@ pub(super) fn run(verb: &ReadFiles, context: &Context) -> Result<Exit, Failure> 
             .read_to_end(&mut bytes)
             .map_err(|error| unread(&error))?;
         let content = bytes.into();
-        told.push(FileContent { file, content });
+        contents.push(FileContent { file, content });
     }
-    output.json(&Contents { fork, files: told })?;
+    output.json(&Contents {
+        fork,
+        files: contents,
+    })?;
     Ok(SUCCESS)
 }

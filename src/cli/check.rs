@@ -1,4 +1,4 @@
-//! `tine check`: whether the store is whole.
+//! `tine check`: checks that the store is whole.
 
 use super::context::Context;
 use super::output::{Output, Tone};
@@ -32,7 +32,7 @@ Examples:
   tine check --repair
   tine check --put-back 1
   tine check --json | jq -r '.findings[] | .kind + \" \" + .what'")]
-// The operation's own group of arguments has the same name.
+// Without `skip`, clap's group would have the same name as the operation's group.
 #[group(skip)]
 pub(super) struct Check {
     #[command(flatten)]
@@ -54,11 +54,12 @@ pub(super) fn run(verb: &Check, context: &Context) -> Result<Exit, Failure> {
     let busy = context.output.busy("checking");
     let checked = checked(context.repository()?, &verb.check)?;
     drop(busy);
-    match context.output.is_json() {
-        true => context.output.json(&checked)?,
-        false => context
+    if context.output.is_json() {
+        context.output.json(&checked)?;
+    } else {
+        context
             .output
-            .text(&told(&checked.report, &context.output))?,
+            .text(&format_report(&checked.report, &context.output))?;
     }
     Ok(if checked.ok {
         SUCCESS
@@ -67,8 +68,10 @@ pub(super) fn run(verb: &Check, context: &Context) -> Result<Exit, Failure> {
     })
 }
 
-/// By the daemon, which knows what is being written; without one by this process, so that nothing
-/// is mounted or cleared away before it was seen.
+/// Checks the store in the daemon, which knows what is being written.
+///
+/// Without a daemon this process checks it, so that nothing is mounted or cleaned up before the
+/// check.
 pub(super) fn checked(
     repository: &Repository,
     check: &ops::Check,
@@ -83,7 +86,7 @@ pub(super) fn checked(
     Ok(change::check::check(&store, repository, check.options())?.into())
 }
 
-/// Lists what repairs moved aside; with a number, that is put back first.
+/// Lists the data that repairs moved aside, after putting back number `put_back`.
 fn run_aside(put_back: Option<u64>, context: &Context) -> Result<Exit, Failure> {
     let repository = context.repository()?;
     let report = match Client::connect(repository.common_dir())? {
@@ -127,7 +130,7 @@ fn run_aside(put_back: Option<u64>, context: &Context) -> Result<Exit, Failure> 
     Ok(SUCCESS)
 }
 
-fn told(report: &CheckReport, output: &Output) -> String {
+fn format_report(report: &CheckReport, output: &Output) -> String {
     let left = report
         .findings
         .iter()

@@ -1,4 +1,4 @@
-//! The checks of `tine doctor`. None of them changes anything that stays.
+//! The checks of `tine doctor`. They leave no change behind.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -23,17 +23,18 @@ use crate::render::text::{counted, human_size};
 use crate::sys::{file, namespace, process};
 use crate::workspace::Store;
 
-/// The oldest kernel whose FUSE has what the mounts rely on (directories opened without a round
-/// trip).
+/// Oldest kernel whose FUSE has what the mounts need.
+///
+/// That is to open directories without a round trip.
 const OLDEST_KERNEL: (u32, u32) = (5, 1);
 
-/// Free disk space in bytes below which work may stop soon.
+/// Free disk space, in bytes, below which work may soon stop.
 const LITTLE_SPACE_BYTES: u64 = 1 << 30;
 
-/// How long a mount may take for an answer.
+/// Time limit for a mount's answer.
 const MOUNT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How a check went.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Verdict {
@@ -44,7 +45,7 @@ pub(super) enum Verdict {
     Fail,
 }
 
-/// One check and what it found.
+/// One check with its finding.
 #[derive(Debug, Serialize)]
 pub(super) struct Check {
     pub name: &'static str,
@@ -88,7 +89,7 @@ impl Check {
     }
 }
 
-/// Runs every check that makes sense where the command runs.
+/// Runs every check that applies to the current directory.
 pub(super) fn all(context: &Context) -> Vec<Check> {
     let mut checks = vec![
         git(),
@@ -105,7 +106,7 @@ pub(super) fn all(context: &Context) -> Vec<Check> {
             checks.push(Check::ok("repository", format!("{place} can be read")));
             checks.push(store(repository));
             checks.push(free_space(repository));
-            // Asked once: one that hangs is waited for.
+            // Connects once, because the connection to a daemon that hangs takes until its timeout.
             let connected = Client::connect(repository.common_dir());
             checks.push(daemon(connected.as_ref()));
             checks.push(forks(repository, connected));
@@ -139,7 +140,7 @@ fn kernel() -> Check {
     }
 }
 
-/// Major and minor number of `6.1.0-18-amd64`.
+/// Parses the major and minor number, as in `6.1.0-18-amd64`.
 fn kernel_version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
@@ -159,12 +160,12 @@ fn fuse_device() -> Check {
     }
 }
 
-/// Nothing is missing without: mounts that are made afterwards are faster with it.
+/// Checks for FUSE over io_uring. It is optional, and makes new mounts faster.
 fn rings() -> Check {
     rings_by(fs::read_to_string(RINGS_PARAMETER).ok().as_deref())
 }
 
-/// `parameter` is what the file holds, if there is one.
+/// Judges the content of the kernel's parameter file; `None`: no file.
 fn rings_by(parameter: Option<&str>) -> Check {
     const NAME: &str = "io-uring";
     match parameter.map(str::trim) {
@@ -200,12 +201,12 @@ fn fusermount() -> Check {
     }
 }
 
-/// Whether a program runs as its owner, who is root.
+/// Returns whether a program runs as root by the set-user-ID bit.
 fn is_set_user_id(program: &Path) -> bool {
     fs::metadata(program).is_ok_and(|meta| meta.uid() == 0 && meta.mode() & 0o4000 != 0)
 }
 
-/// The file that `name` runs.
+/// Finds the file that the command `name` runs.
 fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
@@ -220,17 +221,18 @@ fn allow_other() -> Check {
     }
     let allowed = fs::read_to_string("/etc/fuse.conf")
         .is_ok_and(|conf| conf.lines().any(|line| line.trim() == "user_allow_other"));
-    match allowed {
-        true => Check::ok(NAME, "/etc/fuse.conf lets mounts be entered by other users"),
-        false => Check::ok(
+    if allowed {
+        Check::ok(NAME, "/etc/fuse.conf lets mounts be entered by other users")
+    } else {
+        Check::ok(
             NAME,
             "only you may enter your mounts (--allow-other is not permitted)",
         )
-        .hint("a line `user_allow_other` in /etc/fuse.conf permits it"),
+        .hint("a line `user_allow_other` in /etc/fuse.conf permits it")
     }
 }
 
-/// Nothing is missing without, but for `tine exec --at-origin`.
+/// Checks for private mount namespaces, which only `tine exec --at-origin` needs.
 fn namespaces() -> Check {
     const NAME: &str = "namespaces";
     match namespace::try_private_mounts() {
@@ -261,14 +263,15 @@ fn no_repository(failure: Failure) -> Check {
 fn store(repository: &Repository) -> Check {
     const NAME: &str = "store";
     let store_dir = Store::dir_of(repository);
-    let (dir, detail) = match store_dir.is_dir() {
-        true => (store_dir.as_path(), "can be written"),
-        false => (
+    let (dir, detail) = if store_dir.is_dir() {
+        (store_dir.as_path(), "can be written")
+    } else {
+        (
             repository.common_dir(),
             "can be written; there is no store yet",
-        ),
+        )
     };
-    // Permission bits do not tell of read-only file systems: try it.
+    // Permission bits do not show a read-only file system, so try to write.
     let probe = dir.join(format!(".tine-doctor-{}", std::process::id()));
     let tried = OpenOptions::new()
         .write(true)
@@ -335,7 +338,7 @@ fn daemon(connected: Result<&Option<Client>, &Failure>) -> Check {
     }
 }
 
-/// Looks whether every fork's record can be read: by the daemon, or without one by this process.
+/// Checks in the daemon, or without one, that fork records are readable.
 fn forks(repository: &Repository, connected: Result<Option<Client>, Failure>) -> Check {
     const NAME: &str = "forks";
     if !Store::dir_of(repository).is_dir() {
@@ -374,7 +377,7 @@ fn forks(repository: &Repository, connected: Result<Option<Client>, Failure>) ->
     }
 }
 
-/// Looks in brief whether the store has all that its records name.
+/// Checks briefly that the store has all that its records name.
 fn health(repository: &Repository) -> Check {
     const NAME: &str = "health";
     let asked = ops::Check {
@@ -405,7 +408,7 @@ fn health(repository: &Repository) -> Check {
     }
 }
 
-/// Looks after every mount of tine's that this process can see, those of other repositories too.
+/// Checks every tine mount that this process sees, of all repositories.
 fn mounts() -> Check {
     const NAME: &str = "mounts";
     let dirs = match fs::read("/proc/self/mountinfo") {
@@ -432,19 +435,18 @@ fn mounts() -> Check {
     )
 }
 
-/// Whether the file system at `dir` answers in time.
+/// Returns whether the file system at `dir` answers in time.
 fn answers(dir: PathBuf) -> bool {
     let (send, receive) = mpsc::channel();
-    // A mount that hangs holds the thread; the process's end takes it along.
+    // A mount that hangs blocks the thread until the process ends.
     std::thread::spawn(move || {
-        // Nobody may be waiting any more.
+        // The receiver may have given up.
         let _ = send.send(file::fs_figures(&dir).is_ok());
     });
     receive.recv_timeout(MOUNT_PATIENCE).unwrap_or(false)
 }
 
-/// The directories where file systems of tine's are mounted, from the text of
-/// `/proc/self/mountinfo` (proc(5)).
+/// Returns the mount points of tine's file systems from `/proc/self/mountinfo` (proc(5)).
 fn mount_dirs(mountinfo: &[u8]) -> Vec<PathBuf> {
     mountinfo
         .split(|&byte| byte == b'\n')
@@ -458,7 +460,7 @@ fn mount_dirs(mountinfo: &[u8]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The kernel's `\040` and the like, undone.
+/// Decodes the kernel's octal escapes, such as `\040`.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

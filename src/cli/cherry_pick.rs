@@ -2,10 +2,10 @@
 
 use super::Exit;
 use super::context::Context;
-use super::sequencing::{LeftArgs, carry_out};
+use super::sequencing::{ConflictArgs, call_and_print};
 use crate::ops::{self, Failure};
 
-// The operation, whose help this has, and who resolves conflicts.
+// The operation, whose doc comment is the help, and the choice of a resolver.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(super) struct CherryPick {
@@ -13,12 +13,17 @@ pub(super) struct CherryPick {
     pub operation: ops::CherryPick,
 
     #[command(flatten)]
-    pub left: LeftArgs,
+    pub conflicts: ConflictArgs,
 }
 
 pub(super) fn run(verb: &CherryPick, context: &Context) -> Result<Exit, Failure> {
     let mut operation = verb.operation.clone();
-    operation.onto.review = verb.left.wish();
+    operation.onto.review = verb.conflicts.review_policy();
     let mut connection = context.connect_for(&operation)?;
-    carry_out(context, &mut connection, &operation, &verb.left.resolving)
+    call_and_print(
+        context,
+        &mut connection,
+        &operation,
+        &verb.conflicts.resolving,
+    )
 }

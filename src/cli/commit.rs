@@ -1,5 +1,4 @@
-//! `tine commit`: commits what changed in a fork, with hooks and identities as `git commit` has
-//! them.
+//! `tine commit`: commits a fork's changes with `git commit`'s hooks and identities.
 
 use std::path::Path;
 
@@ -28,11 +27,15 @@ pub(super) fn run(verb: &CommitWithHooks, context: &Context) -> Result<Exit, Fai
     if made.hooks_skipped && !verb.no_verify {
         note_skipped(context);
     }
-    tell(&made.committed, context.repository()?.common_dir(), context)?;
+    print_committed(&made.committed, context.repository()?.common_dir(), context)?;
     Ok(SUCCESS)
 }
 
-fn tell(committed: &Committed, common_dir: &Path, context: &Context) -> Result<(), Failure> {
+fn print_committed(
+    committed: &Committed,
+    common_dir: &Path,
+    context: &Context,
+) -> Result<(), Failure> {
     let output = &context.output;
     for path in &committed.left_out {
         output.note(&format!("{} is left out: git cannot hold it", quoted(path)));
@@ -56,8 +59,9 @@ fn tell(committed: &Committed, common_dir: &Path, context: &Context) -> Result<(
     ))
 }
 
-/// `2 files changed, 3 insertions(+)`, as git counts; `None` where it does not tell. The commit
-/// stands either way.
+/// Returns `2 files changed, 3 insertions(+)`, as git counts.
+///
+/// `None` if git fails, which does not affect the commit.
 fn short_stat(commit: &str, common_dir: &Path) -> Option<String> {
     let mut command = program::command(common_dir);
     command.args([

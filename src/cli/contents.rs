@@ -9,12 +9,12 @@ use crate::ops::transfer::{Outgoing, Transfer};
 use crate::ops::{ErrorCode, Failure};
 use crate::workspace::Store;
 
-/// Where the store of the repository is.
+/// Returns the directory of the repository's store.
 pub(super) fn store_dir(context: &Context) -> Result<PathBuf, Failure> {
     Ok(Store::dir_of(context.repository()?))
 }
 
-/// The content of `file`, or of standard input, on its way to the daemon.
+/// Begins to send `file` to the daemon; `None`: standard input.
 pub(super) fn sent_content(store_dir: &Path, file: Option<&Path>) -> Result<Transfer, Failure> {
     let mut outgoing = Outgoing::new(store_dir);
     match file {

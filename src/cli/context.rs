@@ -1,4 +1,4 @@
-//! What every verb is given.
+//! The context that every verb gets.
 
 use std::any::Any;
 use std::ops::Deref;
@@ -11,15 +11,16 @@ use crate::client::failures;
 use crate::client::place::{Listener, Place};
 use crate::ops::{ErrorCode, Failure};
 
-/// Where a command runs, and where it prints.
+/// Directory, repository and connection of a command, and its output.
 pub(super) struct Context {
     pub output: Output,
     place: Place,
 }
 
 impl Context {
-    /// Goes where `-C` says and looks where that is. The repository is looked for only when it is
-    /// needed.
+    /// Changes to the directories of `-C` and makes the context there.
+    ///
+    /// The repository is discovered later, when it is needed.
     pub(super) fn enter(global: &Global, output: Output) -> Result<Context, Failure> {
         for dir in &global.dirs {
             std::env::set_current_dir(dir)
@@ -36,7 +37,7 @@ impl Context {
         })
     }
 
-    /// As if the command ran in another directory.
+    /// Returns this context with `dir` as the current directory.
     pub(super) fn in_dir(&self, dir: PathBuf) -> Context {
         Context {
             output: self.output,

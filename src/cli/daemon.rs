@@ -72,7 +72,7 @@ pub(super) struct Run {
 #[derive(Default, Serialize)]
 struct State {
     running: bool,
-    /// The process that starts or ends, and has no socket.
+    /// Process that is starting or ending and has no socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent_pid: Option<u32>,
     #[serde(flatten)]
@@ -85,17 +85,18 @@ pub(super) fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
         Action::Start(_) => {
             let running = ask(context.connect()?)?;
-            tell(context, Some(running), Detail::Brief)?;
+            print_status(context, Some(running), Detail::Brief)?;
         }
         Action::Status(status) => {
             let running = running(context)?.map(ask).transpose()?;
-            let detail = match status.requests {
-                true => Detail::Requests,
-                false => Detail::Figures,
+            let detail = if status.requests {
+                Detail::Requests
+            } else {
+                Detail::Figures
             };
             match running {
-                None => tell_of_silent(context)?,
-                running => tell(context, running, detail)?,
+                None => print_silent(context)?,
+                running => print_status(context, running, detail)?,
             }
         }
         Action::Stop(verb) => stop(verb, context)?,
@@ -104,31 +105,32 @@ pub(super) fn run(verb: &Daemon, context: &Context) -> Result<Exit, Failure> {
     Ok(SUCCESS)
 }
 
-/// A connection to the daemon that runs, if one does.
+/// Connects to the running daemon, if there is one.
 fn running(context: &Context) -> Result<Option<Client>, Failure> {
     let client = Client::connect(context.repository()?.common_dir())?;
     Ok(client)
 }
 
-/// How long a daemon may take to get its socket, or to end after it is gone, before it is told of.
+/// Time after which a starting or ending daemon counts as silent.
 const SILENT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Tells of a daemon that cannot be asked, or that there is none.
-fn tell_of_silent(context: &Context) -> Result<(), Failure> {
+/// Reports a daemon that does not answer, or that there is none.
+fn print_silent(context: &Context) -> Result<(), Failure> {
     let common_dir = context.repository()?.common_dir();
     let Some(pid) = silent::find(common_dir, SILENT_PATIENCE)? else {
-        // It may listen by now.
+        // It may have begun to listen meanwhile.
         let running = running(context)?.map(ask).transpose()?;
-        return tell(context, running, Detail::Figures);
+        return print_status(context, running, Detail::Figures);
     };
-    match context.output.is_json() {
-        true => context.output.json(&State {
+    if context.output.is_json() {
+        context.output.json(&State {
             silent_pid: Some(pid),
             ..State::default()
-        }),
-        false => context.output.text(&format!(
+        })
+    } else {
+        context.output.text(&format!(
             "a daemon (process {pid}) starts or ends, and does not answer: `tine daemon stop --force` ends it\n"
-        )),
+        ))
     }
 }
 
@@ -136,7 +138,7 @@ fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
     context.step_out();
     let stopped = ending::stop(context.repository()?, stop.force)?;
     if context.output.is_json() {
-        return tell(context, None, Detail::Brief);
+        return print_status(context, None, Detail::Brief);
     }
     context.output.text(match stopped {
         StopOutcome::Ended => "the daemon has ended\n",
@@ -145,34 +147,38 @@ fn stop(stop: &Stop, context: &Context) -> Result<(), Failure> {
     })
 }
 
-/// Who a daemon is and what it holds; one of another version says who it is, and no more.
+/// Asks a daemon for its identity and its figures.
+///
+/// A daemon of another version gives its identity only.
 fn ask(mut connection: Client) -> Result<(DaemonInfo, Option<Metrics>), Failure> {
     let info = connection.call(&ops::DaemonStatus {})?;
-    let figures = match info.protocol == PROTOCOL_VERSION {
-        true => Some(connection.call(&ops::ReadMetrics {})?),
-        false => None,
+    let figures = if info.protocol == PROTOCOL_VERSION {
+        Some(connection.call(&ops::ReadMetrics {})?)
+    } else {
+        None
     };
     Ok((info, figures))
 }
 
-/// How much a person is told.
+/// Amount of detail in the text output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
     Brief,
     Figures,
-    /// The figures, and what each mount was asked.
+    /// The figures, and each mount's number of requests by kind.
     Requests,
 }
 
-fn tell(
+fn print_status(
     context: &Context,
     running: Option<(DaemonInfo, Option<Metrics>)>,
     detail: Detail,
 ) -> Result<(), Failure> {
     let Some((info, figures)) = running else {
-        return match context.output.is_json() {
-            true => context.output.json(&State::default()),
-            false => context.output.text("no daemon runs\n"),
+        return if context.output.is_json() {
+            context.output.json(&State::default())
+        } else {
+            context.output.text("no daemon runs\n")
         };
     };
     if context.output.is_json() {
@@ -194,14 +200,14 @@ fn tell(
     let Some(figures) = figures.filter(|_| detail != Detail::Brief) else {
         return Ok(());
     };
-    context.output.text(&described(&figures))?;
+    context.output.text(&format_figures(&figures))?;
     match detail {
         Detail::Requests => context.output.text(&requests(&figures.mounted)),
         Detail::Brief | Detail::Figures => Ok(()),
     }
 }
 
-/// What each mount was asked, most frequent first.
+/// Formats the requests of each mount, most frequent first.
 fn requests(mounted: &[MountMetrics]) -> String {
     let mut text = String::new();
     for mount in mounted {
@@ -219,8 +225,8 @@ fn requests(mounted: &[MountMetrics]) -> String {
     text
 }
 
-/// The figures as a table.
-fn described(figures: &Metrics) -> String {
+/// Formats the figures as a table.
+fn format_figures(figures: &Metrics) -> String {
     let CacheStats {
         blobs,
         directories,

@@ -15,18 +15,21 @@ use crate::workspace::store::own_branch;
 pub(super) fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to(verb.fork.as_ref())?;
     let signers = identity::signers_if_any(context.repository()?.common_dir());
-    // One that is not whole can be deleted, but not shown.
+    // A damaged fork can be deleted but not shown.
     let branch = connection.show(&name).ok().and_then(|fork| fork.branch);
     context.step_out();
     let deleted = connection.call_as(verb, &signers)?;
-    match context.output.is_json() {
-        true => context.output.json(&deleted)?,
-        false => context.output.text(&told(&deleted, branch.as_deref()))?,
+    if context.output.is_json() {
+        context.output.json(&deleted)?;
+    } else {
+        context
+            .output
+            .text(&format_deleted(&deleted, branch.as_deref()))?;
     }
     Ok(SUCCESS)
 }
 
-fn told(deleted: &Deleted, branch: Option<&str>) -> String {
+fn format_deleted(deleted: &Deleted, branch: Option<&str>) -> String {
     let fork = &deleted.fork;
     let kept = match (deleted.recover, branch) {
         (Some(id), _) if !deleted.snapshots_only => {
@@ -58,9 +61,10 @@ fn told(deleted: &Deleted, branch: Option<&str>) -> String {
         (true, _) => ", and its branch, which had no commit of its own".to_owned(),
         (false, _) => String::new(),
     };
-    let lost = match deleted.not_kept {
-        true => "; what was not committed is gone, because the disk had no room to keep it",
-        false => "",
+    let lost = if deleted.not_kept {
+        "; what was not committed is gone, because the disk had no room to keep it"
+    } else {
+        ""
     };
     let aside = match deleted.set_aside {
         None => String::new(),

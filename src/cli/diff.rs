@@ -1,4 +1,4 @@
-//! `tine diff`: what differs between a fork and its HEAD or another point, as git shows it.
+//! `tine diff`: a fork's difference to HEAD or another point.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -76,7 +76,7 @@ pub(super) fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
         reverse: verb.reverse,
     })?;
     let place = match connection.show(&name)? {
-        // Inside the mount git understands paths as relative to where one stands.
+        // Inside the mount, git takes paths as relative to the current directory.
         fork if fork.mounted && context.is_beneath(&fork.mount_dir) => context.cwd().to_owned(),
         _ => context.repository()?.common_dir().to_owned(),
     };
@@ -96,7 +96,7 @@ pub(super) fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
         ));
     }
     if context.output.is_json() {
-        return tell_json(verb, context, &difference, &place);
+        return print_json(verb, context, &difference, &place);
     }
     let mut flags: Vec<&str> = context.output.color_flag().into_iter().collect();
     flags.extend(verb.form.flags());
@@ -108,7 +108,7 @@ pub(super) fn run(verb: &Diff, context: &Context) -> Result<Exit, Failure> {
     Err(GitError::GitMissing(git.exec()).into())
 }
 
-/// What `tine diff --json` prints: the difference, with more said of each path.
+/// Output of `tine diff --json`: the difference with more detail for each path.
 #[derive(Serialize)]
 struct Document<'a> {
     fork: &'a ForkName,
@@ -125,12 +125,12 @@ struct Document<'a> {
     left_out: &'a [PathText],
 }
 
-/// One changed path, with what was asked for.
+/// One changed path, with the requested details.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
     change: &'a ChangeLine,
-    /// `None`: not asked for. `null` inside: a binary file.
+    /// `None`: not requested. `null` inside: a binary file.
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     lines: Option<Counts>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
@@ -149,28 +149,29 @@ struct Contents {
     new_content: Option<JsonBytes>,
 }
 
-fn tell_json(
+fn print_json(
     verb: &Diff,
     context: &Context,
     difference: &Difference,
     place: &Path,
 ) -> Result<Exit, Failure> {
-    let counts = match verb.form.stat || !verb.paths.is_empty() {
-        true => Some(counts_of(difference, place, &verb.paths)?),
-        false => None,
+    let counts = if verb.form.stat || !verb.paths.is_empty() {
+        Some(counts_of(difference, place, &verb.paths)?)
+    } else {
+        None
     };
     let mut lines = Vec::new();
     for change in &difference.changes {
         let counted = match &counts {
-            // git left it out: it is not among the paths.
+            // git left the path out: it is not among the requested paths.
             Some(counts) => match counts.get(&change.path.to_bytes()) {
                 Some(counted) => Some(*counted),
                 None => continue,
             },
             None => None,
         };
-        let contents = match verb.content {
-            true => Some(Contents {
+        let contents = if verb.content {
+            Some(Contents {
                 old_content: content(
                     context,
                     change.old_mode.as_deref(),
@@ -181,8 +182,9 @@ fn tell_json(
                     change.new_mode.as_deref(),
                     change.new_id.as_deref(),
                 )?,
-            }),
-            false => None,
+            })
+        } else {
+            None
         };
         lines.push(Line {
             change,
@@ -206,7 +208,7 @@ fn tell_json(
     Ok(SUCCESS)
 }
 
-/// How many lines git says were added and removed in each of `paths` (all, where none is named).
+/// Counts added and removed lines by path; empty `paths` means all.
 fn counts_of(
     difference: &Difference,
     place: &Path,

@@ -1,5 +1,6 @@
-//! `tine doctor`: checks what tine needs from this machine and this repository. The checks stand in
-//! `checks`.
+//! `tine doctor`: checks that this machine and repository have what tine needs.
+//!
+//! The checks are in `checks`.
 
 use serde::Serialize;
 
@@ -33,7 +34,9 @@ pub(super) fn run(_: &Doctor, context: &Context) -> Result<Exit, Failure> {
     if context.output.is_json() {
         context.output.json(&Report { ok, checks })?;
     } else {
-        context.output.text(&told(&checks, &context.output))?;
+        context
+            .output
+            .text(&format_checks(&checks, &context.output))?;
     }
     Ok(if ok {
         SUCCESS
@@ -42,7 +45,7 @@ pub(super) fn run(_: &Doctor, context: &Context) -> Result<Exit, Failure> {
     })
 }
 
-fn told(checks: &[Check], output: &Output) -> String {
+fn format_checks(checks: &[Check], output: &Output) -> String {
     let mut text = String::new();
     for check in checks {
         let (tone, word) = match check.verdict {

@@ -22,9 +22,9 @@ use crate::ops::{ErrorCode, Failure};
 use crate::tools::run::{fork_env, git_variables};
 use crate::workspace::ForkName;
 
-/// The exit code where a command is not found, as shells have it.
+/// Exit code for a command that is not found, as in shells.
 const NOT_FOUND: Exit = 127;
-/// The exit code where a command is found but cannot be run, as shells have it.
+/// Exit code for a command that cannot be executed, as in shells.
 const NOT_EXECUTABLE: Exit = 126;
 
 /// Run a command in a fork
@@ -82,7 +82,7 @@ pub(super) fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
         round::count_attempt(context, &fork.name)?;
     }
     if context.output.is_json() {
-        // Standard output is the command's.
+        // Standard output belongs to the command.
         context.output.json_aside(&fork)?;
     }
     let mut words = verb.command.iter();
@@ -91,7 +91,8 @@ pub(super) fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
             .hint("name a program and its arguments after `--`")
     })?;
     let (root, dir) = origin::place(context, &fork, origin)?;
-    // A person sees it; what reads the output of each command has it of `tine new`.
+    // Only for a person at a terminal. A program that reads this output got the note from `tine
+    // new`.
     if std::io::stderr().is_terminal()
         && let Some(note) = cargo_target::note(context, &root)
     {
@@ -102,7 +103,7 @@ pub(super) fn run(verb: &Exec, context: &Context) -> Result<Exit, Failure> {
     Ok(replace(&mut command, program, &dir, context))
 }
 
-/// Makes the fork of that name, with all that comes after.
+/// Makes the fork `name` and runs all steps that follow.
 fn made(verb: &Exec, context: &Context, name: ForkName) -> Result<ForkInfo, Failure> {
     let (mut connection, fork) = new::make(
         context,
@@ -126,13 +127,13 @@ fn made(verb: &Exec, context: &Context, name: ForkName) -> Result<ForkInfo, Fail
     }
 }
 
-/// The fork meant by `name`, mounted if it was not.
+/// Finds the fork meant by `name` and mounts it if needed.
 pub(super) fn mounted(context: &Context, name: Option<&str>) -> Result<ForkInfo, Failure> {
     let (mut connection, fork) = context.connect_to_fork(name)?;
     connection.call(&ops::Mount::of(fork))
 }
 
-/// A command that runs `program` in `dir` of the fork, whose root is seen at `root`.
+/// Prepares `program` to run in `dir` of the fork at `root`.
 pub(super) fn command_in(
     context: &Context,
     fork: &ForkInfo,
@@ -152,8 +153,9 @@ pub(super) fn command_in(
     command
 }
 
-/// Replaces this process by `command`. Returns only where that fails: the exit code, after the
-/// failure was shown.
+/// Replaces this process by `command`.
+///
+/// Returns only if that fails: shows the failure and returns the exit code.
 pub(super) fn replace(
     command: &mut Command,
     program: &OsStr,
@@ -164,7 +166,7 @@ pub(super) fn replace(
     let name = program.to_string_lossy();
     let is_missing = match error.kind() {
         ErrorKind::NotFound => dir.is_dir(),
-        // What execvp(3) says of any name, if it may not search one of the directories in PATH.
+        // execvp(3) reports this for any name if it may not search one of the directories in PATH.
         ErrorKind::PermissionDenied => dir.is_dir() && !is_there(program, dir),
         _ => false,
     };
@@ -203,7 +205,7 @@ pub(super) fn replace(
     exit
 }
 
-/// Whether there is a file that `program` may mean when it is run in `dir`.
+/// Returns whether `program`, run in `dir`, can name a file that exists.
 fn is_there(program: &OsStr, dir: &Path) -> bool {
     if program.as_bytes().contains(&b'/') {
         return dir.join(program).symlink_metadata().is_ok();

@@ -38,23 +38,23 @@ pub(super) struct Fetch {
     pub prune: bool,
 }
 
-/// What is new of a fork.
+/// Change of a remote's fork since the last fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum News {
     New,
     Changed,
-    /// The remote has it no more.
+    /// The remote does not have it any more.
     Gone,
 }
 
-/// A fork of a remote.
+/// One fork of a remote.
 #[derive(Serialize)]
 struct Line {
     remote: String,
     name: ForkName,
     news: Option<News>,
-    /// What it was called where it was pushed.
+    /// Name of the fork in the repository that pushed it.
     fork: Option<ForkName>,
     branch: Option<String>,
     commit: String,
@@ -70,20 +70,19 @@ struct Line {
 #[derive(Serialize)]
 struct Listing<'a> {
     forks: &'a [Line],
-    /// What is on remotes under the name of a fork and cannot be taken up.
+    /// Forks on remotes that cannot be read, and so not taken up.
     damaged: Vec<FailureBody<'a>>,
-    /// Remotes that could not be asked.
+    /// Remotes that could not be reached.
     failures: Vec<FailureBody<'a>>,
 }
 
 pub(super) fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
     let repository = context.repository()?;
-    let remotes = match verb.all {
-        true => repository.remotes_to_fetch()?,
-        false => {
-            let head = here(context)?;
-            vec![repository.fetch_remote(verb.remote.as_deref(), head.short_branch())?]
-        }
+    let remotes = if verb.all {
+        repository.remotes_to_fetch()?
+    } else {
+        let head = here(context)?;
+        vec![repository.fetch_remote(verb.remote.as_deref(), head.short_branch())?]
     };
     let (mut lines, mut damaged, mut failures) = (Vec::new(), Vec::new(), Vec::new());
     for remote in &remotes {
@@ -104,15 +103,16 @@ pub(super) fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
             failures: failures.iter().map(FailureBody::from).collect(),
         })?;
     } else {
-        match lines.is_empty() {
-            true => output.note(&format!(
+        if lines.is_empty() {
+            output.note(&format!(
                 "no forks are on {}: `tine push FORK` sends one",
                 match remotes.as_slice() {
                     [only] => only.as_str(),
                     _ => "any remote",
                 }
-            )),
-            false => output.text(&output.table(&rows(&lines, verb.all, output)))?,
+            ));
+        } else {
+            output.text(&output.table(&rows(&lines, verb.all, output)))?;
         }
         for failure in damaged.iter().chain(&failures) {
             output.trouble(failure);
@@ -123,13 +123,13 @@ pub(super) fn run(verb: &Fetch, context: &Context) -> Result<Exit, Failure> {
         .map_or(SUCCESS, |failure| failure.exit.code()))
 }
 
-/// HEAD of the worktree that the command runs in.
+/// Returns HEAD of the worktree that the command runs in.
 pub(super) fn here(context: &Context) -> Result<Head, Failure> {
     let repository = context.repository()?;
     Ok(repository.head_of(&Repository::git_dir_at(context.cwd())?)?)
 }
 
-/// Who sent a state, and how long ago: `Ada <ada@example.org> pushed it 3 min ago`.
+/// Formats the sender and age of a state: `Ada <ada@example.org> pushed it 3 min ago`.
 pub(super) fn sent(state: &State, what: &str) -> String {
     format!(
         "{} <{}> pushed {what} {}",
@@ -142,13 +142,16 @@ pub(super) fn sent(state: &State, what: &str) -> String {
 /// Fetches one fork of a remote.
 pub(super) fn fetch_one(context: &Context, remote: &str, name: &ForkName) -> Result<(), Failure> {
     let mut progress = context.output.progress();
-    let listener = progress.as_mut().map(|told| told as &mut dyn FnMut(&[u8]));
+    let listener = progress
+        .as_mut()
+        .map(|writer| writer as &mut dyn FnMut(&[u8]));
     let repository = context.repository()?;
     Ok(repository.fetch_states(remote, Some(name.as_str()), false, listener)?)
 }
 
-/// Fetches the forks of a remote; what they are now, and what is wrong with those that cannot be
-/// read.
+/// Fetches the forks of a remote.
+///
+/// Returns the forks as they are now, and a failure for each that cannot be read.
 fn fetched(
     context: &Context,
     repository: &Repository,
@@ -157,12 +160,14 @@ fn fetched(
 ) -> Result<(Vec<Line>, Vec<Failure>), Failure> {
     let before = repository.all_tracked(remote)?;
     let mut progress = context.output.progress();
-    let listener = progress.as_mut().map(|told| told as &mut dyn FnMut(&[u8]));
+    let listener = progress
+        .as_mut()
+        .map(|writer| writer as &mut dyn FnMut(&[u8]));
     repository.fetch_states(remote, None, prune, listener)?;
     let after = repository.all_tracked(remote)?;
     let (mut lines, mut damaged) = (Vec::new(), Vec::new());
     for (name, id) in &after {
-        // Others are not tine's.
+        // Other names do not come from tine.
         let Ok(name) = ForkName::parse(name) else {
             continue;
         };
@@ -229,9 +234,10 @@ fn rows(lines: &[Line], shows_remotes: bool, output: &Output) -> Vec<Vec<Cell>> 
         heading("LAST COMMIT"),
     ]];
     rows.extend(lines.iter().map(|line| {
-        let name = match shows_remotes {
-            true => format!("{}/{}", line.remote, line.name),
-            false => line.name.to_string(),
+        let name = if shows_remotes {
+            format!("{}/{}", line.remote, line.name)
+        } else {
+            line.name.to_string()
         };
         let news = match line.news {
             Some(News::New) => Cell::new("new").toned(output, Tone::Good),

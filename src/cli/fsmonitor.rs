@@ -1,6 +1,7 @@
-//! `tine fsmonitor STORE FORK 2 TOKEN`: the answer to git's question what changed, for `git status`
-//! and the like. It runs before each of them, so it does nothing that it need not, and says nothing
-//! but the answer: where there is none git looks for itself.
+//! `tine fsmonitor STORE FORK 2 TOKEN`: answers git's query for changed paths.
+//!
+//! git runs it before `git status` and similar commands, so it does only what is necessary. It
+//! prints nothing but the answer. Without an answer git looks at the files itself.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -15,14 +16,13 @@ use crate::ops::protocol::ChangedSince;
 use crate::workspace::{ForkName, Store};
 use crate::{client, ops};
 
-/// The version of git's protocol that is understood: a token, then paths, each with a NUL behind
-/// it.
+/// Supported version of git's protocol: a token, then paths, each followed by NUL.
 const VERSION: &str = "2";
 
-/// A daemon that takes longer would be slower than git is without it.
+/// Time limit for the daemon. Beyond it, git alone would be faster.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Answers, if `words` are git's question.
+/// Answers if `words` are git's query.
 pub(super) fn run(words: &[OsString]) -> Option<ExitCode> {
     let [_, command, store, fork, version, token] = words else {
         return None;

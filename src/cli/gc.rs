@@ -1,4 +1,4 @@
-//! `tine gc`: frees what nothing reaches.
+//! `tine gc`: frees data that nothing refers to.
 
 use super::context::Context;
 use super::{Exit, SUCCESS};
@@ -17,14 +17,15 @@ pub(super) fn run(verb: &Collect, context: &Context) -> Result<Exit, Failure> {
             kept_bytes: 0,
         },
     };
-    match context.output.is_json() {
-        true => context.output.json(&collected)?,
-        false => context.output.text(&told(&collected))?,
+    if context.output.is_json() {
+        context.output.json(&collected)?;
+    } else {
+        context.output.text(&format_collected(&collected))?;
     }
     Ok(SUCCESS)
 }
 
-fn told(collected: &Collected) -> String {
+fn format_collected(collected: &Collected) -> String {
     let snapshots = match collected.snapshots {
         0 => String::new(),
         1 => "let go of 1 old snapshot; ".to_owned(),

@@ -2,25 +2,25 @@
 
 use std::fmt::Write as _;
 
-/// What is drawn as one box.
+/// Fork or snapshot that is drawn as one box.
 #[derive(Debug)]
 pub(super) struct GraphNode {
     pub label: String,
-    /// A few words beneath the label.
+    /// A few words below the label.
     pub about: String,
-    pub kind: KnotKind,
+    pub kind: NodeKind,
     pub children: Vec<GraphNode>,
 }
 
-/// What a box stands for.
+/// Kind of a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KnotKind {
+pub(super) enum NodeKind {
     Mounted,
     Unmounted,
     Snapshot,
 }
 
-/// The language of Graphviz (<https://graphviz.org/doc/info/lang.html>).
+/// Writes the graph in Graphviz's language (<https://graphviz.org/doc/info/lang.html>).
 pub(super) fn dot(roots: &[GraphNode]) -> String {
     let mut text = String::from(
         "digraph forks {\n  rankdir=LR;\n  node [shape=box, style=rounded, fontname=\"sans-serif\"];\n",
@@ -33,32 +33,33 @@ pub(super) fn dot(roots: &[GraphNode]) -> String {
     text
 }
 
-/// Draws a knot and all beneath it; its number.
-fn dot_of(knot: &GraphNode, number: &mut usize, text: &mut String) -> usize {
+/// Draws a node and all nodes below it. Returns the node's number.
+fn dot_of(node: &GraphNode, number: &mut usize, text: &mut String) -> usize {
     let own = *number;
     *number += 1;
-    let style = match knot.kind {
-        KnotKind::Mounted => "",
-        KnotKind::Unmounted => ", style=\"rounded,dashed\"",
-        KnotKind::Snapshot => ", shape=ellipse, style=\"\"",
+    let style = match node.kind {
+        NodeKind::Mounted => "",
+        NodeKind::Unmounted => ", style=\"rounded,dashed\"",
+        NodeKind::Snapshot => ", shape=ellipse, style=\"\"",
     };
-    let label = match knot.about.is_empty() {
-        true => dot_escaped(&knot.label),
-        false => format!(
+    let label = if node.about.is_empty() {
+        dot_escaped(&node.label)
+    } else {
+        format!(
             "{}\\n{}",
-            dot_escaped(&knot.label),
-            dot_escaped(&knot.about)
-        ),
+            dot_escaped(&node.label),
+            dot_escaped(&node.about)
+        )
     };
     let _ = writeln!(text, "  n{own} [label=\"{label}\"{style}];");
-    for child in &knot.children {
+    for child in &node.children {
         let child = dot_of(child, number, text);
         let _ = writeln!(text, "  n{own} -> n{child};");
     }
     own
 }
 
-/// In a quoted string only quotes end it, and a backslash begins an escape.
+/// Escapes text for a quoted string: a quote ends it, a backslash begins an escape.
 fn dot_escaped(text: &str) -> String {
     visible(text).replace('\\', "\\\\").replace('"', "\\\"")
 }
@@ -69,18 +70,19 @@ const COLUMN: usize = 64;
 const BOX_HEIGHT: usize = 40;
 const MARGIN: usize = 16;
 const PADDING: usize = 12;
-/// Of a letter of the label, which is bold, and of one beneath it: wide fonts fit, too.
+/// Width of a letter of the bold label. Wide fonts fit.
 const LABEL_LETTER: usize = 10;
+/// Width of a letter of the text below the label.
 const ABOUT_LETTER: usize = 8;
-/// Letters of a line that are drawn; the rest is in the tooltip.
+/// Letters of a line that are drawn. The tooltip has the rest.
 const LETTERS: usize = 44;
 
-/// A box and its place.
+/// Box with its position.
 struct Placed<'a> {
-    knot: &'a GraphNode,
+    node: &'a GraphNode,
     depth: usize,
     row: usize,
-    /// Where the parent's box is.
+    /// Row of the parent's box.
     parent_row: Option<usize>,
 }
 
@@ -94,14 +96,15 @@ impl Placed<'_> {
     }
 
     fn width(&self) -> usize {
-        let label = LABEL_LETTER * cut(&self.knot.label).chars().count();
-        let about = ABOUT_LETTER * cut(&self.knot.about).chars().count();
+        let label = LABEL_LETTER * cut(&self.node.label).chars().count();
+        let about = ABOUT_LETTER * cut(&self.node.about).chars().count();
         2 * PADDING + label.max(about).max(6 * ABOUT_LETTER)
     }
 }
 
-/// A picture that stands by itself: each fork and snapshot has a row, and stands to the right of
-/// what it began as.
+/// Draws a complete SVG picture.
+///
+/// Each fork and snapshot has a row, to the right of what it was made from.
 pub(super) fn svg(roots: &[GraphNode]) -> String {
     let mut placed = Vec::new();
     for root in roots {
@@ -132,33 +135,34 @@ pub(super) fn svg(roots: &[GraphNode]) -> String {
         }
     }
     for one in &placed {
-        let (fill, stroke, corner) = match one.knot.kind {
-            KnotKind::Mounted => ("#e3f0ff", "stroke=\"#2f6fb3\"", 6),
-            KnotKind::Unmounted => ("#f4f5f7", "stroke=\"#8a8f98\" stroke-dasharray=\"4 3\"", 6),
-            KnotKind::Snapshot => ("#fff6dc", "stroke=\"#b38a2f\"", BOX_HEIGHT / 2),
+        let (fill, stroke, corner) = match one.node.kind {
+            NodeKind::Mounted => ("#e3f0ff", "stroke=\"#2f6fb3\"", 6),
+            NodeKind::Unmounted => ("#f4f5f7", "stroke=\"#8a8f98\" stroke-dasharray=\"4 3\"", 6),
+            NodeKind::Snapshot => ("#fff6dc", "stroke=\"#b38a2f\"", BOX_HEIGHT / 2),
         };
         let (left, top, width) = (one.left(), one.top(), one.width());
         let _ = writeln!(
             text,
             "<g><title>{}</title><rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{BOX_HEIGHT}\" rx=\"{corner}\" fill=\"{fill}\" {stroke}/>",
-            xml_escaped(&format!("{} {}", one.knot.label, one.knot.about)),
+            xml_escaped(&format!("{} {}", one.node.label, one.node.about)),
         );
         let x = left + PADDING;
-        let y = match one.knot.about.is_empty() {
-            true => top + 25,
-            false => top + 17,
+        let y = if one.node.about.is_empty() {
+            top + 25
+        } else {
+            top + 17
         };
         let _ = writeln!(
             text,
             "<text x=\"{x}\" y=\"{y}\" font-size=\"14\" font-weight=\"600\" fill=\"#1b1f24\">{}</text>",
-            xml_escaped(&cut(&one.knot.label))
+            xml_escaped(&cut(&one.node.label))
         );
-        if !one.knot.about.is_empty() {
+        if !one.node.about.is_empty() {
             let _ = writeln!(
                 text,
                 "<text x=\"{x}\" y=\"{}\" font-size=\"12\" fill=\"#57606a\">{}</text>",
                 top + 33,
-                xml_escaped(&cut(&one.knot.about))
+                xml_escaped(&cut(&one.node.about))
             );
         }
         text.push_str("</g>\n");
@@ -168,27 +172,28 @@ pub(super) fn svg(roots: &[GraphNode]) -> String {
 }
 
 fn place<'a>(
-    knot: &'a GraphNode,
+    node: &'a GraphNode,
     depth: usize,
     parent_row: Option<usize>,
     placed: &mut Vec<Placed<'a>>,
 ) {
     let row = placed.len();
     placed.push(Placed {
-        knot,
+        node,
         depth,
         row,
         parent_row,
     });
-    for child in &knot.children {
+    for child in &node.children {
         place(child, depth + 1, Some(row), placed);
     }
 }
 
 fn cut(text: &str) -> String {
-    match text.chars().count() > LETTERS {
-        true => text.chars().take(LETTERS - 1).chain(['…']).collect(),
-        false => text.to_owned(),
+    if text.chars().count() > LETTERS {
+        text.chars().take(LETTERS - 1).chain(['…']).collect()
+    } else {
+        text.to_owned()
     }
 }
 
@@ -207,7 +212,7 @@ fn xml_escaped(text: &str) -> String {
     escaped
 }
 
-/// Without what no picture can show, and XML does not allow.
+/// Replaces characters that a picture cannot show and XML does not allow.
 fn visible(text: &str) -> String {
     let shown = |character: char| match character {
         c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => ' ',
@@ -220,7 +225,7 @@ fn visible(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn knot(label: &str, about: &str, kind: KnotKind, children: Vec<GraphNode>) -> GraphNode {
+    fn node(label: &str, about: &str, kind: NodeKind, children: Vec<GraphNode>) -> GraphNode {
         GraphNode {
             label: label.to_owned(),
             about: about.to_owned(),
@@ -230,15 +235,15 @@ mod tests {
     }
 
     fn tree() -> Vec<GraphNode> {
-        let nasty = knot(
+        let nasty = node(
             "@snap",
             "say \"</text><script>\\\" & 'x'\n\u{1b}[2J",
-            KnotKind::Snapshot,
-            vec![knot("child", "[tine/child]", KnotKind::Mounted, Vec::new())],
+            NodeKind::Snapshot,
+            vec![node("child", "[tine/child]", NodeKind::Mounted, Vec::new())],
         );
         vec![
-            knot("parent", "[main]", KnotKind::Mounted, vec![nasty]),
-            knot("alone", "", KnotKind::Unmounted, Vec::new()),
+            node("parent", "[main]", NodeKind::Mounted, vec![nasty]),
+            node("alone", "", NodeKind::Unmounted, Vec::new()),
         ]
     }
 
@@ -261,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_long_name_fits_into_its_box() {
-        let text = svg(&[knot("before-discard-1", "", KnotKind::Snapshot, Vec::new())]);
+        let text = svg(&[node("before-discard-1", "", NodeKind::Snapshot, Vec::new())]);
         let width = 2 * PADDING + 16 * 10;
         assert!(
             text.contains(&format!("width=\"{width}\" height=\"{BOX_HEIGHT}\"")),

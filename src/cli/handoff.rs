@@ -1,18 +1,18 @@
 //! `tine handoff`: finished work as files that outlive their forks.
 
 mod arguments;
-mod telling;
+mod format;
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
 pub(super) use self::arguments::Handoff;
 use self::arguments::{Action, Apply, Create, Diff, Show};
-use self::telling::{format_shown, format_table};
+use self::format::{format_shown, format_table};
 use super::contents::{sent_content, store_dir};
 use super::context::Context;
 use super::output::Output;
-use super::sequencing::carry_out;
+use super::sequencing::call_and_print;
 use super::shown::{self, Shown};
 use super::trees::Difference;
 use super::{Exit, SUCCESS, pager};
@@ -51,16 +51,23 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
     };
     if request.include_uncommitted {
         let message = request.requested_message();
-        let mut wish = CommitWithHooks::of(message.unwrap_or_else(|| work_message(&fork)));
-        wish.no_verify = verb.no_verify;
-        wish.operation.allow_revert = request.allow_revert;
-        commit::commit_first(context, &mut connection, &fork, wish, HookOutput::Shown)?;
+        let mut first_commit = CommitWithHooks::of(message.unwrap_or_else(|| work_message(&fork)));
+        first_commit.no_verify = verb.no_verify;
+        first_commit.operation.allow_revert = request.allow_revert;
+        commit::commit_first(
+            context,
+            &mut connection,
+            &fork,
+            first_commit,
+            HookOutput::Shown,
+        )?;
     }
     let handoff = client::handoff::make(&mut connection, &request, &signers, !verb.background)?;
     note_agent_texts(context, &handoff.agent_texts);
-    match context.output.is_json() {
-        true => context.output.json(&handoff)?,
-        false => context.output.text(&format_line(&handoff))?,
+    if context.output.is_json() {
+        context.output.json(&handoff)?;
+    } else {
+        context.output.text(&format_line(&handoff))?;
     }
     Ok(match handoff.record.state {
         HandoffState::Pending | HandoffState::Ready => SUCCESS,
@@ -72,10 +79,15 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
 fn apply(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
     let mut connection = context.connect()?;
     let request = ApplyHandoff {
-        review: verb.left.wish(),
+        review: verb.conflicts.review_policy(),
         ..verb.operation.clone()
     };
-    carry_out(context, &mut connection, &request, &verb.left.resolving)
+    call_and_print(
+        context,
+        &mut connection,
+        &request,
+        &verb.conflicts.resolving,
+    )
 }
 
 impl Shown for ListHandoffs {
@@ -91,12 +103,13 @@ impl Shown for ListHandoffs {
 
 fn show(verb: &Show, context: &Context) -> Result<Exit, Failure> {
     let (shown, output) = (context.connect()?.call(&verb.handoff)?, &context.output);
-    let mailbox = match verb.path || verb.patch {
-        true => Some(mailbox_of(&shown.info)?),
-        false => None,
+    let mailbox = if verb.path || verb.patch {
+        Some(mailbox_of(&shown.info)?)
+    } else {
+        None
     };
     match mailbox {
-        // It says where the mailbox is.
+        // The JSON has the mailbox's path.
         _ if output.is_json() => output.json(&shown)?,
         None => output.long(&format_shown(&shown, output))?,
         Some(path) if verb.path => output.path(path)?,
@@ -105,7 +118,7 @@ fn show(verb: &Show, context: &Context) -> Result<Exit, Failure> {
     Ok(SUCCESS)
 }
 
-/// The mailbox, where it is ready.
+/// Returns the mailbox's path. Fails if it is not ready.
 fn mailbox_of(handoff: &HandoffInfo) -> Result<&Path, Failure> {
     let record = &handoff.record;
     handoff.mailbox.as_deref().ok_or_else(|| {
@@ -121,7 +134,7 @@ fn mailbox_of(handoff: &HandoffInfo) -> Result<&Path, Failure> {
     })
 }
 
-/// Prints a file, however large it is.
+/// Prints a file of any size.
 fn print_file(path: &Path, output: &Output) -> Result<(), Failure> {
     let mut file = std::fs::File::open(path).map_err(|error| Failure::io("open", path, &error))?;
     if output.pages() && pager::show(&mut file) {
@@ -166,9 +179,10 @@ impl Shown for AwaitHandoffs {
 
     fn exit(awaited: &Handoffs) -> Exit {
         let is_failed = |handoff: &HandoffInfo| handoff.record.state == HandoffState::Failed;
-        match awaited.handoffs.iter().any(is_failed) {
-            true => ExitCode::Failure.code(),
-            false => SUCCESS,
+        if awaited.handoffs.iter().any(is_failed) {
+            ExitCode::Failure.code()
+        } else {
+            SUCCESS
         }
     }
 }
@@ -203,9 +217,10 @@ fn import(verb: &ImportHandoff, context: &Context) -> Result<Exit, Failure> {
     let handoff = connection
         .call(&request)
         .inspect_err(|_| content.withdraw(&store_dir))?;
-    match context.output.is_json() {
-        true => context.output.json(&handoff)?,
-        false => context.output.text(&format_line(&handoff))?,
+    if context.output.is_json() {
+        context.output.json(&handoff)?;
+    } else {
+        context.output.text(&format_line(&handoff))?;
     }
     Ok(SUCCESS)
 }

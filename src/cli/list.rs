@@ -57,11 +57,11 @@ pub(super) fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
     if let Some(connection) = &mut connection {
         forks
             .iter()
-            .for_each(|fork| tell_what_was_done(fork, connection, output));
+            .for_each(|fork| note_unrequested_changes(fork, connection, output));
     }
     for fork in &forks {
         let trees = fork.carry.iter().flat_map(|carry| &carry.trees);
-        tell_trees(&fork.name, trees, output);
+        note_trees(&fork.name, trees, output);
     }
     for failure in &damaged {
         output.trouble(failure);
@@ -69,22 +69,20 @@ pub(super) fn run(_: &List, context: &Context) -> Result<Exit, Failure> {
     Ok(SUCCESS)
 }
 
-/// So many names are told of what lies in a mount place.
+/// Most names shown of the files in a mount place.
 const SHOWN_NAMES: usize = 10;
 
-/// Tells what was done to a fork that nobody asked for: where its place went, and what was found
-/// there.
-pub(super) fn tell_what_was_done(fork: &ForkInfo, connection: &mut Client, output: &Output) {
+/// Notes unrequested changes to a fork: a moved mount place, and files found there.
+pub(super) fn note_unrequested_changes(fork: &ForkInfo, connection: &mut Client, output: &Output) {
     let name = &fork.name;
     if let Some(note) = &fork.note {
         output.note(&format!("{name}: {}", one_line(note)));
     }
-    tell_strays(fork, connection, output);
+    note_strays(fork, connection, output);
 }
 
-/// Tells which dependency trees are not, or not any more, as the main checkout has them, and what
-/// to do about it.
-pub(super) fn tell_trees<'t>(
+/// Notes dependency trees that differ from the main checkout's, with a remedy.
+pub(super) fn note_trees<'t>(
     fork: &ForkName,
     trees: impl Iterator<Item = &'t TreeInfo>,
     output: &Output,
@@ -116,7 +114,7 @@ pub(super) fn tell_trees<'t>(
     }
 }
 
-/// Some of these names, and how many more there are.
+/// Formats the first names and the number of the others.
 pub(super) fn some_of(names: &[PathText]) -> String {
     let shown: Vec<String> = names.iter().take(SHOWN_NAMES).map(quoted).collect();
     match names.len().saturating_sub(SHOWN_NAMES) {
@@ -125,8 +123,8 @@ pub(super) fn some_of(names: &[PathText]) -> String {
     }
 }
 
-/// Tells what was found at the place of a fork, once.
-pub(super) fn tell_strays(fork: &ForkInfo, connection: &mut Client, output: &Output) {
+/// Notes files that were found at a fork's mount place, once.
+pub(super) fn note_strays(fork: &ForkInfo, connection: &mut Client, output: &Output) {
     let name = &fork.name;
     if !fork.lying.is_empty() {
         output.note(&format!(
@@ -144,9 +142,10 @@ pub(super) fn tell_strays(fork: &ForkInfo, connection: &mut Client, output: &Out
         return;
     }
     for stray in &fork.strays {
-        let became = match stray.path == stray.became {
-            true => String::new(),
-            false => format!(" as {}", quoted(&stray.became)),
+        let became = if stray.path == stray.became {
+            String::new()
+        } else {
+            format!(" as {}", quoted(&stray.became))
         };
         output.note(&format!(
             "{name}: {} was written while nothing was mounted, and is in the fork now{became}",
@@ -185,9 +184,10 @@ fn rows(forks: &[ForkInfo], output: &Output) -> Vec<Vec<Cell>> {
     .collect();
     let mut rows = vec![heading];
     rows.extend(forks.iter().map(|fork| {
-        let state = match fork.mounted {
-            true => Cell::new("mounted").toned(output, Tone::Good),
-            false => Cell::new("unmounted").toned(output, Tone::Faint),
+        let state = if fork.mounted {
+            Cell::new("mounted").toned(output, Tone::Good)
+        } else {
+            Cell::new("unmounted").toned(output, Tone::Faint)
         };
         let mut row = vec![
             Cell::new(fork.name.as_str()).toned(output, Tone::Name),
@@ -206,7 +206,7 @@ fn rows(forks: &[ForkInfo], output: &Output) -> Vec<Vec<Cell>> {
     rows
 }
 
-/// What the fork began as: another fork or its snapshot, or a commit.
+/// Returns the origin: another fork, its snapshot, or a commit.
 fn origin(fork: &ForkInfo) -> String {
     match (&fork.parent, &fork.fork_point) {
         (Some(parent), _) => match &parent.snapshot {
@@ -218,7 +218,7 @@ fn origin(fork: &ForkInfo) -> String {
     }
 }
 
-/// The most paths that a line names.
+/// Most paths that a line names.
 const NAMED: usize = 3;
 
 fn carried(fork: &ForkInfo, output: &Output) -> Cell {

@@ -1,4 +1,4 @@
-//! `tine ls`: what a directory of a fork holds.
+//! `tine ls`: lists a directory of a fork.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::path::text::PathText;
 use crate::render::nodes::{mode_text, with_target};
 use crate::render::text::{human_age, now_secs, quoted};
 
-// The help is that of the operation: a doc comment here would take its place.
+// The help is the operation's. A doc comment here would replace it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Ls {
     #[command(flatten)]
@@ -34,20 +34,23 @@ pub(super) fn run(verb: &Ls, context: &Context) -> Result<Exit, Failure> {
     let rows: Vec<Vec<Cell>> = listed
         .nodes
         .iter()
-        .map(|node| match verb.long {
-            false => vec![Cell::new(name(node))],
-            true => vec![
-                Cell::new(mode_text(node)),
-                Cell::new(node.size.to_string()).right(),
-                Cell::new(human_age(node.modified.secs, now_secs)).right(),
-                Cell::new(with_target(name(node), node)),
-            ],
+        .map(|node| {
+            if verb.long {
+                vec![
+                    Cell::new(mode_text(node)),
+                    Cell::new(node.size.to_string()).right(),
+                    Cell::new(human_age(node.modified.secs, now_secs)).right(),
+                    Cell::new(with_target(name(node), node)),
+                ]
+            } else {
+                vec![Cell::new(name(node))]
+            }
         })
         .collect();
     output.text(&table(&rows))?;
     Ok(SUCCESS)
 }
-/// The last name of the path.
+/// Returns the last component of the path.
 fn name(node: &NodeLine) -> String {
     let path = node.path.to_bytes();
     let path = Path::new(std::ffi::OsStr::from_bytes(&path));

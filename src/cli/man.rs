@@ -1,4 +1,4 @@
-//! `tine man`: man pages and the reference, made of the definitions of the command line.
+//! `tine man`: man pages and the reference, generated from the command-line definitions.
 
 use std::path::PathBuf;
 use std::{fs, io};
@@ -57,9 +57,10 @@ pub(super) fn run(verb: &Man, context: &Context) -> Result<Exit, Failure> {
     let root = built();
     if verb.markdown {
         let reference = reference::of(&root);
-        match context.output.is_json() {
-            true => context.output.json(&Reference { reference })?,
-            false => context.output.text(&reference)?,
+        if context.output.is_json() {
+            context.output.json(&Reference { reference })?;
+        } else {
+            context.output.text(&reference)?;
         }
         return Ok(SUCCESS);
     }
@@ -73,9 +74,10 @@ pub(super) fn run(verb: &Man, context: &Context) -> Result<Exit, Failure> {
                 .map_err(|error| failures::named("write", &path, &error))?;
             files.push(name);
         }
-        return match context.output.is_json() {
-            true => context.output.json(&Written { files }),
-            false => Ok(()),
+        return if context.output.is_json() {
+            context.output.json(&Written { files })
+        } else {
+            Ok(())
         }
         .map(|()| SUCCESS);
     }
@@ -95,24 +97,25 @@ pub(super) fn run(verb: &Man, context: &Context) -> Result<Exit, Failure> {
             })?;
     }
     let page = page(&root, found);
-    match context.output.is_json() {
-        true => context.output.json(&Printed {
+    if context.output.is_json() {
+        context.output.json(&Printed {
             name: file_name(found),
             page: String::from_utf8_lossy(&page).into_owned(),
-        })?,
-        false => context.output.bytes(&page)?,
+        })?;
+    } else {
+        context.output.bytes(&page)?;
     }
     Ok(SUCCESS)
 }
 
-/// The command line with every full name worked out.
+/// Returns the command line with all full names filled in.
 fn built() -> clap::Command {
     let mut command = args::command().disable_help_subcommand(true);
     command.build();
     command
 }
 
-/// A command's own commands, as its help shows them.
+/// Returns a command's visible subcommands in the order of its help.
 pub(super) fn subcommands(command: &clap::Command) -> Vec<&clap::Command> {
     let shown = command
         .get_subcommands()
@@ -122,13 +125,13 @@ pub(super) fn subcommands(command: &clap::Command) -> Vec<&clap::Command> {
     shown
 }
 
-/// A command and all beneath it, in the order of the help.
+/// Returns a command and all below it, in the order of help.
 pub(super) fn with_subcommands(command: &clap::Command) -> Vec<&clap::Command> {
-    let beneath = subcommands(command).into_iter().flat_map(with_subcommands);
-    std::iter::once(command).chain(beneath).collect()
+    let below = subcommands(command).into_iter().flat_map(with_subcommands);
+    std::iter::once(command).chain(below).collect()
 }
 
-/// `tine-round-start`: what a page is called.
+/// Returns the name of a command's page, such as `tine-round-start`.
 fn page_name(command: &clap::Command) -> &str {
     command
         .get_display_name()
@@ -139,10 +142,10 @@ fn file_name(command: &clap::Command) -> String {
     format!("{}.1", page_name(command))
 }
 
-/// The man page of one command of `root`'s.
+/// Renders the man page of one command of `root`.
 fn page(root: &clap::Command, command: &clap::Command) -> Vec<u8> {
     let page = Page::new(command.clone());
-    // The library leaves an empty date out, and the rest would move up.
+    // The library leaves an empty date out, which would shift the fields after it.
     let title = format!(
         ".TH {} 1 \"\" \"tine {}\" \"tine\"\n",
         page_name(command),
@@ -167,7 +170,7 @@ fn rendered(render: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> Vec<u8> {
     text
 }
 
-/// As in the help: the library's has options without their values.
+/// Renders the synopsis as the help has it. The library's lacks the options' values.
 fn synopsis(command: &clap::Command) -> String {
     let mut roff = Roff::new();
     roff.control("SH", ["SYNOPSIS"]);
@@ -181,11 +184,11 @@ fn synopsis(command: &clap::Command) -> String {
             None => roff.text([roman(usage)]),
         };
     }
-    // Many alternatives in a row do not fit into a line: troff may break it before each.
+    // A long list of alternatives does not fit into a line. Allow troff to break before each.
     roff.render().replace('|', "\\:|")
 }
 
-/// The examples as they stand in the help: what is indented keeps its columns.
+/// Renders the examples as in the help: indented lines keep their columns.
 fn examples(command: &clap::Command) -> String {
     let mut roff = Roff::new();
     let (examples, remarks) = reference::examples(command);
@@ -212,7 +215,7 @@ fn see_also(root: &clap::Command, command: &clap::Command) -> String {
     let mut above = name;
     while let Some((shorter, _)) = above.rsplit_once('-') {
         above = shorter;
-        // A command's own name may have a dash: `tine-cherry` is none.
+        // A command's own name may have a dash: there is no `tine-cherry`.
         if above == "tine"
             || root
                 .find_subcommand(above.trim_start_matches("tine-"))

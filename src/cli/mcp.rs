@@ -57,7 +57,7 @@ pub(super) fn run(verb: &Mcp, context: &Context) -> Result<Exit, Failure> {
             }
         }
     }
-    // A server runs for as long as its client, and must not keep a mount busy.
+    // A server runs as long as its client. It must not keep a mount busy.
     context.step_out();
     let served = serve(Arc::clone(&session));
     for fork in session.made() {

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::output::{Cell, Output, Tone, table};
-use super::resolving::{self, Left, ResolverArgs};
+use super::resolving::{self, ResolverArgs, ReviewProgress};
 use super::{Exit, SUCCESS, review};
 use crate::change::resolver::{JsonBytes, QuestionHunk};
 use crate::change::review::{ConflictRecord, Rejected, ResolutionRecord, VersionRecord};
@@ -22,7 +22,7 @@ use crate::render::merging::{kind_in_words, target_name};
 use crate::render::text::{counted, quoted, short_id};
 use crate::{client, ops};
 
-// The operation's doc comment is the help.
+// The help is the operation's doc comment.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(super) struct Merge {
@@ -75,14 +75,14 @@ pub(super) fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
         .markers
         .filter(|_| merged.status == MergeStatus::Conflicts)
     {
-        tell(context, &merged, true)?;
+        print_answer(context, &merged, true)?;
         return begin_in_mount(verb, style, &merged, context, &mut connection);
     }
     let Some(review) = merged.review.filter(|_| verb.resolving.resolver.is_some()) else {
-        return tell_merge(context, &merged);
+        return print_merged(context, &merged);
     };
-    let left = resolving::resolve(&verb.resolving, context, &mut connection, review)?;
-    if left == Left::Resolved && verb.resolving.auto_commit {
+    let progress = resolving::resolve(&verb.resolving, context, &mut connection, review)?;
+    if progress == ReviewProgress::Resolved && verb.resolving.auto_commit {
         return review::commit(
             context,
             &mut connection,
@@ -93,22 +93,21 @@ pub(super) fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
         );
     }
     let request = ops::ShowReview { review };
-    match context.output.is_json() {
-        // A merge is what was asked for: with its conflicts as they are resolved by now.
-        true => {
-            let shown = connection.call(&request)?;
-            context.output.json(&with_contents(
-                context,
-                &merged,
-                &shown.info.record.conflicts,
-            )?)?;
-        }
-        false => drop(review::show(&request, context, &mut connection)?),
+    if context.output.is_json() {
+        // The command was a merge, so print the merge, with its conflicts as resolved so far.
+        let shown = connection.call(&request)?;
+        context.output.json(&with_contents(
+            context,
+            &merged,
+            &shown.info.record.conflicts,
+        )?)?;
+    } else {
+        review::show(&request, context, &mut connection)?;
     }
     Ok(ExitCode::Refused.code())
 }
 
-/// Has the daemon merge; what came of it.
+/// Calls the daemon to merge and returns the result.
 pub(super) fn ask(
     verb: &Merge,
     context: &Context,
@@ -117,13 +116,13 @@ pub(super) fn ask(
     let signers = identity::signers(context.repository()?.common_dir())?;
     let mut request = verb.operation.clone();
     request.no_ff |= verb.resolving.semantic;
-    request.review = verb.resolving.review_wish(verb.review);
+    request.review = verb.resolving.review_policy(verb.review);
     request.markers = verb.markers.is_some();
-    let wish = HookOptions {
+    let hook_options = HookOptions {
         output: HookOutput::Shown,
         no_verify: verb.no_verify,
     };
-    let merged = client::merging::merged(context, connection, request, &signers, wish)?;
+    let merged = client::merging::merged(context, connection, request, &signers, hook_options)?;
     for (word, source) in verb.operation.sources.iter().zip(&merged.sources) {
         context.output.note_meaning(word, &source.source);
         if let Some(failure) = &source.not_deleted {
@@ -133,7 +132,7 @@ pub(super) fn ask(
     Ok(merged)
 }
 
-/// Begins a merge with conflicts in the mount of the target, by git.
+/// Begins a merge with conflicts in the target's mount, with git.
 fn begin_in_mount(
     verb: &Merge,
     style: MarkerStyle,
@@ -174,27 +173,28 @@ fn begin_in_mount(
     }
 }
 
-/// Shows what came of a merge; the exit code that says it.
-pub(super) fn tell_merge(context: &Context, merged: &Merged) -> Result<Exit, Failure> {
-    tell(context, merged, false)
+/// Shows the result of a merge. Returns its exit code.
+pub(super) fn print_merged(context: &Context, merged: &Merged) -> Result<Exit, Failure> {
+    print_answer(context, merged, false)
 }
 
-fn tell(context: &Context, merged: &Merged, is_begun: bool) -> Result<Exit, Failure> {
+fn print_answer(context: &Context, merged: &Merged, is_begun: bool) -> Result<Exit, Failure> {
     for source in &merged.sources {
         note_agent_texts(context, &source.agent_texts);
     }
-    match context.output.is_json() {
-        true => context
+    if context.output.is_json() {
+        context
             .output
-            .json(&with_contents(context, merged, &merged.conflicts)?)?,
-        false => context
+            .json(&with_contents(context, merged, &merged.conflicts)?)?;
+    } else {
+        context
             .output
-            .text(&told(merged, is_begun, &context.output))?,
+            .text(&format_merged(merged, is_begun, &context.output))?;
     }
     Ok(exit_of(merged.status))
 }
 
-/// The exit code that says how a merge ended.
+/// Returns the exit code of a merge's status.
 pub(super) fn exit_of(status: MergeStatus) -> Exit {
     match status {
         MergeStatus::Merged => SUCCESS,
@@ -203,7 +203,7 @@ pub(super) fn exit_of(status: MergeStatus) -> Exit {
     }
 }
 
-/// An answer as JSON, with contents in its conflicts.
+/// Serializes an answer, with file contents in its conflicts.
 pub(super) fn with_contents(
     context: &Context,
     answer: &impl Serialize,
@@ -221,7 +221,7 @@ pub(super) fn with_contents(
     Ok(document)
 }
 
-/// A conflict with its contents.
+/// Conflict with its contents.
 #[derive(Serialize)]
 struct ConflictDocument<'a> {
     kind: ConflictKind,
@@ -239,7 +239,7 @@ struct ConflictDocument<'a> {
     resolution: Option<ResolutionDocument<'a>>,
 }
 
-/// A resolution with its contents.
+/// Resolution with its contents.
 #[derive(Serialize)]
 struct ResolutionDocument<'a> {
     #[serde(flatten)]
@@ -302,8 +302,8 @@ fn conflicts_with_contents<'a>(
         .collect()
 }
 
-/// In words. What `is_begun` git goes on with.
-pub(super) fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
+/// Formats a merge. `is_begun`: git continues it in the mount.
+pub(super) fn format_merged(merged: &Merged, is_begun: bool, output: &Output) -> String {
     let target = target_name(&merged.target);
     let mut text = String::new();
     let nothing_moves = merged.before == merged.after;
@@ -348,23 +348,23 @@ pub(super) fn told(merged: &Merged, is_begun: bool, output: &Output) -> String {
             (false, false, _) => "what came before is merged",
         });
         text.push_str(&match merged.review {
-            Some(review) => way_on(review),
+            Some(review) => next_step(review),
             None if is_begun => "\n".to_owned(),
             None => "; `--review` keeps it for resolving, `--strategy` settles it, `--json` shows it whole\n"
                 .to_owned(),
         });
     } else if let Some(review) = merged.review {
         text.push_str("nothing was changed");
-        text.push_str(&way_on(review));
+        text.push_str(&next_step(review));
     }
     text
 }
 
-fn way_on(review: u64) -> String {
+fn next_step(review: u64) -> String {
     format!("; `tine review show {review}` is where to go on\n")
 }
 
-/// What became of a source, or would where `is_planned`.
+/// Formats the result of one source; `is_planned` for a dry run.
 fn format_of(source: &MergedSource, target: &str, is_planned: bool) -> String {
     let from = source
         .source

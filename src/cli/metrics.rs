@@ -1,7 +1,7 @@
-//! What `tine stats` tells, in the text format of Prometheus, and the endpoint that offers it.
+//! The figures of `tine stats` for Prometheus, and their HTTP endpoint.
 //!
-//! The format: <https://prometheus.io/docs/instrumenting/exposition_formats/>. Names and labels
-//! here are part of the contract with scripts.
+//! The format: <https://prometheus.io/docs/instrumenting/exposition_formats/>. Names and labels are
+//! part of the contract with scripts.
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -17,19 +17,19 @@ use crate::ops::protocol::{ForkStats, OperationStats, Stats};
 use crate::ops::{ErrorCode, Failure, ReadStats};
 use crate::ui::http::{Reply, RequestHead};
 
-/// The content type that scrapers expect.
+/// Content type that scrapers expect.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Where the metrics are.
+/// HTTP path of the metrics.
 const PATH: &str = "/metrics";
 
-/// Where the endpoint is.
+/// Address of the endpoint, for JSON output.
 #[derive(Serialize)]
 struct Serving {
     url: String,
 }
 
-/// One metric of each mount.
+/// Metric of each mount: name, type, help text and getter.
 type OfFork = (
     &'static str,
     &'static str,
@@ -70,7 +70,7 @@ const OF_FORKS: [OfFork; 5] = [
     ),
 ];
 
-/// The text; without a daemon only that there is none.
+/// Returns the metrics. Without a daemon they say only that there is none.
 pub(super) fn text(stats: Option<&Stats>) -> String {
     let mut text = Text::default();
     text.describe("tine_up", "gauge", "Whether the daemon runs.");
@@ -172,9 +172,10 @@ impl Text {
             .iter()
             .map(|(label, value)| format!("{label}=\"{}\"", escaped(value)))
             .collect();
-        let _ = match labels.is_empty() {
-            true => writeln!(self.0, "{name} {value}"),
-            false => writeln!(self.0, "{name}{{{}}} {value}", labels.join(",")),
+        let _ = if labels.is_empty() {
+            writeln!(self.0, "{name} {value}")
+        } else {
+            writeln!(self.0, "{name}{{{}}} {value}", labels.join(","))
         };
     }
 
@@ -196,7 +197,7 @@ impl Text {
     }
 }
 
-/// A label's value, as the format wants it.
+/// Escapes a label's value as the format requires.
 fn escaped(value: &str) -> String {
     value
         .replace('\\', "\\\\")
@@ -204,7 +205,7 @@ fn escaped(value: &str) -> String {
         .replace('\n', "\\n")
 }
 
-/// Serves the text at `address` until the process is ended.
+/// Serves the metrics at `address` until the process ends.
 pub(super) fn serve(address: &str, read: &ReadStats, context: &Context) -> Result<Exit, Failure> {
     context.repository()?;
     let address = loopback(address)?;
@@ -217,11 +218,12 @@ pub(super) fn serve(address: &str, read: &ReadStats, context: &Context) -> Resul
     };
     let listener = TcpListener::bind(address).map_err(failed)?;
     let url = format!("http://{}{PATH}", listener.local_addr().map_err(failed)?);
-    match context.output.is_json() {
-        true => context.output.json(&Serving { url })?,
-        false => context
+    if context.output.is_json() {
+        context.output.json(&Serving { url })?;
+    } else {
+        context
             .output
-            .text(&format!("serving {url} until interrupted\n"))?,
+            .text(&format!("serving {url} until interrupted\n"))?;
     }
     let (heads, asked) = mpsc::channel();
     thread::Builder::new()
@@ -242,7 +244,7 @@ pub(super) fn serve(address: &str, read: &ReadStats, context: &Context) -> Resul
             media_type: CONTENT_TYPE,
             content: text.into_bytes(),
         };
-        // Who asked may have gone.
+        // The client may have closed the connection.
         if let Err(error) = reply.send(&mut stream, &[]) {
             log::debug!("a reply was not taken: {error}");
         }
@@ -250,15 +252,16 @@ pub(super) fn serve(address: &str, read: &ReadStats, context: &Context) -> Resul
     Err(Failure::new(ErrorCode::Io, "no more requests come").hint("run it again"))
 }
 
-/// Reads what is asked, each connection in a thread of its own: one that says nothing keeps nobody
-/// waiting.
+/// Reads request heads, one thread for each connection.
+///
+/// A client that sends nothing therefore blocks no other.
 fn listen(listener: &TcpListener, heads: &mpsc::Sender<(TcpStream, RequestHead)>) {
     for stream in listener.incoming() {
         let heads = heads.clone();
         let read = move || {
             let mut stream = stream?;
             if let Some(head) = RequestHead::read(&mut stream)? {
-                // The other end is gone only with the process.
+                // The receiver lives as long as the process.
                 let _ = heads.send((stream, head));
             }
             Ok::<(), std::io::Error>(())
@@ -274,8 +277,9 @@ fn listen(listener: &TcpListener, heads: &mpsc::Sender<(TcpStream, RequestHead)>
     }
 }
 
-/// Whether the request names this machine by its address: a name could be anybody's, and its page
-/// would read the answer.
+/// Returns whether the request's `Host` is a loopback address or `localhost`.
+///
+/// Any other name could belong to a web page, which could then read the answer.
 fn is_named_loopback(head: &RequestHead) -> bool {
     head.values("Host").all(|host| {
         host.parse::<SocketAddr>()
@@ -284,7 +288,7 @@ fn is_named_loopback(head: &RequestHead) -> bool {
     })
 }
 
-/// The address, which must lead to this machine alone: names of forks are nobody else's business.
+/// Parses `text` and requires a loopback address. Other machines must not see fork names.
 fn loopback(text: &str) -> Result<SocketAddr, Failure> {
     let usage = |message: String| {
         Failure::new(ErrorCode::Usage, message)

@@ -1,23 +1,24 @@
-//! The command line: a front end to the daemon. It decodes arguments, asks, and shows the answer.
+//! The command line: decodes arguments, calls the daemon, shows the answer.
 //!
-//! One file per verb, each with its arguments, their help and what it does; beside them:
+//! Each verb has its own file with its arguments, their help and its code. The other files:
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `args` | the whole command line as types |
-//! | `usage` | what clap refuses, turned into a [`Failure`] with a hint that fits |
-//! | `completing`, `names` | what shells complete, and the names of what there is |
-//! | `suggest` | names like the one that was mistyped |
-//! | `table`, `terminal`, `pager`, `progress` | what is shown to who sits at a terminal |
-//! | `context` | where the command runs: directory, repository, connection, the fork it means |
+//! | `usage` | errors of clap as a [`Failure`] with a fitting hint |
+//! | `completing`, `names` | shell completion, and the names that exist in a repository |
+//! | `suggest` | names similar to a mistyped one |
+//! | `table`, `terminal`, `pager`, `progress` | output on a terminal |
+//! | `context` | the command's directory, repository, connection and fork |
 //! | `output` | standard output and standard error: text or JSON, colour, quoting |
-//! | `metrics` | what `stats` tells, as Prometheus reads it |
+//! | `shown` | verbs whose arguments are an operation |
+//! | `sequencing`, `resolving` | the shared part of merges, updates and picks: reviews and resolvers |
+//! | `metrics` | the figures of `stats` in the format of Prometheus |
 //! | `contents` | contents on their way to the daemon |
 //! | `reference` | all commands in Markdown, `docs/reference.md` |
-//! | `identity`, `hooks` | what `git commit` does around a commit: identities and hooks |
 //!
-//! Nothing outside this folder prints. Standard output holds the answer and nothing else: text, or
-//! with `--json` one JSON value; notes, progress and failures in words go to standard error.
+//! Nothing outside this folder prints. Standard output holds only the answer: text, or one JSON
+//! value with `--json`. Notes, progress and failures as text go to standard error.
 //! `docs/scripting.md` is the contract with scripts.
 
 mod apply;
@@ -107,19 +108,19 @@ use args::{Cli, Verb};
 use context::Context;
 use output::Output;
 
-/// How a verb ended that did not fail: the process's exit code.
+/// Exit code of a verb that did not fail.
 type Exit = u8;
 
-/// The exit code of success.
+/// Exit code of success.
 const SUCCESS: Exit = 0;
 
-/// Runs the program; the process's exit code.
+/// Runs the program and returns the process's exit code.
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     if let Some(code) = fsmonitor::run(&words).or_else(completing::run) {
         return code;
     }
-    // What is refused must already be told in the form that was asked for.
+    // A parse error is also printed in the requested form, so the form is found before the parse.
     let output = Output::new(usage::asks_for_json(&words), usage::color_of(&words));
     match args::parse(&words, output.color()) {
         Ok(cli) => {
@@ -132,7 +133,7 @@ pub fn main() -> ExitCode {
         }
         Err(error) => match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // A reader that went away, as `tine --help | head -1` does, is no failure.
+                // A reader that closes the pipe, as `tine --help | head -1` does, is not a failure.
                 let _ = error.print();
                 ExitCode::SUCCESS
             }
@@ -145,7 +146,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs one verb.
+/// Runs one verb, or the overview if there is none.
 fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
     start_log(cli);
     let context = Context::enter(&cli.global, output)?;
@@ -217,8 +218,9 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
     })
 }
 
-/// Starts the log on standard error: silent unless `-v` or `TINE_LOG` ask for it. A daemon starts
-/// its own.
+/// Starts the log on standard error.
+///
+/// The log is silent unless `-v` or `TINE_LOG` is given. A daemon starts its own log.
 fn start_log(cli: &Cli) {
     if cli.verb.as_ref().is_some_and(Verb::is_daemon_run) {
         return;
@@ -229,7 +231,7 @@ fn start_log(cli: &Cli) {
         _ => "trace",
     };
     let env = env_logger::Env::new().filter_or("TINE_LOG", default);
-    // A second logger is refused: the first one stays.
+    // Fails if the process has a logger already, which then stays.
     let _ = env_logger::Builder::from_env(env)
         .format_timestamp_millis()
         .try_init();

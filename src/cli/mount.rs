@@ -1,7 +1,7 @@
-//! `tine mount`: mounts a fork that is not, or says where it is.
+//! `tine mount`: mounts a fork if needed and prints its mount place.
 
 use super::context::Context;
-use super::list::tell_what_was_done;
+use super::list::note_unrequested_changes;
 use super::{Exit, SUCCESS};
 use crate::client::embedded_paths;
 use crate::ops::{Failure, Mount};
@@ -11,11 +11,12 @@ pub(super) fn run(verb: &Mount, context: &Context) -> Result<Exit, Failure> {
     let at = verb.at.as_deref().map(|dir| context.absolute(dir));
     let fork = connection.call(&Mount { at, ..verb.clone() })?;
     context.check_mounted_here(&connection, &fork)?;
-    match context.output.is_json() {
-        true => context.output.json(&fork)?,
-        false => context.output.path(&fork.mount_dir)?,
+    if context.output.is_json() {
+        context.output.json(&fork)?;
+    } else {
+        context.output.path(&fork.mount_dir)?;
     }
     embedded_paths::again(context, &mut connection, &fork.name);
-    tell_what_was_done(&fork, &mut connection, &context.output);
+    note_unrequested_changes(&fork, &mut connection, &context.output);
     Ok(SUCCESS)
 }

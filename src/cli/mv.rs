@@ -8,9 +8,10 @@ use crate::render::nodes::shown;
 
 impl Shown for Move {
     fn show(&self, moved: &MovedLine, context: &Context) -> Result<(), Failure> {
-        let back = match moved.replaced {
-            true => format!("; `tine undo {}` brings back what was there", moved.fork),
-            false => String::new(),
+        let back = if moved.replaced {
+            format!("; `tine undo {}` brings back what was there", moved.fork)
+        } else {
+            String::new()
         };
         let line = format!(
             "moved {} to {}{back}\n",

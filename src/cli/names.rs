@@ -1,6 +1,7 @@
-//! What there is that a command line may name: for completions, and for who mistyped a name. It is
-//! read from the store and the repository without a daemon, which may not run, or be busy; what
-//! cannot be read is not there.
+//! Names that a command line may use, for completions and suggestions.
+//!
+//! They are read from the store and the repository without the daemon, which may not run or may be
+//! busy. Unreadable names are left out.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Those of the repository around `dir`; `None` where there is none.
+    /// Returns the names of the repository around `dir`; `None` without a repository.
     pub(super) fn around(dir: &Path) -> Option<Names> {
         Repository::discover(dir)
             .ok()
@@ -35,7 +36,7 @@ impl Names {
         }
     }
 
-    /// The store's directory, if it is there and nobody else's.
+    /// Returns the store's directory, if it exists and belongs to this user.
     fn store(&self) -> Option<&Path> {
         let is_there = Store::exists_at(&self.store_dir).unwrap_or(false);
         is_there.then_some(self.store_dir.as_path())
@@ -45,7 +46,7 @@ impl Names {
         self.store().map(Store::recorded_forks).unwrap_or_default()
     }
 
-    /// The fork in whose mount `dir` is.
+    /// Finds the fork in whose mount `dir` is.
     pub(super) fn fork_at(&self, dir: &Path) -> Option<ForkRecord> {
         let forks = self.forks().into_iter();
         forks
@@ -53,7 +54,7 @@ impl Names {
             .max_by_key(|fork| fork.mount_dir.as_os_str().len())
     }
 
-    /// The snapshots of a fork, the oldest first.
+    /// Returns the snapshots of a fork, oldest first.
     pub(super) fn snapshots(&self, fork: &ForkName) -> Vec<SnapshotRecord> {
         let store = self.store();
         store
@@ -69,7 +70,7 @@ impl Names {
         self.documents(RecordKind::Handoffs)
     }
 
-    /// What commands dropped, the oldest first.
+    /// Returns the entries of `tine recover`, oldest first.
     pub(super) fn recoverable(&self) -> Vec<Recoverable> {
         recovery::list(&self.repository)
             .map(|(found, _)| found)
@@ -80,10 +81,10 @@ impl Names {
         self.documents(RecordKind::Rounds)
     }
 
-    fn documents<T: DeserializeOwned>(&self, shelf: RecordKind) -> Vec<T> {
+    fn documents<T: DeserializeOwned>(&self, kind: RecordKind) -> Vec<T> {
         let store = self.store();
         store
-            .map(|dir| Store::recorded_documents(dir, shelf))
+            .map(|dir| Store::recorded_documents(dir, kind))
             .unwrap_or_default()
     }
 
@@ -95,7 +96,7 @@ impl Names {
         self.repository.remotes().unwrap_or_default()
     }
 
-    /// The forks that remotes had when they were last asked: remote and name.
+    /// Returns the last fetched forks of remotes: pairs of remote and name.
     pub(super) fn remote_forks(&self) -> Vec<(String, String)> {
         let mut forks = Vec::new();
         for remote in self.remotes() {

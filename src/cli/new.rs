@@ -1,4 +1,4 @@
-//! `tine new`: makes a fork, mounts it, prints where.
+//! `tine new`: makes a fork, mounts it and prints its path.
 
 use serde::Serialize;
 
@@ -49,19 +49,19 @@ pub(super) fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
     Ok(after.exit.unwrap_or(SUCCESS))
 }
 
-/// A new fork in JSON.
+/// JSON output of a new fork.
 #[derive(Serialize)]
 struct Made<'a> {
     #[serde(flatten)]
     fork: &'a ForkInfo,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     leads: &'a [EmbeddedPath],
-    /// Steps that failed after it was made.
+    /// Steps that failed after the fork was made.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     failed: Vec<FailureBody<'a>>,
 }
 
-/// Says which trees of the fork lead elsewhere, and what to do about it.
+/// Notes trees with embedded paths that lead elsewhere, and the remedy.
 pub(super) fn note_leads(context: &Context, fork: &ForkInfo, found: &[EmbeddedPath]) {
     match embedded_paths::notes(context, fork, found) {
         Ok(notes) => notes.iter().for_each(|note| context.output.note(note)),
@@ -69,16 +69,16 @@ pub(super) fn note_leads(context: &Context, fork: &ForkInfo, found: &[EmbeddedPa
     }
 }
 
-/// Says that cargo in the fork shares its target directory with other trees.
+/// Notes that cargo shares the fork's target directory with other trees.
 fn note_cargo_target(context: &Context, fork: &ForkInfo) {
     if let Some(note) = cargo_target::note(context, &fork.mount_dir).filter(|_| fork.mounted) {
         context.output.note(&note);
     }
 }
 
-/// Makes a fork, after the one on a remote that it takes up is fetched.
+/// Makes a fork. Fetches the remote fork that it takes up first, if needed.
 pub(super) fn make(context: &Context, mut operation: New) -> Result<(Client, ForkInfo), Failure> {
-    // What is wrong with the repository is told before anything is started.
+    // Reports a problem of the repository before anything is started.
     context.repository()?;
     let options = &mut operation.options;
     if let Some(word) = &options.from_remote {
@@ -96,10 +96,11 @@ pub(super) fn make(context: &Context, mut operation: New) -> Result<(Client, For
     Ok((connection, fork))
 }
 
-/// The fork on a remote that `word` names, `[REMOTE/]FORK`. It is fetched where it was never seen
-/// here.
+/// Finds the fork on a remote that `word` names, `[REMOTE/]FORK`.
+///
+/// Fetches it if it was never seen here.
 fn find_on_remote(context: &Context, word: &str) -> Result<RemoteFork, Failure> {
-    // Names of remotes may have slashes in them, those of forks may not.
+    // Names of remotes may contain slashes, names of forks may not.
     let (remote, name) = match word.rsplit_once('/') {
         Some((remote, name)) => (Some(remote), name),
         None => (None, word),
@@ -113,16 +114,17 @@ fn find_on_remote(context: &Context, word: &str) -> Result<RemoteFork, Failure> 
     Ok(RemoteFork { remote, name })
 }
 
-/// Says whose work was taken up, and what there is not of it.
+/// Notes who sent the state that was taken up, and its limits.
 fn note_taken_up(context: &Context, from: &RemoteFork) -> Result<(), Failure> {
     let repository = context.repository()?;
     let Some(commit_id) = repository.tracked(&from.remote, from.name.as_str())? else {
         return Ok(());
     };
     let state = state::read(repository, commit_id)?;
-    let uncommitted = match state.is_uncommitted {
-        true => "with what was uncommitted",
-        false => "with nothing uncommitted",
+    let uncommitted = if state.is_uncommitted {
+        "with what was uncommitted"
+    } else {
+        "with nothing uncommitted"
     };
     context.output.note(&format!(
         "{}; taken up {uncommitted}, and without what git ignores, staging, times and extended attributes",
@@ -131,7 +133,7 @@ fn note_taken_up(context: &Context, from: &RemoteFork) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says what was not carried though somebody may have expected it.
+/// Notes files that were not carried, with the reason.
 fn note_carried(context: &Context, options: &NewOptions, fork: &ForkInfo) {
     let paths = fork.carry.as_ref().map_or(0, |carry| carry.paths.len());
     let is_asked_for = !options.carry.is_empty() || !options.carry_only.is_empty();
@@ -139,9 +141,10 @@ fn note_carried(context: &Context, options: &NewOptions, fork: &ForkInfo) {
         let is_bare = context
             .repository()
             .is_ok_and(|repository| repository.main_checkout().is_none());
-        let why = match is_bare {
-            true => "the repository is bare, so there is no main checkout to carry from",
-            false => "no path that git ignores in the main checkout, and in the fork, is chosen",
+        let why = if is_bare {
+            "the repository is bare, so there is no main checkout to carry from"
+        } else {
+            "no path that git ignores in the main checkout, and in the fork, is chosen"
         };
         context.output.note(&format!("nothing is carried: {why}"));
     }

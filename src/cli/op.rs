@@ -1,4 +1,4 @@
-//! `tine op log`: what commands did to a fork's files.
+//! `tine op log`: the operations of commands on a fork's files.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

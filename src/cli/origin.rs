@@ -1,4 +1,4 @@
-//! Where a command sees the fork: the options.
+//! Options that choose the path at which a command sees the fork.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ pub(super) struct OriginFlags {
 }
 
 impl OriginFlags {
-    /// Refuses what is known not to work, before anything is made or mounted.
+    /// Fails if the options cannot work, before anything is made or mounted.
     pub(super) fn check(&self, context: &Context) -> Result<(), Failure> {
         match (self.at_origin, self.at_parent) {
             (true, _) => {
@@ -39,7 +39,7 @@ impl OriginFlags {
         Ok(())
     }
 
-    /// Where `fork` is to be seen, if not at its own place.
+    /// Returns the path at which `fork` appears, if not its mount place.
     pub(super) fn place(
         &self,
         context: &Context,

@@ -1,7 +1,7 @@
 //! Standard output and standard error: text or JSON, colour, quoting.
 //!
-//! A reader that goes away (`tine list | head -1`) is no failure: what was to be done is done by
-//! then.
+//! A reader that closes the pipe (`tine list | head -1`) is not a failure: the command has done its
+//! work by then.
 
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -28,18 +28,18 @@ pub(super) enum Color {
     Never,
 }
 
-/// Where a command prints.
+/// Settings for everything that a command prints.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Output {
     json: bool,
     color: Color,
-    /// Neither notes nor progress.
+    /// True if neither notes nor progress are printed.
     quiet: bool,
-    /// Nothing goes through a pager.
+    /// True if nothing goes through a pager.
     no_pager: bool,
 }
 
-/// What a piece of text means; decides its colour.
+/// Meaning of a piece of text, which decides its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Good,
@@ -71,7 +71,7 @@ impl Output {
         }
     }
 
-    /// As the global flags say, which are known when all is parsed.
+    /// Applies the global flags, which are known after the parse.
     pub(super) fn with(self, global: &Global) -> Output {
         Output {
             quiet: global.quiet,
@@ -88,8 +88,9 @@ impl Output {
         self.color
     }
 
-    /// What was asked for, said to a program that decides by itself (`--color=always`); `None` for
-    /// its own choice.
+    /// Returns the colour flag for a program that decides by itself (`--color=always`).
+    ///
+    /// `None` leaves the choice to the program.
     pub(super) fn color_flag(&self) -> Option<&'static str> {
         match self.color {
             Color::Auto => no_color().then_some("--color=never"),
@@ -98,20 +99,20 @@ impl Output {
         }
     }
 
-    /// Keeps a git command from its pager, where that was asked for.
+    /// Disables the pager of a git command if `--no-pager` was given.
     pub(super) fn page(&self, git: &mut Command) {
         if self.no_pager {
-            // Unlike `--no-pager`, this may come after a subcommand.
+            // Unlike `--no-pager`, this works before any subcommand.
             git.env("GIT_PAGER", "cat");
         }
     }
 
-    /// `text` in the colour of its tone, where standard output is coloured.
+    /// Colours `text` by its tone, if standard output is coloured.
     pub(super) fn paint(&self, tone: Tone, text: &str) -> String {
         paint(self.has_colors(), tone, text)
     }
 
-    /// Whether standard output is coloured.
+    /// Returns whether standard output is coloured.
     pub(super) fn has_colors(&self) -> bool {
         self.colors(std::io::stdout().is_terminal())
     }
@@ -141,15 +142,14 @@ impl Output {
         }
     }
 
-    /// Prints the path of a directory on a line of its own, byte for byte, so that a shell can use
-    /// it.
+    /// Prints a directory's path on one line, byte for byte.
     pub(super) fn path(&self, dir: &Path) -> Result<(), Failure> {
         let mut line = dir.as_os_str().as_bytes().to_vec();
         line.push(b'\n');
         self.bytes(&line)
     }
 
-    /// Prints what has arrived, as it is read.
+    /// Prints the content of a transfer while reading it.
     pub(super) fn arrived(&self, arrived: Arrived) -> Result<(), Failure> {
         let mut input = arrived.into_reader();
         let mut buffer = vec![0; 256 << 10];
@@ -161,74 +161,78 @@ impl Output {
         }
     }
 
-    /// Prints `text`, which ends with its own newline.
+    /// Prints `text`, which ends with a newline.
     pub(super) fn text(&self, text: &str) -> Result<(), Failure> {
         self.bytes(text.as_bytes())
     }
 
-    /// `rows` as a table that is no wider than the terminal.
+    /// Formats `rows` as a table that is no wider than the terminal.
     pub(super) fn table(&self, rows: &[Vec<Cell>]) -> String {
         super::table::fitted(rows, terminal::columns())
     }
 
-    /// Prints what may be long: where a terminal shows it through the pager that git would take.
+    /// Prints text that may be long. On a terminal, git's pager shows it.
     pub(super) fn long(&self, text: &str) -> Result<(), Failure> {
-        match self.pages() && pager::show(&mut text.as_bytes()) {
-            true => Ok(()),
-            false => self.text(text),
+        if self.pages() && pager::show(&mut text.as_bytes()) {
+            Ok(())
+        } else {
+            self.text(text)
         }
     }
 
-    /// Whether what is long goes through a pager.
+    /// Returns whether long text goes through a pager.
     pub(super) fn pages(&self) -> bool {
         !self.no_pager && !self.json && std::io::stdout().is_terminal()
     }
 
-    /// Prints one JSON value on a line of its own.
+    /// Prints one JSON value on one line.
     pub(super) fn json<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         self.bytes(&json_line(value)?)
     }
 
-    /// Prints one JSON value on standard error, for verbs whose standard output is not theirs.
+    /// Prints one JSON value on standard error.
+    ///
+    /// For verbs whose standard output belongs to another program.
     pub(super) fn json_aside<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
-        // Nobody may be listening there: that is no reason to stop.
+        // A closed standard error is not a reason to stop.
         let _ = std::io::stderr().write_all(&json_line(value)?);
         Ok(())
     }
 
-    /// Prints `bytes` on standard error, for verbs that tell what another program said there.
+    /// Prints `bytes` on standard error, as another program wrote them there.
     pub(super) fn bytes_aside(&self, bytes: &[u8]) {
-        // Nobody may be listening there: that is no reason to stop.
+        // A closed standard error is not a reason to stop.
         let _ = std::io::stderr().write_all(bytes);
     }
 
-    /// What passes on what another program says of its progress, where somebody watches.
+    /// Returns a writer for another program's progress, if progress is shown.
     pub(super) fn progress(&self) -> Option<impl FnMut(&[u8]) + use<>> {
-        self.is_watched().then_some(|said: &[u8]| {
-            // Nobody may be listening any more: that is no reason to stop.
-            let _ = std::io::stderr().write_all(said);
+        self.is_watched().then_some(|bytes: &[u8]| {
+            // A closed standard error is not a reason to stop.
+            let _ = std::io::stderr().write_all(bytes);
         })
     }
 
-    /// Whether somebody wants to see progress.
+    /// Returns whether progress is shown.
     fn is_watched(&self) -> bool {
         !self.json && !self.quiet && std::io::stderr().is_terminal()
     }
 
-    /// Shows that `what` is going on until the value is dropped, if it takes long and somebody
-    /// watches.
+    /// Shows that `what` is in progress until the value is dropped.
+    ///
+    /// Shows nothing if progress is off, or if it is dropped soon.
     pub(super) fn busy(&self, what: &'static str) -> Option<progress::Busy> {
         self.is_watched().then(|| progress::Busy::with(what))
     }
 
-    /// Says something on standard error that is no answer and no failure.
+    /// Prints a note on standard error.
     pub(super) fn note(&self, text: &str) {
         if !self.quiet {
             self.say(Tone::Careful, "note", text);
         }
     }
 
-    /// Says what `word` was taken for, where it means something else, too.
+    /// Notes the meaning taken for `word`, if it has others.
     pub(super) fn note_meaning(&self, word: &str, point: &PointInfo) {
         if !point.also.is_empty() {
             self.note(&format!(
@@ -239,8 +243,7 @@ impl Output {
         }
     }
 
-    /// Says on standard error what is wrong with something that the command did not fail for, and
-    /// what to do.
+    /// Notes a problem that did not fail the command, with its hint.
     pub(super) fn trouble(&self, failure: &Failure) {
         self.say(Tone::Careful, "note", &failure.to_string());
         if let Some(hint) = &failure.hint {
@@ -248,20 +251,20 @@ impl Output {
         }
     }
 
-    /// Shows a failure; the exit code it asks for.
+    /// Prints a failure and returns its exit code.
     pub(super) fn failure(&self, failure: &Failure) -> u8 {
         let exit = failure.exit.code();
         self.failure_as(failure, exit);
         exit
     }
 
-    /// Shows a failure that ends the process with `exit`.
+    /// Prints a failure that ends the process with `exit`.
     pub(super) fn failure_as(&self, failure: &Failure, exit: u8) {
         if self.json {
             let object = FailureObject {
                 error: FailureBody::of(failure, exit),
             };
-            // The exit code still tells that it failed.
+            // If this fails, the exit code still shows the failure.
             let _ = self.json(&object);
             return;
         }
@@ -281,7 +284,7 @@ impl Output {
             tone,
             &format!("{label}:"),
         );
-        // Where standard error is closed there is nobody to tell.
+        // Nothing can be done if standard error is closed.
         let _ = writeln!(stderr, "{label} {}", one_line(text));
     }
 }
@@ -303,7 +306,7 @@ fn paint(colors: bool, tone: Tone, text: &str) -> String {
     }
 }
 
-/// Whether the environment asks for no colour (<https://no-color.org>).
+/// Returns whether the environment disables colour (<https://no-color.org>).
 fn no_color() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }

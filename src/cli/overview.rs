@@ -1,4 +1,4 @@
-//! `tine` alone: the forks at a glance, what waits for somebody, and what to do next.
+//! `tine` alone: the forks, open reviews and handoffs, and suggested commands.
 
 use std::path::PathBuf;
 
@@ -17,11 +17,12 @@ use crate::render::failure::FailureBody;
 use crate::render::text::counted;
 use crate::workspace::ForkName;
 
-/// Forks are asked what is uncommitted in them as long as all their layers together are no larger:
-/// it may have to be read.
+/// Total layer size, in bytes, up to which uncommitted paths are counted.
+///
+/// The count may have to read the layers.
 const LITTLE_BYTES: u64 = 32 << 20;
 
-/// The most commands that are suggested.
+/// Most commands that are suggested.
 const SUGGESTED: usize = 4;
 
 #[derive(Serialize)]
@@ -40,9 +41,9 @@ struct ForkLine {
     mounted: bool,
     #[serde(with = "host_path")]
     mount_dir: PathBuf,
-    /// How many paths; `None` where it would take long to say.
+    /// Number of uncommitted paths; `None` if too slow to count, or failed.
     uncommitted: Option<usize>,
-    /// Whether the command runs in it.
+    /// True if the command runs in the fork's mount.
     here: bool,
 }
 
@@ -65,7 +66,7 @@ struct HandoffLine {
     commits: u64,
 }
 
-/// A command that fits how things stand.
+/// A command that fits the current state.
 #[derive(Serialize)]
 struct Suggestion {
     command: String,
@@ -104,14 +105,14 @@ pub(super) fn run(context: &Context) -> Result<Exit, Failure> {
         output.json(&overview)?;
         return Ok(SUCCESS);
     }
-    output.text(&told(&overview, output))?;
+    output.text(&format_overview(&overview, output))?;
     for failure in &damaged {
         output.trouble(failure);
     }
     Ok(SUCCESS)
 }
 
-/// Who calls the program for the first time may be anywhere.
+/// Adds a hint for a first call outside any repository.
 fn welcomed(failure: Failure) -> Failure {
     match failure.code {
         ErrorCode::NotARepository => failure.hint(
@@ -126,7 +127,7 @@ fn fork_lines(context: &Context, connection: &mut Client, infos: Vec<ForkInfo>) 
     let all_bytes: u64 = infos.iter().map(|fork| fork.layer_bytes).sum();
     let mut lines = Vec::new();
     for fork in infos {
-        // What is in its way `tine status` tells.
+        // If the changes cannot be listed, `tine status` tells why.
         let changes = (all_bytes <= LITTLE_BYTES).then(|| connection.changes(&fork.name, false));
         lines.push(ForkLine {
             uncommitted: changes
@@ -165,7 +166,7 @@ impl From<HandoffInfo> for HandoffLine {
     }
 }
 
-/// Two to four commands that fit.
+/// Suggests two to four commands.
 fn next(forks: &[ForkLine], reviews: &[ReviewLine], handoffs: &[HandoffLine]) -> Vec<Suggestion> {
     let mut next = Vec::new();
     let mut suggest = |command: String, about| next.push(Suggestion { command, about });
@@ -188,7 +189,7 @@ fn next(forks: &[ForkLine], reviews: &[ReviewLine], handoffs: &[HandoffLine]) ->
         );
     }
     let is_changed = |fork: &&ForkLine| fork.uncommitted.is_some_and(|paths| paths > 0);
-    // What one stands in comes first.
+    // The fork of the current directory comes first.
     let mut by_place: Vec<&ForkLine> = forks.iter().collect();
     by_place.sort_by_key(|fork| !fork.here);
     if let Some(fork) = by_place.iter().copied().find(is_changed) {
@@ -214,23 +215,24 @@ fn next(forks: &[ForkLine], reviews: &[ReviewLine], handoffs: &[HandoffLine]) ->
     next
 }
 
-fn told(overview: &Overview, output: &Output) -> String {
-    let mut text = match overview.forks.is_empty() {
-        true => "there are no forks yet\n".to_owned(),
-        false => output.table(&fork_rows(&overview.forks, output)),
+fn format_overview(overview: &Overview, output: &Output) -> String {
+    let mut text = if overview.forks.is_empty() {
+        "there are no forks yet\n".to_owned()
+    } else {
+        output.table(&fork_rows(&overview.forks, output))
     };
     let waiting = overview.reviews.iter().map(|review| {
-        let stands = match review.open {
+        let state = match review.open {
             0 => "resolved".to_owned(),
             open => format!("{open} of {} open", counted(review.conflicts, "conflict")),
         };
         (
             format!("review {}", review.id),
-            format!("{} into {}, {stands}", review.source, review.into),
+            format!("{} into {}, {state}", review.source, review.into),
         )
     });
     let waiting = waiting.chain(overview.handoffs.iter().map(|handoff| {
-        let whose = handoff
+        let fork = handoff
             .fork
             .as_ref()
             .map_or("imported".to_owned(), ToString::to_string);
@@ -240,7 +242,7 @@ fn told(overview: &Overview, output: &Output) -> String {
             .map(|to| format!(" to {to}"))
             .unwrap_or_default();
         let commits = usize::try_from(handoff.commits).unwrap_or(usize::MAX);
-        let about = format!("{whose}{to}, {}", counted(commits, "commit"));
+        let about = format!("{fork}{to}, {}", counted(commits, "commit"));
         (format!("handoff {}", handoff.id), about)
     }));
     let rows: Vec<Vec<Cell>> = waiting
@@ -266,23 +268,24 @@ fn told(overview: &Overview, output: &Output) -> String {
         })
         .collect();
     text.push_str("\nnext:\n");
-    // To be copied whole.
+    // Commands are not shortened, so that they can be copied whole.
     text.push_str(&table(&rows));
     text
 }
 
 fn fork_rows(forks: &[ForkLine], output: &Output) -> Vec<Vec<Cell>> {
-    let stands_in_one = forks.iter().any(|fork| fork.here);
-    let mark = |here| match (stands_in_one, here) {
+    let is_in_fork = forks.iter().any(|fork| fork.here);
+    let mark = |here| match (is_in_fork, here) {
         (false, _) => "",
         (true, true) => "* ",
         (true, false) => "  ",
     };
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     for fork in forks {
-        let state = match fork.mounted {
-            true => Cell::new("mounted").toned(output, Tone::Good),
-            false => Cell::new("unmounted").toned(output, Tone::Faint),
+        let state = if fork.mounted {
+            Cell::new("mounted").toned(output, Tone::Good)
+        } else {
+            Cell::new("unmounted").toned(output, Tone::Faint)
         };
         let uncommitted = match fork.uncommitted {
             Some(0) => Cell::new("nothing uncommitted").toned(output, Tone::Faint),

@@ -1,4 +1,4 @@
-//! Long answers through a pager, the one that git would take.
+//! Long answers through the pager that git would use.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -8,21 +8,23 @@ use std::sync::atomic::AtomicBool;
 
 use crate::git::program;
 
-/// What git sets for its pagers where the environment does not: quit if it fits on one screen,
-/// colours, no other screen.
+/// Variables that git sets for its pagers if the environment does not.
+///
+/// They mean: quit if the text fits on one screen, colours, no alternate screen.
 const DEFAULTS: [(&str, &str); 2] = [("LESS", "FRX"), ("LV", "-c")];
 
-/// Shows what is in `text` through the pager until somebody leaves it. False where there is none:
-/// nothing was read then.
+/// Shows `text` through the pager until the user leaves it.
+///
+/// Returns false if there is no pager. Nothing was read then.
 pub(super) fn show(text: &mut dyn Read) -> bool {
     let Some(mut pager) = begin() else {
         return false;
     };
     if let Some(mut input) = pager.stdin.take() {
-        // Whoever leaves before the end has seen enough.
+        // Fails if the user leaves the pager before the end.
         let _ = io::copy(text, &mut input);
     }
-    // What it says with its exit code is its own affair.
+    // The pager's exit code does not matter.
     let _ = pager.wait();
     true
 }
@@ -37,8 +39,7 @@ fn begin() -> Option<Child> {
             shell.env(name, value);
         }
     }
-    // The pager is interrupted by its own user, who goes on reading: this process must not leave it
-    // behind.
+    // Ctrl-C is for the pager, in which the user reads on. This process must not end before it.
     let _ = signal_hook::flag::register(
         signal_hook::consts::SIGINT,
         Arc::new(AtomicBool::new(false)),
@@ -46,10 +47,10 @@ fn begin() -> Option<Child> {
     shell.spawn().ok()
 }
 
-/// `GIT_PAGER`, `core.pager`, `PAGER` or git's own choice; `None` where nothing is to be paged.
+/// Returns `GIT_PAGER`, `core.pager`, `PAGER` or git's choice; `None` for no pager.
 fn chosen() -> Option<String> {
     let mut git = program::command(Path::new("."));
-    let said = program::run(git.args(["var", "GIT_PAGER"]), b"").ok()?;
-    let command = String::from_utf8(said).ok()?.trim().to_owned();
+    let printed = program::run(git.args(["var", "GIT_PAGER"]), b"").ok()?;
+    let command = String::from_utf8(printed).ok()?.trim().to_owned();
     (!command.is_empty() && command != "cat").then_some(command)
 }

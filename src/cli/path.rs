@@ -1,4 +1,4 @@
-//! `tine path`: where a fork is mounted.
+//! `tine path`: prints a fork's mount place.
 
 use clap_complete::engine::ArgValueCompleter;
 
@@ -31,7 +31,7 @@ struct MainCheckout<'a> {
 
 pub(super) fn run(verb: &Path, context: &Context) -> Result<Exit, Failure> {
     if verb.main {
-        return tell_main_checkout(context);
+        return print_main_checkout(context);
     }
     let (mut connection, name) = context.connect_to_fork(verb.name.as_deref())?;
     let fork = connection.show(&name)?;
@@ -48,7 +48,7 @@ pub(super) fn run(verb: &Path, context: &Context) -> Result<Exit, Failure> {
     Ok(SUCCESS)
 }
 
-fn tell_main_checkout(context: &Context) -> Result<Exit, Failure> {
+fn print_main_checkout(context: &Context) -> Result<Exit, Failure> {
     let repository = context.repository()?;
     let Some(main_checkout) = repository.main_checkout() else {
         return Err(Failure::new(
@@ -60,9 +60,10 @@ fn tell_main_checkout(context: &Context) -> Result<Exit, Failure> {
         )
         .hint("`tine path NAME` prints where a fork is"));
     };
-    match context.output.is_json() {
-        true => context.output.json(&MainCheckout { main_checkout })?,
-        false => context.output.path(main_checkout)?,
+    if context.output.is_json() {
+        context.output.json(&MainCheckout { main_checkout })?;
+    } else {
+        context.output.path(main_checkout)?;
     }
     Ok(SUCCESS)
 }

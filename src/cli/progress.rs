@@ -1,4 +1,4 @@
-//! What is going on, on standard error, as long as it takes.
+//! Progress of a slow step, on standard error.
 
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What takes less is not worth a word.
+/// Delay before anything is shown.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How often it moves.
+/// Interval between two updates.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Shows what is going on, and for how long, until it is dropped: nothing is left of it then.
+/// Shows a step and its duration until dropped, then clears the line.
 pub(super) struct Busy {
     ended: Option<Sender<()>>,
-    shower: Option<JoinHandle<()>>,
+    painter: Option<JoinHandle<()>>,
 }
 
 impl Busy {
@@ -23,7 +23,7 @@ impl Busy {
         let (ended, end) = mpsc::channel::<()>();
         let is_over =
             move |time| !matches!(end.recv_timeout(time), Err(mpsc::RecvTimeoutError::Timeout));
-        let shower = thread::Builder::new()
+        let painter = thread::Builder::new()
             .name("progress".to_owned())
             .spawn(move || {
                 if is_over(PATIENCE) {
@@ -43,8 +43,8 @@ impl Busy {
             });
         Busy {
             ended: Some(ended),
-            // Without a thread there is no progress to see, and nothing else is amiss.
-            shower: shower.ok(),
+            // Without a thread there is no progress to see, but everything else works.
+            painter: painter.ok(),
         }
     }
 }
@@ -52,9 +52,9 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         drop(self.ended.take());
-        if let Some(shower) = self.shower.take() {
-            // It has cleared the line before anything else is said.
-            let _ = shower.join();
+        if let Some(painter) = self.painter.take() {
+            // The thread clears the line before anything else is printed.
+            let _ = painter.join();
         }
     }
 }

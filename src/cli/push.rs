@@ -57,7 +57,7 @@ pub(super) struct Push {
 struct Sent<'a> {
     #[serde(flatten)]
     state: &'a StateMade,
-    /// Whether the remote had something else.
+    /// True if the remote had something else before.
     changed: bool,
 }
 
@@ -92,7 +92,7 @@ pub(super) fn run(verb: &Push, context: &Context) -> Result<Exit, Failure> {
         Some(commit_id),
         verb.force,
     )?;
-    tell(&state, changed, context)?;
+    print_sent(&state, changed, context)?;
     Ok(SUCCESS)
 }
 
@@ -104,20 +104,21 @@ fn delete(verb: &Push, name: &ForkName, context: &Context) -> Result<Exit, Failu
     let branches: Vec<&str> = branches.into_iter().flatten().collect();
     let remote = repository.push_remote(verb.remote.as_deref(), &branches)?;
     send(context, &remote, name, None, verb.force)?;
-    match context.output.is_json() {
-        true => context.output.json(&Deleted {
+    if context.output.is_json() {
+        context.output.json(&Deleted {
             remote: &remote,
             name,
             deleted: true,
-        })?,
-        false => context
+        })?;
+    } else {
+        context
             .output
-            .text(&format!("removed {name} from {remote}\n"))?,
+            .text(&format!("removed {name} from {remote}\n"))?;
     }
     Ok(SUCCESS)
 }
 
-/// Changes what a fork is on a remote; whether it was anything else.
+/// Changes or removes a fork on a remote. Returns whether the remote changed.
 fn send(
     context: &Context,
     remote: &str,
@@ -127,13 +128,15 @@ fn send(
 ) -> Result<bool, Failure> {
     let repository = context.repository()?;
     let mut progress = context.output.progress();
-    let listener = progress.as_mut().map(|told| told as &mut dyn FnMut(&[u8]));
+    let listener = progress
+        .as_mut()
+        .map(|writer| writer as &mut dyn FnMut(&[u8]));
     repository
         .send_state(remote, name.as_str(), commit_id, force, listener)
         .map_err(|error| refused(repository, error))
 }
 
-/// The failure, with who was faster where somebody was.
+/// Converts the error. If another push came first, adds its sender.
 fn refused(repository: &Repository, error: GitError) -> Failure {
     let found = match error {
         GitError::RemoteMoved { found, .. } => found,
@@ -147,7 +150,7 @@ fn refused(repository: &Repository, error: GitError) -> Failure {
     }
 }
 
-fn tell(state: &StateMade, changed: bool, context: &Context) -> Result<(), Failure> {
+fn print_sent(state: &StateMade, changed: bool, context: &Context) -> Result<(), Failure> {
     let output = &context.output;
     for path in &state.left_out {
         output.note(&format!("{} is left out: git cannot hold it", quoted(path)));
@@ -171,9 +174,10 @@ fn tell(state: &StateMade, changed: bool, context: &Context) -> Result<(), Failu
     if !changed {
         return output.text(&format!("{remote} has {name} as it is here\n"));
     }
-    let other_name = match fork == name {
-        true => String::new(),
-        false => format!(" as {name}"),
+    let other_name = if fork == name {
+        String::new()
+    } else {
+        format!(" as {name}")
     };
     let head = match &state.head_commit {
         Some(commit) => output.paint(Tone::Careful, short_id(commit)),

@@ -1,4 +1,4 @@
-//! `tine recover`: what commands dropped, and bringing it back.
+//! `tine recover`: lists work that commands dropped, and brings it back.
 
 mod arguments;
 
@@ -106,7 +106,7 @@ fn counted_entries(count: usize) -> String {
     }
 }
 
-/// When entries expire.
+/// Describes when entries expire.
 fn rules(list: &RecoverList) -> String {
     let age = list.max_age_secs.map(|secs| {
         format!(
@@ -144,9 +144,10 @@ fn what(line: &RecoverLine) -> String {
                 count => Some(counted(count, "snapshot")),
             };
             let parts: Vec<String> = uncommitted.into_iter().chain(snapshots).collect();
-            match parts.is_empty() {
-                true => format!("fork {fork}"),
-                false => format!("fork {fork}: {}", parts.join(", ")),
+            if parts.is_empty() {
+                format!("fork {fork}")
+            } else {
+                format!("fork {fork}: {}", parts.join(", "))
             }
         }
         RecoverKind::Snapshot => {
@@ -174,11 +175,11 @@ fn what_elsewhere(line: &ElsewhereLine) -> String {
 
 impl Shown for ShowRecover {
     fn show(&self, line: &RecoverLine, context: &Context) -> Result<(), Failure> {
-        context.output.long(&told(line, &context.output))
+        context.output.long(&format_entry(line, &context.output))
     }
 }
 
-fn told(line: &RecoverLine, output: &Output) -> String {
+fn format_entry(line: &RecoverLine, output: &Output) -> String {
     let entry = &line.entry;
     let mut text = format!(
         "{}: {}\ndropped {} by `{}`, {}\n",
@@ -239,14 +240,15 @@ fn bring_back(verb: &Recover, id: u64, context: &Context) -> Result<Exit, Failur
         mount: !verb.no_mount,
     };
     let brought = context.connect()?.call(&request)?;
-    match context.output.is_json() {
-        true => context.output.json(&brought)?,
-        false => tell_back(&brought, context)?,
+    if context.output.is_json() {
+        context.output.json(&brought)?;
+    } else {
+        print_brought_back(&brought, context)?;
     }
     Ok(SUCCESS)
 }
 
-fn tell_back(brought: &BroughtBack, context: &Context) -> Result<(), Failure> {
+fn print_brought_back(brought: &BroughtBack, context: &Context) -> Result<(), Failure> {
     match (&brought.fork, &brought.branch, &brought.commit) {
         (Some(fork), ..) => {
             context.output.path(&fork.mount_dir)?;
@@ -274,9 +276,10 @@ impl Shown for Purge {
     }
 
     fn exit(purged: &Purged) -> Exit {
-        match purged.stays.is_empty() {
-            true => SUCCESS,
-            false => ExitCode::Failure.code(),
+        if purged.stays.is_empty() {
+            SUCCESS
+        } else {
+            ExitCode::Failure.code()
         }
     }
 }

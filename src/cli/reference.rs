@@ -1,9 +1,10 @@
-//! The reference of all commands in Markdown, as `docs/reference.md` has it: made of the
-//! definitions of the command line, so that it says what the help says.
+//! The reference of all commands in Markdown, as in `docs/reference.md`.
+//!
+//! It is generated from the definitions of the command line, so that it matches the help.
 
 use super::man::{subcommands, with_subcommands};
 
-/// What stands above the commands.
+/// Text above the commands.
 const HEAD: &str = "\
 # Reference
 
@@ -11,12 +12,12 @@ Every command, its arguments and its examples, as `tine help COMMAND` shows them
 of the definitions in `src/cli`: change those. What is true for all commands, and what is worth knowing beyond, is in [cli.md](cli.md).
 ";
 
-/// The reference of `root`, which is built.
+/// Renders the reference of `root`, on which `build` was called.
 pub(super) fn of(root: &clap::Command) -> String {
     let mut text = HEAD.to_owned();
     let commands: Vec<&clap::Command> = with_subcommands(root).into_iter().skip(1).collect();
     text.push_str("\n## Options of every command\n\n");
-    for argument in root.get_arguments().filter(|argument| is_told(argument)) {
+    for argument in root.get_arguments().filter(|argument| is_shown(argument)) {
         text.push_str(&line_of(argument));
     }
     text.push_str("\n## Commands\n\n");
@@ -31,7 +32,7 @@ pub(super) fn of(root: &clap::Command) -> String {
     text
 }
 
-/// One command as an item of a list that leads to its section.
+/// Renders one command as a list item that links its section.
 fn item(command: &clap::Command) -> String {
     let name = full_name(command);
     let anchor = name.replace(' ', "-");
@@ -42,7 +43,7 @@ fn item(command: &clap::Command) -> String {
     format!("- [`{name}`](#{anchor}): {}\n", prose(&about))
 }
 
-/// Everything of one command.
+/// Renders the section of one command.
 fn section(command: &clap::Command) -> String {
     let name = full_name(command);
     let mut text = format!("\n## `{name}`\n\n");
@@ -58,16 +59,16 @@ fn section(command: &clap::Command) -> String {
     if !aliases.is_empty() {
         text.push_str(&format!("\nAlso called {}.\n", aliases.join(", ")));
     }
-    let told: Vec<&clap::Arg> = command
+    let arguments: Vec<&clap::Arg> = command
         .get_arguments()
         .filter(|argument| {
-            is_told(argument) && !argument.is_global_set() && argument.get_id() != "help"
+            is_shown(argument) && !argument.is_global_set() && argument.get_id() != "help"
         })
         .collect();
-    if !told.is_empty() {
+    if !arguments.is_empty() {
         text.push('\n');
     }
-    for argument in told {
+    for argument in arguments {
         text.push_str(&line_of(argument));
     }
     if !subcommands(command).is_empty() {
@@ -86,23 +87,23 @@ fn section(command: &clap::Command) -> String {
     text
 }
 
-/// How a command is written, one form a line.
+/// Returns a command's usage, one form on each line.
 pub(super) fn usage(command: &clap::Command) -> Vec<String> {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").lines();
     usage.map(|line| line.trim().to_owned()).collect()
 }
 
-/// `tine round start`.
+/// Returns the full name, such as `tine round start`.
 fn full_name(command: &clap::Command) -> &str {
     command.get_bin_name().unwrap_or_else(|| command.get_name())
 }
 
-fn is_told(argument: &clap::Arg) -> bool {
+fn is_shown(argument: &clap::Arg) -> bool {
     !argument.is_hide_set()
 }
 
-/// One argument as an item of a list.
+/// Renders one argument as a list item.
 fn line_of(argument: &clap::Arg) -> String {
     let help = argument.get_long_help().or_else(|| argument.get_help());
     let help = help.map(ToString::to_string).unwrap_or_default();
@@ -136,17 +137,18 @@ fn line_of(argument: &clap::Arg) -> String {
     text
 }
 
-/// How an argument is written: `-m, --message <MSG>`, `[PATH]...`.
+/// Returns an argument's usage: `-m, --message <MSG>`, `[PATH]...`.
 fn written(argument: &clap::Arg) -> String {
     match argument.get_short() {
-        // The library shows the long form alone where there is one.
+        // The library shows only the long form if there is one.
         Some(short) if argument.get_long().is_some() => format!("-{short}, {argument}"),
         _ => argument.to_string(),
     }
 }
 
-/// The lines of a command's examples, without their indentation, and the paragraphs that stand
-/// around them.
+/// Splits a command's trailing help into example lines and paragraphs.
+///
+/// Example lines lose their indentation.
 pub(super) fn examples(command: &clap::Command) -> (Vec<String>, Vec<String>) {
     let after = command.get_after_long_help().map(ToString::to_string);
     let after = after.unwrap_or_default();
@@ -156,7 +158,7 @@ pub(super) fn examples(command: &clap::Command) -> (Vec<String>, Vec<String>) {
         match line.strip_prefix("  ") {
             Some(example) => examples.push(example.to_owned()),
             None if matches!(line, "Example:" | "Examples:") => {}
-            // Keeps examples apart that the help keeps apart.
+            // Keeps the blank lines between groups of examples.
             None if line.is_empty() => examples.push(String::new()),
             None => remarks.push(line.to_owned()),
         }
@@ -167,7 +169,7 @@ pub(super) fn examples(command: &clap::Command) -> (Vec<String>, Vec<String>) {
     (examples, remarks)
 }
 
-/// Text of the help as Markdown: nothing in it is markup, but for code in backticks.
+/// Escapes help text for Markdown: only code in backticks is markup.
 fn prose(text: &str) -> String {
     let mut is_code = false;
     let mut written = String::with_capacity(text.len());

@@ -1,7 +1,7 @@
-//! `tine reset`: takes a fork back to HEAD.
+//! `tine reset`: sets a fork to HEAD.
 
 use super::context::Context;
-use super::restore::told;
+use super::restore::format_restored;
 use super::shown::Shown;
 use crate::client::{Client, embedded_paths};
 use crate::ops::protocol::Restored;
@@ -15,6 +15,6 @@ impl Shown for Reset {
     fn show(&self, restored: &Restored, context: &Context) -> Result<(), Failure> {
         context
             .output
-            .text(&told(restored, "is at HEAD, unchanged"))
+            .text(&format_restored(restored, "is at HEAD, unchanged"))
     }
 }

@@ -1,4 +1,4 @@
-//! `tine resolve`: says what is to become of a conflict in a review.
+//! `tine resolve`: resolves a conflict of a review.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

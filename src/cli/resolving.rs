@@ -1,4 +1,4 @@
-//! Having a resolver look at the conflicts of a review, one after another.
+//! Asks a resolver about the conflicts of a review, one after another.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::ops::transfer::{Outgoing, Transfer};
 use crate::ops::{ErrorCode, Failure};
 use crate::render::text::quoted;
 
-/// How many commits of a side a resolver is told of.
+/// Most commits of a side that a resolver gets.
 const MAX_COMMITS: usize = 50;
 
-// Who resolves, and what follows. (A doc comment here would become a verb's help.)
+// The resolver and its options. (A doc comment here would become a verb's help.)
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct ResolverArgs {
     /// Ask CMD about each conflict, with JSON on its standard input and output (docs/merge.md)
@@ -43,67 +43,68 @@ pub(super) struct ResolverArgs {
     pub auto_commit: bool,
 }
 
-/// How a resolver left a review.
+/// State of a review after a resolver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
-    /// All is resolved, and nobody objects.
+pub(super) enum ReviewProgress {
+    /// All conflicts are resolved, and the resolver did not veto the merge.
     Resolved,
-    /// It is for a person to go on.
+    /// A person must continue.
     Open,
 }
 
-/// Asks the resolver about each open conflict of the review, and about the whole.
+/// Asks the resolver about each open conflict, and then about the merge.
 pub(super) fn resolve(
     args: &ResolverArgs,
     context: &Context,
     connection: &mut Client,
     review: u64,
-) -> Result<Left, Failure> {
+) -> Result<ReviewProgress, Failure> {
     let Some(command) = &args.resolver else {
-        return Ok(Left::Open);
+        return Ok(ReviewProgress::Open);
     };
     let resolver = CommandResolver {
         command: command.into(),
         dir: context.cwd().to_owned(),
         patience: Duration::from_secs(args.resolver_timeout),
     };
-    let mut asking = Asking {
+    let mut run = ResolverRun {
         context,
         connection,
         by: command,
         shown: None,
         asked: Vec::new(),
     };
-    asking.shown = Some(asking.connection.call(&ops::ShowReview { review })?);
-    // Where commits are made one after another, what is resolved may bring up more.
-    while asking.ask_of_conflicts(&resolver)? > 0 {}
-    if asking.shown()?.info.open > 0 {
-        return Ok(Left::Open);
+    run.shown = Some(run.connection.call(&ops::ShowReview { review })?);
+    // Where commits are made one after another, a resolution may bring up more conflicts.
+    while run.ask_about_conflicts(&resolver)? > 0 {}
+    if run.shown()?.info.open > 0 {
+        return Ok(ReviewProgress::Open);
     }
-    match args.semantic {
-        true => asking.ask_of_all(&resolver),
-        false => Ok(Left::Resolved),
+    if args.semantic {
+        run.ask_about_merge(&resolver)
+    } else {
+        Ok(ReviewProgress::Resolved)
     }
 }
 
-struct Asking<'a> {
+struct ResolverRun<'a> {
     context: &'a Context,
     connection: &'a mut Client,
     by: &'a str,
     shown: Option<ReviewShown>,
-    /// Conflicts that it was asked about.
+    /// Conflicts that the resolver was asked about.
     asked: Vec<ConflictRecord>,
 }
 
-impl Asking<'_> {
+impl ResolverRun<'_> {
     fn shown(&self) -> Result<&ReviewShown, Failure> {
         self.shown
             .as_ref()
             .ok_or_else(|| Failure::new(ErrorCode::Internal, "the review was not read"))
     }
 
-    /// Asks about open conflicts that it was not asked about yet; how many those were.
-    fn ask_of_conflicts(&mut self, resolver: &dyn Resolver) -> Result<usize, Failure> {
+    /// Asks about open conflicts not asked about before. Returns their number.
+    fn ask_about_conflicts(&mut self, resolver: &dyn Resolver) -> Result<usize, Failure> {
         let shown = self.shown()?.clone();
         let record = &shown.info.record;
         let ours_commits = self.commits(
@@ -139,7 +140,7 @@ impl Asking<'_> {
                     .collect(),
             };
             match resolver.resolve(&question) {
-                // Nobody's fault but the resolver's: the conflict is as it was.
+                // The conflict stays as it was.
                 Err(error) => self
                     .context
                     .output
@@ -179,7 +180,7 @@ impl Asking<'_> {
         Ok(open.len())
     }
 
-    fn ask_of_all(&mut self, resolver: &dyn Resolver) -> Result<Left, Failure> {
+    fn ask_about_merge(&mut self, resolver: &dyn Resolver) -> Result<ReviewProgress, Failure> {
         let shown = self.shown()?;
         let record = &shown.info.record;
         let mut git = program::command(self.context.repository()?.common_dir());
@@ -221,7 +222,7 @@ impl Asking<'_> {
                 self.context
                     .output
                     .note(&format!("the merge was not looked at as a whole: {error}"));
-                return Ok(Left::Open);
+                return Ok(ReviewProgress::Open);
             }
         };
         let store_dir = store_dir(self.context)?;
@@ -244,13 +245,13 @@ impl Asking<'_> {
         };
         self.shown = Some(self.connection.call(&request)?);
         Ok(match judgement.verdict {
-            VerdictKind::Accept | VerdictKind::Amend => Left::Resolved,
+            VerdictKind::Accept | VerdictKind::Amend => ReviewProgress::Resolved,
             VerdictKind::Veto => {
                 let why = judgement.reasoning.unwrap_or_default();
                 self.context
                     .output
                     .note(&format!("the resolver vetoes the merge: {why}"));
-                Left::Open
+                ReviewProgress::Open
             }
         })
     }
@@ -272,7 +273,7 @@ impl Asking<'_> {
         conflict.versions(side).iter().map(version).collect()
     }
 
-    /// The commits of `tip` that `other` has not.
+    /// Returns the commits of `tip` that `other` lacks, at most [`MAX_COMMITS`].
     fn commits(
         &self,
         tip: Option<&str>,

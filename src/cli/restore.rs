@@ -1,14 +1,14 @@
-//! `tine restore`: lets a fork be as it was at a point.
+//! `tine restore`: sets a fork, or paths of it, to a point.
 
 use super::context::Context;
-use super::sequencing::{LeftArgs, go_on};
+use super::sequencing::{ConflictArgs, resolve_and_print};
 use super::{Exit, SUCCESS};
 use crate::client::embedded_paths;
 use crate::ops::protocol::{CommitLine, IndexKept, RestoreOutcome, Restored, RestoredHow};
 use crate::ops::{self, Failure};
 use crate::render::text::short_id;
 
-// The operation, whose help this has, and who resolves conflicts.
+// The operation, whose doc comment is the help, and the choice of a resolver.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 #[command(after_long_help = "\
@@ -22,12 +22,12 @@ pub(super) struct Restore {
     pub operation: ops::Restore,
 
     #[command(flatten)]
-    pub left: LeftArgs,
+    pub conflicts: ConflictArgs,
 }
 
 pub(super) fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
     let operation = ops::Restore {
-        review: verb.left.wish(),
+        review: verb.conflicts.review_policy(),
         ..verb.operation.clone()
     };
     let mut connection = context.connect_for(&operation)?;
@@ -39,7 +39,7 @@ pub(super) fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
                 operation.to
             );
             context.output.note(&way);
-            return go_on(context, &mut connection, &done, &verb.left.resolving);
+            return resolve_and_print(context, &mut connection, &done, &verb.conflicts.resolving);
         }
     };
     if operation.paths.is_empty() {
@@ -54,15 +54,16 @@ pub(super) fn run(verb: &Restore, context: &Context) -> Result<Exit, Failure> {
         1 => format!("has 1 path as at {to}"),
         count => format!("has {count} paths as at {to}"),
     };
-    match context.output.is_json() {
-        true => context.output.json(&restored)?,
-        false => context.output.text(&told(&restored, &what))?,
+    if context.output.is_json() {
+        context.output.json(&restored)?;
+    } else {
+        context.output.text(&format_restored(&restored, &what))?;
     }
     Ok(SUCCESS)
 }
 
-/// What happened, and the way back.
-pub(super) fn told(restored: &Restored, what: &str) -> String {
+/// Describes the restore and how to take it back.
+pub(super) fn format_restored(restored: &Restored, what: &str) -> String {
     let fork = &restored.fork;
     let mut text = match &restored.before {
         Some(before) => format!("{fork} {what}; `tine restore {fork} {before}` takes that back\n"),
@@ -73,7 +74,9 @@ pub(super) fn told(restored: &Restored, what: &str) -> String {
     text
 }
 
-/// The ways back to what was staged and in no file, and to an index that could not be read.
+/// Describes how to get the staged content back that no file has.
+///
+/// The same for an index that could not be read.
 pub(super) fn index_kept(index: &IndexKept) -> String {
     let mut text = String::new();
     if let Some(id) = index.staged {
@@ -89,7 +92,7 @@ pub(super) fn index_kept(index: &IndexKept) -> String {
     text
 }
 
-/// The commits of others whose work files lack that went back past them.
+/// Lists the commits of HEAD whose work the restored files lack.
 pub(super) fn lacking(left_out: &[CommitLine]) -> String {
     let mut text = String::new();
     if !left_out.is_empty() {

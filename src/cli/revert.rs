@@ -1,4 +1,4 @@
-//! `tine revert`: takes paths of a fork back to what they were.
+//! `tine revert`: sets paths of a fork to a point.
 
 use super::context::Context;
 use super::output::Output;
@@ -25,11 +25,13 @@ impl Shown for Revert {
     }
 
     fn show(&self, reverted: &Reverted, context: &Context) -> Result<(), Failure> {
-        context.output.text(&told(reverted, &context.output))
+        context
+            .output
+            .text(&format_reverted(reverted, &context.output))
     }
 }
 
-fn told(reverted: &Reverted, output: &Output) -> String {
+fn format_reverted(reverted: &Reverted, output: &Output) -> String {
     let mut text: String = reverted
         .changes
         .iter()

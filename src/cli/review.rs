@@ -1,7 +1,7 @@
-//! `tine review`: merges with conflicts that are being resolved.
+//! `tine review`: stored merges with conflicts.
 
 use super::context::Context;
-use super::merge::{tell_merge, with_contents};
+use super::merge::{print_merged, with_contents};
 use super::output::{Cell, Output, Tone};
 use super::shown::{self, Shown};
 use super::trees::Difference;
@@ -125,7 +125,7 @@ impl Shown for ListReviews {
                         "{} into {}",
                         review.record.merge.source, review.record.merge.into
                     )),
-                    Cell::new(stands(review)),
+                    Cell::new(state_text(review)),
                     Cell::new(human_age(review.record.created_secs, now_secs())),
                 ]
             })
@@ -134,8 +134,8 @@ impl Shown for ListReviews {
     }
 }
 
-/// How the review stands, in a few words.
-fn stands(review: &ReviewInfo) -> String {
+/// Describes the review's state in a few words.
+fn state_text(review: &ReviewInfo) -> String {
     let record = &review.record;
     match record.state {
         ReviewState::Committed => {
@@ -159,32 +159,35 @@ fn stands(review: &ReviewInfo) -> String {
     }
 }
 
-/// Sends a request that is answered with a review, and shows that.
+/// Calls an operation whose answer is a review, and shows the review.
 pub(super) fn show(
     operation: &impl Operation<Answer = ReviewShown>,
     context: &Context,
     connection: &mut Client,
 ) -> Result<Exit, Failure> {
     let shown = connection.call(operation)?;
-    match context.output.is_json() {
-        true => context.output.json(&with_contents(
+    if context.output.is_json() {
+        context.output.json(&with_contents(
             context,
             &shown,
             &shown.info.record.conflicts,
-        )?)?,
-        false => context.output.long(&told(&shown, &context.output))?,
+        )?)?;
+    } else {
+        context
+            .output
+            .long(&format_review(&shown, &context.output))?;
     }
     Ok(SUCCESS)
 }
 
-fn told(shown: &ReviewShown, output: &Output) -> String {
+fn format_review(shown: &ReviewShown, output: &Output) -> String {
     let record = &shown.info.record;
     let mut text = format!(
         "review {}: {} into {}, {}\n",
         record.id,
         record.merge.source,
         record.merge.into,
-        stands(&shown.info)
+        state_text(&shown.info)
     );
     let rows: Vec<Vec<Cell>> = record
         .conflicts
@@ -273,7 +276,7 @@ fn diff(verb: &Diff, context: &Context, connection: &mut Client) -> Result<Exit,
     difference.show(context, if verb.stat { &["--stat"] } else { &[] })
 }
 
-/// Merges with a review's resolutions.
+/// Commits a merge with a review's resolutions.
 pub(super) fn commit(
     context: &Context,
     connection: &mut Client,
@@ -295,7 +298,7 @@ pub(super) fn commit(
         allow_revert,
         hooks,
     )? {
-        ReviewOutcome::Sequenced(done) => sequencing::tell(context, &done),
-        ReviewOutcome::Merge(merged) => tell_merge(context, &merged),
+        ReviewOutcome::Sequenced(done) => sequencing::print_sequenced(context, &done),
+        ReviewOutcome::Merge(merged) => print_merged(context, &merged),
     }
 }

@@ -1,15 +1,15 @@
-//! `tine round`: several agents, several turns.
+//! `tine round`: rounds of several agents on one task.
 
 mod arguments;
+mod format;
 mod merging;
 mod private;
-mod telling;
 
 use serde::Serialize;
 
 pub(super) use self::arguments::Round;
 use self::arguments::{Action, Diff, Show};
-use self::telling::{
+use self::format::{
     format_attempt, format_cleaned, format_comparison, format_finished, format_prompt,
     format_reader, format_session,
 };
@@ -65,17 +65,18 @@ pub(super) fn run(verb: &Round, context: &Context) -> Result<Exit, Failure> {
     }
 }
 
-/// The session that a command is about, and where it is.
+/// Session of a command, and its place.
 struct Rounds<'a> {
     session: &'a ForkName,
-    /// Of a directory without git.
+    /// Place of a directory without git; `None` in a repository.
     place: Option<&'a private::Place>,
     context: &'a Context,
 }
 
 impl Rounds<'_> {
-    /// Connects for a command that needs a session to be there: where the repository has no store,
-    /// nothing is started.
+    /// Connects for a command that needs an existing session.
+    ///
+    /// If the repository has no store, nothing is started.
     fn connect(&self) -> Result<Client, Failure> {
         self.context.connect_to_forks()?.ok_or_else(|| {
             Failure::new(
@@ -86,7 +87,7 @@ impl Rounds<'_> {
         })
     }
 
-    /// The session as operations name it.
+    /// Returns the session in the form that operations take.
     fn named(&self) -> Option<ForkName> {
         Some(self.session.clone())
     }
@@ -108,11 +109,12 @@ impl Rounds<'_> {
             ..verb.clone()
         };
         let shown = connection.call(&request)?;
-        match context.output.is_json() {
-            true => context.output.json(&shown)?,
-            false => context
+        if context.output.is_json() {
+            context.output.json(&shown)?;
+        } else {
+            context
                 .output
-                .text(&format_session(&shown, &context.output))?,
+                .text(&format_session(&shown, &context.output))?;
         }
         for BranchStays { branch, checkout } in &shown.stays {
             context.output.note(&format!(
@@ -126,7 +128,7 @@ impl Rounds<'_> {
     fn finish(&self, verb: &FinishRound) -> Result<Exit, Failure> {
         let context = self.context;
         let mut connection = self.connect()?;
-        // A mount in which this process stands would be in use.
+        // The current directory would keep its mount busy.
         context.step_out();
         let signers = identity::signers_if_any(context.repository()?.common_dir());
         let verb = FinishRound {
@@ -134,7 +136,7 @@ impl Rounds<'_> {
             ..verb.clone()
         };
         let finished = connection.call_as(&verb, &signers)?;
-        shown::tell(&verb, &finished, &mut connection, context)
+        shown::print(&verb, &finished, &mut connection, context)
     }
 
     fn show(&self, verb: &Show) -> Result<Exit, Failure> {
@@ -143,9 +145,10 @@ impl Rounds<'_> {
         let session = self.session.clone();
         let Some(reader) = verb.reader.clone() else {
             let shown = connection.call(&ops::ShowRound { session })?;
-            match output.is_json() {
-                true => output.json(&shown)?,
-                false => output.text(&format_session(&shown, output))?,
+            if output.is_json() {
+                output.json(&shown)?;
+            } else {
+                output.text(&format_session(&shown, output))?;
             }
             return Ok(SUCCESS);
         };
@@ -167,7 +170,7 @@ impl Rounds<'_> {
         Ok(SUCCESS)
     }
 
-    /// What agents have.
+    /// Reads the agents' results.
     fn results(
         &self,
         connection: &mut Client,
@@ -234,17 +237,16 @@ impl Rounds<'_> {
         if let Some(place) = self.place
             && place.remove_if_unused(connection)?
         {
-            // No commit of the session is there any more.
+            // The removed repository held the commits of the session.
             for seat in &mut cleaned.seats {
                 seat.commit = None;
             }
         }
-        match output.is_json() {
-            true => output.json(&cleaned)?,
-            false => {
-                let place = self.place.map(|place| place.common_dir.as_path());
-                output.text(&format_cleaned(&cleaned, place))?;
-            }
+        if output.is_json() {
+            output.json(&cleaned)?;
+        } else {
+            let place = self.place.map(|place| place.common_dir.as_path());
+            output.text(&format_cleaned(&cleaned, place))?;
         }
         Ok(SUCCESS)
     }
@@ -277,7 +279,7 @@ impl Shown for CountAttempt {
     }
 }
 
-/// Counts an attempt of the agent whose fork it is, before a command is run there.
+/// Counts an attempt of the fork's agent, before a command runs there.
 pub(super) fn count_attempt(context: &Context, fork: &ForkName) -> Result<(), Failure> {
     let counted = context
         .connect()?

@@ -1,10 +1,11 @@
-//! What updating, making commits again and applying patches have in common: what becomes of
-//! conflicts, and what is told.
+//! The shared part of updates, cherry-picks and patches.
+//!
+//! That is the handling of conflicts and the output.
 
 use super::context::Context;
 use super::merge::with_contents;
 use super::output::{Cell, Output, Tone, table};
-use super::resolving::{self, Left, ResolverArgs};
+use super::resolving::{self, ResolverArgs, ReviewProgress};
 use super::{Exit, SUCCESS, review};
 use crate::change::sequence::ItemResult;
 use crate::client::{Client, identity};
@@ -14,9 +15,9 @@ use crate::ops::{ExitCode, Failure, Operation};
 use crate::render::merging::{kind_in_words, target_name};
 use crate::render::text::{counted, quoted, short_id};
 
-// What becomes of conflicts that no strategy settles.
+// Options for conflicts that no strategy settles.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct LeftArgs {
+pub(super) struct ConflictArgs {
     /// Keep conflicts as a review, to be resolved one by one
     #[arg(long, help_heading = "Conflicts")]
     pub review: bool,
@@ -25,8 +26,8 @@ pub(super) struct LeftArgs {
     pub resolving: ResolverArgs,
 }
 
-/// Sends it, lets a resolver look at conflicts, and tells what came of it.
-pub(super) fn carry_out(
+/// Calls the operation, asks a resolver about conflicts, and shows the result.
+pub(super) fn call_and_print(
     context: &Context,
     connection: &mut Client,
     operation: &impl Operation<Answer = Sequenced>,
@@ -34,48 +35,47 @@ pub(super) fn carry_out(
 ) -> Result<Exit, Failure> {
     let signers = identity::signers(context.repository()?.common_dir())?;
     let done = connection.call_as(operation, &signers)?;
-    go_on(context, connection, &done, resolving)
+    resolve_and_print(context, connection, &done, resolving)
 }
 
-/// Lets a resolver look at conflicts, and tells what came of it.
-pub(super) fn go_on(
+/// Asks a resolver about conflicts, and shows the result.
+pub(super) fn resolve_and_print(
     context: &Context,
     connection: &mut Client,
     done: &Sequenced,
     resolving: &ResolverArgs,
 ) -> Result<Exit, Failure> {
     let Some(review) = done.review.filter(|_| resolving.resolver.is_some()) else {
-        return tell(context, done);
+        return print_sequenced(context, done);
     };
-    let left = resolving::resolve(resolving, context, connection, review)?;
-    if left == Left::Resolved && resolving.auto_commit {
+    let progress = resolving::resolve(resolving, context, connection, review)?;
+    if progress == ReviewProgress::Resolved && resolving.auto_commit {
         return review::commit(context, connection, review, None, false, false);
     }
     let request = ops::ShowReview { review };
-    match context.output.is_json() {
-        true => {
-            let shown = connection.call(&request)?;
-            context.output.json(&with_contents(
-                context,
-                &done,
-                &shown.info.record.conflicts,
-            )?)?;
-        }
-        false => drop(review::show(&request, context, connection)?),
+    if context.output.is_json() {
+        let shown = connection.call(&request)?;
+        context.output.json(&with_contents(
+            context,
+            &done,
+            &shown.info.record.conflicts,
+        )?)?;
+    } else {
+        review::show(&request, context, connection)?;
     }
     Ok(ExitCode::Refused.code())
 }
 
-impl LeftArgs {
-    /// When a review is to be made.
-    pub(super) fn wish(&self) -> ReviewPolicy {
-        self.resolving.review_wish(self.review)
+impl ConflictArgs {
+    /// Returns the policy for making a review.
+    pub(super) fn review_policy(&self) -> ReviewPolicy {
+        self.resolving.review_policy(self.review)
     }
 }
 
 impl ResolverArgs {
-    /// When a review is to be made.
-    pub(super) fn review_wish(&self, is_asked_for: bool) -> ReviewPolicy {
+    /// Returns the policy for making a review.
+    pub(super) fn review_policy(&self, is_asked_for: bool) -> ReviewPolicy {
         match (self.semantic, is_asked_for || self.resolver.is_some()) {
             (true, _) => ReviewPolicy::Always,
             (false, true) => ReviewPolicy::OnConflict,
@@ -84,13 +84,16 @@ impl ResolverArgs {
     }
 }
 
-/// Shows what came of it; the exit code that says it.
-pub(super) fn tell(context: &Context, done: &Sequenced) -> Result<Exit, Failure> {
-    match context.output.is_json() {
-        true => context
+/// Shows the result and returns its exit code.
+pub(super) fn print_sequenced(context: &Context, done: &Sequenced) -> Result<Exit, Failure> {
+    if context.output.is_json() {
+        context
             .output
-            .json(&with_contents(context, done, &done.conflicts)?)?,
-        false => context.output.text(&told(done, &context.output))?,
+            .json(&with_contents(context, done, &done.conflicts)?)?;
+    } else {
+        context
+            .output
+            .text(&format_sequenced(done, &context.output))?;
     }
     Ok(match done.status {
         MergeStatus::Merged => SUCCESS,
@@ -99,7 +102,7 @@ pub(super) fn tell(context: &Context, done: &Sequenced) -> Result<Exit, Failure>
     })
 }
 
-fn told(done: &Sequenced, output: &Output) -> String {
+fn format_sequenced(done: &Sequenced, output: &Output) -> String {
     let target = match &done.target.fork {
         Some(fork) => fork.to_string(),
         None => target_name(&done.target),
@@ -120,11 +123,10 @@ fn told(done: &Sequenced, output: &Output) -> String {
                 short(&done.before)
             ));
         }
-        MergeStatus::Merged => text.push_str(&match done.dry_run {
-            true => format!("{changed} would change in {target}\n"),
-            false => {
-                format!("{changed} changed in {target}; `tine undo {target}` takes that back\n")
-            }
+        MergeStatus::Merged => text.push_str(&if done.dry_run {
+            format!("{changed} would change in {target}\n")
+        } else {
+            format!("{changed} changed in {target}; `tine undo {target}` takes that back\n")
         }),
         MergeStatus::Conflicts | MergeStatus::Reviewed => {}
     }

@@ -1,13 +1,13 @@
-//! Verbs whose arguments are an operation: calls it and shows the answer.
+//! Verbs whose arguments are an operation.
 
 use super::context::Context;
 use super::{Exit, SUCCESS};
 use crate::client::Client;
 use crate::ops::{Failure, Operation};
 
-/// An operation that is a verb of the command line.
+/// Operation that is a verb of the command line.
 pub(super) trait Shown: Operation + Clone {
-    /// Runs the steps of the caller's process after the operation.
+    /// Runs steps in the caller's process after the operation.
     fn after(&self, _answer: &Self::Answer, _context: &Context, _client: &mut Client) {}
 
     /// Prints the answer as text.
@@ -19,32 +19,33 @@ pub(super) trait Shown: Operation + Clone {
     }
 }
 
-/// Calls the operation and shows its answer: as text, or in JSON as it is.
+/// Calls the operation and shows its answer as text or JSON.
 pub(super) fn run<O: Shown>(verb: &O, context: &Context) -> Result<Exit, Failure> {
     call(verb, &mut context.connect_for(verb)?, context)
 }
 
-/// The same, of a client that is there already.
+/// Does the same as [`run`] over an existing connection.
 pub(super) fn call<O: Shown>(
     verb: &O,
     client: &mut Client,
     context: &Context,
 ) -> Result<Exit, Failure> {
     let answer = client.call(verb)?;
-    tell(verb, &answer, client, context)
+    print(verb, &answer, client, context)
 }
 
-/// Shows the answer to what was called.
-pub(super) fn tell<O: Shown>(
+/// Shows the answer to a call.
+pub(super) fn print<O: Shown>(
     verb: &O,
     answer: &O::Answer,
     client: &mut Client,
     context: &Context,
 ) -> Result<Exit, Failure> {
     verb.after(answer, context, client);
-    match context.output.is_json() {
-        true => context.output.json(answer)?,
-        false => verb.show(answer, context)?,
+    if context.output.is_json() {
+        context.output.json(answer)?;
+    } else {
+        verb.show(answer, context)?;
     }
     Ok(O::exit(answer))
 }

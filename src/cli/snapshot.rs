@@ -1,4 +1,4 @@
-//! `tine snapshot`: marks a point of a fork to come back to.
+//! `tine snapshot`: takes or deletes a snapshot of a fork.
 
 use clap_complete::engine::ArgValueCompleter;
 
@@ -11,7 +11,7 @@ use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::SnapshotInfo;
 
-// The operation, whose help this has, or the deletion of what it made.
+// The operation, whose doc comment is the help, or the deletion of a snapshot.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -48,13 +48,14 @@ pub(super) fn run(verb: &Snapshot, context: &Context) -> Result<Exit, Failure> {
         Some(id) => format!("; `tine recover {id} NAME` brings it back as a fork"),
         None => String::new(),
     };
-    match context.output.is_json() {
-        true => context
+    if context.output.is_json() {
+        context
             .output
-            .json(&serde_json::json!({"fork": fork, "deleted": name, "recover": recover}))?,
-        false => context
+            .json(&serde_json::json!({"fork": fork, "deleted": name, "recover": recover}))?;
+    } else {
+        context
             .output
-            .note(&format!("deleted {fork}@{name}{way_back}")),
+            .note(&format!("deleted {fork}@{name}{way_back}"));
     }
     Ok(SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `tine stat`: what is at a path of a fork.
+//! `tine stat`: describes the node at a path of a fork.
 
 use super::context::Context;
 use super::shown::Shown;

@@ -1,4 +1,4 @@
-//! `tine stats`: what the mounts were asked, and how fast they answered.
+//! `tine stats`: the mounts' requests and their latency.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::output::{Cell, Output, Tone, table};
 use super::{Exit, SUCCESS, metrics};
 use crate::client::Client;
 use crate::git::{CacheStats, CacheUses};
-use crate::ops::protocol::{FileStats, ForkStats, OperationStats, Stats as Told};
+use crate::ops::protocol::{FileStats, ForkStats, OperationStats, Stats as DaemonStats};
 use crate::ops::{ErrorCode, Failure, ReadStats};
 use crate::render::text::{counted, human_size};
 use crate::workspace::ForkName;
@@ -42,7 +42,7 @@ pub(super) struct Stats {
     pub serve: Option<String>,
 }
 
-/// What `--json` prints.
+/// JSON output.
 #[derive(Serialize)]
 struct Shown<'a> {
     running: bool,
@@ -57,7 +57,7 @@ struct Shown<'a> {
     mounted: Vec<ShownFork<'a>>,
 }
 
-/// One mount, with what follows from its counters.
+/// One mount, with figures computed from its counters.
 #[derive(Serialize)]
 pub(super) struct ShownFork<'a> {
     fork: &'a ForkName,
@@ -73,14 +73,15 @@ pub(super) struct ShownFork<'a> {
     files: &'a [FileStats],
 }
 
-/// The requests of one kind; times in microseconds.
+/// Requests of one kind. Times are in microseconds.
 #[derive(Serialize)]
 pub(super) struct ShownOperation<'a> {
     count: u64,
     per_sec: f64,
     mean_us: f64,
-    /// Half of them, and 99 of 100, took less.
+    /// Median; `None` without timed requests.
     p50_us: Option<f64>,
+    /// 99th percentile; `None` without timed requests.
     p99_us: Option<f64>,
     latency: &'a [u64],
 }
@@ -96,26 +97,28 @@ pub(super) fn run(verb: &Stats, context: &Context) -> Result<Exit, Failure> {
         )
         .hint("leave one of them out"));
     }
-    let told = ask(context, &verb.read)?;
+    let stats = ask(context, &verb.read)?;
     if verb.prometheus {
-        context.output.text(&metrics::text(told.as_ref()))?;
+        context.output.text(&metrics::text(stats.as_ref()))?;
     } else if context.output.is_json() {
-        context.output.json(&shown(told.as_ref()))?;
+        context.output.json(&shown(stats.as_ref()))?;
     } else {
-        match &told {
-            Some(told) => context.output.text(&described(told, &context.output))?,
+        match &stats {
+            Some(stats) => context.output.text(&format_stats(stats, &context.output))?,
             None => context.output.note(NONE_RUNS),
         }
     }
     Ok(SUCCESS)
 }
 
-/// What is said where nobody counts.
+/// Text if no daemon runs.
 pub(super) const NONE_RUNS: &str =
     "no daemon runs, and nothing is mounted: any command that needs it starts it";
 
-/// What the daemon tells; `None` where none runs. A fork that is named must be mounted.
-pub(super) fn ask(context: &Context, read: &ReadStats) -> Result<Option<Told>, Failure> {
+/// Reads the daemon's figures; `None` if none runs.
+///
+/// Fails if `read` names a fork that is not mounted.
+pub(super) fn ask(context: &Context, read: &ReadStats) -> Result<Option<DaemonStats>, Failure> {
     let Some(mut client) = Client::connect(context.repository()?.common_dir())? else {
         return match &read.fork {
             None => Ok(None),
@@ -131,26 +134,26 @@ pub(super) fn ask(context: &Context, read: &ReadStats) -> Result<Option<Told>, F
     client.call(read).map(Some)
 }
 
-fn shown(told: Option<&Told>) -> Shown<'_> {
+fn shown(stats: Option<&DaemonStats>) -> Shown<'_> {
     Shown {
-        running: told.is_some(),
-        pid: told.map(|told| told.pid),
-        version: told.map(|told| told.version.as_str()),
-        uptime_secs: told.map(|told| told.uptime_secs),
-        memory_bytes: told.map(|told| told.memory_bytes),
-        forks: told.map(|told| told.forks),
-        caches: told.map(|told| &told.caches),
-        blob_cache: told.map(|told| told.blob_cache),
-        directory_cache: told.map(|told| told.directory_cache),
-        mounted: told
-            .map_or(&[][..], |told| &told.mounted)
+        running: stats.is_some(),
+        pid: stats.map(|stats| stats.pid),
+        version: stats.map(|stats| stats.version.as_str()),
+        uptime_secs: stats.map(|stats| stats.uptime_secs),
+        memory_bytes: stats.map(|stats| stats.memory_bytes),
+        forks: stats.map(|stats| stats.forks),
+        caches: stats.map(|stats| &stats.caches),
+        blob_cache: stats.map(|stats| stats.blob_cache),
+        directory_cache: stats.map(|stats| stats.directory_cache),
+        mounted: stats
+            .map_or(&[][..], |stats| &stats.mounted)
             .iter()
             .map(shown_fork)
             .collect(),
     }
 }
 
-/// A mount as scripts see it.
+/// Converts a mount's figures for JSON output.
 pub(super) fn shown_fork(fork: &ForkStats) -> ShownFork<'_> {
     let operations = fork
         .operations
@@ -183,18 +186,18 @@ fn shown_operation<'a>(fork: &ForkStats, operation: &'a OperationStats) -> Shown
     }
 }
 
-/// Of those that took any time.
+/// Returns the mean latency of the requests that were timed.
 fn mean_secs(operation: &OperationStats) -> Option<f64> {
     let timed: u64 = operation.latency.iter().sum();
     (timed > 0).then(|| operation.total_secs / timed as f64)
 }
 
-fn described(told: &Told, output: &Output) -> String {
-    let mut text = head(told);
-    if told.mounted.is_empty() {
+fn format_stats(stats: &DaemonStats, output: &Output) -> String {
+    let mut text = head(stats);
+    if stats.mounted.is_empty() {
         text.push_str("nothing is mounted\n");
     }
-    for fork in &told.mounted {
+    for fork in &stats.mounted {
         text.push_str(&format!(
             "\n{} ({}): {:.1} requests a second, {} read, {} written, {} nodes remembered\n",
             output.paint(Tone::Name, fork.fork.as_str()),
@@ -209,8 +212,8 @@ fn described(told: &Told, output: &Output) -> String {
     text
 }
 
-/// The daemon in two lines.
-pub(super) fn head(told: &Told) -> String {
+/// Formats the daemon's figures in two lines.
+pub(super) fn head(stats: &DaemonStats) -> String {
     let hits = |uses: CacheUses| match uses.hits + uses.misses {
         0 => "not used yet".to_owned(),
         all => format!(
@@ -220,18 +223,18 @@ pub(super) fn head(told: &Told) -> String {
     };
     format!(
         "daemon {}: {} of {} mounted, {} of memory\ncaches: blobs {} ({}), directories {} ({})\n",
-        told.pid,
-        told.mounted.len(),
-        counted(told.forks, "fork"),
-        human_size(told.memory_bytes),
-        human_size(told.caches.blobs.used),
-        hits(told.blob_cache),
-        human_size(told.caches.directories.used),
-        hits(told.directory_cache),
+        stats.pid,
+        stats.mounted.len(),
+        counted(stats.forks, "fork"),
+        human_size(stats.memory_bytes),
+        human_size(stats.caches.blobs.used),
+        hits(stats.blob_cache),
+        human_size(stats.caches.directories.used),
+        hits(stats.directory_cache),
     )
 }
 
-/// The kinds of requests, most frequent first.
+/// Formats the kinds of requests, most frequent first.
 pub(super) fn operations_table(fork: &ForkStats, output: &Output) -> String {
     let mut operations: Vec<(&String, &OperationStats)> = fork
         .operations
@@ -273,7 +276,7 @@ pub(super) fn operations_table(fork: &ForkStats, output: &Output) -> String {
     table(&rows)
 }
 
-/// A time as a person reads it.
+/// Formats a duration in a readable unit.
 pub(super) fn time(secs: Option<f64>) -> String {
     match secs {
         None => "-".to_owned(),

@@ -1,9 +1,9 @@
-//! `tine status`: what changed in a fork against its HEAD.
+//! `tine status`: lists a fork's changes against its HEAD.
 
 use clap_complete::engine::ArgValueCompleter;
 
 use super::context::Context;
-use super::list::{tell_strays, tell_trees};
+use super::list::{note_strays, note_trees};
 use super::output::{Output, Tone};
 use super::{Exit, SUCCESS, completing};
 use crate::ops::Failure;
@@ -39,9 +39,9 @@ pub(super) fn run(verb: &Status, context: &Context) -> Result<Exit, Failure> {
     }
     context
         .output
-        .text(&told(&fork, &changes, &context.output))?;
-    tell_strays(&fork, &mut connection, &context.output);
-    tell_trees(&name, changes.trees.iter(), &context.output);
+        .text(&format_status(&fork, &changes, &context.output))?;
+    note_strays(&fork, &mut connection, &context.output);
+    note_trees(&name, changes.trees.iter(), &context.output);
     if let Some(operation) = changes.operation.as_deref().filter(|_| !fork.mounted) {
         let end = match operation {
             "bisect" => "`git bisect reset` ends it there".to_owned(),
@@ -58,7 +58,7 @@ pub(super) fn run(verb: &Status, context: &Context) -> Result<Exit, Failure> {
     Ok(SUCCESS)
 }
 
-fn told(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
+fn format_status(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
     let place = match &changes.branch {
         Some(branch) => format!("on branch {}", output.paint(Tone::Name, branch)),
         None => "with a detached HEAD".to_owned(),
@@ -97,7 +97,7 @@ fn told(fork: &ForkInfo, changes: &Changes, output: &Output) -> String {
     text
 }
 
-/// One line: what happened, to what.
+/// Formats one change as a letter and a path.
 pub(super) fn change_text(change: &ChangeLine, output: &Output) -> String {
     let tone = match change.kind {
         ChangeKindText::Added => Tone::Good,

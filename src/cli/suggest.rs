@@ -1,4 +1,4 @@
-//! Who mistyped a name is told which one is like it.
+//! Hints with names similar to a mistyped one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,11 +9,12 @@ use crate::change::review::ReviewState;
 use crate::ops::{ErrorCode, Failure};
 use crate::workspace::ForkName;
 
-/// The most names that a hint offers.
+/// Most names that a hint offers.
 const OFFERED: usize = 3;
 
-/// `failure` of the command line `words`, which ran in `dir`, with a hint at what may have been
-/// meant.
+/// Adds a hint with similar names to `failure`.
+///
+/// `words` is the command line, which ran in `dir`.
 pub(super) fn with_suggestion(failure: Failure, words: &[String], dir: &Path) -> Failure {
     let names = || Names::around(dir);
     let suggestion = match failure.code {
@@ -53,29 +54,29 @@ fn ready_handoffs(names: &Names) -> Option<String> {
     numbers(ready.map(|handoff| handoff.id), "ready")
 }
 
-/// Numbers are not mistyped into each other: those that may be meant are named.
-fn numbers(ids: impl Iterator<Item = u64>, stand: &str) -> Option<String> {
+/// Lists the newest ids, which are in `state`. Numbers have no similar names.
+fn numbers(ids: impl Iterator<Item = u64>, state: &str) -> Option<String> {
     let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
     let newest = ids.get(ids.len().saturating_sub(OFFERED)..)?;
     match newest {
         [] => None,
-        [one] => Some(format!("{one} is {stand};")),
-        several => Some(format!("{} are {stand};", several.join(", "))),
+        [one] => Some(format!("{one} is {state};")),
+        several => Some(format!("{} are {state};", several.join(", "))),
     }
 }
 
 fn similar(failure: &Failure, words: &[String], names: &Names) -> Option<String> {
-    let said: BTreeSet<&str> = failure.message.split(|c| !is_in_name(c)).collect();
+    let mentioned: BTreeSet<&str> = failure.message.split(|c| !is_in_name(c)).collect();
     let mut parts: Vec<&str> = Vec::new();
     for word in words {
         parts.extend(word.split(['@', ':', '=', ',']));
         parts.push(word);
     }
     let there = candidates(failure.code, &parts, names);
-    // What the message names, and is not there.
+    // The mistyped part is in the message and does not exist.
     let mut wrong = parts
         .iter()
-        .filter(|part| said.contains(**part) && !there.iter().any(|name| name == *part));
+        .filter(|part| mentioned.contains(**part) && !there.iter().any(|name| name == *part));
     let nearest = wrong.find_map(|wrong| {
         let found = nearest(wrong, &there);
         (!found.is_empty()).then_some(found)
@@ -87,7 +88,7 @@ fn is_in_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/')
 }
 
-/// What a failure of that code may have meant.
+/// Returns the existing names of the kind that `code` is about.
 fn candidates(code: ErrorCode, parts: &[&str], names: &Names) -> Vec<String> {
     let forks = || names.forks().into_iter().map(|fork| fork.name.to_string());
     let branches = || {
@@ -131,7 +132,9 @@ fn candidates(code: ErrorCode, parts: &[&str], names: &Names) -> Vec<String> {
     }
 }
 
-/// The names that differ least from `word`, if that is no more than a typing error or two.
+/// Returns the names that differ least from `word`.
+///
+/// The difference may be a typing error or two: a third of the word's length.
 fn nearest(word: &str, names: &[String]) -> Vec<String> {
     let tolerance = (word.chars().count() / 3).max(1);
     let mut found: BTreeSet<(usize, &String)> = BTreeSet::new();

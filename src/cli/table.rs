@@ -5,22 +5,22 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use super::output::{Output, Tone};
 use crate::render::text::one_line;
 
-/// What stands between two columns.
+/// Space between two columns.
 const GAP: &str = "  ";
 
-/// No column is made narrower than this for another one's sake.
+/// Width below which no column is shortened.
 const NARROWEST: usize = 6;
 
-/// Where a cell was shortened.
+/// Mark in a shortened cell.
 const ELLIPSIS: char = '…';
 
-/// A cell of a [`table`].
+/// Cell of a [`table`].
 pub(super) struct Cell {
     text: String,
-    /// What makes a terminal paint it.
+    /// Escape sequence for the cell's colour.
     escape: Option<&'static str>,
     right: bool,
-    /// Its end says more than its beginning.
+    /// True if shortening keeps the end of the text.
     ending: bool,
 }
 
@@ -29,12 +29,14 @@ impl Cell {
         Cell::of(one_line(&text.into()))
     }
 
-    /// Two spaces further to the right: of what belongs to a line above the table.
+    /// Makes a cell that is indented by two spaces.
+    ///
+    /// It belongs to a line above the table.
     pub(super) fn indented(text: &str) -> Cell {
         Cell::marked("  ", text)
     }
 
-    /// With a mark before it.
+    /// Makes a cell with a mark before the text.
     pub(super) fn marked(mark: &str, text: &str) -> Cell {
         Cell::of(format!("{mark}{}", one_line(text)))
     }
@@ -48,19 +50,19 @@ impl Cell {
         }
     }
 
-    /// Painted in the colour of `tone`.
+    /// Colours the cell by `tone`.
     pub(super) fn toned(mut self, output: &Output, tone: Tone) -> Cell {
         self.escape = output.has_colors().then(|| tone.escape());
         self
     }
 
-    /// Set to the right of its column, as numbers are.
+    /// Aligns the cell to the right, as numbers are.
     pub(super) fn right(mut self) -> Cell {
         self.right = true;
         self
     }
 
-    /// Keeps its end where it is shortened, as paths do.
+    /// Keeps the end when the cell is shortened, as for paths.
     pub(super) fn ending(mut self) -> Cell {
         self.ending = true;
         self
@@ -70,11 +72,12 @@ impl Cell {
         self.text.width()
     }
 
-    /// What is shown of it in a column of that width, and how wide that is.
+    /// Returns the text for a column of `width`, and its width.
     fn shown(&self, width: usize) -> (String, usize) {
-        let text = match self.width() <= width {
-            true => self.text.clone(),
-            false => shortened(&self.text, width, self.ending),
+        let text = if self.width() <= width {
+            self.text.clone()
+        } else {
+            shortened(&self.text, width, self.ending)
         };
         let shown_width = text.width();
         match self.escape {
@@ -84,7 +87,7 @@ impl Cell {
     }
 }
 
-/// As much of `text` as fits beside the mark that says that it is not all.
+/// Shortens `text` to `width`, including the ellipsis.
 fn shortened(text: &str, width: usize, ending: bool) -> String {
     let room = width.saturating_sub(1);
     let mut used = 0;
@@ -102,14 +105,14 @@ fn shortened(text: &str, width: usize, ending: bool) -> String {
     format!("{}{ELLIPSIS}", kept.trim_end())
 }
 
-/// Rows as a table of aligned columns, two spaces apart; the last column is not padded. Colours do
-/// not shift the columns.
+/// Formats rows as aligned columns, two spaces apart.
+///
+/// The last column is not padded. Colours do not shift the columns.
 pub(super) fn table(rows: &[Vec<Cell>]) -> String {
     fitted(rows, None)
 }
 
-/// As [`table`], with the longest cells shortened where a line would not fit into so many `columns`
-/// of a terminal.
+/// Formats a [`table`], shortening the longest cells to fit into `columns`.
 pub(super) fn fitted(rows: &[Vec<Cell>], columns: Option<usize>) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let mut widths: Vec<usize> = (0..count)
@@ -144,7 +147,9 @@ pub(super) fn fitted(rows: &[Vec<Cell>], columns: Option<usize>) -> String {
     table
 }
 
-/// Takes from the widest columns first until all have no more than `room` together.
+/// Shrinks the widest columns until their sum is at most `room`.
+///
+/// Stops at [`NARROWEST`].
 fn narrow(widths: &mut [usize], room: usize) {
     while widths.iter().sum::<usize>() > room {
         let widest = widths.iter_mut().filter(|width| **width > NARROWEST).max();

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-/// How many columns it has; `None` where there is none, or it does not say.
+/// Returns the terminal's width in columns; `None` if there is none.
 pub(super) fn columns() -> Option<usize> {
     let stdout = std::io::stdout();
     if !stdout.is_terminal() {

@@ -1,4 +1,4 @@
-//! `tine top`: what the mounts are asked at this moment.
+//! `tine top`: the mounts' current requests.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -85,7 +85,7 @@ impl Sort {
         }
     }
 
-    /// The greatest first, names in their order.
+    /// Sorts the forks, greatest first, then by name.
     fn sort(self, forks: &mut [ForkStats]) {
         let key = |fork: &ForkStats| match self {
             Sort::Requests => fork.all().count,
@@ -102,7 +102,7 @@ impl Sort {
     }
 }
 
-/// Files that are shown.
+/// Most files that are shown.
 const FILES: usize = 10;
 
 #[derive(Serialize)]
@@ -119,13 +119,14 @@ pub(super) fn run(top: &Top, context: &Context) -> Result<Exit, Failure> {
     };
     let look = || stats::ask(context, &read);
     let Some(first) = look()? else {
-        match context.output.is_json() {
-            true => context.output.json(&Shown {
+        if context.output.is_json() {
+            context.output.json(&Shown {
                 running: false,
                 interval_secs: top.interval,
                 mounted: Vec::new(),
-            })?,
-            false => context.output.note(NONE_RUNS),
+            })?;
+        } else {
+            context.output.note(NONE_RUNS);
         }
         return Ok(SUCCESS);
     };
@@ -138,13 +139,14 @@ pub(super) fn run(top: &Top, context: &Context) -> Result<Exit, Failure> {
         return Err(ended());
     };
     now.mounted = since(&first, &now, top.sort);
-    match context.output.is_json() {
-        true => context.output.json(&Shown {
+    if context.output.is_json() {
+        context.output.json(&Shown {
             running: true,
             interval_secs: top.interval,
             mounted: now.mounted.iter().map(shown_fork).collect(),
-        })?,
-        false => context.output.text(&drawn(&now, 0, &context.output))?,
+        })?;
+    } else {
+        context.output.text(&drawn(&now, 0, &context.output))?;
     }
     Ok(SUCCESS)
 }
@@ -161,7 +163,7 @@ fn ended() -> Failure {
         .hint("any tine command that needs it starts it again; then run this one again")
 }
 
-/// What came between two looks.
+/// Returns the forks' figures between two readings.
 fn since(before: &Stats, now: &Stats, sort: Sort) -> Vec<ForkStats> {
     let mut forks: Vec<ForkStats> = now
         .mounted
@@ -172,7 +174,7 @@ fn since(before: &Stats, now: &Stats, sort: Sort) -> Vec<ForkStats> {
     forks
 }
 
-/// What a key means.
+/// Action of a key.
 #[derive(Debug, PartialEq, Eq)]
 enum KeyAction {
     End,
@@ -182,7 +184,7 @@ enum KeyAction {
     Nothing,
 }
 
-fn wish(key: &KeyEvent) -> KeyAction {
+fn action_of(key: &KeyEvent) -> KeyAction {
     if key.kind == KeyEventKind::Release {
         return KeyAction::Nothing;
     }
@@ -196,7 +198,7 @@ fn wish(key: &KeyEvent) -> KeyAction {
     }
 }
 
-/// The terminal as a program has it that draws all of it; given back when this is dropped.
+/// Terminal in full-screen mode, restored on drop.
 struct Screen;
 
 impl Screen {
@@ -207,7 +209,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Draws `text`, as much of it as there is room for.
+    /// Draws as much of `text` as fits.
     fn draw(&self, text: &str) -> std::io::Result<()> {
         let (width, height) = terminal::size()?;
         let mut out = std::io::stdout().lock();
@@ -235,13 +237,13 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // The process is about to end: there is nothing else to try.
+        // The process is about to end, so errors are ignored.
         let _ = execute!(std::io::stdout(), cursor::Show, LeaveAlternateScreen);
         let _ = terminal::disable_raw_mode();
     }
 }
 
-/// The first `width` characters of a line; what colours it counts nothing.
+/// Returns the first `width` characters of a line, not counting colour escapes.
 fn cut(line: &str, width: usize) -> String {
     let (mut cut, mut shown, mut is_escape) = (String::new(), 0, false);
     for character in line.chars() {
@@ -291,7 +293,7 @@ fn watch(
             let Event::Key(key) = event::read().map_err(failed)? else {
                 continue;
             };
-            let to = match wish(&key) {
+            let to = match action_of(&key) {
                 KeyAction::End => return Ok(SUCCESS),
                 KeyAction::Sort => {
                     sort = sort.next();
@@ -317,7 +319,7 @@ fn watch(
     }
 }
 
-/// All forks, and more of the one that is chosen.
+/// Formats all forks, and details of the chosen one.
 fn drawn(stats: &Stats, chosen: usize, output: &Output) -> String {
     let mut text = head(stats);
     if stats.mounted.is_empty() {
@@ -404,13 +406,13 @@ mod tests {
 
     #[test]
     fn keys_mean_what_the_help_says() {
-        let key = |code| wish(&KeyEvent::new(code, KeyModifiers::NONE));
+        let key = |code| action_of(&KeyEvent::new(code, KeyModifiers::NONE));
         assert_eq!(key(KeyCode::Char('q')), KeyAction::End);
         assert_eq!(key(KeyCode::Char('s')), KeyAction::Sort);
         assert_eq!(key(KeyCode::Down), KeyAction::Down);
         assert_eq!(key(KeyCode::Char('x')), KeyAction::Nothing);
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-        assert_eq!(wish(&interrupt), KeyAction::End);
+        assert_eq!(action_of(&interrupt), KeyAction::End);
         let all: Vec<Sort> = (0..5)
             .scan(Sort::Requests, |sort, _| {
                 let now = *sort;

@@ -1,11 +1,11 @@
-//! `tine tree`: which fork began as which, with their snapshots.
+//! `tine tree`: the tree of forks and their snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::context::Context;
-use super::graph::{self, GraphNode, KnotKind};
+use super::graph::{self, GraphNode, NodeKind};
 use super::output::{Output, Tone};
 use super::{Exit, SUCCESS};
 use crate::ops::protocol::{ForkInfo, SnapshotInfo};
@@ -32,7 +32,7 @@ pub(super) struct Tree {
     pub svg: bool,
 }
 
-/// How the tree is told.
+/// Output format of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Text,
@@ -40,7 +40,7 @@ enum Format {
     Svg,
 }
 
-/// A fork or a snapshot, and what stands beneath it.
+/// Fork or snapshot with its children.
 #[derive(Serialize)]
 struct Branch {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ struct Branch {
     #[serde(skip)]
     about: String,
     #[serde(skip)]
-    kind: KnotKind,
+    kind: NodeKind,
     children: Vec<Branch>,
 }
 
@@ -59,7 +59,7 @@ struct Drawing {
     forks: Vec<Branch>,
 }
 
-/// All that is drawn.
+/// Input of the drawing.
 struct Known {
     forks: Vec<ForkInfo>,
     snapshots: BTreeMap<ForkName, Vec<SnapshotInfo>>,
@@ -76,7 +76,7 @@ pub(super) fn run(tree: &Tree, context: &Context) -> Result<Exit, Failure> {
             .hint("leave out `--json`, or `--dot` and `--svg`"));
     }
     let Some(mut connection) = context.connect_to_forks()? else {
-        return tell(context, Vec::new(), format);
+        return print_tree(context, Vec::new(), format);
     };
     let (forks, damaged) = connection.forks()?;
     let mut snapshots = BTreeMap::new();
@@ -101,7 +101,7 @@ pub(super) fn run(tree: &Tree, context: &Context) -> Result<Exit, Failure> {
     for failure in &damaged {
         context.output.trouble(failure);
     }
-    tell(context, roots, format)
+    print_tree(context, roots, format)
 }
 
 impl Known {
@@ -111,7 +111,7 @@ impl Known {
         let children_of = |snapshot: Option<&ForkName>| {
             let began_here = self.forks.iter().filter(move |child| {
                 child.parent.as_ref().is_some_and(|parent| {
-                    // A snapshot that is gone is as good as the fork itself.
+                    // A child of a snapshot that is gone counts as a child of the fork.
                     let known = parent.snapshot.as_ref().filter(|name| has(name));
                     parent.fork == fork.name && child.name != fork.name && known == snapshot
                 })
@@ -126,7 +126,7 @@ impl Known {
                 fork: None,
                 snapshot: Some(snapshot.name.clone()),
                 about: snapshot.message.clone().unwrap_or_default(),
-                kind: KnotKind::Snapshot,
+                kind: NodeKind::Snapshot,
                 children: children_of(Some(&snapshot.name)),
             })
             .collect();
@@ -135,9 +135,10 @@ impl Known {
             fork: Some(fork.name.clone()),
             snapshot: None,
             about: about(fork, self),
-            kind: match fork.mounted {
-                true => KnotKind::Mounted,
-                false => KnotKind::Unmounted,
+            kind: if fork.mounted {
+                NodeKind::Mounted
+            } else {
+                NodeKind::Unmounted
             },
             children,
         }
@@ -157,7 +158,7 @@ fn about(fork: &ForkInfo, known: &Known) -> String {
     format!("[{branch}{state}{origin}]")
 }
 
-fn tell(context: &Context, forks: Vec<Branch>, format: Format) -> Result<Exit, Failure> {
+fn print_tree(context: &Context, forks: Vec<Branch>, format: Format) -> Result<Exit, Failure> {
     let output = &context.output;
     if output.is_json() {
         output.json(&Drawing { forks })?;
@@ -166,10 +167,10 @@ fn tell(context: &Context, forks: Vec<Branch>, format: Format) -> Result<Exit, F
     if forks.is_empty() {
         output.note("there are no forks yet: `tine new NAME` makes one");
     }
-    let knots = || forks.iter().map(knot).collect::<Vec<GraphNode>>();
+    let nodes = || forks.iter().map(node_of).collect::<Vec<GraphNode>>();
     let text = match format {
-        Format::Dot => graph::dot(&knots()),
-        Format::Svg => graph::svg(&knots()),
+        Format::Dot => graph::dot(&nodes()),
+        Format::Svg => graph::svg(&nodes()),
         Format::Text => {
             let mut text = String::new();
             for root in &forks {
@@ -192,16 +193,16 @@ impl Branch {
     }
 }
 
-fn knot(branch: &Branch) -> GraphNode {
+fn node_of(branch: &Branch) -> GraphNode {
     GraphNode {
         label: branch.label(),
         about: branch.about.clone(),
         kind: branch.kind,
-        children: branch.children.iter().map(knot).collect(),
+        children: branch.children.iter().map(node_of).collect(),
     }
 }
 
-/// Draws a branch: its own line begins with `first`, those beneath with `rest`.
+/// Draws a branch. Its own line begins with `first`, its children's with `rest`.
 fn draw(branch: &Branch, first: &str, rest: &str, output: &Output, text: &mut String) {
     let label = match branch.fork {
         Some(_) => output.paint(Tone::Name, &branch.label()),
@@ -215,14 +216,15 @@ fn draw(branch: &Branch, first: &str, rest: &str, output: &Output, text: &mut St
     text.push('\n');
     let last = branch.children.len().saturating_sub(1);
     for (number, child) in branch.children.iter().enumerate() {
-        let (own, beneath) = match number == last {
-            true => ("└─ ", "   "),
-            false => ("├─ ", "│  "),
+        let (own, below) = if number == last {
+            ("└─ ", "   ")
+        } else {
+            ("├─ ", "│  ")
         };
         draw(
             child,
             &format!("{rest}{own}"),
-            &format!("{rest}{beneath}"),
+            &format!("{rest}{below}"),
             output,
             text,
         );

@@ -1,4 +1,4 @@
-//! What lies between two trees, shown.
+//! The difference between two trees, as output.
 
 use std::os::unix::process::CommandExt;
 
@@ -27,7 +27,7 @@ pub(super) struct FormArgs {
 }
 
 impl FormArgs {
-    /// The same for `git diff`.
+    /// Returns the flags of `git diff` for this form.
     pub(super) fn flags(self) -> &'static [&'static str] {
         match (self.stat, self.name_only, self.name_status) {
             (true, ..) => &["--stat"],
@@ -38,7 +38,7 @@ impl FormArgs {
     }
 }
 
-/// Two trees, and what lies between them.
+/// Two trees and their difference.
 #[derive(Serialize)]
 pub(super) struct Difference<'a> {
     pub old_tree: &'a str,
@@ -47,7 +47,7 @@ pub(super) struct Difference<'a> {
 }
 
 impl Difference<'_> {
-    /// As JSON, or as `git diff` with `flags` shows it, which this process becomes then.
+    /// Prints JSON, or replaces this process by `git diff` with `flags`.
     pub(super) fn show(&self, context: &Context, flags: &[&str]) -> Result<Exit, Failure> {
         if context.output.is_json() {
             context.output.json(self)?;
@@ -57,7 +57,7 @@ impl Difference<'_> {
     }
 }
 
-/// Becomes `git diff` between two trees.
+/// Replaces this process by `git diff` between two trees.
 pub(super) fn become_git_diff(
     context: &Context,
     (old_tree, new_tree): (&str, &str),

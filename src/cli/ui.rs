@@ -50,7 +50,7 @@ struct Document<'a> {
 pub(super) fn run(verb: &Ui, context: &Context) -> Result<Exit, Failure> {
     let common_dir = context.repository()?.common_dir().to_owned();
     let git_dir = context.git_dir()?;
-    // What is wrong with it is told here, and not in the browser.
+    // Reports problems of the repository here and not in the browser.
     drop(context.connect()?);
     let place = PageContext {
         common_dir,
@@ -67,18 +67,17 @@ pub(super) fn run(verb: &Ui, context: &Context) -> Result<Exit, Failure> {
             ending.end();
         }
     });
-    // In the mount of a fork it would keep that in use.
+    // The current directory would keep its fork's mount busy.
     context.step_out();
     let address = server.address();
-    match context.output.is_json() {
-        true => context.output.json(&Document {
+    if context.output.is_json() {
+        context.output.json(&Document {
             address: &address,
             port: server.port(),
-        })?,
-        false => {
-            context.output.text(&format!("{address}\n"))?;
-            context.output.note("Ctrl-C ends it");
-        }
+        })?;
+    } else {
+        context.output.text(&format!("{address}\n"))?;
+        context.output.note("Ctrl-C ends it");
     }
     if !verb.no_open && !context.output.is_json() {
         open(&address, context);
@@ -87,8 +86,9 @@ pub(super) fn run(verb: &Ui, context: &Context) -> Result<Exit, Failure> {
     Ok(SUCCESS)
 }
 
-/// Opens a browser where there is a screen. One that cannot be opened is no failure: the address is
-/// there.
+/// Opens a browser if there is a display.
+///
+/// A failure is only noted, because the address was printed.
 fn open(address: &str, context: &Context) {
     let has_screen = ["DISPLAY", "WAYLAND_DISPLAY", "BROWSER"]
         .iter()
@@ -105,7 +105,7 @@ fn open(address: &str, context: &Context) {
     process::inherit_standard_streams_only(&mut browser);
     match browser.spawn() {
         Ok(mut browser) => {
-            // It may go on for long, and is nobody's zombie.
+            // Reaps the browser process, which may run for long.
             thread::spawn(move || browser.wait());
         }
         Err(error) => context.output.note(&format!(

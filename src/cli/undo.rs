@@ -1,4 +1,4 @@
-//! `tine undo` and `tine redo`: take back what commands did to a fork's files, and do it again.
+//! `tine undo` and `tine redo`: take back a command's changes, and redo them.
 
 use super::context::Context;
 use super::output::Output;
@@ -11,19 +11,19 @@ use crate::workspace::NoteKind;
 
 impl Shown for Undo {
     fn show(&self, taken: &TakenBackLine, context: &Context) -> Result<(), Failure> {
-        tell(taken, "took back", &context.output)
+        print_taken_back(taken, "took back", &context.output)
     }
 }
 
 impl Shown for Redo {
     fn show(&self, taken: &TakenBackLine, context: &Context) -> Result<(), Failure> {
-        tell(taken, "did again", &context.output)
+        print_taken_back(taken, "did again", &context.output)
     }
 }
 
-fn tell(taken: &TakenBackLine, done: &str, output: &Output) -> Result<(), Failure> {
+fn print_taken_back(taken: &TakenBackLine, done: &str, output: &Output) -> Result<(), Failure> {
     let OperationLine { id, command, .. } = &taken.of;
-    // What was done in an open buffer has no number.
+    // An operation in an open buffer has no number.
     let number = match id {
         0 => String::new(),
         id => format!("{id}: "),

@@ -1,4 +1,4 @@
-//! `tine uninstall`: takes all of tine's out of a repository.
+//! `tine uninstall`: removes all of tine's data from a repository.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -52,15 +52,15 @@ pub(super) struct Uninstall {
     pub keep_refs: bool,
 }
 
-/// What was removed, or would be.
+/// Removed data, or data that a dry run would remove.
 #[derive(Serialize)]
 struct Removed {
     dry_run: bool,
     repository: PathText,
-    /// Work that nothing else has.
+    /// Work that exists nowhere else, in words.
     work: Vec<String>,
     forks: Vec<ForkGone>,
-    /// `null` where there is none.
+    /// `null` without a store.
     store: Option<PathText>,
     refs: Vec<String>,
     refs_kept: Vec<String>,
@@ -73,15 +73,15 @@ struct ForkGone {
     mount_dir: Option<PathText>,
     recover: Option<u64>,
     branch_deleted: bool,
-    /// What of it could not be kept, in words.
+    /// Parts that could not be kept, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     lost: Vec<String>,
 }
 
-/// What is there.
+/// Data found in the repository.
 struct Found {
     forks: Vec<ForkInfo>,
-    /// Forks of which there is a directory and no record.
+    /// Forks with a directory but no readable record.
     damaged: Vec<ForkName>,
     work: Vec<String>,
 }
@@ -108,7 +108,7 @@ pub(super) fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> 
     }
     let is_refused = !found.work.is_empty() && !verb.force;
     if (is_refused || verb.dry_run) && !was_running {
-        // Nothing is to be left of having looked.
+        // Ends the daemon, which was started only to look.
         drop(connection.take());
         ending::stop(repository, false)?;
     }
@@ -128,18 +128,18 @@ pub(super) fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> 
     };
     if verb.dry_run {
         removed.forks = found.forks.iter().map(would_go).collect();
-        (removed.refs_kept, removed.refs) = parted(verb, repository, repository.own_refs()?)?;
+        (removed.refs_kept, removed.refs) = split_refs(verb, repository, repository.own_refs()?)?;
         let exit = if is_refused {
             ExitCode::Refused.code()
         } else {
             SUCCESS
         };
-        return tell(context, &removed, exit);
+        return print_removed(context, &removed, exit);
     }
 
     context.step_out();
-    // Snapshots that tine took by itself are no work: their forks would not be deleted without
-    // `--force` else.
+    // Automatic snapshots are not work. Without this, their forks could not be deleted without
+    // `--force`.
     let mut let_go: BTreeSet<String> = BTreeSet::new();
     if let Some(connection) = &mut connection {
         let signers = identity::signers_if_any(repository.common_dir());
@@ -177,7 +177,7 @@ pub(super) fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> 
         _ => {}
     }
     let own_refs = repository.own_refs()?;
-    (removed.refs_kept, removed.refs) = parted(verb, repository, own_refs.clone())?;
+    (removed.refs_kept, removed.refs) = split_refs(verb, repository, own_refs.clone())?;
     removed.refs_kept.retain(|name| !let_go.contains(name));
     let_go.retain(|name| !removed.refs.contains(name));
     removed.refs.extend(let_go);
@@ -187,18 +187,19 @@ pub(super) fn run(verb: &Uninstall, context: &Context) -> Result<Exit, Failure> 
         .collect();
     repository.remove_own_refs(&going)?;
     repository.remove_own_settings()?;
-    // It goes with its last fork; one that was empty before does not. What is in it is somebody's.
+    // Removes the mount root if the deletion of the last fork left it. It stays if it is not empty:
+    // its files belong to the user.
     let _ = fs::remove_dir(default_mount_root(repository.checkout_dir()));
-    tell(context, &removed, SUCCESS)
+    print_removed(context, &removed, SUCCESS)
 }
 
-/// Looks at all that the daemon knows.
+/// Collects all that the daemon knows.
 fn look(connection: &mut Client, repository: &Repository) -> Result<Found, Failure> {
     let (forks, damaged) = connection.forks()?;
     let mut work = Vec::new();
     for fork in &forks {
         let name = &fork.name;
-        // What a damaged fork holds is not known: then it goes by force only.
+        // The content of a damaged fork is unknown, so only `--force` removes it.
         match connection
             .changes(name, false)
             .map(|found| found.changes.len())
@@ -282,7 +283,7 @@ fn look(connection: &mut Client, repository: &Repository) -> Result<Found, Failu
     })
 }
 
-/// What is in a directory, where it is there.
+/// Returns the names in a directory; none if it does not exist.
 fn names_in(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
@@ -297,7 +298,7 @@ fn is_reached(repository: &Repository, commit: Option<&str>) -> Result<bool, Fai
     }
 }
 
-/// The refs that keep work which no branch, tag or remote branch has.
+/// Returns the refs that keep work which no branch or tag has.
 fn work_refs(repository: &Repository) -> Result<Vec<OwnRef>, Failure> {
     let mut kept = repository.own_refs()?;
     kept.retain(OwnRef::may_be_work);
@@ -309,7 +310,7 @@ fn work_refs(repository: &Repository) -> Result<Vec<OwnRef>, Failure> {
             }
             continue;
         }
-        // What is no commit nothing else reaches.
+        // An object that is not a commit is reached by nothing else.
         let reached = repository
             .reached_otherwise(own.object_id, &[])
             .unwrap_or(None);
@@ -320,8 +321,8 @@ fn work_refs(repository: &Repository) -> Result<Vec<OwnRef>, Failure> {
     Ok(work)
 }
 
-/// The names of the refs that stay, and of those that go.
-fn parted(
+/// Splits the refs into names that stay and names that go.
+fn split_refs(
     verb: &Uninstall,
     repository: &Repository,
     refs: Vec<OwnRef>,
@@ -359,16 +360,16 @@ fn path_text(path: &Path) -> PathText {
     PathText::from(path.as_os_str().as_bytes())
 }
 
-fn tell(context: &Context, removed: &Removed, exit: Exit) -> Result<Exit, Failure> {
+fn print_removed(context: &Context, removed: &Removed, exit: Exit) -> Result<Exit, Failure> {
     if context.output.is_json() {
         context.output.json(removed)?;
         return Ok(exit);
     }
-    context.output.text(&told(removed))?;
+    context.output.text(&format_removed(removed))?;
     Ok(exit)
 }
 
-fn told(removed: &Removed) -> String {
+fn format_removed(removed: &Removed) -> String {
     let verb = if removed.dry_run {
         "would remove"
     } else {
@@ -394,9 +395,10 @@ fn told(removed: &Removed) -> String {
             Some(dir) => format!(" at {}", quoted(dir)),
             None => String::new(),
         };
-        let lost = match fork.lost.is_empty() {
-            true => String::new(),
-            false => format!("; damaged and gone: {}", one_line(&fork.lost.join(", "))),
+        let lost = if fork.lost.is_empty() {
+            String::new()
+        } else {
+            format!("; damaged and gone: {}", one_line(&fork.lost.join(", ")))
         };
         text.push_str(&format!(
             "{verb} the fork {}{dir}{branch}{kept}{lost}\n",

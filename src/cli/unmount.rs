@@ -1,5 +1,6 @@
-//! `tine unmount`: takes a fork's mount away and does with its layer what is asked for, or what the
-//! fork's policy says.
+//! `tine unmount`: unmounts a fork and applies its unmount policy.
+//!
+//! An action on the command line takes the place of the policy.
 
 use super::context::Context;
 use super::restore::index_kept;
@@ -27,8 +28,8 @@ pub(super) struct Unmount {
 
 pub(super) fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to(verb.operation.fork.as_ref())?;
-    // A policy may ask for a commit; where it needs an identity and there is none, the daemon says
-    // so.
+    // The policy may be to commit. If that needs an identity and there is none, the daemon reports
+    // it.
     let signers = identity::signers_if_any(context.repository()?.common_dir());
     let committed = commit_first(verb, context, &mut connection, &name)?;
     context.step_out();
@@ -44,13 +45,12 @@ pub(super) fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
         }
         (unmounted, None) => unmounted?,
     };
-    match context.output.is_json() {
-        true => context.output.json(&unmounted)?,
-        false => {
-            context.output.text(&told(&unmounted))?;
-            if let Some(trouble) = &unmounted.trouble {
-                context.output.trouble(trouble);
-            }
+    if context.output.is_json() {
+        context.output.json(&unmounted)?;
+    } else {
+        context.output.text(&format_unmounted(&unmounted))?;
+        if let Some(trouble) = &unmounted.trouble {
+            context.output.trouble(trouble);
         }
     }
     Ok(match &unmounted.merge {
@@ -59,8 +59,9 @@ pub(super) fn run(verb: &Unmount, context: &Context) -> Result<Exit, Failure> {
     })
 }
 
-/// Commits what the action is going to commit, while the fork is mounted and its hooks can run; the
-/// commit, if one was made.
+/// Commits first if the action is going to commit, with hooks.
+///
+/// The fork must be mounted for hooks. Returns the commit, if one was made.
 fn commit_first(
     verb: &Unmount,
     context: &Context,
@@ -70,7 +71,7 @@ fn commit_first(
     let info = connection.show(name)?;
     let (message, is_merged) = match verb.operation.action() {
         Some(UnmountAction::Commit { message }) => (message, false),
-        // The message is the merge commit's.
+        // The given message is for the merge commit.
         Some(UnmountAction::Merge { .. }) => (work_message(name), true),
         Some(UnmountAction::Handoff {
             include_uncommitted: true,
@@ -90,14 +91,14 @@ fn commit_first(
             | UnmountPolicy::Handoff { .. } => return Ok(None),
         },
     };
-    let mut wish = CommitWithHooks::of(message);
-    wish.no_verify = verb.no_verify;
-    // A merge is looked at as a whole.
-    wish.operation.allow_revert = is_merged || verb.operation.allow_revert;
-    commit::commit_first(context, connection, name, wish, HookOutput::Shown)
+    let mut first_commit = CommitWithHooks::of(message);
+    first_commit.no_verify = verb.no_verify;
+    // A merge is checked for reverts as a whole.
+    first_commit.operation.allow_revert = is_merged || verb.operation.allow_revert;
+    commit::commit_first(context, connection, name, first_commit, HookOutput::Shown)
 }
 
-/// What came of it, with the commit that was made before.
+/// Adds the earlier commit to the result.
 fn with_commit(mut unmounted: Unmounted, commit: String) -> Unmounted {
     match &mut unmounted.merge {
         Some(merge) => {
@@ -112,7 +113,7 @@ fn with_commit(mut unmounted: Unmounted, commit: String) -> Unmounted {
     unmounted
 }
 
-fn told(unmounted: &Unmounted) -> String {
+fn format_unmounted(unmounted: &Unmounted) -> String {
     let fork = &unmounted.fork;
     let then = match (&unmounted.policy, &unmounted.commit, &unmounted.snapshot) {
         (UnmountPolicy::Keep, ..) => "its changes are kept".to_owned(),
@@ -133,7 +134,7 @@ fn told(unmounted: &Unmounted) -> String {
     format!("unmounted {fork}: {then}\n{}", index_kept(&unmounted.index))
 }
 
-/// What came of merging it.
+/// Formats the result of the merge.
 fn format_of_merge(unmounted: &Unmounted) -> String {
     let target = |merge: &Merged| {
         merge

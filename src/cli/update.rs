@@ -1,7 +1,7 @@
-//! `tine update`: brings a fork up to where the branch is that it came from.
+//! `tine update`: brings a fork up to the tip of its branch.
 
 use super::context::Context;
-use super::sequencing::{LeftArgs, carry_out};
+use super::sequencing::{ConflictArgs, call_and_print};
 use super::{Exit, SUCCESS};
 use crate::client::{Client, embedded_paths};
 use crate::ops;
@@ -10,7 +10,7 @@ use crate::path::shell::shell_word;
 use crate::render::text::{human_size, quoted};
 use crate::workspace::ForkName;
 
-// The operation, whose help this has, and what the caller does for it.
+// The operation, whose doc comment is the help, and the caller's options.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(super) struct Update {
@@ -34,7 +34,7 @@ pub(super) struct Update {
     pub carried: Option<CarriedTrees>,
 
     #[command(flatten)]
-    pub left: LeftArgs,
+    pub conflicts: ConflictArgs,
 }
 
 /// Which dependency trees a fork is to show.
@@ -51,29 +51,33 @@ pub(super) fn run(verb: &Update, context: &Context) -> Result<Exit, Failure> {
     if let Some(which) = verb.carried {
         return take_up(context, &mut connection, name, which);
     }
-    let from = match verb.fetch {
-        false => verb.operation.from.clone(),
-        true => {
-            let branch = match &verb.operation.from {
-                Some(from) => from.clone(),
-                None => connection
-                    .show(&name)?
-                    .from_branch
-                    .ok_or_else(|| no_branch(&name))?,
-            };
-            Some(fetched(context, &branch)?)
-        }
+    let from = if verb.fetch {
+        let branch = match &verb.operation.from {
+            Some(from) => from.clone(),
+            None => connection
+                .show(&name)?
+                .from_branch
+                .ok_or_else(|| no_branch(&name))?,
+        };
+        Some(fetched(context, &branch)?)
+    } else {
+        verb.operation.from.clone()
     };
     let mut operation = ops::Update {
         fork: Some(name),
         from,
         ..verb.operation.clone()
     };
-    operation.onto.review = verb.left.wish();
-    carry_out(context, &mut connection, &operation, &verb.left.resolving)
+    operation.onto.review = verb.conflicts.review_policy();
+    call_and_print(
+        context,
+        &mut connection,
+        &operation,
+        &verb.conflicts.resolving,
+    )
 }
 
-/// Lets the fork show other dependency trees, and makes right what leads elsewhere in them.
+/// Switches the fork's dependency trees and fixes embedded paths in them.
 fn take_up(
     context: &Context,
     connection: &mut Client,
@@ -109,9 +113,10 @@ fn take_up(
             context.output.note(&note);
         }
     }
-    Ok(match taken.trees.iter().any(|tree| tree.changed) {
-        true => SUCCESS,
-        false => ExitCode::Nothing.code(),
+    Ok(if taken.trees.iter().any(|tree| tree.changed) {
+        SUCCESS
+    } else {
+        ExitCode::Nothing.code()
     })
 }
 
@@ -123,7 +128,7 @@ fn no_branch(name: &ForkName) -> Failure {
     .hint("name what it is to be brought up to: `--from REV`")
 }
 
-/// Fetches what `branch` follows; what is to be gone to then.
+/// Fetches the upstream of `branch`. Returns the revision to update to.
 fn fetched(context: &Context, branch: &str) -> Result<String, Failure> {
     let repository = context.repository()?;
     let Some(followed) = repository.followed_by(branch)? else {
@@ -137,6 +142,8 @@ fn fetched(context: &Context, branch: &str) -> Result<String, Failure> {
         )));
     };
     let mut progress = context.output.progress();
-    let listener = progress.as_mut().map(|told| told as &mut dyn FnMut(&[u8]));
+    let listener = progress
+        .as_mut()
+        .map(|writer| writer as &mut dyn FnMut(&[u8]));
     Ok(repository.fetch_followed(&followed, listener)?)
 }

@@ -1,5 +1,6 @@
-//! What clap refuses, turned into a [`Failure`] with a hint that fits, and what must be known
-//! before it has parsed.
+//! Errors of clap as a [`Failure`] with a fitting hint.
+//!
+//! Also finds the flags that are needed before clap has parsed.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -11,7 +12,7 @@ use super::output::Color;
 use crate::ops::{ErrorCode, Failure};
 use crate::workspace::StoreError;
 
-/// Flags that people bring from git and other tools, and what says the same here: verb, flag, hint.
+/// Flags of git and other tools, with our equivalent: verb, flag, hint.
 pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
     ("new", "--name", "the name stands alone: `tine new NAME`"),
     ("new", "--base", "say what to start from with `--from REV`"),
@@ -160,7 +161,7 @@ pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[
     ("list", "--all", "every fork is listed already"),
 ];
 
-/// Verbs that people try, and what says the same here.
+/// Verbs that people try, with our equivalent.
 pub(super) const WRONG_VERBS: &[(&str, &str)] = &[
     (
         "cd",
@@ -216,7 +217,7 @@ pub(super) const WRONG_VERBS: &[(&str, &str)] = &[
     ("metrics", "`tine stats --prometheus`"),
 ];
 
-/// Whether `--json` stands among `words`, before a `--`.
+/// Returns whether `words` contain `--json` before a `--`.
 pub(super) fn asks_for_json(words: &[OsString]) -> bool {
     words
         .iter()
@@ -224,7 +225,7 @@ pub(super) fn asks_for_json(words: &[OsString]) -> bool {
         .any(|word| word == "--json")
 }
 
-/// The value of `--color` among `words`, before a `--`; the last one counts.
+/// Returns the value of the last `--color` in `words` before a `--`.
 pub(super) fn color_of(words: &[OsString]) -> Color {
     let mut color = Color::Auto;
     let mut words = words.iter().take_while(|word| *word != "--").peekable();
@@ -247,13 +248,13 @@ pub(super) fn color_of(words: &[OsString]) -> Color {
     color
 }
 
-/// What clap refused of `words`, in our own words.
+/// Converts clap's error about `words`.
 pub(super) fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
     let source = error.source();
     if let Some(failure) = source.and_then(|error| error.downcast_ref::<Failure>()) {
         return failure.clone();
     }
-    // Of an option only its own words say what it names.
+    // For an option, only its own message says what the name is for.
     let is_option = error
         .get(ContextKind::InvalidArg)
         .is_some_and(|argument| argument.to_string().starts_with('-'));
@@ -280,7 +281,7 @@ pub(super) fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
     Failure::new(ErrorCode::Usage, message_of(error, &rendered)).hint(hint)
 }
 
-/// The message: clap's first paragraph without its label.
+/// Returns the message: clap's first paragraph without its label.
 fn message_of(error: &clap::Error, rendered: &str) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "a command is missing".to_owned();
@@ -294,7 +295,7 @@ fn message_of(error: &clap::Error, rendered: &str) -> String {
         .to_owned()
 }
 
-/// clap's own tips.
+/// Returns clap's own tips.
 fn tips(rendered: &str) -> Option<String> {
     let tips: Vec<&str> = rendered
         .lines()
@@ -303,7 +304,7 @@ fn tips(rendered: &str) -> Option<String> {
     (!tips.is_empty()).then(|| tips.join("; "))
 }
 
-/// The verb that `words` name (`daemon stop`); empty where they name none.
+/// Returns the verb that `words` name (`daemon stop`), or an empty string.
 fn verb_of(words: &[OsString]) -> String {
     let mut command = args::command();
     let mut verb: Vec<String> = Vec::new();
@@ -321,7 +322,7 @@ fn verb_of(words: &[OsString]) -> String {
     verb.join(" ")
 }
 
-/// The verbs that clap finds similar, without the hidden names that they also have.
+/// Returns the verbs that clap finds similar, by their visible names.
 fn similar_verbs(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::Strings(similar)) = error.get(ContextKind::SuggestedSubcommand) else {
         return None;

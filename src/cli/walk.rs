@@ -1,4 +1,4 @@
-//! `tine walk`: every path of a fork, or beneath one.
+//! `tine walk`: every path of a fork, or every path under one.
 
 use super::context::Context;
 use super::output::{Cell, table};

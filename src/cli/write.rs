@@ -1,4 +1,4 @@
-//! `tine write`: replaces a file of a fork, or makes it.
+//! `tine write`: replaces or creates a file of a fork.
 
 use super::contents::{sent_content, store_dir};
 use super::context::Context;
@@ -8,7 +8,7 @@ use crate::render::nodes::shown;
 
 pub(super) fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = context.connect_to(verb.fork.as_ref())?;
-    // Before anything is read: the fork may not be there.
+    // Fails early if the fork does not exist, before any input is read.
     connection.show(&fork)?;
     let store_dir = store_dir(context)?;
     let content = sent_content(&store_dir, verb.file.as_deref())?;
@@ -18,23 +18,23 @@ pub(super) fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
     };
     let written = connection.call(&request);
     let written = written.inspect_err(|_| content.withdraw(&store_dir))?;
-    match context.output.is_json() {
-        true => context.output.json(&written)?,
-        false => {
-            let (done, back) = match written.created {
-                true => ("made", String::new()),
-                false => (
-                    "wrote",
-                    format!("; `tine undo {}` takes that back", written.fork),
-                ),
-            };
-            let line = format!(
-                "{done} {} ({} bytes){back}\n",
-                shown(&written.path),
-                written.size
-            );
-            context.output.text(&line)?;
-        }
+    if context.output.is_json() {
+        context.output.json(&written)?;
+    } else {
+        let (done, back) = if written.created {
+            ("made", String::new())
+        } else {
+            (
+                "wrote",
+                format!("; `tine undo {}` takes that back", written.fork),
+            )
+        };
+        let line = format!(
+            "{done} {} ({} bytes){back}\n",
+            shown(&written.path),
+            written.size
+        );
+        context.output.text(&line)?;
     }
     Ok(SUCCESS)
 }

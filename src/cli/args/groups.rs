@@ -1,11 +1,12 @@
-//! The commands in `tine --help`, by what somebody wants to do: clap lists all of them under one
-//! heading.
+//! The groups of commands in `tine --help`, by task.
+//!
+//! clap itself lists all commands under one heading.
 
 use std::fmt::Write as _;
 
 use clap::builder::StyledStr;
 
-/// A heading, and the commands below it. Each command stands in one group.
+/// Headings, each with its commands. Each command is in one group.
 pub(super) const GROUPS: &[(&str, &[&str])] = &[
     (
         "Have forks, and work in them",
@@ -61,7 +62,7 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What `tine --help` is made of. The names of commands stand in one column, wherever they are.
+/// Returns the template of `tine --help`. All groups align command names in one column.
 pub(super) fn help_template(command: &clap::Command) -> StyledStr {
     let styles = command.get_styles();
     let (header, literal) = (styles.get_header(), styles.get_literal());
@@ -73,7 +74,7 @@ pub(super) fn help_template(command: &clap::Command) -> StyledStr {
         .unwrap_or_default();
     let mut text = String::from("{about-with-newline}\n{usage-heading} {usage}\n\n");
     for (heading, names) in GROUPS {
-        // Writing into a string cannot fail.
+        // A write to a string cannot fail.
         let _ = writeln!(text, "{header}{heading}:{header:#}");
         for name in *names {
             let about = match command

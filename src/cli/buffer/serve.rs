@@ -1,9 +1,9 @@
-//! `tine buffer serve`: an editor's connection, as JSON lines on standard input and output.
+//! `tine buffer serve`: an editor's connection, as JSON lines on standard streams.
 //!
-//! What comes in is asked over one connection, whose end closes the buffers; another one waits for
-//! what the editor is to be told. Where the daemon ends, the next thing that the editor says starts
-//! another one; one that somebody else started is found, too. Then the editor is told that it is
-//! attached anew, and opens its buffers again.
+//! Requests from the editor use one connection to the daemon. When that connection ends, its
+//! buffers are closed. A second connection waits for events. If the daemon ends, the editor's next
+//! request starts another daemon; a daemon that another process starts is found, too. The editor
+//! then gets an `attached` event and opens its buffers again.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -23,16 +23,16 @@ use crate::ops::{ErrorCode, Failure};
 use crate::render::failure::FailureBody;
 use crate::tools::buffers::BufferEvent;
 
-/// How long one question for events takes at most.
+/// Longest wait of one request for events, in milliseconds.
 const WAIT_MS: u64 = 20_000;
 
-/// How often is looked for a daemon that somebody else started.
+/// Interval between looks for a daemon that another process started.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A longer line is not sent: the daemon would end the connection.
+/// Longest accepted line, in bytes. The daemon would end the connection for a longer one.
 const MAX_LINE_BYTES: usize = 12 << 20;
 
-/// What the editor is told.
+/// Line that is written to the editor.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line<'a> {
@@ -48,13 +48,13 @@ enum Line<'a> {
     Own(OwnEvent),
 }
 
-/// What the daemon knows nothing of.
+/// Event that this process creates; the daemon does not know it.
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum OwnEvent {
-    /// No buffer is open: the editor opens all that it has.
+    /// Attached to a daemon that has no buffer open. The editor opens all its buffers.
     Attached,
-    /// The daemon has ended. The editor may go on: the next thing that it says begins anew.
+    /// The daemon has ended. The editor may go on: its next request attaches again.
     Detached,
 }
 
@@ -68,9 +68,9 @@ struct Link {
 struct State {
     /// None: the daemon has ended.
     attached: Option<Attached>,
-    /// How often the editor was attached.
+    /// Number of times the editor was attached.
     times: u64,
-    /// By path: no version of its buffer is greater, of any opening and of any daemon.
+    /// By path: upper bound of the buffer's versions, over all its openings and all daemons.
     versions: BTreeMap<PathBuf, u64>,
 }
 
@@ -81,17 +81,17 @@ struct Attached {
 
 pub(super) fn run(context: &Context) -> Result<Exit, Failure> {
     let common_dir = context.repository()?.common_dir().to_owned();
-    // An editor may have been started in a mount that is to be unmounted.
+    // The editor may have started this process in a mount. That must not keep the mount busy.
     context.step_out();
     let link = Arc::new(Link {
         common_dir,
         state: Mutex::default(),
     });
     link.attach(Start::Yes)?;
-    let telling = link.clone();
+    let event_link = link.clone();
     thread::Builder::new()
         .name("events".into())
-        .spawn(move || tell_events(&telling))
+        .spawn(move || pass_events(&event_link))
         .map_err(|error| Failure::io("start a thread for", Path::new("events"), &error))?;
     for line in std::io::stdin().lock().lines() {
         let line =
@@ -106,7 +106,7 @@ pub(super) fn run(context: &Context) -> Result<Exit, Failure> {
     Ok(SUCCESS)
 }
 
-/// Answers one line; an error where nobody reads the answer.
+/// Answers one line. Returns an error if the answer cannot be written.
 fn answer(link: &Link, line: &str) -> std::io::Result<()> {
     let (id, request) = match decoded(line) {
         Ok(decoded) => decoded,
@@ -128,7 +128,7 @@ fn fail(id: &Value, failure: &Failure) -> std::io::Result<()> {
     })
 }
 
-/// The request, and what the editor calls it.
+/// Decodes a line into the request's id and the request.
 fn decoded(line: &str) -> Result<(Value, BufferRequest), Box<(Value, Failure)>> {
     let usage = |id: &Value, what: &str| {
         let failure = Failure::new(ErrorCode::Usage, "the line is not understood").cause(what);
@@ -153,7 +153,7 @@ fn decoded(line: &str) -> Result<(Value, BufferRequest), Box<(Value, Failure)>> 
     }
 }
 
-/// Writes one line, whole.
+/// Writes one whole line and flushes it.
 fn print(line: &Line<'_>) -> std::io::Result<()> {
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
@@ -162,7 +162,7 @@ fn print(line: &Line<'_>) -> std::io::Result<()> {
     output.flush()
 }
 
-/// Whether a daemon is started where none runs.
+/// Choice to start a daemon if none runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Start {
     Yes,
@@ -170,8 +170,10 @@ enum Start {
 }
 
 impl State {
-    /// Lets a buffer that is opened again begin with a version that none of its earlier openings
-    /// had: the editor may still have an event of one to read, and would take it for one of this.
+    /// Makes a reopened buffer's versions greater than all earlier ones.
+    ///
+    /// The editor may still have to read an event of an earlier opening, and would otherwise take
+    /// it for an event of this one.
     fn number(&mut self, request: &mut BufferRequest) {
         let path = match request {
             BufferRequest::Open { path, after, .. } => {
@@ -181,7 +183,7 @@ impl State {
             BufferRequest::Change { path, .. } | BufferRequest::Applied { path, .. } => path,
             _ => return,
         };
-        // Each makes one version at most, also where its answer is lost.
+        // Each request makes at most one version, also if its answer is lost.
         let highest = self.versions.entry(path.clone()).or_insert(0);
         *highest = highest.saturating_add(1);
     }
@@ -192,7 +194,7 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Attaches, and tells the editor; whether it is attached.
+    /// Attaches to a daemon and informs the editor. Returns whether it is attached.
     fn attach(&self, start: Start) -> Result<bool, Failure> {
         let mut state = self.state();
         if state.attached.is_some() {
@@ -201,7 +203,7 @@ impl Link {
         if start == Start::Yes {
             Client::connect_or_start(&self.common_dir)?;
         }
-        // One that would go on with another daemon by itself would lose the session.
+        // A client that reconnects to another daemon by itself would lose the session.
         let Some(mut client) = Client::connect(&self.common_dir)? else {
             return Ok(false);
         };
@@ -210,7 +212,7 @@ impl Link {
         };
         state.attached = Some(Attached { client, session });
         state.times += 1;
-        // While it is locked: before any event of that session.
+        // Under the lock, so that this line comes before any event of the session.
         if let Err(error) = print(&Line::Own(OwnEvent::Attached)) {
             log::debug!("nobody reads: {error}");
         }
@@ -222,7 +224,7 @@ impl Link {
         state.number(&mut request);
         let Some(link) = state.attached.as_mut() else {
             drop(state);
-            // What it was for is not open there.
+            // The new daemon does not have the request's buffer open, so the request itself fails.
             self.attach(Start::Yes)?;
             return Err(lost());
         };
@@ -237,7 +239,7 @@ impl Link {
         }
     }
 
-    /// The daemon has ended, to which the editor was attached for the `times`th time.
+    /// Detaches and informs the editor, if attachment number `times` is still current.
     fn lost(&self, times: u64) {
         let mut state = self.state();
         if state.times == times
@@ -265,8 +267,8 @@ fn lost() -> Failure {
     .hint("open the buffers anew")
 }
 
-/// Tells the editor what comes, for the life of the process.
-fn tell_events(link: &Link) {
+/// Passes events to the editor until the process ends.
+fn pass_events(link: &Link) {
     loop {
         let session = {
             let state = link.state();
@@ -290,7 +292,7 @@ fn tell_events(link: &Link) {
     }
 }
 
-/// Tells the events of one session, as long as it lasts.
+/// Passes one session's events to the editor until the session ends.
 fn events_of(link: &Link, session: u64) -> Result<(), Failure> {
     let Some(mut client) = Client::connect(&link.common_dir)? else {
         return Ok(());

@@ -1,6 +1,6 @@
 //! The arguments of `tine handoff`.
 
-use crate::cli::sequencing::LeftArgs;
+use crate::cli::sequencing::ConflictArgs;
 use crate::cli::trees::FormArgs;
 use crate::ops::{
     ApplyHandoff, AwaitHandoffs, CreateHandoff, DeleteHandoff, ImportHandoff, ListHandoffs,
@@ -40,17 +40,17 @@ pub(crate) enum Action {
     Import(ImportHandoff),
 }
 
-// The operation's doc comment is the help.
+// The help is the operation's doc comment.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Apply {
     #[command(flatten)]
     pub operation: ApplyHandoff,
 
     #[command(flatten)]
-    pub left: LeftArgs,
+    pub conflicts: ConflictArgs,
 }
 
-// The operation's doc comment is the help.
+// The help is the operation's doc comment.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Create {
     #[command(flatten)]

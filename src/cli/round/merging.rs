@@ -1,11 +1,11 @@
-//! `tine round merge`: `tine merge` of agents' work, going on where a resolver has resolved.
+//! `tine round merge`: merges agents' work as `tine merge`, continuing after a resolver.
 
 use serde::Serialize;
 
 use super::Rounds;
 use super::arguments::Merge;
 use crate::cli::context::Context;
-use crate::cli::resolving::{self, Left};
+use crate::cli::resolving::{self, ReviewProgress};
 use crate::cli::{Exit, merge as merging};
 use crate::client::Client;
 use crate::client::hooks::HookOutput;
@@ -14,12 +14,12 @@ use crate::ops::protocol::{Merged, ReviewOutcome};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::{client, ops};
 
-/// What `tine round merge --json` prints.
+/// Output of `tine round merge --json`.
 #[derive(Serialize)]
 struct Document {
     /// In the order in which they were made.
     merges: Vec<serde_json::Value>,
-    /// The agents whose work was not looked at any more.
+    /// Agents whose work was not reached.
     left: Vec<String>,
 }
 
@@ -28,11 +28,12 @@ pub(super) fn merge(verb: &Merge, round: &Rounds<'_>) -> Result<Exit, Failure> {
     let mut connection = round.connect()?;
     let results = round.results(&mut connection, &verb.agents, true)?;
     let points: Vec<&str> = results.iter().map(|result| result.point.as_str()).collect();
-    // A review is of one source: with a resolver each is merged by itself, and the next one after
+    // A review has one source. With a resolver each source is merged alone, after the one before
     // it.
-    let steps: Vec<&[&str]> = match verb.resolving.resolver.is_some() {
-        true => points.chunks(1).collect(),
-        false => vec![&points],
+    let steps: Vec<&[&str]> = if verb.resolving.resolver.is_some() {
+        points.chunks(1).collect()
+    } else {
+        vec![&points]
     };
     let (mut merges, mut exit, mut done) = (Vec::new(), ExitCode::Nothing.code(), 0);
     for step in steps {
@@ -42,7 +43,7 @@ pub(super) fn merge(verb: &Merge, round: &Rounds<'_>) -> Result<Exit, Failure> {
         let of_step = merging::exit_of(merged.status);
         merges.push(merged);
         let Some(review) = review.filter(|_| verb.resolving.resolver.is_some()) else {
-            exit = worse(exit, of_step);
+            exit = combine(exit, of_step);
             if of_step == ExitCode::Refused.code() {
                 break;
             }
@@ -50,7 +51,7 @@ pub(super) fn merge(verb: &Merge, round: &Rounds<'_>) -> Result<Exit, Failure> {
         };
         match resolved(verb, context, &mut connection, review)? {
             Some(committed) => {
-                exit = worse(exit, merging::exit_of(committed.status));
+                exit = combine(exit, merging::exit_of(committed.status));
                 merges.push(committed);
             }
             None => {
@@ -63,27 +64,28 @@ pub(super) fn merge(verb: &Merge, round: &Rounds<'_>) -> Result<Exit, Failure> {
         .iter()
         .skip(done)
         .map(|result| result.agent.to_string());
-    tell(context, &merges, left.collect())?;
+    print_merges(context, &merges, left.collect())?;
     Ok(exit)
 }
 
-/// Something was merged, or refused: that says more than that there was nothing to do.
-fn worse(exit: Exit, next: Exit) -> Exit {
-    match next == ExitCode::Nothing.code() {
-        true => exit,
-        false => next,
+/// Combines two exit codes: a merge or refusal outranks "nothing to merge".
+fn combine(exit: Exit, next: Exit) -> Exit {
+    if next == ExitCode::Nothing.code() {
+        exit
+    } else {
+        next
     }
 }
 
-/// Has the resolver look at a review; the merge, if it was made.
+/// Asks the resolver about a review. Returns the merge, if it was made.
 fn resolved(
     verb: &Merge,
     context: &Context,
     connection: &mut Client,
     review: u64,
 ) -> Result<Option<Merged>, Failure> {
-    let left = resolving::resolve(&verb.resolving, context, connection, review)?;
-    if left != Left::Resolved || !verb.resolving.auto_commit {
+    let progress = resolving::resolve(&verb.resolving, context, connection, review)?;
+    if progress != ReviewProgress::Resolved || !verb.resolving.auto_commit {
         return Ok(None);
     }
     let hooks = HookOptions {
@@ -107,7 +109,7 @@ fn resolved(
     }
 }
 
-/// What `tine merge` is to do.
+/// Builds the equivalent `tine merge` command.
 fn asked(verb: &Merge, points: &[&str]) -> merging::Merge {
     merging::Merge {
         operation: ops::Merge {
@@ -118,7 +120,7 @@ fn asked(verb: &Merge, points: &[&str]) -> merging::Merge {
             no_ff: verb.no_ff,
             message: verb.message.clone(),
             dry_run: verb.dry_run,
-            // What an agent finished is its result, committed or not.
+            // An agent's result is its finished work, committed or not.
             with_uncommitted: true,
             all_or_nothing: verb.all_or_nothing,
             allow_revert: verb.allow_revert,
@@ -131,7 +133,7 @@ fn asked(verb: &Merge, points: &[&str]) -> merging::Merge {
     }
 }
 
-fn tell(context: &Context, merges: &[Merged], left: Vec<String>) -> Result<(), Failure> {
+fn print_merges(context: &Context, merges: &[Merged], left: Vec<String>) -> Result<(), Failure> {
     if context.output.is_json() {
         let merges = merges
             .iter()
@@ -142,7 +144,7 @@ fn tell(context: &Context, merges: &[Merged], left: Vec<String>) -> Result<(), F
     for merged in merges {
         context
             .output
-            .text(&merging::told(merged, false, &context.output))?;
+            .text(&merging::format_merged(merged, false, &context.output))?;
     }
     if !left.is_empty() {
         context

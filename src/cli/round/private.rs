@@ -1,6 +1,7 @@
-//! The repository that tine keeps for a directory without git: where it is, and when it comes and
-//! goes. It lies beneath `$XDG_DATA_HOME/tine/directories/`, under a name made of the directory's
-//! path, and its forks beside it.
+//! The repository that tine keeps for a directory without git.
+//!
+//! It is under `$XDG_DATA_HOME/tine/directories/`, in a directory named after the path, with its
+//! forks beside it. It is made when a session starts and removed when it is unused.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -14,15 +15,15 @@ use crate::ops;
 use crate::ops::{ErrorCode, Failure};
 use crate::workspace::{ForkName, Store};
 
-/// A directory without git.
+/// Directory without git, with the repository that tine keeps for it.
 pub(super) struct Place {
-    /// Without symlinks.
+    /// Absolute path without symlinks.
     pub directory: PathBuf,
     pub common_dir: PathBuf,
     repository: Repository,
 }
 
-/// The place of `dir`, which is made where `create` says so.
+/// Finds the place of `dir`. Makes it if `create` is true.
 pub(super) fn find(context: &Context, dir: &Path, create: bool) -> Result<Place, Failure> {
     let dir = context.absolute(dir);
     let directory = dir
@@ -63,7 +64,7 @@ pub(super) fn find(context: &Context, dir: &Path, create: bool) -> Result<Place,
     })
 }
 
-/// What belongs to the directory of tine's.
+/// Returns tine's own directory for `directory`.
 fn home(directory: &Path) -> Result<PathBuf, Failure> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let data = variable("XDG_DATA_HOME")
@@ -87,7 +88,7 @@ fn home(directory: &Path) -> Result<PathBuf, Failure> {
 }
 
 impl Place {
-    /// Takes the directory's files in where no session of that name works on them yet.
+    /// Imports the directory's files, unless the session exists.
     pub(super) fn take_in_unless_begun(
         &self,
         connection: &mut Client,
@@ -106,14 +107,16 @@ impl Place {
         }
     }
 
-    /// Removes all of it where no session, fork, archive or entry of `tine recover` is left;
-    /// whether that was done.
+    /// Removes the repository if nothing in it is used.
+    ///
+    /// A session, fork, archive or entry of `tine recover` is a use. Returns whether it was
+    /// removed.
     pub(super) fn remove_if_unused(&self, mut connection: Client) -> Result<bool, Failure> {
         let store = Store::dir_of(&self.repository);
         let rounds = round::session_dir(&store, &ForkName::parse("x")?);
         let is_used = rounds.parent().is_some_and(holds_anything)
             || !connection.forks()?.0.is_empty()
-            // It can be brought back as long as it does not expire.
+            // An entry can be brought back until it expires.
             || !recovery::list(&self.repository)?.0.is_empty();
         if is_used {
             return Ok(false);
@@ -126,7 +129,7 @@ impl Place {
     }
 }
 
-/// Whether there is a session or an archive.
+/// Returns whether there is a session or an archive.
 fn holds_anything(rounds: &Path) -> bool {
     let names = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();

@@ -153,14 +153,15 @@ pub(super) fn read(verb: &Read, caller: &mut Caller<'_>) -> Result<Exit, Failure
     };
     let output = &caller.context.output;
     let arrived = content.take(&store_dir(caller.context)?)?;
-    match output.is_json() {
-        true => output.json(&Shown {
+    if output.is_json() {
+        output.json(&Shown {
             route,
             path,
             size,
             content: arrived.into_bytes()?.into(),
-        })?,
-        false => output.arrived(arrived)?,
+        })?;
+    } else {
+        output.arrived(arrived)?;
     }
     Ok(crate::cli::SUCCESS)
 }
@@ -177,7 +178,7 @@ pub(super) fn write(verb: &Write, caller: &mut Caller<'_>) -> Result<Exit, Failu
         return caller.passed_through(ToolAnswer::Passthrough);
     }
     if let (Some(connection), Some(fork)) = (&mut caller.connection, &caller.fork) {
-        // Before anything is read: the fork may not be there.
+        // Fails early if the fork does not exist, before any input is read.
         connection.show(fork)?;
     }
     let store_dir = store_dir(caller.context)?;
@@ -205,13 +206,13 @@ pub(super) fn write(verb: &Write, caller: &mut Caller<'_>) -> Result<Exit, Failu
         shown(&path),
         in_buffer(route)
     );
-    let told = Shown {
+    let document = Shown {
         route,
         path,
         size,
         created,
     };
-    caller.print(&told, || line)
+    caller.print(&document, || line)
 }
 
 pub(super) fn edit(verb: &Edit, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
@@ -237,16 +238,16 @@ pub(super) fn edit(verb: &Edit, caller: &mut Caller<'_>) -> Result<Exit, Failure
     };
     let places = counted(usize::try_from(replaced).unwrap_or(usize::MAX), "place");
     let line = format!("edited {} in {places}{}\n", shown(&path), in_buffer(route));
-    let told = Shown {
+    let document = Shown {
         route,
         path,
         replaced,
         size,
     };
-    caller.print(&told, || line)
+    caller.print(&document, || line)
 }
 
-/// The edits that the command line tells, or names.
+/// Returns the edits of the command line, or of its file.
 fn edits(verb: &Edit) -> Result<Vec<TextEdit>, Failure> {
     if let (Some(old), Some(new)) = (&verb.old, &verb.new) {
         return Ok(vec![TextEdit {

@@ -1,13 +1,13 @@
-//! `tine tool`: what agents' file tools do, for scripts and for tools in other languages.
+//! `tine tool`: agents' file tools, for scripts and tools in other languages.
 
 mod files;
-mod looking;
+mod queries;
 mod running;
 
 use serde::Serialize;
 
 use self::files::{Delete, Edit, Move, Read, Write};
-use self::looking::{List, Search, Where};
+use self::queries::{List, Search, Where};
 use self::running::Run;
 use super::context::Context;
 use super::{Exit, SUCCESS};
@@ -81,17 +81,17 @@ pub(super) fn run(verb: &Tool, context: &Context) -> Result<Exit, Failure> {
         Action::Edit(verb) => files::edit(verb, &mut caller),
         Action::Delete(verb) => files::delete(verb, &mut caller),
         Action::Move(verb) => files::rename(verb, &mut caller),
-        Action::List(verb) => looking::list(verb, &mut caller),
-        Action::Search(verb) => looking::search(verb, &mut caller),
+        Action::List(verb) => queries::list(verb, &mut caller),
+        Action::Search(verb) => queries::search(verb, &mut caller),
         Action::Run(verb) => running::run(verb, &mut caller),
-        Action::Where(_) => looking::context(&mut caller),
+        Action::Where(_) => queries::context(&mut caller),
     }
 }
 
-/// Who calls a tool, and what is active then.
+/// Caller of a tool, with the active fork and buffers.
 struct Caller<'a> {
     context: &'a Context,
-    /// `None` where the repository has no store: nothing is active, and nothing is started.
+    /// `None` if the repository has no store. Nothing is started then.
     connection: Option<Client>,
     fork: Option<ForkName>,
     has_buffers: bool,
@@ -135,7 +135,7 @@ impl<'a> Caller<'a> {
         connection.call(&request)
     }
 
-    /// Says that nothing was done, or that the answer is another tool's.
+    /// Notes that nothing was done. Fails if the answer belongs to another tool.
     fn passed_through(&self, answer: ToolAnswer) -> Result<Exit, Failure> {
         #[derive(Serialize)]
         struct PassedThrough {
@@ -149,11 +149,14 @@ impl<'a> Caller<'a> {
             .hint("`tine daemon stop` ends it, and the next command starts one of this version"));
         };
         let output = &self.context.output;
-        match output.is_json() {
-            true => output.json(&PassedThrough { route: "passthrough" })?,
-            false => output.note(
+        if output.is_json() {
+            output.json(&PassedThrough {
+                route: "passthrough",
+            })?;
+        } else {
+            output.note(
                 "no fork is active here, and no buffer is open there: nothing was done. `--fork NAME` names a fork",
-            ),
+            );
         }
         Ok(ExitCode::Nothing.code())
     }
@@ -164,15 +167,16 @@ impl<'a> Caller<'a> {
         value: &impl Serialize,
         text: impl FnOnce() -> String,
     ) -> Result<Exit, Failure> {
-        match self.context.output.is_json() {
-            true => self.context.output.json(value)?,
-            false => self.context.output.text(&text())?,
+        if self.context.output.is_json() {
+            self.context.output.json(value)?;
+        } else {
+            self.context.output.text(&text())?;
         }
         Ok(SUCCESS)
     }
 }
 
-/// Where it was done, where that is not the fork's own file.
+/// Returns a suffix that names the buffer, if one was changed.
 fn in_buffer(route: Route) -> &'static str {
     match route {
         Route::Buffer => " in the open buffer",

@@ -14,7 +14,7 @@ use crate::ops::{ErrorCode, Failure};
 use crate::tools::run::{self, Cancel, RunCommand, RunEnd, RunSpec, fork_env};
 use crate::workspace::ForkName;
 
-/// The exit code of a command that a signal ended is this and the signal, as shells have it.
+/// Added to a signal's number, the exit code of a killed command.
 const SIGNALLED: i32 = 128;
 
 /// Run a command where the agent works, within bounds
@@ -51,7 +51,7 @@ pub(crate) struct Run {
     pub command: Vec<OsString>,
 }
 
-/// What came of a command, in JSON.
+/// JSON result of a command.
 #[derive(Serialize)]
 struct Shown {
     fork: Option<ForkName>,
@@ -149,8 +149,9 @@ pub(super) fn run(verb: &Run, caller: &mut Caller<'_>) -> Result<Exit, Failure> 
     Ok(u8::try_from(exit).unwrap_or(u8::MAX))
 }
 
-/// What ends the command when this process is asked to end: the command has a process group of its
-/// own, to which a terminal sends nothing.
+/// Returns a [`Cancel`] that SIGINT, SIGTERM or SIGHUP triggers.
+///
+/// It ends the command, which has its own process group, to which a terminal sends nothing.
 fn cancelled_by_signals() -> Result<Cancel, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(ErrorCode::Io, "signals cannot be waited for")

@@ -1,4 +1,4 @@
-//! Rounds in words.
+//! Rounds as text.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::ops::protocol::{
 use crate::path::shell::shell_word;
 use crate::render::text::{counted, one_line, quoted, short_id};
 
-/// The books.
+/// Formats a session with all agents.
 pub(super) fn format_session(shown: &SessionShown, output: &Output) -> String {
     let mut text = format!(
         "{}: round {}, from {}\n",
@@ -68,7 +68,7 @@ fn row(agent: &str, seat: &SeatShown, budget: Option<u64>, output: &Output) -> V
     ]
 }
 
-/// As `git diff --shortstat` words it.
+/// Formats a size as `git diff --shortstat` does.
 fn size(work: &WorkShown) -> String {
     if let Some(damage) = &work.damage {
         return format!("not whole: {}", one_line(damage));
@@ -88,7 +88,7 @@ fn size(work: &WorkShown) -> String {
     text
 }
 
-/// What one agent may know.
+/// Formats what one agent may know.
 pub(super) fn format_reader(shown: &ReaderShown, output: &Output) -> String {
     let mut text = format!("round {}\n", shown.round);
     let own = shown
@@ -125,7 +125,7 @@ pub(super) fn format_reader(shown: &ReaderShown, output: &Output) -> String {
     text
 }
 
-/// A text for a prompt: whole sentences, nothing that steers a terminal.
+/// Formats a text for a prompt: full sentences without terminal control characters.
 pub(super) fn format_prompt(shown: &ReaderShown) -> String {
     let mut text = format!("This is round {}.\n", shown.round);
     if let Some(dir) = &shown.mount_dir {
@@ -213,7 +213,7 @@ pub(super) fn format_finished(finished: &RoundFinished) -> String {
     text
 }
 
-/// Everybody's work, and each with each.
+/// Formats the results of all agents, and their pairwise comparison.
 pub(super) fn format_comparison(compared: &RoundCompared, output: &Output) -> String {
     let heading = |words: &[&str]| -> Vec<Cell> {
         let cells = words
@@ -264,7 +264,7 @@ pub(super) fn format_attempt(counted: &AttemptCounted) -> String {
     }
 }
 
-/// What went; `place` is the repository that tine keeps for a directory without git.
+/// Formats the removed seats. `place`: the repository kept for a directory without git.
 pub(super) fn format_cleaned(cleaned: &RoundsCleaned, place: Option<&Path>) -> String {
     let tine = match place {
         Some(dir) => format!("tine -C {}", one_line(&dir.display().to_string())),

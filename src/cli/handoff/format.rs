@@ -1,4 +1,4 @@
-//! Handoffs in words.
+//! Handoffs as text.
 
 use crate::change::handoff::{HandoffRecord, HandoffState};
 use crate::cli::output::{Cell, Output, Tone};
@@ -6,7 +6,7 @@ use crate::ops::protocol::{HandoffInfo, HandoffShown};
 use crate::render::handoffs::{format_line, size, stands, whose};
 use crate::render::text::{human_age, now_secs, one_line, short_id};
 
-/// Handoffs as a table.
+/// Formats handoffs as a table.
 pub(super) fn format_table(handoffs: &[HandoffInfo], output: &Output) -> String {
     let rows: Vec<Vec<Cell>> = handoffs
         .iter()
@@ -23,7 +23,7 @@ pub(super) fn format_table(handoffs: &[HandoffInfo], output: &Output) -> String 
     output.table(&rows)
 }
 
-/// A handoff with its commits.
+/// Formats a handoff with its commits.
 pub(super) fn format_shown(shown: &HandoffShown, output: &Output) -> String {
     let record = &shown.info.record;
     let mut text = format_line(&shown.info);

@@ -91,14 +91,14 @@ pub(super) fn list(verb: &List, caller: &mut Caller<'_>) -> Result<Exit, Failure
     let ToolAnswer::Entries { path, entries } = answer else {
         return caller.passed_through(answer);
     };
-    let told = Shown {
+    let document = Shown {
         route: Route::Fork,
         path,
         entries,
     };
-    caller.print(&told, || {
+    caller.print(&document, || {
         let mut text = String::new();
-        for node in &told.entries {
+        for node in &document.entries {
             let line = with_target(quoted(&node.path), node);
             let _ = writeln!(text, "{} {line}", kind_letter(node.kind));
         }
@@ -133,7 +133,7 @@ pub(super) fn search(verb: &Search, caller: &mut Caller<'_>) -> Result<Exit, Fai
     else {
         return caller.passed_through(answer);
     };
-    let told = Shown {
+    let document = Shown {
         route: Route::Fork,
         lines,
         truncated,
@@ -141,26 +141,26 @@ pub(super) fn search(verb: &Search, caller: &mut Caller<'_>) -> Result<Exit, Fai
     };
     let output = &caller.context.output;
     if !output.is_json() {
-        for path in &told.too_large {
+        for path in &document.too_large {
             output.note(&format!(
                 "{} is too large, and was not searched",
                 shown(path)
             ));
         }
-        if told.truncated {
-            let lines = counted(told.lines.len(), "line");
+        if document.truncated {
+            let lines = counted(document.lines.len(), "line");
             output.note(&format!(
                 "there are more than {lines}: `--limit` shows more"
             ));
         }
     }
-    caller.print(&told, || {
+    caller.print(&document, || {
         let mut text = String::new();
         for FoundLine {
             path,
             line,
             text: found,
-        } in &told.lines
+        } in &document.lines
         {
             let _ = writeln!(text, "{}:{line}:{}", quoted(path), one_line_of(found));
         }
@@ -168,7 +168,7 @@ pub(super) fn search(verb: &Search, caller: &mut Caller<'_>) -> Result<Exit, Fai
     })
 }
 
-/// As [`one_line`], with the spaces at the beginning.
+/// Calls [`one_line`] but keeps the leading spaces.
 fn one_line_of(found: &str) -> String {
     let rest = found.trim_start();
     let indent = found.get(..found.len() - rest.len()).unwrap_or_default();
@@ -178,7 +178,7 @@ fn one_line_of(found: &str) -> String {
 pub(super) fn context(caller: &mut Caller<'_>) -> Result<Exit, Failure> {
     let shown_context = match caller.call(ToolOperation::Context)? {
         ToolAnswer::Context(shown) => shown,
-        // Nothing has been started here yet.
+        // No daemon was started here.
         ToolAnswer::Passthrough => {
             let dir = caller.context.repository()?.main_checkout();
             ToolContextShown {
