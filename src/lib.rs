@@ -8,7 +8,8 @@
 //!
 //! The library does not print, prompt or end the process. Only [`cli`] does.
 
-#![warn(unreachable_pub)]
+#![warn(missing_docs, unreachable_pub)]
+#![warn(clippy::match_bool, clippy::missing_errors_doc)]
 
 pub use tine_attr as attr;
 pub use tine_change as change;

@@ -63,7 +63,7 @@ fn a_planted_store_is_not_used() {
     let refused = |why: &str| {
         let error = tine.fails(ENVIRONMENT, &["list"]);
         assert!(
-            error.contains("is no store of yours") && error.contains(why),
+            error.contains("is not your store") && error.contains(why),
             "{error}"
         );
         assert!(error.contains("hint:"), "{error}");
@@ -71,7 +71,7 @@ fn a_planted_store_is_not_used() {
     };
 
     symlink(&elsewhere, &store).unwrap();
-    refused("it is no directory");
+    refused("it is not a directory");
     assert_eq!(
         fs::read_dir(&elsewhere).unwrap().count(),
         0,

@@ -85,7 +85,7 @@ local function begin(state, message)
   send(state.bridge, message, function(answer)
     if M.buffers[state.buf] ~= state or state.beginning ~= beginning then return end
     if answer.error then
-      -- Another editor has it, or it is no file of a fork. Without a daemon it is opened when there is one again.
+      -- Another editor has it, or it is not a file of a fork. Without a daemon it is opened when there is one again.
       if answer.error.code ~= 'daemon-unreachable' then M.buffers[state.buf] = nil end
       return
     end

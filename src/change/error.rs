@@ -105,7 +105,7 @@ pub enum ChangeError {
     #[error("both sides have commits that the other has not")]
     NotFastForward,
     /// A word names nothing that exists, for this fork.
-    #[error("{word} is no snapshot of {fork}, no fork and no revision")]
+    #[error("{word} is not a snapshot of {fork}, a fork or a revision")]
     NoSuchPoint {
         /// Fork in question.
         fork: ForkName,
@@ -116,7 +116,7 @@ pub enum ChangeError {
     #[error("there is no review {0}")]
     NoSuchReview(u64),
     /// The commit is not a state of a fork.
-    #[error("{commit_id} is no state of a fork")]
+    #[error("{commit_id} is not a state of a fork")]
     NotAState {
         /// Commit that was read.
         commit_id: ObjectId,
@@ -153,7 +153,7 @@ pub enum ChangeError {
         agent: ForkName,
     },
     /// A word names no fork, snapshot or revision.
-    #[error("{0} is no fork, no snapshot and no revision")]
+    #[error("{0} is not a fork, snapshot or revision")]
     NothingCalled(String),
     /// No branch has this short name.
     #[error("there is no branch {0:?}")]

@@ -8,7 +8,7 @@ use crate::ops::Failure;
 /// Print a completion script for a shell
 ///
 /// It completes commands, flags, and the names of what there is: forks, snapshots, branches,
-/// reviews, handoffs, agents. Print it anew when tine was replaced by another version.
+/// reviews, handoffs, agents. Print it again when tine was replaced by another version.
 /// `tine shell-init` has the same, always up to date, and `tcd` with it.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\

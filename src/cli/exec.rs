@@ -34,7 +34,7 @@ const NOT_EXECUTABLE: Exit = 126;
 /// It runs at the fork's root with TINE_FORK (the name) and TINE_MOUNT (the path) in its
 /// environment, and without git's variables that would lead it elsewhere (GIT_DIR and the like).
 ///
-/// With --at-origin the fork stands at the path of the main checkout, for the command and what it
+/// With --at-origin the fork is at the path of the main checkout, for the command and what it
 /// starts: build caches and files that hold absolute paths go on to fit. Nobody else sees that. The
 /// command runs in the directory in which you are, if it is in the main checkout or the fork and
 /// the fork has it. An ordinary user's command runs in a user namespace then: programs like sudo

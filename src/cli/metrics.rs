@@ -296,11 +296,11 @@ fn loopback(text: &str) -> Result<SocketAddr, Failure> {
     };
     let mut addresses = text
         .to_socket_addrs()
-        .map_err(|error| usage(format!("{text:?} is no address")).cause(error.to_string()))?;
+        .map_err(|error| usage(format!("{text:?} is not an address")).cause(error.to_string()))?;
     match addresses.next() {
         Some(address) if address.ip().is_loopback() => Ok(address),
         Some(_) => Err(usage(format!("{text} can be reached by other machines"))),
-        None => Err(usage(format!("{text:?} is no address"))),
+        None => Err(usage(format!("{text:?} is not an address"))),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::workspace::ForkName;
 /// branch leads to: it becomes refs/tine/forks/FORK on the remote, and nothing else changes there.
 /// `tine new --from-remote` takes it up, on any machine.
 ///
-/// Where somebody else pushed a fork of that name meanwhile it is refused. What git ignores does
+/// Where another user pushed a fork of that name meanwhile it is refused. What git ignores does
 /// not travel, nor do times, extended attributes and commits within submodules.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\

@@ -19,7 +19,7 @@ use crate::path::RepoPath;
 ///
 /// --ours and --theirs say whose lines stay where both sides changed the same ones, as
 /// `git merge -X ours` does: what else either side changed in the file stays merged, its mode, too.
-/// Of what is no text (binary files, symlinks, renames) they take the whole version; --ours-file
+/// Of what is not text (binary files, symlinks, renames) they take the whole version; --ours-file
 /// and --theirs-file do so of a text. A content that is given goes into a file in the merged mode;
 /// where the conflict is about a symlink, it is where that leads.
 ///

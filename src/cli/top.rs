@@ -20,7 +20,7 @@ use crate::workspace::ForkName;
 /// Watch what the mounts are asked at this moment
 ///
 /// Shows for each mounted fork the requests a second, what is read and written, and how fast the
-/// answers are; beneath that, of one fork, the kinds of requests and the files that are read and
+/// answers are; below that, of one fork, the kinds of requests and the files that are read and
 /// written most. Where standard output is no terminal, and with --once, it looks for one interval
 /// and prints that.
 ///

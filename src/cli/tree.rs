@@ -14,8 +14,8 @@ use crate::workspace::ForkName;
 
 /// Draw which fork began as which
 ///
-/// A fork stands beneath the one that it began as, or beneath that one's snapshot. One whose parent
-/// was deleted stands by itself and says so.
+/// A fork is below the one that it began as, or below that one's snapshot. One whose parent
+/// was deleted is by itself and says so.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -72,7 +72,7 @@ pub(super) fn run(tree: &Tree, context: &Context) -> Result<Exit, Failure> {
         (false, false) => Format::Text,
     };
     if format != Format::Text && context.output.is_json() {
-        return Err(Failure::new(ErrorCode::Usage, "a picture is no JSON")
+        return Err(Failure::new(ErrorCode::Usage, "a picture is not JSON")
             .hint("leave out `--json`, or `--dot` and `--svg`"));
     }
     let Some(mut connection) = context.connect_to_forks()? else {

@@ -25,11 +25,11 @@ use crate::workspace::{ForkName, Store};
 /// Remove all that tine keeps for this repository
 ///
 /// Deletes the forks, with their mounts and worktrees, ends the daemon, and removes the store, the
-/// refs beneath refs/tine/ and tine's settings. Branches and their commits stay, but for branches
+/// refs under refs/tine/ and tine's settings. Branches and their commits stay, but for branches
 /// of forks that have no commit of their own.
 ///
 /// It is refused while there is work that nothing else has: what is uncommitted in a fork,
-/// snapshots that somebody asked for, open reviews, handoffs that nobody applied, sessions of
+/// snapshots that were asked for, open reviews, handoffs that were not applied, sessions of
 /// rounds, what is set aside. With --force what can be kept as a commit is kept, under refs/tine/,
 /// and the rest goes. What tine put elsewhere on the machine (the program, completions, man pages)
 /// is `scripts/uninstall`'s to remove.
@@ -47,7 +47,7 @@ pub(super) struct Uninstall {
     #[arg(short, long)]
     pub force: bool,
 
-    /// Leave every ref beneath refs/tine/ where it is
+    /// Leave every ref under refs/tine/ where it is
     #[arg(long)]
     pub keep_refs: bool,
 }

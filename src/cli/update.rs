@@ -125,7 +125,7 @@ fn no_branch(name: &ForkName) -> Failure {
         ErrorCode::Usage,
         format!("{name} began at a commit, and on no branch"),
     )
-    .hint("name what it is to be brought up to: `--from REV`")
+    .hint("name the revision to bring it up to: `--from REV`")
 }
 
 /// Fetches the upstream of `branch`. Returns the revision to update to.

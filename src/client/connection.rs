@@ -487,7 +487,7 @@ fn hanging(store_dir: &Path, stream: &UnixStream, silent_for: Duration) -> Failu
     .cause(format!("it has not answered for {silent_for:?}"));
     match process::peer_credentials(stream) {
         Ok(daemon) => failure.hint(format!(
-            "`tine daemon stop --force` kills it (process {}), no acknowledged write is lost; the next command starts it anew; what it logged is in {}",
+            "`tine daemon stop --force` kills it (process {}), no acknowledged write is lost; the next command starts it again; what it logged is in {}",
             daemon.pid,
             log.display()
         )),
@@ -502,7 +502,7 @@ fn stopped(store_dir: &Path, daemon: u32) -> Failure {
         format!("the daemon of {} is stopped by a signal", store_dir.display()),
     )
     .hint(format!(
-        "`kill -CONT {daemon}` lets it go on; `tine daemon stop --force` kills it, no acknowledged write is lost; the next command starts it anew"
+        "`kill -CONT {daemon}` lets it go on; `tine daemon stop --force` kills it, no acknowledged write is lost; the next command starts it again"
     ))
 }
 
@@ -512,7 +512,7 @@ fn unreachable(store_dir: &Path, log_start: u64) -> Failure {
         format!("the daemon of {} does not answer", store_dir.display()),
     )
     .hint(format!(
-        "try again: the next command starts it anew; what it logged is in {}",
+        "try again: the next command starts it again; what it logged is in {}",
         store_dir.join(journal::LOG_NAME).display()
     ));
     match journal::last_error(store_dir, log_start) {

@@ -38,7 +38,7 @@ pub fn object_id(hex: &str) -> Result<ObjectId, Failure> {
     ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
         Failure::new(
             ErrorCode::Internal,
-            format!("the daemon named {hex:?}, which is no object id"),
+            format!("the daemon named {hex:?}, which is not an object id"),
         )
         .cause(error.to_string())
     })

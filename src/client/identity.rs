@@ -103,7 +103,7 @@ fn earlier_author(dir: &Path, pattern: &str) -> Result<(String, String), Failure
         _ => {
             let failure = Failure::new(
                 ErrorCode::Usage,
-                format!("{pattern:?} is no author, and no earlier commit's author matches it"),
+                format!("{pattern:?} is not an author, and no earlier commit's author matches it"),
             )
             .hint("write it as git does: `--author 'Name <address>'`");
             Err(lines(&found.stderr)

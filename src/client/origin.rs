@@ -207,7 +207,7 @@ fn parent_place(place: &Place, fork: &ForkInfo) -> Result<PathBuf, Failure> {
         return Err(Failure::new(
             ErrorCode::NotMounted,
             format!(
-                "there is no directory at {}, where {} is mounted",
+                "there is not a directory at {}, where {} is mounted",
                 parent.mount_dir.display(),
                 parent.name
             ),
@@ -253,7 +253,7 @@ pub fn check(place: &Place) -> Result<(), Failure> {
         return Err(Failure::new(
             ErrorCode::Busy,
             format!(
-                "a fork stands at {} already",
+                "a fork is already at {}",
                 at_origin.checkout_dir.display()
             ),
         )

@@ -78,7 +78,7 @@ pub enum GitError {
         branch: String,
     },
     /// A name that git does not accept for a branch.
-    #[error("{0:?} is no valid branch name")]
+    #[error("{0:?} is not a valid branch name")]
     InvalidBranchName(String),
     /// An object that is not in the repository and cannot be fetched.
     #[error("the object {id} is missing")]
@@ -240,7 +240,7 @@ pub enum GitError {
         reason: String,
     },
     /// A file that is not a mailbox, or contains no patch.
-    #[error("it is no mailbox of patches: {reason}")]
+    #[error("it is not a mailbox of patches: {reason}")]
     NotAMailbox {
         /// Cause, as the end of a sentence.
         reason: String,

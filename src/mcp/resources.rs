@@ -143,7 +143,7 @@ fn fork_of<'u>(uri: &'u str, root: &str) -> Option<Option<&'u str>> {
 
 fn file(session: &Session, uri: &str, path: &str) -> Result<ResourceContents, Failure> {
     let path = percent_decode_str(path).decode_utf8().map_err(|error| {
-        Failure::new(ErrorCode::Usage, format!("{uri:?} is no path in UTF-8"))
+        Failure::new(ErrorCode::Usage, format!("{uri:?} is not a path in UTF-8"))
             .cause(error.to_string())
             .hint("the tool `run` reaches files whose names are none")
     })?;

@@ -286,7 +286,7 @@ impl Session {
         self.with_named(String::new(), ask)
     }
 
-    /// Does the same as [`Session::with_named`], with the git directory in which revisions resolve.
+    /// Does the same as [`Session::with_named`], and sets where revisions resolve.
     ///
     /// # Errors
     /// The same as [`Session::with`]; others if the git directory cannot be found.

@@ -133,7 +133,7 @@ pub struct RenameBranch {
     #[arg(value_name = "OLD")]
     pub from: String,
 
-    /// What it is to be called
+    /// The new name
     #[arg(value_name = "NEW")]
     pub to: String,
 }

@@ -64,7 +64,7 @@ impl Editor<'_> {
 
     fn session(&self) -> Result<u64, Failure> {
         self.session.get().ok_or_else(|| {
-            Failure::new(ErrorCode::Usage, "this connection is no editor's")
+            Failure::new(ErrorCode::Usage, "this connection is not an editor's")
                 .hint("send {\"buffer\":\"attach\"} first; `tine buffer serve` does that")
         })
     }
@@ -243,7 +243,7 @@ fn locate(daemon: &Arc<Daemon>, path: &Path) -> Result<BufferKey, Failure> {
     let refused = |why: &str| {
         Failure::new(
             ErrorCode::PathRefused,
-            format!("{} is no file of a fork", path.display()),
+            format!("{} is not a file of a fork", path.display()),
         )
         .cause(why)
         .hint("open files in a fork's mount or in the main checkout; `tine list` shows where they are")

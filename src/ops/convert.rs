@@ -121,12 +121,12 @@ impl From<GitError> for Failure {
                 .hint("move it elsewhere there, then merge again; nothing was changed")
                 .paths(&paths),
             GitError::RefMoved { .. } => {
-                Failure::new(ErrorCode::RefMoved, message).hint("somebody else was faster: try again")
+                Failure::new(ErrorCode::RefMoved, message).hint("another process was faster: try again")
             }
             GitError::IndexLocked { lock } => Failure::new(ErrorCode::IndexLocked, message).hint(held_lock(&lock)),
             GitError::RefLocked { lock, .. } => Failure::new(ErrorCode::RefLocked, message).hint(held_lock(&lock)),
             GitError::UnrelatedHistories => Failure::new(ErrorCode::UnrelatedHistories, message)
-                .hint("`--allow-unrelated` merges them nevertheless, `--base REV` names a base"),
+                .hint("`--allow-unrelated` merges them even so, `--base REV` names a base"),
             GitError::NoSuchRemote { .. } => Failure::new(ErrorCode::NoSuchRemote, message)
                 .hint("`git remote -v` lists the remotes, `git remote add NAME URL` makes one"),
             GitError::NoSuchState { remote, .. } => Failure::new(ErrorCode::NoSuchState, message)
@@ -154,7 +154,7 @@ impl From<GitError> for Failure {
                 .cause(reason)
                 .hint("a patch is what `git diff --binary` or `diff -u` prints; `-p0` is for one whose paths have no `a/` and `b/`"),
             GitError::NotAMailbox { reason } => {
-                Failure::new(ErrorCode::NotAMailbox, "it is no mailbox of patches")
+                Failure::new(ErrorCode::NotAMailbox, "it is not a mailbox of patches")
                     .cause(reason)
                     .hint("`git format-patch --stdout BASE..HEAD` makes one")
             }
@@ -305,7 +305,7 @@ impl From<OperationError> for Failure {
                 Failure::new(ErrorCode::PathExists, message).hint("`--force` replaces a file")
             }
             OperationError::IsADirectory(_) => Failure::new(ErrorCode::WrongKind, message)
-                .hint("`tine ls FORK PATH` lists it, `tine rm -r FORK PATH` removes it with all beneath; none is replaced"),
+                .hint("`tine ls FORK PATH` lists it, `tine rm -r FORK PATH` removes it with all in it; nothing is replaced"),
             OperationError::NotADirectory(_) => {
                 Failure::new(ErrorCode::WrongKind, message).hint("`tine stat FORK PATH` shows what it is")
             }
@@ -370,7 +370,7 @@ impl From<StoreError> for Failure {
                 "`tine path {name}` shows where it is, `tine delete {name}` removes it; or choose another name"
             )),
             StoreError::InvalidName { name, reason } => {
-                Failure::new(ErrorCode::InvalidForkName, format!("{name:?} is no fork name"))
+                Failure::new(ErrorCode::InvalidForkName, format!("{name:?} is not a valid fork name"))
                     .cause(reason)
                     .hint("take letters, digits, '.', '_' and '-', beginning with a letter or digit")
             }
@@ -400,7 +400,7 @@ impl From<StoreError> for Failure {
             )),
             StoreError::Foreign { path, reason } => Failure::new(
                 ErrorCode::PermissionDenied,
-                format!("{} is no store of yours", path.display()),
+                format!("{} is not your store", path.display()),
             )
             .cause(reason)
             .hint("another user may have put it there: see what it is, and move it away or correct its owner and mode (0700)"),
@@ -617,7 +617,7 @@ impl From<BufferError> for Failure {
             BufferError::NoBuffer(_) => Failure::new(ErrorCode::NoSuchBuffer, message)
                 .hint("`tine buffer list` shows the buffers that are open"),
             BufferError::NoSession(_) => Failure::new(ErrorCode::NoSuchBuffer, message)
-                .hint("its connection has ended: attach again, and open the buffers anew"),
+                .hint("its connection has ended: attach again, and open the buffers again"),
             BufferError::Taken(_) => Failure::new(ErrorCode::BufferTaken, message)
                 .hint("close it there; one editor at a time has a file's buffer"),
             BufferError::Stale { .. } => Failure::new(ErrorCode::BufferStale, message)

@@ -336,7 +336,7 @@ impl ErrorCode {
                 "this is a fault of tine's: please report it, with the end of `daemon.log` in the store",
             ),
             ErrorCode::ForkInterrupted => Some(
-                "`tine unmount --keep FORK` and `tine mount FORK` open it anew, with all that was acknowledged",
+                "`tine unmount --keep FORK` and `tine mount FORK` open it again, with all that was acknowledged",
             ),
             ErrorCode::Io => Some("see to the cause, then try again"),
             ErrorCode::StoreDamaged => Some(

@@ -27,7 +27,7 @@ use tine_workspace::{
 
 /// Make a fork, mount it and print its path
 ///
-/// The fork stands on the commit that HEAD names in the worktree the command runs in (inside a
+/// The fork is based on the commit that HEAD names in the worktree the command runs in (inside a
 /// fork's mount: that fork's HEAD), or on the one that --from names, and is on a branch of its own.
 /// Its path is all that is printed on standard output.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
@@ -467,7 +467,7 @@ fn check_git_dir(repository: &Repository, git_dir: &Path) -> Result<(), Failure>
     Err(Failure::new(
         ErrorCode::Usage,
         format!(
-            "{} is no git directory of this repository",
+            "{} is not a git directory of this repository",
             git_dir.display()
         ),
     )

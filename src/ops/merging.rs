@@ -48,7 +48,7 @@ use tine_workspace::{Actor, ForkName};
 /// checkout as `git merge --ff-only` does.
 ///
 /// Where the target has nothing of its own it moves to the source (--no-ff makes a merge commit
-/// nevertheless), else a merge commit is made.
+/// even so), else a merge commit is made.
 ///
 /// What is uncommitted in a source fork goes into a branch only with --with-uncommitted, or with
 /// `tine.mergeUncommitted` in git's configuration: it is committed in the fork then. A fork that is

@@ -177,7 +177,7 @@ impl Call<'_> {
                 format!("{} is not in {fork}", path.display()),
             )
             .hint(format!(
-                "name it from the fork's root, or beneath {}",
+                "name it from the fork's root, or under {}",
                 mount_dir.display()
             ))
         })?;

@@ -92,10 +92,10 @@ impl Operation for ListEntries {
     }
 }
 
-/// List every path beneath a directory of a fork, mounted or not
+/// List every path below a directory of a fork, mounted or not
 ///
 /// One line a path, sorted by bytes: its kind as `ls -l` has it (- file, d directory, l symlink),
-/// its size, the path from the fork's root. Symlinks are not followed beneath PATH. The fork's own
+/// its size, the path from the fork's root. Symlinks are not followed below PATH. The fork's own
 /// .git is left out; what git ignores is not.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
@@ -166,7 +166,7 @@ impl Operation for ReadFiles {
 /// Write a file of a fork, mounted or not
 ///
 /// The content comes from standard input, or from --file. It takes the place of the old one in one
-/// step: nobody sees half of it. The file keeps its mode; what is no regular file is refused.
+/// step: nobody sees half of it. The file keeps its mode; what is not a regular file is refused.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -234,7 +234,7 @@ impl Operation for Write {
 
 /// Move or rename a path of a fork, mounted or not
 ///
-/// One step, whatever is beneath. It goes into DST where that is a directory. An existing file is
+/// One step, whatever is below. It goes into DST where that is a directory. An existing file is
 /// replaced with --force only, a directory never. Modes, times and inode numbers stay.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
@@ -282,7 +282,7 @@ impl Operation for Move {
 
 /// Remove paths of a fork, mounted or not
 ///
-/// All of them in one step, or nothing. A directory goes with all beneath it, with -r only; a
+/// All of them in one step, or nothing. A directory goes with everything below it, with -r only; a
 /// symlink goes itself.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
@@ -299,7 +299,7 @@ pub struct Remove {
     #[arg(value_name = "PATH", required = true, value_parser = path_parser())]
     pub paths: Vec<PathText>,
 
-    /// Remove directories, with all beneath them
+    /// Remove directories, with everything below them
     #[arg(short, long)]
     pub recursive: bool,
 }

@@ -58,7 +58,7 @@ pub struct Restore {
     #[arg(value_name = "POINT")]
     pub to: String,
 
-    /// Restore only this path, and what is beneath, in so far as git takes it; may be given several
+    /// Restore only this path, and what is below, as far as git takes it; may be given several
     /// times
     #[arg(long = "path", value_name = "PATH", value_parser = path_parser())]
     #[schemars(with = "Vec<String>")]
@@ -145,9 +145,9 @@ impl Operation for Restore {
 
 /// Take paths of a fork back to what they were, mounted or not
 ///
-/// Each path, with all beneath it, becomes what it is at the fork point: what changed is put back,
+/// Each path, with all below it, becomes what it is at the fork point: what changed is put back,
 /// what was removed comes again, what was added goes. --to names another point: a snapshot, another
-/// fork, or a revision. All in one step, or nothing. Ignored files are no part of it; where one is
+/// fork, or a revision. All in one step, or nothing. Ignored files are not part of it; where one is
 /// in the way of something, that is told and nothing changes without --force.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\

@@ -400,7 +400,7 @@ pub(crate) fn holder_of(
     if repository.branch(branch)?.is_none() {
         return Err(Failure::new(
             ErrorCode::UnknownRevision,
-            format!("{branch} is no fork and no branch"),
+            format!("{branch} is neither a fork nor a branch"),
         )
         .hint(
             "`tine list` shows the forks, `git branch` the branches; `git branch NAME` makes one",

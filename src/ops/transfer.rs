@@ -211,7 +211,7 @@ impl Transfer {
                 remove(store_dir, name);
                 match opened.metadata() {
                     Ok(meta) if meta.is_file() => Ok(Arrived::File(opened)),
-                    Ok(_) => Err(refused("it is no regular file")),
+                    Ok(_) => Err(refused("it is not a regular file")),
                     Err(error) => Err(Failure::io("stat", &path, &error)),
                 }
             }

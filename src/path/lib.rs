@@ -51,7 +51,7 @@ pub enum PathError {
     #[error("the name is longer than {NAME_MAX} bytes")]
     TooLong,
     /// The name is `.` or `..`.
-    #[error("{name:?} is no name inside a directory", name = String::from_utf8_lossy(.0))]
+    #[error("{name:?} is not a valid name inside a directory", name = String::from_utf8_lossy(.0))]
     Reserved(Vec<u8>),
     /// The name contains `/` or NUL.
     #[error("the name {name:?} holds a slash or a NUL byte", name = String::from_utf8_lossy(.0))]

@@ -39,7 +39,7 @@ pub struct Edited {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EditError {
     /// The list of edits is empty.
-    #[error("there is no edit")]
+    #[error("no edit is given")]
     NoEdits,
     /// `old` is empty.
     #[error("it names no text to replace")]

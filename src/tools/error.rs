@@ -49,7 +49,7 @@ pub enum ToolError {
         error: EditError,
     },
     /// The text is not valid UTF-8.
-    #[error("{0} is no text in UTF-8")]
+    #[error("{0} is not text in UTF-8")]
     NotText(RepoPath),
     /// The agent's text may contain unsaved changes of a closed buffer.
     #[error(

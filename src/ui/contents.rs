@@ -27,7 +27,7 @@ pub(crate) fn document(value: &impl Serialize) -> Result<Value, Failure> {
 
 pub(crate) fn object_id(hex: &str) -> Result<ObjectId, Failure> {
     ObjectId::from_hex(hex.as_bytes()).map_err(|error| {
-        Failure::new(ErrorCode::Usage, format!("{hex:?} is no object id"))
+        Failure::new(ErrorCode::Usage, format!("{hex:?} is not an object id"))
             .cause(error.to_string())
             .hint("reload the page")
     })

@@ -120,10 +120,10 @@ pub enum OperationError {
     #[error("{0} is a directory")]
     IsADirectory(RepoPath),
     /// The path is not a directory, and the operation needs one.
-    #[error("{0} is no directory")]
+    #[error("{0} is not a directory")]
     NotADirectory(RepoPath),
     /// The path is not a regular file, and the operation needs one.
-    #[error("{0} is no regular file")]
+    #[error("{0} is not a regular file")]
     NotAFile(RepoPath),
     /// The path is the fork's root.
     #[error("the fork's root cannot be moved, removed or written")]
@@ -254,7 +254,7 @@ pub enum StoreError {
     #[error("there is a snapshot called {0} already")]
     SnapshotExists(ForkName),
     /// The name does not follow the rules for fork names.
-    #[error("{name:?} is no fork name: {reason}")]
+    #[error("{name:?} is not a valid fork name: {reason}")]
     InvalidName {
         /// Name as given.
         name: String,
@@ -289,7 +289,7 @@ pub enum StoreError {
     #[error("nothing was moved aside as number {0}")]
     NotAside(u64),
     /// A file exists where a set-aside file must be put back.
-    #[error("{0} is in the way of what is to be put back")]
+    #[error("{0} is in the way of what would be put back")]
     InTheWay(PathBuf),
     /// The fork of a set-aside file is deleted.
     #[error("the fork is gone that {0} belongs to")]

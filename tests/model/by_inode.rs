@@ -42,7 +42,7 @@ impl ByInode {
         Ok(self.hold(attr))
     }
 
-    /// Follows no symlinks. The kernel refuses to look beneath what is no directory, so that is
+    /// Follows no symlinks. The kernel refuses to look beneath what is not a directory, so that is
     /// done here.
     fn walk(&mut self, path: &[Vec<u8>]) -> Result<Attr, FsError> {
         let mut at = self.workspace.getattr(Ino::ROOT)?;

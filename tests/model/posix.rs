@@ -238,7 +238,7 @@ impl Directory {
                 return Ok(Outcome::Data(content));
             }
             Step::List { path } => {
-                // Refuses what is no directory without a symlink being followed.
+                // Refuses what is not a directory without a symlink being followed.
                 self.dir(path)?;
                 return Ok(Outcome::Names(self.list(path)?));
             }

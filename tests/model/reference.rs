@@ -144,7 +144,7 @@ impl Reference {
     pub fn content(&self, node: u64) -> &[u8] {
         match &self.nodes[node as usize].body {
             Body::File(content) => content,
-            other => panic!("{other:?} is no regular file"),
+            other => panic!("{other:?} is not a regular file"),
         }
     }
 
@@ -159,7 +159,7 @@ impl Reference {
         node.mtime = None;
         match &mut node.body {
             Body::File(content) => put(content, offset as usize, data),
-            other => panic!("{other:?} is no regular file"),
+            other => panic!("{other:?} is not a regular file"),
         }
     }
 
@@ -268,14 +268,14 @@ impl Reference {
     fn children(&self, dir: NodeId) -> &BTreeMap<Vec<u8>, NodeId> {
         match &self.nodes[dir as usize].body {
             Body::Dir(children) => children,
-            other => panic!("{other:?} is no directory"),
+            other => panic!("{other:?} is not a directory"),
         }
     }
 
     fn children_mut(&mut self, dir: NodeId) -> &mut BTreeMap<Vec<u8>, NodeId> {
         match &mut self.nodes[dir as usize].body {
             Body::Dir(children) => children,
-            other => panic!("{other:?} is no directory"),
+            other => panic!("{other:?} is not a directory"),
         }
     }
 

@@ -36,7 +36,7 @@ def acl():
     whom.append((0x20, -1))
     if chosen.random() < 0.05:
         chosen.shuffle(whom)
-    # Taking a default ACL from what is no directory the kernel grants by itself on FUSE, and asks for flags first elsewhere.
+    # Taking a default ACL from what is not a directory the kernel grants by itself on FUSE, and asks for flags first elsewhere.
     if chosen.random() < 0.05 and not WITH_FLAGS:
         whom = []
     return struct.pack("<I", 2) + b"".join(

@@ -195,6 +195,8 @@ fn under_load(profile: &[&str]) {
             (0..=number).for_each(|number| whole.extend(record(writer.number, file, number)));
             let path = writer.path(&dir, file);
             let len = fs::metadata(&path).map_or(0, |meta| meta.len());
+            // A writer that had not begun has no directory yet.
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
             let mut options = OpenOptions::new();
             let mut open = options.create(true).append(true).open(&path).unwrap();
             open.write_all(&whole[len as usize..]).unwrap();

@@ -264,7 +264,7 @@ fn lost() -> Failure {
         ErrorCode::DaemonUnreachable,
         "the daemon has ended, and another one has begun",
     )
-    .hint("open the buffers anew")
+    .hint("open the buffers again")
 }
 
 /// Passes events to the editor until the process ends.

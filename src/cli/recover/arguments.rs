@@ -11,7 +11,7 @@ use crate::ops::{ListRecover, Purge, ShowRecover};
 ///
 /// Without an ID it lists everything that a command dropped: forks deleted with uncommitted changes
 /// or snapshots, branches, snapshots and handoffs that were deleted, seats of rounds; when, by
-/// which command, how large it is, and the command that brings it back. Below that stands what
+/// which command, how large it is, and the command that brings it back. Below that is what
 /// other commands bring back.
 ///
 /// With an ID it brings that back: a fork or snapshot as a fork (its path is printed), anything
@@ -37,7 +37,7 @@ pub(crate) struct Recover {
     #[arg(value_name = "ID", add = ArgValueCompleter::new(completing::entries))]
     pub id: Option<u64>,
 
-    /// What the fork or branch is to be called [default: as before]
+    /// The name of the fork or branch [default: as before]
     #[arg(value_name = "NAME", requires = "id")]
     pub name: Option<String>,
 

@@ -273,7 +273,7 @@ fn edits(verb: &Edit) -> Result<Vec<TextEdit>, Failure> {
         }
     }
     serde_json::from_slice(&json).map_err(|error| {
-        Failure::new(ErrorCode::Usage, "the edits are no JSON array of edits")
+        Failure::new(ErrorCode::Usage, "the edits are not a JSON array of edits")
             .cause(error.to_string())
             .hint(r#"give them so: `[{"old": "a", "new": "b"}, {"old": "c", "new": "d", "replace_all": true}]`"#)
     })

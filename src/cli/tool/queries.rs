@@ -16,7 +16,7 @@ use crate::path::text::PathText;
 use crate::render::nodes::{kind_letter, shown, with_target};
 use crate::render::text::{counted, one_line, quoted};
 
-/// List a directory, or with --deep all beneath it
+/// List a directory, or with --deep everything below it
 ///
 /// Sorted by path; a file is listed itself. Symlinks are followed within the fork, and the fork's
 /// own .git is left out.
@@ -29,7 +29,7 @@ pub(crate) struct List {
     #[arg(value_name = "PATH", default_value = ".")]
     pub path: OsString,
 
-    /// With all that is beneath it
+    /// With everything below it
     #[arg(long)]
     pub deep: bool,
 }

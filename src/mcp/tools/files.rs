@@ -70,7 +70,7 @@ pub(crate) struct FileShown {
     route: Route,
     /// Bytes of the whole file.
     size: usize,
-    /// None: it is no text.
+    /// None: it is not text.
     text: Option<String>,
     /// Of `text`, from 1.
     first_line: u64,
@@ -272,7 +272,7 @@ pub(crate) struct EditFile {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Edit {
-    /// The text that is to go, exactly as it stands in the file.
+    /// The text to replace, exactly as it is in the file.
     old: String,
     /// What comes in its place; empty to remove it.
     new: String,

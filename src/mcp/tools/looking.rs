@@ -27,7 +27,7 @@ const MAX_FOUND: usize = 1000;
 pub(super) struct ListDirectory {
     /// From the fork's root, or absolute. Default: the root.
     path: Option<String>,
-    /// All beneath it, too.
+    /// Everything below it, too.
     #[serde(default)]
     deep: bool,
 }
@@ -128,12 +128,12 @@ fn entries_counted(count: usize) -> String {
 /// Search the text files of the active fork for a regular expression, line by line, as ripgrep
 /// does.
 ///
-/// What git ignores, and what is no text, is left out.
+/// What git ignores, and what is not text, is left out.
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct Search {
     /// A regular expression in ripgrep's (Rust's) syntax: escape `( ) [ ] { } . * + ? | ^ $ \`.
     pattern: String,
-    /// Only at or beneath this path. Default: everywhere.
+    /// Only at or below this path. Default: everywhere.
     path: Option<String>,
     /// Only files that match one of these, as in a .gitignore: `*.rs`, `src/**/*.py`, or with `!`
     /// in front those that do not.

@@ -143,7 +143,7 @@ struct SideShown {
     mode: String,
     /// Bytes; none: a submodule.
     size: Option<usize>,
-    /// None: it is no text.
+    /// None: it is not text.
     text: Option<String>,
     /// `text` is only its beginning.
     truncated: bool,

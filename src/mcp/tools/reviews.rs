@@ -157,7 +157,7 @@ pub(super) struct ResolveConflict {
     review: u64,
     /// The conflict's.
     path: String,
-    /// `content`: the file is to be what `content` says. Best where both sides are to be kept.
+    /// `content`: the file becomes `content`. Best where both sides must be kept.
     how: How,
     /// The whole file as it is to be, without conflict markers; with `how` = `content` only.
     content: Option<String>,

@@ -77,7 +77,7 @@ pub(crate) struct Diff {
     /// What to compare with: a snapshot, another fork, `pristine` (the fork point: its commits
     /// too), or a revision. Default: HEAD.
     against: Option<String>,
-    /// Only these paths, from the fork's root, and what is beneath them.
+    /// Only these paths, from the fork's root, and what is below them.
     #[serde(default)]
     paths: Vec<String>,
     /// Only how many lines change in each file.
@@ -258,7 +258,7 @@ impl Tool for CommitWithHooks {
     }
 }
 
-/// Hand the active fork's commits over as patches that outlive the fork, for somebody else to apply
+/// Hand the active fork's commits over as patches that outlive the fork, for others to apply
 /// (`tine handoff apply`).
 ///
 /// For work that you are not to merge yourself.

@@ -50,7 +50,7 @@ impl From<ToolError> for Failure {
                 Failure::new(ErrorCode::UnsavedRead, message).hint(hint)
             }
             ToolError::UnreadBuffer(path) => Failure::new(ErrorCode::UnsavedRead, message).hint(format!(
-                "read it first (`tine tool read {}`), then write all that is to be there; nothing was changed",
+                "read it first (`tine tool read {}`), then write the whole file; nothing was changed",
                 shell_word(path.as_bytes())
             )),
             ToolError::TooLarge { .. } => {

@@ -142,7 +142,7 @@ pub(super) fn agent_of_fork(
         }
     }
     Err(
-        Failure::new(ErrorCode::NoSuchAgent, format!("{fork} is no agent's fork"))
+        Failure::new(ErrorCode::NoSuchAgent, format!("{fork} is not an agent's fork"))
             .hint("`tine round show` lists the agents and their forks"),
     )
 }

@@ -172,7 +172,7 @@ fn next_round(
     if let Some(twice) = repeated(&agents).or_else(|| repeated(&request.labels)) {
         return Err(usage(
             format!("{twice} is named twice"),
-            "each name stands for one agent",
+            "each name means one agent",
         ));
     }
     if !request.labels.is_empty() && request.labels.len() != agents.len() {
@@ -276,7 +276,7 @@ fn check_scratch_name(name: &str) -> Result<(), Failure> {
         Ok(())
     } else {
         Err(usage(
-            format!("{name:?} is no name for a scratch directory"),
+            format!("{name:?} is not a valid name for a scratch directory"),
             "take letters, digits, '.', '_' and '-', as in `.scratch`",
         ))
     }

@@ -93,7 +93,7 @@ pub(super) fn upstream(
                 args.into.trim_start_matches("fork:")
             ),
         )
-        .hint("name what it is to be brought up to: `--from REV`"));
+        .hint("name the revision to bring it up to: `--from REV`"));
     };
     match repository.branch(&branch)? {
         Some(tip) => Ok(Some(tip)),
@@ -131,7 +131,7 @@ fn update(
     let repository = target.repository;
     let (Some(guard), Some(view)) = (target.guard, now.view) else {
         return Err(
-            Failure::new(ErrorCode::NoSuchFork, format!("{} is no fork", args.into))
+            Failure::new(ErrorCode::NoSuchFork, format!("{} is not a fork", args.into))
                 .hint("`tine list` shows the forks"),
         );
     };

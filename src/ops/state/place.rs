@@ -82,7 +82,7 @@ pub(crate) fn check(
     let refused = |what: String| {
         Failure::new(
             ErrorCode::MountDirRefused,
-            format!("{} is no place for a fork: {what}", dir.display()),
+            format!("{} is not a valid place for a fork: {what}", dir.display()),
         )
         .hint(
             "choose another place with `--at DIR`, or set `tine.mountRoot` in git's configuration",
@@ -159,7 +159,7 @@ fn resolve(dir: &Path) -> Result<PathBuf, Failure> {
     let unusable = |why: &str| {
         Failure::new(
             ErrorCode::Usage,
-            format!("{} is no place for a fork: {why}", dir.display()),
+            format!("{} is not a valid place for a fork: {why}", dir.display()),
         )
         .hint("name an absolute directory")
     };

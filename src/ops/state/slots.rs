@@ -468,7 +468,7 @@ fn interrupted(name: &ForkName) -> Failure {
         format!("{name} is read-only: a fault of tine interrupted a change"),
     )
     .hint(format!(
-        "`tine unmount --keep {name}` and `tine mount {name}` open it anew, with all that was acknowledged"
+        "`tine unmount --keep {name}` and `tine mount {name}` open it again, with all that was acknowledged"
     ))
 }
 

@@ -414,7 +414,7 @@ impl StoreCheck<'_> {
                 FindingKind::RecordDamaged,
                 Some(name),
                 path.display(),
-                format!("{hex:?} is no object id"),
+                format!("{hex:?} is not an object id"),
                 format!(
                     "what was committed is on its branch; `tine delete --force {name}` gives the rest up"
                 ),

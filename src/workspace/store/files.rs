@@ -60,7 +60,7 @@ pub(super) fn is_private_dir(dir: &Path) -> Result<bool, StoreError> {
         reason,
     };
     if !meta.is_dir() {
-        return Err(foreign("it is no directory".to_owned()));
+        return Err(foreign("it is not a directory".to_owned()));
     }
     let own_uid = process::effective_uid();
     let is_own = match own_uid {

@@ -785,7 +785,7 @@ impl Store {
             reason,
         };
         let base_tree_id = ObjectId::from_hex(record.base_tree.as_bytes())
-            .map_err(|_| damaged(format!("{:?} is no object id", record.base_tree)))?;
+            .map_err(|_| damaged(format!("{:?} is not an object id", record.base_tree)))?;
         let base = self.shared_base(open, base_tree_id, record.conversions.as_ref())?;
         base.root()
             .map_err(|error| damaged(format!("its base {base_tree_id} cannot be read: {error}")))?;

@@ -167,7 +167,7 @@ impl Model {
             });
             match node {
                 Some(Node::Dir(next)) => dir = next,
-                _ => panic!("{path} is no directory"),
+                _ => panic!("{path} is not a directory"),
             }
         }
         dir
