@@ -252,10 +252,7 @@ pub fn check(place: &Place) -> Result<(), Failure> {
     if let Some(at_origin) = AtOrigin::of(repository.common_dir()) {
         return Err(Failure::new(
             ErrorCode::Busy,
-            format!(
-                "a fork is already at {}",
-                at_origin.checkout_dir.display()
-            ),
+            format!("a fork is already at {}", at_origin.checkout_dir.display()),
         )
         .hint(
             "run the command without `--at-origin` to have it in another fork, or from outside",

@@ -141,8 +141,9 @@ pub(super) fn agent_of_fork(
             return Ok((record, agent));
         }
     }
-    Err(
-        Failure::new(ErrorCode::NoSuchAgent, format!("{fork} is not an agent's fork"))
-            .hint("`tine round show` lists the agents and their forks"),
+    Err(Failure::new(
+        ErrorCode::NoSuchAgent,
+        format!("{fork} is not an agent's fork"),
     )
+    .hint("`tine round show` lists the agents and their forks"))
 }

@@ -130,10 +130,11 @@ fn update(
 ) -> Result<Sequence, Failure> {
     let repository = target.repository;
     let (Some(guard), Some(view)) = (target.guard, now.view) else {
-        return Err(
-            Failure::new(ErrorCode::NoSuchFork, format!("{} is not a fork", args.into))
-                .hint("`tine list` shows the forks"),
-        );
+        return Err(Failure::new(
+            ErrorCode::NoSuchFork,
+            format!("{} is not a fork", args.into),
+        )
+        .hint("`tine list` shows the forks"));
     };
     let Some(upstream) = upstream(target, args)? else {
         return Ok(Sequence::of(Vec::new()));
