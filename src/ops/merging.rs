@@ -6,6 +6,7 @@
 //! a fork or a branch, moves once, to the last commit.
 
 mod moving;
+mod planning;
 mod sides;
 
 use std::collections::BTreeMap;
@@ -17,11 +18,9 @@ use serde::{Deserialize, Serialize};
 use self::sides::{Source, default_target, find_source};
 use super::buffers;
 use super::locks::{Guards, retry_while_moved, slots_of};
-use super::reviews::sides as review_sides;
 use super::target::{self, Holder, Target, find_target, fork_called, word_for};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation};
-use crate::points::ResolvedPoint;
 use crate::policy::Signers;
 use crate::protocol::{
     AgentTexts, MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewPolicy,
@@ -32,11 +31,11 @@ use tine_attr::Timestamp;
 use tine_change::commit::refuse_moved_under;
 use tine_change::compare::compare_trees;
 use tine_change::going_back::{KnownGoneBack, RevertSource, refuse_taking_back};
-use tine_change::merge::{FastForward, MergeSpec, Planned, Tip, carry_along, plan};
+use tine_change::merge::{FastForward, Tip};
 use tine_change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMerge, Sides};
 use tine_change::{ChangeError, Point, rerere};
-use tine_git::{CommitSpec, Identity, ObjectId, Repository};
-use tine_merge::{Level, MergeOptions, Strategy};
+use tine_git::{Identity, ObjectId, Repository};
+use tine_merge::{Level, Strategy};
 use tine_workspace::store::{Lease, RecordKind};
 use tine_workspace::{Actor, ForkName};
 
@@ -593,265 +592,6 @@ impl<'a> Merging<'a> {
         let id = record.add(store, &self.repository)?;
         log::info!("review {id}: {what}");
         Ok(id)
-    }
-
-    /// Returns the place of the target now.
-    fn position(&self, guards: &Guards<'_>) -> Result<Position, Failure> {
-        Ok(Position {
-            tip: self.target_tip(guards)?,
-            view: self.target_view(guards)?,
-        })
-    }
-
-    fn options(&self) -> MergeOptions {
-        MergeOptions {
-            level: self.request.level,
-            strategy: self.request.strategy,
-            ..MergeOptions::default()
-        }
-    }
-
-    /// Plans one source on top of `position`.
-    ///
-    /// `message` is the merge commit's message as a hook left it, and takes precedence.
-    fn plan_source(
-        &self,
-        guards: &Guards<'_>,
-        source: &Source,
-        position: Position,
-        message: Option<&str>,
-    ) -> Result<Planning, Failure> {
-        let request = self.request;
-        let ours = position.tip;
-        let (theirs, uncommitted) = self.source_tip(guards, source)?;
-        let spec = MergeSpec {
-            base: match &request.base {
-                Some(word) => Some(self.base_of(word)?),
-                None => None,
-            },
-            options: self.options(),
-            fast_forward: request.fast_forward(),
-            allow_unrelated: request.allow_unrelated,
-        };
-        let mut line = MergedSource {
-            source: (&ResolvedPoint {
-                point: source.point.clone(),
-                tree_id: theirs.tree_id,
-                commit_id: theirs.commit_id,
-                others: source.others.clone(),
-            })
-                .into(),
-            how: MergedHow::Contained,
-            commit: None,
-            committed: uncommitted
-                .as_ref()
-                .map(|(_, commit_id)| commit_id.to_string()),
-            uncommitted: self.request.dry_run && uncommitted.is_some(),
-            settled: Vec::new(),
-            deleted_fork: None,
-            deleted_branch: None,
-            not_deleted: None,
-            agent_texts: AgentTexts::default(),
-        };
-        let mut next = position;
-        let mut conflicts = Vec::new();
-        let mut planned = plan(&self.repository, &ours, &theirs, &spec)?;
-        if let Some(review) = self.review {
-            let sides = Sides {
-                ours,
-                view: position.view,
-                theirs,
-            };
-            let is_same = review.moved(&sides).is_empty();
-            planned = match planned {
-                Planned::Merged(outcome) if is_same => {
-                    Planned::Merged(review.put_into(&self.repository, outcome)?)
-                }
-                // The conflicts are with uncommitted changes of the target.
-                Planned::FastForward(commit_id) if is_same && review.view.is_some() => {
-                    Planned::FastForward(commit_id)
-                }
-                Planned::Contained => return Err(contained(review)),
-                _ => return Err(outdated(review)),
-            };
-        }
-        match planned {
-            Planned::Contained => {}
-            Planned::FastForward(commit_id) => {
-                line.how = MergedHow::FastForward;
-                next.tip = Tip {
-                    commit_id: Some(commit_id),
-                    ..theirs
-                };
-            }
-            Planned::Merged(outcome) if outcome.conflicts.is_empty() => {
-                line.how = MergedHow::MergeCommit;
-                line.settled = outcome.settled.iter().map(ConflictRecord::of).collect();
-                next.tip = Tip {
-                    tree_id: outcome.tree_id,
-                    commit_id: Some(self.repository.write_commit(&CommitSpec {
-                        tree_id: outcome.tree_id,
-                        parent_ids: ours.commit_id.into_iter().chain(theirs.commit_id).collect(),
-                        message: match message {
-                            Some(message) => message.to_owned().into(),
-                            None => self.message(guards, source, theirs)?.into(),
-                        },
-                        author: self.signers.author.clone(),
-                        committer: self.signers.committer.clone(),
-                    })?),
-                };
-            }
-            Planned::Merged(outcome) => {
-                line.how = MergedHow::Conflicts;
-                line.settled = outcome.settled.iter().map(ConflictRecord::of).collect();
-                conflicts = outcome.conflicts.iter().map(ConflictRecord::of).collect();
-            }
-        }
-        if next != position
-            && let Some(view) = position.view
-        {
-            let outcome = carry_along(&self.repository, ours, view, next.tip, &self.options())?;
-            line.settled
-                .extend(outcome.settled.iter().map(ConflictRecord::of_uncommitted));
-            let records = outcome
-                .conflicts
-                .iter()
-                .map(ConflictRecord::of_uncommitted)
-                .collect();
-            let (tree_id, open) = match self.review {
-                Some(review) => {
-                    let resolved = review.resolve(&self.repository, outcome.tree_id, records)?;
-                    (resolved.tree_id, resolved.open)
-                }
-                None => (outcome.tree_id, records),
-            };
-            if open.is_empty() {
-                next.view = Some(tree_id);
-            } else {
-                line.how = MergedHow::Conflicts;
-                next = position;
-                conflicts = open;
-            }
-        }
-        if next != position {
-            line.commit = next.tip.commit_id.map(|id| id.to_string());
-        }
-        Ok(Planning {
-            source: PlannedSource {
-                line,
-                uncommitted,
-                theirs,
-            },
-            next,
-            conflicts,
-        })
-    }
-
-    /// Returns the conflicts of the only source with the target.
-    ///
-    /// Conflicts with the target's uncommitted changes follow as soon as `review` resolves the
-    /// others. `None` means that nothing would be merged, or that nothing conflicts.
-    fn find_conflicts(
-        &self,
-        guards: &Guards<'_>,
-        source: &Source,
-        review: &ReviewRecord,
-    ) -> Result<(Sides, Option<Vec<ConflictRecord>>), Failure> {
-        let position = self.position(guards)?;
-        let (theirs, _) = self.source_tip(guards, source)?;
-        let sides = Sides {
-            ours: position.tip,
-            view: position.view,
-            theirs,
-        };
-        let spec = MergeSpec {
-            base: match &self.request.base {
-                Some(word) => Some(self.base_of(word)?),
-                None => None,
-            },
-            options: self.options(),
-            fast_forward: self.request.fast_forward(),
-            allow_unrelated: self.request.allow_unrelated,
-        };
-        let (is_merge, mut conflicts, next) =
-            match plan(&self.repository, &position.tip, &theirs, &spec)? {
-                Planned::Contained => return Ok((sides, None)),
-                Planned::FastForward(_) => (false, Vec::new(), Some(theirs.tree_id)),
-                Planned::Merged(outcome) => {
-                    let records: Vec<_> =
-                        outcome.conflicts.iter().map(ConflictRecord::of).collect();
-                    let resolved =
-                        review.resolve(&self.repository, outcome.tree_id, records.clone())?;
-                    let next = if resolved.open.is_empty() {
-                        Some(review.amend(&self.repository, resolved.tree_id)?)
-                    } else {
-                        None
-                    };
-                    (true, records, next)
-                }
-            };
-        if let (Some(view), Some(tree_id)) = (position.view, next) {
-            let next = Tip {
-                commit_id: None,
-                tree_id,
-            };
-            let outcome = carry_along(&self.repository, position.tip, view, next, &self.options())?;
-            conflicts.extend(outcome.conflicts.iter().map(ConflictRecord::of_uncommitted));
-        }
-        let is_open = is_merge || !conflicts.is_empty();
-        Ok((sides, is_open.then_some(conflicts)))
-    }
-
-    fn base_of(&self, word: &str) -> Result<ObjectId, Failure> {
-        let (tree_id, commit_id) = self.repository.resolve_tree(&self.request.git_dir, word)?;
-        Ok(commit_id.unwrap_or(tree_id))
-    }
-
-    /// Returns the merge commit's message, with trailers for the resolutions.
-    ///
-    /// It is the requested one, or git's default.
-    fn message(
-        &self,
-        guards: &Guards<'_>,
-        source: &Source,
-        theirs: Tip,
-    ) -> Result<String, Failure> {
-        let message = match self.request.requested_message() {
-            Some(message) => message,
-            None => self.default_message(guards, source, theirs)?,
-        };
-        Ok(match self.review.map(ReviewRecord::trailers) {
-            Some(trailers) if !trailers.is_empty() => format!("{message}\n\n{trailers}\n"),
-            _ => message,
-        })
-    }
-
-    fn default_message(
-        &self,
-        guards: &Guards<'_>,
-        source: &Source,
-        theirs: Tip,
-    ) -> Result<String, Failure> {
-        let kept = self
-            .review
-            .filter(|review| review_sides::kept_source(review) == source.point.to_string());
-        let what = match &source.point {
-            Point::Revision(_) if let Some(review) = kept => review.merge.source_in_words(),
-            Point::Fork(fork) => format!("fork '{fork}'"),
-            Point::SnapshotOf(fork, snapshot) => format!("snapshot '{snapshot}' of '{fork}'"),
-            Point::Snapshot(snapshot) => format!("snapshot '{snapshot}'"),
-            Point::Pristine => "the base".to_owned(),
-            Point::Revision(revision) if self.is_branch(revision) => format!("branch '{revision}'"),
-            Point::Revision(revision) => match theirs.commit_id {
-                Some(_) => format!("commit '{revision}'"),
-                None => format!("tree '{revision}'"),
-            },
-        };
-        Ok(match self.target_line(guards)?.branch {
-            // This is git's default of `merge.suppressDest`.
-            Some(branch) if branch != "master" => format!("Merge {what} into {branch}"),
-            _ => format!("Merge {what}"),
-        })
     }
 }
 
