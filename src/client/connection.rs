@@ -288,7 +288,7 @@ impl Client {
     /// # Errors
     /// The operation's errors. `daemon-unreachable` if the daemon ends without an answer: the
     /// operation may have been executed. `protocol-mismatch` if the daemon has another version and
-    /// the operation is not [for every version](Operation::FOR_EVERY_VERSION).
+    /// the operation is not [for every version](Operation::ANY_VERSION).
     pub fn call<O: Operation>(&mut self, operation: &O) -> Result<O::Answer, Failure> {
         if self.info.protocol != PROTOCOL_VERSION && !O::ANY_VERSION {
             return Err(wire::version_mismatch(
