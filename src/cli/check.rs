@@ -19,9 +19,9 @@ use crate::{change, ops};
 /// something is left that is not as it must be.
 ///
 /// With --repair it sets refs again where the commit is known, registers worktrees again, frees
-/// what nothing reaches, and moves damaged records to damaged/ in the store, with all that only they may
-/// name. A fork whose newest layer is damaged goes back to what was written before the damage; a
-/// copy of the layer is kept. It removes nobody's work: --dry-run says what it would do,
+/// what nothing reaches, and moves damaged records to damaged/ in the store, with all that only
+/// they may name. A fork whose newest layer is damaged goes back to what was written before the
+/// damage; a copy of the layer is kept. It removes nobody's work: --dry-run says what it would do,
 /// --set-aside lists what it moved, and --put-back brings that back. A record that cannot be read,
 /// because it is another user's for example, may be whole and stays where it is.
 #[derive(Debug, clap::Args)]

@@ -33,9 +33,9 @@ use tine_workspace::{ForkName, ForkRecord};
 /// Hand over what a fork has committed
 ///
 /// The same commits are handed over once: asked again, the same handoff is shown. One that failed
-/// is tried again. Where nothing was committed the handoff is skipped, and the exit code is 7; where
-/// it failed it is 1. Merges are left out, as `git format-patch` does: what they bring besides
-/// their parents is in no patch.
+/// is tried again. Where nothing was committed the handoff is skipped, and the exit code is 7;
+/// where it failed it is 1. Merges are left out, as `git format-patch` does: what they bring
+/// besides their parents is in no patch.
 #[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:

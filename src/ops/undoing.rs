@@ -65,8 +65,8 @@ impl operation::Operation for ListOperations {
 ///
 /// Operations are what tine's commands do to files: write, mv, rm. Each undo takes the newest one
 /// back that is not taken back yet, with PATH the newest that touched it, and of that what is at or
-/// below PATH. What programs did in the mount is not an operation; where it is in the way it is kept,
-/// and `tine redo` brings it back. `tine op log` shows what there is.
+/// below PATH. What programs did in the mount is not an operation; where it is in the way it is
+/// kept, and `tine redo` brings it back. `tine op log` shows what there is.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
 #[command(after_long_help = "\
 Examples:

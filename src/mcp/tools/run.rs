@@ -29,8 +29,8 @@ const DEFAULT_TIMEOUT_SECS: u64 = 600;
 /// It sees the same files as the other tools, and what it writes they see at once. It gets no
 /// input. When its time is over, or you cancel the call, it is ended with all that it started. Of
 /// long output the beginning and the end are kept. A command that fails is not an error of the
-/// tool: look at `exit_code`. It can reach what lies outside the fork as any command can: keep to the
-/// fork.
+/// tool: look at `exit_code`. It can reach what lies outside the fork as any command can: keep to
+/// the fork.
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct Run {
     /// As `sh` takes it.

@@ -1,4 +1,4 @@
-//! What a merge would come to: the plan of each source, its conflicts and its message.
+//! Plans a merge: its sources, its conflicts and its message.
 
 use super::sides::Source;
 use super::{Merging, PlannedSource, Planning, Position, contained, outdated};

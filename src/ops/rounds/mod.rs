@@ -307,8 +307,8 @@ impl Operation for PresentRound {
 
 /// Count a verification attempt of an agent
 ///
-/// Past the budget it is refused, with exit code 9. Each round counts from zero; the budget stays until
-/// another is named. `tine exec --attempt` counts before it runs a command.
+/// Past the budget it is refused, with exit code 9. Each round counts from zero; the budget stays
+/// until another is named. `tine exec --attempt` counts before it runs a command.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
