@@ -260,9 +260,7 @@ impl Merging<'_> {
             Point::SnapshotOf(fork, snapshot) => format!("snapshot '{snapshot}' of '{fork}'"),
             Point::Snapshot(snapshot) => format!("snapshot '{snapshot}'"),
             Point::Pristine => "the base".to_owned(),
-            Point::Revision(revision) if self.is_branch(&revision) => {
-                format!("branch '{revision}'")
-            }
+            Point::Revision(revision) if self.is_branch(revision) => format!("branch '{revision}'"),
             Point::Revision(revision) => match theirs.commit_id {
                 Some(_) => format!("commit '{revision}'"),
                 None => format!("tree '{revision}'"),
