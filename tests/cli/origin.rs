@@ -469,7 +469,7 @@ fn what_runs_in_there_starts_no_daemon_and_stands_nowhere_else() {
         &format!("{program} exec demo --at-origin -- true 2>&1 || echo $?"),
     );
     assert!(
-        said.contains("a fork stands at") && said.ends_with('5'),
+        said.contains("a fork is already at") && said.ends_with('5'),
         "{said}"
     );
     let script = format!(
