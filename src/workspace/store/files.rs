@@ -320,7 +320,7 @@ mod tests {
 
         let link = place.path().join("link");
         symlink(&own, &link).unwrap();
-        assert!(reason(&link).contains("no directory"));
+        assert!(reason(&link).contains("not a directory"));
         fs::set_permissions(&own, fs::Permissions::from_mode(0o770)).unwrap();
         assert!(reason(&own).contains("others may write into it (mode 770)"));
         fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
