@@ -72,7 +72,7 @@ pub(super) fn script(shell: Shell) -> Vec<u8> {
 
 /// End of the zsh script that completes when zsh autoloads it.
 ///
-/// As a file in `$fpath` the script is the body of a function, which zsh calls for its first
+/// zsh loads the script from `$fpath` as the body of a function, which it calls for its first
 /// completion.
 const ZSH_AUTOLOADED: &str = "
 if [[ ${funcstack[1]} == _tine ]]; then

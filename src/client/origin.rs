@@ -207,7 +207,7 @@ fn parent_place(place: &Place, fork: &ForkInfo) -> Result<PathBuf, Failure> {
         return Err(Failure::new(
             ErrorCode::NotMounted,
             format!(
-                "there is not a directory at {}, where {} is mounted",
+                "there is no directory at {}, where {} is mounted",
                 parent.mount_dir.display(),
                 parent.name
             ),
