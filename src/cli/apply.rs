@@ -1,7 +1,7 @@
 //! `tine apply`: applies a patch to a fork's files.
 
 use super::Exit;
-use super::contents::{sent_content, store_dir};
+use super::contents::{file_or_stdin, send_with};
 use super::context::Context;
 use super::sequencing::{ConflictArgs, call_and_print};
 use crate::ops::{ApplyPatch, Failure};
@@ -20,19 +20,17 @@ pub(super) fn run(verb: &Apply, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = context.connect_to(verb.operation.fork.as_ref())?;
     // Fails early if the fork does not exist, before any input is read.
     connection.show(&fork)?;
-    let file = verb.operation.file.as_path();
-    let store_dir = store_dir(context)?;
-    let content = sent_content(&store_dir, (file.as_os_str() != "-").then_some(file))?;
-    let request = ApplyPatch {
-        content: content.clone(),
-        review: verb.conflicts.review_policy(),
-        ..verb.operation.clone()
-    };
-    call_and_print(
-        context,
-        &mut connection,
-        &request,
-        &verb.conflicts.resolving,
-    )
-    .inspect_err(|_| content.withdraw(&store_dir))
+    send_with(context, file_or_stdin(&verb.operation.file), |content| {
+        let request = ApplyPatch {
+            content,
+            review: verb.conflicts.review_policy(),
+            ..verb.operation.clone()
+        };
+        call_and_print(
+            context,
+            &mut connection,
+            &request,
+            &verb.conflicts.resolving,
+        )
+    })
 }

@@ -14,6 +14,22 @@ pub(super) fn store_dir(context: &Context) -> Result<PathBuf, Failure> {
     Ok(Store::dir_of(context.repository()?))
 }
 
+/// Sends `file` to the daemon with `call`; `None`: standard input. Withdraws it if `call` fails.
+pub(super) fn send_with<T>(
+    context: &Context,
+    file: Option<&Path>,
+    call: impl FnOnce(Transfer) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let store_dir = store_dir(context)?;
+    let content = sent_content(&store_dir, file)?;
+    call(content.clone()).inspect_err(|_| content.withdraw(&store_dir))
+}
+
+/// Returns `file`, or `None` for `-`, which means standard input.
+pub(super) fn file_or_stdin(file: &Path) -> Option<&Path> {
+    (file.as_os_str() != "-").then_some(file)
+}
+
 /// Begins to send `file` to the daemon; `None`: standard input.
 pub(super) fn sent_content(store_dir: &Path, file: Option<&Path>) -> Result<Transfer, Failure> {
     let mut outgoing = Outgoing::new(store_dir);

@@ -9,7 +9,7 @@ use std::path::Path;
 pub(super) use self::arguments::Handoff;
 use self::arguments::{Action, Apply, Create, Diff, Show};
 use self::format::{format_shown, format_table};
-use super::contents::{sent_content, store_dir};
+use super::contents::{file_or_stdin, send_with};
 use super::context::Context;
 use super::output::Output;
 use super::sequencing::call_and_print;
@@ -25,7 +25,7 @@ use crate::client::identity;
 use crate::ops::protocol::{HandoffDeleted, HandoffInfo, Handoffs};
 use crate::ops::{
     ApplyHandoff, AwaitHandoffs, CreateHandoff, DeleteHandoff, ErrorCode, ExitCode, Failure,
-    ImportHandoff, ListHandoffs, work_message,
+    ImportHandoff, ListHandoffs, joined_message, work_message,
 };
 use crate::render::handoffs::format_line;
 
@@ -50,7 +50,7 @@ fn create(verb: &Create, context: &Context) -> Result<Exit, Failure> {
         ..verb.operation.clone()
     };
     if request.include_uncommitted {
-        let message = request.requested_message();
+        let message = joined_message(&request.message);
         let mut first_commit = CommitWithHooks::of(message.unwrap_or_else(|| work_message(&fork)));
         first_commit.no_verify = verb.no_verify;
         first_commit.operation.allow_revert = request.allow_revert;
@@ -206,17 +206,13 @@ fn format_deleted(deleted: &HandoffDeleted) -> String {
 
 fn import(verb: &ImportHandoff, context: &Context) -> Result<Exit, Failure> {
     let mut connection = context.connect()?;
-    let is_file = verb.file.as_os_str() != "-";
-    let store_dir = store_dir(context)?;
-    let content = sent_content(&store_dir, is_file.then_some(verb.file.as_path()))?;
-    let request = ImportHandoff {
-        content: content.clone(),
-        from: verb.file.display().to_string(),
-        ..verb.clone()
-    };
-    let handoff = connection
-        .call(&request)
-        .inspect_err(|_| content.withdraw(&store_dir))?;
+    let handoff = send_with(context, file_or_stdin(&verb.file), |content| {
+        connection.call(&ImportHandoff {
+            content,
+            from: verb.file.display().to_string(),
+            ..verb.clone()
+        })
+    })?;
     if context.output.is_json() {
         context.output.json(&handoff)?;
     } else {

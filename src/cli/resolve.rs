@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap_complete::engine::ArgValueCompleter;
 
-use super::contents::{sent_content, store_dir};
+use super::contents::send_with;
 use super::context::Context;
 use super::{Exit, completing, review};
 use crate::merge::MergeSide;
@@ -19,11 +19,11 @@ use crate::path::RepoPath;
 ///
 /// --ours and --theirs say whose lines stay where both sides changed the same ones, as
 /// `git merge -X ours` does: what else either side changed in the file stays merged, its mode, too.
-/// Of what is not text (binary files, symlinks, renames) they take the whole version; --ours-file
-/// and --theirs-file do so of a text. A content that is given goes into a file in the merged mode;
-/// where the conflict is about a symlink, it is where that leads.
+/// Binary files, symlinks and renames have no lines: there they take the whole version; --ours-file
+/// and --theirs-file do so for a text. A content that is given goes into a file in the merged mode;
+/// if the conflict is about a symlink, it is the link's target.
 ///
-/// It may be said again, and differently, until the review is committed.
+/// Until the review is committed, a conflict can be resolved again, and differently.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -89,36 +89,40 @@ pub(super) struct Resolve {
 
 pub(super) fn run(verb: &Resolve, context: &Context) -> Result<Exit, Failure> {
     let mut connection = context.connect()?;
-    let store_dir = store_dir(context)?;
-    let content = match (&verb.file, verb.stdin) {
-        (None, false) => None,
-        (file, _) => Some(sent_content(&store_dir, file.as_deref())?),
+    let mut resolve = |wish| {
+        let request = ops::Resolve {
+            review: verb.review,
+            path: (&RepoPath::parse(verb.path.as_bytes())?).into(),
+            wish,
+            by: "hand".to_owned(),
+            reasoning: verb.reason.clone(),
+            metadata: None,
+        };
+        review::show(&request, context, &mut connection)
     };
-    let wish = match &content {
-        Some(content) => ResolutionRequest::Content {
-            content: content.clone(),
-            executable: None,
-        },
-        None if verb.ours => ResolutionRequest::Side(MergeSide::Ours),
-        None if verb.theirs => ResolutionRequest::Side(MergeSide::Theirs),
-        None if verb.base => ResolutionRequest::Side(MergeSide::Base),
-        None if verb.union => ResolutionRequest::Union,
-        None if verb.ours_file => ResolutionRequest::Whole(MergeSide::Ours),
-        None if verb.theirs_file => ResolutionRequest::Whole(MergeSide::Theirs),
-        None if verb.delete => ResolutionRequest::Delete,
-        None => ResolutionRequest::Open,
-    };
-    let request = ops::Resolve {
-        review: verb.review,
-        path: (&RepoPath::parse(verb.path.as_bytes())?).into(),
-        wish,
-        by: "hand".to_owned(),
-        reasoning: verb.reason.clone(),
-        metadata: None,
-    };
-    review::show(&request, context, &mut connection).inspect_err(|_| {
-        if let Some(content) = &content {
-            content.withdraw(&store_dir);
-        }
+    if verb.stdin || verb.file.is_some() {
+        return send_with(context, verb.file.as_deref(), |content| {
+            resolve(ResolutionRequest::Content {
+                content,
+                executable: None,
+            })
+        });
+    }
+    resolve(if verb.ours {
+        ResolutionRequest::Side(MergeSide::Ours)
+    } else if verb.theirs {
+        ResolutionRequest::Side(MergeSide::Theirs)
+    } else if verb.base {
+        ResolutionRequest::Side(MergeSide::Base)
+    } else if verb.union {
+        ResolutionRequest::Union
+    } else if verb.ours_file {
+        ResolutionRequest::Whole(MergeSide::Ours)
+    } else if verb.theirs_file {
+        ResolutionRequest::Whole(MergeSide::Theirs)
+    } else if verb.delete {
+        ResolutionRequest::Delete
+    } else {
+        ResolutionRequest::Open
     })
 }

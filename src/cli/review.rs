@@ -13,7 +13,9 @@ use crate::client::hooks::HookOutput;
 use crate::client::merging::HookOptions;
 use crate::merge::MergeSide;
 use crate::ops::protocol::{ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
-use crate::ops::{AbortReview, Failure, ListReviews, Operation, RefreshReview, ShowReview};
+use crate::ops::{
+    AbortReview, Failure, ListReviews, Operation, RefreshReview, ShowReview, joined_message,
+};
 use crate::render::merging::kind_in_words;
 use crate::render::text::{counted, human_age, now_secs, one_line, quoted, short_id};
 
@@ -97,7 +99,7 @@ pub(super) fn run(verb: &Review, context: &Context) -> Result<Exit, Failure> {
         Action::Abort(verb) => show(verb, context, &mut context.connect()?),
         Action::Diff(verb) => diff(verb, context, &mut context.connect()?),
         Action::Commit(verb) => {
-            let message = (!verb.message.is_empty()).then(|| verb.message.join("\n\n"));
+            let message = joined_message(&verb.message);
             commit(
                 context,
                 &mut context.connect()?,

@@ -1,6 +1,6 @@
 //! `tine write`: replaces or creates a file of a fork.
 
-use super::contents::{sent_content, store_dir};
+use super::contents::send_with;
 use super::context::Context;
 use super::{Exit, SUCCESS};
 use crate::ops::{Failure, Write};
@@ -10,14 +10,12 @@ pub(super) fn run(verb: &Write, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = context.connect_to(verb.fork.as_ref())?;
     // Fails early if the fork does not exist, before any input is read.
     connection.show(&fork)?;
-    let store_dir = store_dir(context)?;
-    let content = sent_content(&store_dir, verb.file.as_deref())?;
-    let request = Write {
-        content: content.clone(),
-        ..verb.clone()
-    };
-    let written = connection.call(&request);
-    let written = written.inspect_err(|_| content.withdraw(&store_dir))?;
+    let written = send_with(context, verb.file.as_deref(), |content| {
+        connection.call(&Write {
+            content,
+            ..verb.clone()
+        })
+    })?;
     if context.output.is_json() {
         context.output.json(&written)?;
     } else {

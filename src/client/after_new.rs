@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use crate::Client;
 use crate::embedded_paths::{self, EmbeddedPath};
 use crate::failures::lines;
-use crate::hooks::{HookOutput, MAX_LINES_KEPT, post_checkout};
+use crate::hooks::{HookOutput, last_lines, post_checkout};
 use crate::place::Place;
 use tine_ops::protocol::ForkInfo;
 use tine_ops::{ErrorCode, Failure};
@@ -139,11 +139,7 @@ fn set_up(place: &Place, fork: &ForkName, output: HookOutput) -> Result<(), Fail
         format!("the setup command of {fork} failed"),
     )
     .cause(format!("`{text}` (tine.setup) ended with {status}"));
-    let first = output_lines.len().saturating_sub(MAX_LINES_KEPT);
-    let failure = output_lines
-        .into_iter()
-        .skip(first)
-        .fold(failure, Failure::cause);
+    let failure = last_lines(output_lines).fold(failure, Failure::cause);
     Err(failure.hint(format!(
         "{fork} is made all the same: `tine exec {fork} -- sh -c \"$(git config tine.setup)\"` runs it again, `--no-setup` skips it"
     )))

@@ -50,10 +50,16 @@ pub enum HookOutput {
     Kept,
 }
 
-/// Maximum number of lines of a hook's output in a failure.
+/// Maximum number of lines of a command's output in a failure.
 ///
 /// The last lines are kept.
-pub const MAX_LINES_KEPT: usize = 40;
+const MAX_LINES_KEPT: usize = 40;
+
+/// Returns the last lines of a command's output, for a failure.
+pub(crate) fn last_lines(lines: Vec<String>) -> impl Iterator<Item = String> {
+    let first = lines.len().saturating_sub(MAX_LINES_KEPT);
+    lines.into_iter().skip(first)
+}
 
 /// Hooks of one commit or merge commit.
 #[derive(Debug)]
@@ -251,10 +257,7 @@ impl Hooks {
             format!("the hook {hook} refused the commit"),
         )
         .cause(format!("it ended with {status}"));
-        let first = output_lines.len().saturating_sub(MAX_LINES_KEPT);
-        Err(output_lines
-            .into_iter()
-            .skip(first)
+        Err(last_lines(output_lines)
             .fold(refused, Failure::cause)
             .hint("do what it asks for; `--no-verify` skips pre-commit and commit-msg"))
     }
@@ -275,9 +278,8 @@ impl PostCheckout {
     pub fn failure(self) -> Failure {
         let failed = Failure::new(ErrorCode::HookFailed, "the hook post-checkout failed")
             .cause(format!("it ended with {}", self.status));
-        let first = self.output_lines.len().saturating_sub(MAX_LINES_KEPT);
-        let output_lines = self.output_lines.into_iter().skip(first);
-        output_lines.fold(failed, Failure::cause)
+        last_lines(self.output_lines)
+            .fold(failed, Failure::cause)
             .hint("the fork is there, on its branch: `git hook run post-checkout` in it runs the hook again")
     }
 }

@@ -316,9 +316,12 @@ impl Session {
         let kept = self.idle.lock().pop();
         let mut connection = match kept {
             Some(connection) => connection,
-            None => Client::connect_or_start(&self.common_dir)?,
+            None => {
+                let mut connection = Client::connect_or_start(&self.common_dir)?;
+                connection.from.umask = Some(self.umask);
+                connection
+            }
         };
-        connection.from.umask = Some(self.umask);
         connection.from.command = command;
         let answer = ask(&mut connection);
         // After a failure, requests and replies of the connection may be out of step.

@@ -326,11 +326,7 @@ pub(crate) fn delete(
     })
 }
 
-pub(crate) fn rename(
-    daemon: &Arc<Daemon>,
-    old: &String,
-    new: &String,
-) -> Result<BranchRenamed, Failure> {
+pub(crate) fn rename(daemon: &Arc<Daemon>, old: &str, new: &str) -> Result<BranchRenamed, Failure> {
     // Reviews and rounds name branches in their records.
     let _rounds = daemon.rounds.lock();
     let _reviews = daemon.reviews.lock();

@@ -12,7 +12,7 @@ use super::merging;
 use super::sequencing::unless_taken_back;
 use crate::failure::{ErrorCode, Failure};
 use crate::locks;
-use crate::operation::{Call, Operation};
+use crate::operation::{Call, Operation, joined_message};
 use crate::policy::{Signers, work_message};
 use crate::protocol::{AgentTexts, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, PatchLine};
 use crate::report;
@@ -72,13 +72,6 @@ pub struct CreateHandoff {
     #[arg(long)]
     #[serde(default)]
     pub allow_revert: bool,
-}
-
-impl CreateHandoff {
-    /// Returns the requested message of the commit, if there is one.
-    pub fn requested_message(&self) -> Option<String> {
-        (!self.message.is_empty()).then(|| self.message.join("\n\n"))
-    }
 }
 
 impl Operation for CreateHandoff {
@@ -231,7 +224,7 @@ impl Operation for ImportHandoff {
 
 /// Records the handoff and starts making its mailbox.
 fn create(call: &Call<'_>, request: CreateHandoff) -> Result<HandoffInfo, Failure> {
-    let (daemon, message) = (call.daemon, request.requested_message());
+    let (daemon, message) = (call.daemon, joined_message(&request.message));
     let fork = call.fork(request.fork)?;
     let record = daemon.store.record(&fork)?;
     let to = named_parent(daemon, request.to.as_deref())?;

@@ -53,7 +53,7 @@ pub use merging::Merge;
 pub use monitor::AskChanged;
 pub use mounting::recover;
 pub use mounting::{Mount, Unmount};
-pub use operation::{Call, CallerContext, Entry, Operation};
+pub use operation::{Call, CallerContext, Entry, Operation, joined_message};
 pub use paths::{ListEntries, Move, ReadFiles, Remove, Stat, Walk, Write};
 pub use policy::{Signers, stays_committed, work_message};
 pub use recovery::{ListRecover, Purge, ShowRecover};

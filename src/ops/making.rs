@@ -10,7 +10,7 @@ use super::locks::{self, Guards, slots_of};
 use super::target::find_target;
 use super::{buffers, remotes};
 use crate::failure::{ErrorCode, Failure};
-use crate::operation::{Call, Operation, Owner};
+use crate::operation::{Call, Operation};
 use crate::protocol::{AgentTexts, ForkInfo, RemoteFork};
 use crate::state::slots::{Daemon, ForkGuard};
 use crate::state::{generations, place};
@@ -21,8 +21,9 @@ use tine_path::text::optional_host_path;
 use tine_sys::file::is_same_file;
 use tine_workspace::store::{LeaseKey, own_branch};
 use tine_workspace::{
-    CarryRules, DependencyTree, ForkName, ForkOptions, MountProfile, MountRequest, MountSettings,
-    ParentOptions, SnapshotEvery, StoreError, TakeUp, Traces, UnmountPolicy, VisiblePath,
+    Caller, CarryRules, DependencyTree, ForkName, ForkOptions, MountProfile, MountRequest,
+    MountSettings, ParentOptions, SnapshotEvery, StoreError, TakeUp, Traces, UnmountPolicy,
+    VisiblePath,
 };
 
 /// Make a fork, mount it and print its path
@@ -278,7 +279,7 @@ impl MountFlags {
 /// Makes a fork. It takes up `given` if that is `Some` and the request names no remote fork.
 pub(crate) fn make(
     daemon: &Arc<Daemon>,
-    owner: Owner,
+    owner: Caller,
     git_dir: &Path,
     request: New,
     given: Option<TakeUp>,

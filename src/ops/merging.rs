@@ -10,7 +10,7 @@ mod planning;
 mod sides;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use super::buffers;
 use super::locks::{Guards, retry_while_moved, slots_of};
 use super::target::{self, Holder, Target, find_target, fork_called, word_for};
 use crate::failure::{ErrorCode, Failure};
-use crate::operation::{Call, Operation};
+use crate::operation::{Call, Operation, joined_message};
 use crate::policy::Signers;
 use crate::protocol::{
     AgentTexts, MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewPolicy,
@@ -146,11 +146,6 @@ pub struct Merge {
     #[serde(default)]
     pub here: Option<ForkName>,
 
-    /// Private git directory of the worktree in which revisions are resolved. Set from the call.
-    #[arg(skip)]
-    #[serde(skip)]
-    pub git_dir: PathBuf,
-
     /// Policy for keeping the merge as a review instead of making it.
     #[arg(skip)]
     #[serde(default)]
@@ -185,11 +180,6 @@ impl Merge {
             (false, false) => FastForward::WherePossible,
         }
     }
-
-    /// Returns the requested message of merge commits, if there is one.
-    fn requested_message(&self) -> Option<String> {
-        (!self.message.is_empty()).then(|| self.message.join("\n\n"))
-    }
 }
 
 impl Operation for Merge {
@@ -199,8 +189,8 @@ impl Operation for Merge {
 
     fn run(mut self, call: &Call<'_>) -> Result<Merged, Failure> {
         self.here = call.fork_if_any(self.here);
-        self.git_dir = call.git_dir()?.to_owned();
-        merge(call.daemon, call.by(), &self, &call.signers())
+        let git_dir = call.git_dir()?;
+        merge(call.daemon, call.by(), git_dir, &self, &call.signers())
     }
 }
 
@@ -208,12 +198,13 @@ impl Operation for Merge {
 pub(crate) fn merge(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
+    git_dir: &Path,
     request: &Merge,
     signers: &Signers,
 ) -> Result<Merged, Failure> {
     // The lock makes two equal merges share one review.
     let _reviews = (request.review != ReviewPolicy::Never).then(|| daemon.reviews.lock());
-    merge_with(daemon, by, request, signers, None)
+    merge_with(daemon, by, git_dir, request, signers, None)
 }
 
 /// Resolves `word`, and returns an unambiguous word for the target.
@@ -227,11 +218,12 @@ pub(crate) fn target_called(daemon: &Arc<Daemon>, word: &str) -> Result<String, 
 pub(crate) fn merge_with(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
+    git_dir: &Path,
     request: &Merge,
     signers: &Signers,
     review: Option<&ReviewRecord>,
 ) -> Result<Merged, Failure> {
-    retry_while_moved(|| Merging::begin(daemon, by, request, signers, review)?.run())
+    retry_while_moved(|| Merging::begin(daemon, by, git_dir, request, signers, review)?.run())
 }
 
 /// Source with the result of its plan.
@@ -262,6 +254,8 @@ struct Planning {
 struct Merging<'a> {
     daemon: &'a Arc<Daemon>,
     by: Actor<'a>,
+    /// Private git directory of the worktree in which revisions are read.
+    git_dir: &'a Path,
     request: &'a Merge,
     signers: &'a Signers,
     /// Review with resolutions of the conflicts.
@@ -278,20 +272,18 @@ impl<'a> Merging<'a> {
     fn begin(
         daemon: &'a Arc<Daemon>,
         by: Actor<'a>,
+        git_dir: &'a Path,
         request: &'a Merge,
         signers: &'a Signers,
         review: Option<&'a ReviewRecord>,
     ) -> Result<Merging<'a>, Failure> {
-        if request
-            .requested_message()
-            .is_some_and(|message| message.trim().is_empty())
-        {
+        if joined_message(&request.message).is_some_and(|message| message.trim().is_empty()) {
             return Err(ChangeError::EmptyMessage.into());
         }
         let repository = daemon.repository_now()?;
         let mut sources = Vec::new();
         for word in &request.sources {
-            sources.push(find_source(daemon, &repository, request, word)?);
+            sources.push(find_source(daemon, &repository, git_dir, request, word)?);
         }
         let holder = find_holder(daemon, &repository, request, &sources)?;
         let is_named_as_fork = match (&request.into, &request.here) {
@@ -315,6 +307,7 @@ impl<'a> Merging<'a> {
         Ok(Merging {
             daemon,
             by,
+            git_dir,
             request,
             signers,
             review,
@@ -537,7 +530,7 @@ impl<'a> Merging<'a> {
             source: source.line.source.point.clone(),
             into: word_for(self.daemon, asked, &self.holder, target),
             here: request.here.clone(),
-            git_dir: request.git_dir.clone(),
+            git_dir: self.git_dir.to_owned(),
             base: match &request.base {
                 Some(word) => Some(self.base_of(word)?.to_string()),
                 None => None,
@@ -548,7 +541,7 @@ impl<'a> Merging<'a> {
             allow_unrelated: request.allow_unrelated,
             delete: request.delete,
             with_uncommitted: self.takes_uncommitted,
-            message: request.requested_message(),
+            message: joined_message(&request.message),
         };
         let sides = Sides {
             ours: position.tip,
@@ -645,9 +638,10 @@ pub(crate) fn outdated(review: &ReviewRecord) -> Failure {
 pub(crate) fn sides(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
+    git_dir: &Path,
     request: &Merge,
 ) -> Result<Sides, Failure> {
-    with_merging(daemon, by, request, |merging, guards, source| {
+    with_merging(daemon, by, git_dir, request, |merging, guards, source| {
         let position = merging.position(guards)?;
         Ok(Sides {
             ours: position.tip,
@@ -663,10 +657,11 @@ pub(crate) fn sides(
 pub(crate) fn replan(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
+    git_dir: &Path,
     request: &Merge,
     review: &ReviewRecord,
 ) -> Result<(Sides, Option<Vec<ConflictRecord>>), Failure> {
-    with_merging(daemon, by, request, |merging, guards, source| {
+    with_merging(daemon, by, git_dir, request, |merging, guards, source| {
         merging.find_conflicts(guards, source, review)
     })
 }
@@ -675,6 +670,7 @@ pub(crate) fn replan(
 fn with_merging<T>(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
+    git_dir: &Path,
     request: &Merge,
     look: impl FnOnce(&Merging<'_>, &Guards<'_>, &Source) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
@@ -683,7 +679,7 @@ fn with_merging<T>(
         author: Some(Identity::tine()),
         committer: Some(Identity::tine()),
     };
-    let mut merging = Merging::begin(daemon, by, request, &signers, None)?;
+    let mut merging = Merging::begin(daemon, by, git_dir, request, &signers, None)?;
     // This only reads, so uncommitted changes may be part of the sides.
     merging.takes_uncommitted = true;
     let Some(source) = merging.sources.first() else {

@@ -94,17 +94,9 @@ pub struct CallerContext {
     /// Author of commits. `None` means that git's configuration decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<Identity>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     /// Committer of commits. `None` means that git's configuration decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub committer: Option<Identity>,
-}
-
-/// User, group and umask of what an operation makes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Owner {
-    pub uid: u32,
-    pub gid: u32,
-    pub umask: u16,
 }
 
 /// One call of an operation.
@@ -133,12 +125,11 @@ impl Call<'_> {
         named.or_else(|| self.daemon.fork_at(self.from.dir.as_deref()?))
     }
 
-    /// Returns the owner of what the call makes.
-    pub(crate) fn owner(&self) -> Owner {
-        Owner {
-            uid: self.peer.uid,
-            gid: self.peer.gid,
+    /// Returns the owner of what the call makes: the caller, with its umask.
+    pub(crate) fn owner(&self) -> Caller {
+        Caller {
             umask: self.from.umask.unwrap_or(DEFAULT_UMASK),
+            ..Caller::new(self.peer.uid, self.peer.gid)
         }
     }
 
@@ -267,4 +258,9 @@ fn parse<O: Operation>(arguments: &RawValue) -> Result<O, Failure> {
 /// Parses a path of a fork from the command line. The path may be any bytes.
 pub(crate) fn path_parser() -> impl TypedValueParser<Value = PathText> {
     OsStringValueParser::new().map(|path| PathText::from(path.as_bytes()))
+}
+
+/// Joins the paragraphs of a message. `None` if there are none.
+pub fn joined_message(paragraphs: &[String]) -> Option<String> {
+    (!paragraphs.is_empty()).then(|| paragraphs.join("\n\n"))
 }

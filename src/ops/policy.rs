@@ -295,15 +295,15 @@ pub(crate) fn merge(
     message: Option<String>,
     signers: &Signers,
 ) -> Result<Box<Merged>, Failure> {
+    let worktree = daemon.store.worktree_of(name)?;
     let request = Merge {
         into,
         message: message.into_iter().collect(),
         review: ReviewPolicy::OnConflict,
         with_uncommitted: true,
-        git_dir: daemon.store.worktree_of(name)?.git_dir().to_owned(),
         ..Merge::of(format!("fork:{name}"))
     };
-    crate::merging::merge(daemon, by, &request, signers)
+    crate::merging::merge(daemon, by, worktree.git_dir(), &request, signers)
         .map(Box::new)
         .map_err(|failure| {
             failure.context(format!("{name} is unmounted and whole, but was not merged"))

@@ -145,10 +145,10 @@ impl Operation for Restore {
 
 /// Take paths of a fork back to what they were, mounted or not
 ///
-/// Each path, with all below it, becomes what it is at the fork point: what changed is put back,
-/// what was removed comes again, what was added goes. --to names another point: a snapshot, another
-/// fork, or a revision. All in one step, or nothing. Ignored files are not part of it; where one is
-/// in the way of something, that is told and nothing changes without --force.
+/// Each path becomes as it is at the fork point, with everything below it: changed and removed
+/// files are put back, added ones are removed. --to names another point: a snapshot, another fork,
+/// or a revision. It is one step, or nothing changes. Ignored files are not part of it; if one is
+/// in the way, it is named, and nothing changes without --force.
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
 #[command(after_long_help = "\
 Examples:
@@ -425,26 +425,20 @@ fn bring_onto_head(
     point: &ResolvedPoint,
     since: &LackedCommits,
 ) -> Result<RestoreOutcome, Failure> {
+    let restore = SequenceRequest::Restore {
+        point: point.point.to_string(),
+        base_tree: since.base_tree.to_string(),
+        view_tree: point.tree_id.to_string(),
+        paths: request.paths.iter().map(Into::into).collect(),
+    };
     let args = SequenceArgs {
-        into: format!("fork:{}", request.fork),
-        is_clean: false,
-        request: SequenceRequest::Restore {
-            point: point.point.to_string(),
-            base_tree: since.base_tree.to_string(),
-            view_tree: point.tree_id.to_string(),
-            paths: request.paths.iter().map(Into::into).collect(),
-        },
-        git_dir: daemon.repository.common_dir().to_owned(),
-        merge: MergeOptions {
-            level: request.operation.choices.level,
-            strategy: request.operation.choices.strategy,
-            ..MergeOptions::default()
-        },
-        allow_unrelated: false,
-        message: None,
-        dry_run: false,
         review: request.operation.review,
-        allow_revert: false,
+        ..SequenceArgs::of(
+            format!("fork:{}", request.fork),
+            restore,
+            request.operation.choices,
+            daemon.repository.common_dir(),
+        )
     };
     let done = carry_out(daemon, by, &args, &Signers::default(), None).map_err(|failure| match failure.code {
         ErrorCode::OperationInProgress => failure.hint(

@@ -431,8 +431,14 @@ pub(crate) fn refresh(
         record.save(&daemon.store, &repository)?;
         return shown(daemon, by, record);
     }
-    let request = request_of(&repository, &record, &gone);
-    let (sides, conflicts) = merging::replan(daemon, by, &request, &record)?;
+    let request = request_of(&record, &gone);
+    let (sides, conflicts) = merging::replan(
+        daemon,
+        by,
+        sides::git_dir_of(&repository, &record),
+        &request,
+        &record,
+    )?;
     let Some(conflicts) = conflicts else {
         return Err(all_merged(&record));
     };
@@ -490,7 +496,7 @@ fn follow(
     } else if record.work.is_some() {
         sequencing::follow(daemon, by, record, &gone)?
     } else {
-        follow_merge(daemon, by, record, &request_of(&repository, record, &gone))?
+        follow_merge(daemon, by, &repository, record, &request_of(record, &gone))?
     };
     Ok(Followed { moved, gone })
 }
@@ -498,14 +504,16 @@ fn follow(
 fn follow_merge(
     daemon: &Arc<Daemon>,
     by: Actor<'_>,
+    repository: &Repository,
     record: &mut ReviewRecord,
     request: &Merge,
 ) -> Result<Vec<MergeSide>, Failure> {
-    let moved = record.moved(&merging::sides(daemon, by, request)?);
+    let git_dir = sides::git_dir_of(repository, record).to_owned();
+    let moved = record.moved(&merging::sides(daemon, by, &git_dir, request)?);
     if moved != [MergeSide::Ours] || record.verdict.is_some() || !record.amendments.is_empty() {
         return Ok(moved);
     }
-    let (sides, conflicts) = merging::replan(daemon, by, request, record)?;
+    let (sides, conflicts) = merging::replan(daemon, by, &git_dir, request, record)?;
     match conflicts {
         Some(conflicts) if record.has_conflicts(&conflicts) && record.moved(&sides) == moved => {
             record.plan_again(&sides, &conflicts);
@@ -532,8 +540,14 @@ fn find_more(
     if gone.contains(&MergeSide::Ours) {
         return Ok(());
     }
-    let request = request_of(repository, record, &gone);
-    let (sides, conflicts) = merging::replan(daemon, by, &request, record)?;
+    let request = request_of(record, &gone);
+    let (sides, conflicts) = merging::replan(
+        daemon,
+        by,
+        sides::git_dir_of(repository, record),
+        &request,
+        record,
+    )?;
     if let Some(conflicts) = conflicts.filter(|_| record.moved(&sides).is_empty()) {
         record.plan_again(&sides, &conflicts);
     }
@@ -650,9 +664,16 @@ pub(crate) fn commit(
                 .or_else(|| record.merge.message.clone())
                 .into_iter()
                 .collect(),
-            ..request_of(&repository, &record, &gone)
+            ..request_of(&record, &gone)
         };
-        let merged = merging::merge_with(daemon, by, &merge, signers, Some(&record))?;
+        let merged = merging::merge_with(
+            daemon,
+            by,
+            sides::git_dir_of(&repository, &record),
+            &merge,
+            signers,
+            Some(&record),
+        )?;
         let after = (merged.status == MergeStatus::Merged)
             .then(|| (merged.after.clone(), merged.target.branch.clone()));
         (ReviewOutcome::Merge(Box::new(merged)), after)
@@ -725,7 +746,7 @@ fn open_review(daemon: &Daemon, review: u64) -> Result<ReviewRecord, Failure> {
 /// Returns the merge request that the review was made for.
 ///
 /// If the source is gone, the request names the commit that the review keeps.
-fn request_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]) -> Merge {
+fn request_of(record: &ReviewRecord, gone: &[MergeSide]) -> Merge {
     let merge = &record.merge;
     let is_kept = gone.contains(&MergeSide::Theirs);
     let source = if is_kept {
@@ -744,7 +765,6 @@ fn request_of(repository: &Repository, record: &ReviewRecord, gone: &[MergeSide]
         allow_unrelated: merge.allow_unrelated,
         delete: merge.delete && !is_kept,
         with_uncommitted: merge.with_uncommitted,
-        git_dir: sides::git_dir_of(repository, record).to_owned(),
         ..Merge::of(source)
     }
 }

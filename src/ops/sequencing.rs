@@ -76,7 +76,7 @@ pub(crate) struct TargetState {
 
 impl SequenceArgs {
     /// Returns a request with the default options.
-    fn of(
+    pub(crate) fn of(
         into: String,
         request: SequenceRequest,
         choices: ConflictOptions,

@@ -1,6 +1,5 @@
 //! Mounting, unmounting, and receiving the descriptor that `fusermount3` sends.
 
-use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -131,14 +130,6 @@ pub fn unmount(dir: &Path, how: UnmountHow) -> io::Result<()> {
 pub fn probe(path: &Path) -> io::Result<()> {
     rustix::fs::statfs(path)?;
     Ok(())
-}
-
-/// Flushes the file system that holds `file` (`syncfs(2)`).
-///
-/// # Errors
-/// The error of `syncfs(2)`.
-pub fn sync_file_system(file: &File) -> io::Result<()> {
-    Ok(rustix::fs::syncfs(file)?)
 }
 
 /// Receives one descriptor (`SCM_RIGHTS`). Blocks until a message arrives.

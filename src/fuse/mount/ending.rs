@@ -244,7 +244,7 @@ fn abort_if(mount: &MountedAt, is_meant: impl FnOnce() -> bool) -> Result<(), Mo
 fn write_back(dir: &Path) {
     let dir = dir.to_owned();
     let written = run_with_timeout(END_PATIENCE, "tine-write-back", move || {
-        fs::File::open(&dir).and_then(|dir| sys::sync_file_system(&dir))
+        fs::File::open(&dir).and_then(|dir| tine_sys::file::sync_fs(&dir))
     });
     if let Ok(Err(error)) | Err(error) = written {
         warn!("not all mapped pages could be written before unmounting: {error}");

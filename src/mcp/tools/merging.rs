@@ -341,6 +341,15 @@ pub(super) fn format_merge(
     Ok(ToolOutput::new(shown, text))
 }
 
+/// Returns when conflicts become a review: not in a dry run, which changes nothing.
+fn review_policy(dry_run: bool) -> ReviewPolicy {
+    if dry_run {
+        ReviewPolicy::Never
+    } else {
+        ReviewPolicy::OnConflict
+    }
+}
+
 impl Tool for Merge {
     const NAME: &'static str = "merge";
     const TITLE: &'static str = "Merge";
@@ -364,11 +373,7 @@ impl Tool for Merge {
         request.allow_revert = self.allow_revert;
         request.strategy = self.settle.strategy();
         request.dry_run = self.dry_run;
-        request.review = if self.dry_run {
-            ReviewPolicy::Never
-        } else {
-            ReviewPolicy::OnConflict
-        };
+        request.review = review_policy(self.dry_run);
         request.with_uncommitted = self.with_uncommitted;
         request.message = self.message.into_iter().collect();
         call.check()?;
@@ -472,11 +477,7 @@ impl Tool for Update {
                     level: Level::default(),
                     strategy: self.settle.strategy(),
                 },
-                review: if self.dry_run {
-                    ReviewPolicy::Never
-                } else {
-                    ReviewPolicy::OnConflict
-                },
+                review: review_policy(self.dry_run),
             },
         };
         call.check()?;

@@ -325,7 +325,7 @@ impl Tool for Handoff {
         let place = session.place();
         let info = session.with(|connection| {
             if request.include_uncommitted {
-                let message = request.requested_message();
+                let message = ops::joined_message(&request.message);
                 let mut wish = CommitWithHooks::of(message.unwrap_or_else(|| work_message(&fork)));
                 wish.operation.allow_revert = request.allow_revert;
                 commit::commit_first(&place, connection, &fork, wish, HookOutput::Kept)?;

@@ -4,6 +4,7 @@ use super::sides::Source;
 use super::{Merging, PlannedSource, Planning, Position, contained, outdated};
 use crate::failure::Failure;
 use crate::locks::Guards;
+use crate::operation::joined_message;
 use crate::points::ResolvedPoint;
 use crate::protocol::{AgentTexts, MergedHow, MergedSource};
 use crate::reviews::sides as review_sides;
@@ -222,7 +223,7 @@ impl Merging<'_> {
     }
 
     pub(super) fn base_of(&self, word: &str) -> Result<ObjectId, Failure> {
-        let (tree_id, commit_id) = self.repository.resolve_tree(&self.request.git_dir, word)?;
+        let (tree_id, commit_id) = self.repository.resolve_tree(self.git_dir, word)?;
         Ok(commit_id.unwrap_or(tree_id))
     }
 
@@ -235,7 +236,7 @@ impl Merging<'_> {
         source: &Source,
         theirs: Tip,
     ) -> Result<String, Failure> {
-        let message = match self.request.requested_message() {
+        let message = match joined_message(&self.request.message) {
             Some(message) => message,
             None => self.default_message(guards, source, theirs)?,
         };

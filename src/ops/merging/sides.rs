@@ -1,5 +1,7 @@
 //! Sides of a merge: resolves the words for sources, and reads the target and the sources.
 
+use std::path::Path;
+
 use super::Merging;
 use crate::Merge;
 use crate::failure::{ErrorCode, Failure};
@@ -245,6 +247,7 @@ impl Merging<'_> {
 pub(super) fn find_source(
     daemon: &Daemon,
     repository: &Repository,
+    git_dir: &Path,
     request: &Merge,
     word: &str,
 ) -> Result<Source, Failure> {
@@ -255,7 +258,7 @@ pub(super) fn find_source(
     };
     let found = match &context_fork {
         Some(fork) => Point::find(&daemon.store, fork, word)?,
-        None => Point::find_anywhere(&daemon.store, &request.git_dir, word)?,
+        None => Point::find_anywhere(&daemon.store, git_dir, word)?,
     };
     let FoundPoint {
         point,
@@ -271,7 +274,7 @@ pub(super) fn find_source(
         },
         // A branch name means the branch in the caller's worktree.
         (Point::Revision(revision), _) => {
-            let (tree_id, commit_id) = repository.resolve_tree(&request.git_dir, &revision)?;
+            let (tree_id, commit_id) = repository.resolve_tree(git_dir, &revision)?;
             Source {
                 point: Point::Revision(revision),
                 tree: PointTree::Known { tree_id, commit_id },

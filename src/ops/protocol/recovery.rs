@@ -48,8 +48,8 @@ pub struct RecoverList {
 pub struct RecoverLine {
     /// Number of the entry.
     pub id: u64,
-    #[serde(flatten)]
     /// The entry as it is stored.
+    #[serde(flatten)]
     pub entry: RecoverEntry,
     /// Command that restores it.
     pub way_back: String,

@@ -77,8 +77,8 @@ pub struct SearchRequest {
     /// A pattern with `!` excludes files.
     #[serde(default)]
     pub globs: Vec<String>,
-    #[serde(default)]
     /// True to ignore case.
+    #[serde(default)]
     pub ignore_case: bool,
     /// True to search ignored files, too.
     #[serde(default)]

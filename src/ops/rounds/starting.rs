@@ -22,7 +22,7 @@ use tine_change::round::{Mode, NextRound, RoundRecord, Seat, SeatState, Stage, r
 use tine_change::scratch;
 use tine_git::Repository;
 use tine_path::{EntryName, RepoPath};
-use tine_workspace::{Actor, Caller, ForkName, MountRequest, StoreError};
+use tine_workspace::{Actor, ForkName, MountRequest, StoreError};
 
 /// Default name of scratch directories.
 const SCRATCH: &str = ".scratch";
@@ -348,12 +348,8 @@ pub(super) fn make(call: &Call<'_>, record: &RoundRecord, seat: &Seat) -> Result
         let guard = daemon.lock_fork(&slot)?;
         // All seats start at the same commit; this is the name of the branch that it came from.
         let fork = guard.update_record(|fork| fork.from_branch = record.from_branch.clone())?;
-        let caller = Caller {
-            umask: owner.umask,
-            ..Caller::new(owner.uid, owner.gid)
-        };
         let by = Actor {
-            caller,
+            caller: owner,
             command: "tine round start",
         };
         // After the mount the scratch directory is the agent's, so an interrupted start must not

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{SequenceArgs, mailboxes, sequence, write_content};
 use crate::failure::{ErrorCode, Failure};
-use crate::operation::{Call, Operation};
+use crate::operation::{Call, Operation, joined_message};
 use crate::protocol::{ReviewPolicy, Sequenced};
 use crate::restoring::ConflictOptions;
 use crate::transfer::Transfer;
@@ -53,9 +53,9 @@ pub struct Update {
     #[serde(default)]
     pub message: Vec<String>,
 
+    /// Options that other commands share.
     #[command(flatten)]
     #[serde(flatten)]
-    /// Options that other commands share.
     pub onto: SequenceOptions,
 }
 
@@ -73,7 +73,7 @@ impl Operation for Update {
             from: self.from,
             rebase: self.rebase,
         };
-        let message = (!self.message.is_empty()).then(|| self.message.join("\n\n"));
+        let message = joined_message(&self.message);
         self.onto.run(call, self.fork, request, message)
     }
 }
@@ -116,9 +116,9 @@ pub struct CherryPick {
     #[serde(default)]
     pub empty: Emptied,
 
+    /// Options that other commands share.
     #[command(flatten)]
     #[serde(flatten)]
-    /// Options that other commands share.
     pub onto: SequenceOptions,
 }
 
@@ -154,14 +154,14 @@ pub struct SequenceOptions {
     #[serde(default)]
     pub dry_run: bool,
 
+    /// Choices for conflicts.
     #[command(flatten)]
     #[serde(default)]
-    /// Choices for conflicts.
     pub choices: ConflictOptions,
 
+    /// Policy for keeping the sequence as a review instead of applying it.
     #[arg(skip)]
     #[serde(default)]
-    /// Policy for keeping the sequence as a review instead of applying it.
     pub review: ReviewPolicy,
 }
 
@@ -232,14 +232,14 @@ pub struct ApplyPatch {
     #[arg(short = 'p', value_name = "N", default_value_t = 1)]
     pub strip: u8,
 
+    /// Choices for conflicts.
     #[command(flatten)]
     #[serde(default)]
-    /// Choices for conflicts.
     pub choices: ConflictOptions,
 
+    /// Policy for keeping the patch as a review instead of applying it.
     #[arg(skip)]
     #[serde(default)]
-    /// Policy for keeping the patch as a review instead of applying it.
     pub review: ReviewPolicy,
 
     /// Content of the patch, in transit to the daemon.
@@ -257,7 +257,6 @@ impl Operation for ApplyPatch {
     }
 
     fn run(self, call: &Call<'_>) -> Result<Sequenced, Failure> {
-        let fork = call.fork(self.fork)?;
         let patch = write_content(call.daemon, &call.daemon.repository_now()?, &self.content)?;
         let request = SequenceRequest::Patch {
             patch: patch.to_string(),
@@ -265,17 +264,12 @@ impl Operation for ApplyPatch {
             reverse: self.reverse,
             three_way: self.three_way,
         };
-        let args = SequenceArgs {
+        let options = SequenceOptions {
             dry_run: self.check,
+            choices: self.choices,
             review: self.review,
-            ..SequenceArgs::of(
-                format!("fork:{fork}"),
-                request,
-                self.choices,
-                call.git_dir()?,
-            )
         };
-        sequence(call, &args)
+        options.run(call, self.fork, request, None)
     }
 }
 
@@ -320,14 +314,14 @@ pub struct ApplyHandoff {
     #[serde(default)]
     pub allow_revert: bool,
 
+    /// Choices for conflicts.
     #[command(flatten)]
     #[serde(default)]
-    /// Choices for conflicts.
     pub choices: ConflictOptions,
 
+    /// Policy for keeping the handoff as a review instead of applying it.
     #[arg(skip)]
     #[serde(default)]
-    /// Policy for keeping the handoff as a review instead of applying it.
     pub review: ReviewPolicy,
 }
 
