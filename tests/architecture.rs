@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use proc_macro2::{Delimiter, LineColumn, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, LineColumn, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::visit::{self, Visit};
 
@@ -157,7 +157,7 @@ fn place(tokens: TokenStream, lines: &mut [Vec<char>]) {
     for token in tokens {
         match token {
             // To the lexer a doc comment is an attribute.
-            TokenTree::Group(group) if group.stream().to_string().starts_with("doc") => {}
+            TokenTree::Group(group) if is_doc(&group) => {}
             TokenTree::Group(group) => {
                 let (open, close) = match group.delimiter() {
                     Delimiter::Parenthesis => ("(", ")"),
@@ -173,6 +173,13 @@ fn place(tokens: TokenStream, lines: &mut [Vec<char>]) {
             token => put(&token.to_string(), token.span().start(), lines),
         }
     }
+}
+
+/// Whether these are the brackets of a `doc` attribute.
+fn is_doc(group: &Group) -> bool {
+    let is_word = |token: TokenTree| matches!(token, TokenTree::Ident(word) if word == "doc");
+    group.delimiter() == Delimiter::Bracket
+        && group.stream().into_iter().next().is_some_and(is_word)
 }
 
 fn put(text: &str, at: LineColumn, lines: &mut [Vec<char>]) {
@@ -753,6 +760,9 @@ fn the_reading_of_source_is_right() {
     let code = without_text("a // b\n\"c\\\"d\" r#\"e\"# 'f' '\\'' &'g h /* i /* j */ k */ l");
     let found: Vec<&str> = words(&code).collect();
     assert_eq!(found, ["a", "g", "h", "l"]);
+    let code = without_text("/// a\nf(documents) { document } [doctor]");
+    let found: Vec<&str> = words(&code).collect();
+    assert_eq!(found, ["f", "documents", "document", "doctor"]);
     let tested = without_tests("a #[cfg(test)] mod t { b { } } c #[cfg(test)] mod u; d");
     assert_eq!(words(&tested).collect::<Vec<_>>(), ["a", "c", "d"]);
     let named = named_after(
