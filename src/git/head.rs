@@ -2,7 +2,7 @@
 //!
 //! They are the last step of `git switch`, after the files are in place.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
@@ -90,9 +90,10 @@ impl Repository {
     /// Finds out whether the branch of `worktree` was moved from outside.
     ///
     /// Another worktree, or a command that does not know this one, may have moved the branch, or
-    /// deleted and recreated it. The reflog of HEAD decides; if that has expired, the ref that is
-    /// kept for the fork `fork`. `made_on` is the branch (short name) that the worktree began on.
-    /// If reflogs are disabled the result is `None`.
+    /// deleted and recreated it. The reflogs decide. Where they have expired or were lost with the
+    /// power, as git does not sync them, the ref that is kept for the fork `fork` and its index
+    /// decide. `made_on` is the branch (short name) that the worktree began on. If reflogs are
+    /// disabled the result is `None`.
     ///
     /// # Errors
     /// Fails if HEAD, a reflog or the kept ref cannot be read.
@@ -114,8 +115,15 @@ impl Repository {
         // A worktree that deleted its own branch left it at the branch's old commit.
         let ids = lines.iter().rev().flat_map(|line| [line.new, line.old]);
         let Some(left_at) = ids.into_iter().find(|id| !id.is_null()) else {
-            let left_at = self.kept_left_at(worktree, fork, now)?;
-            return Ok(left_at.map(|left_at| MovedUnder {
+            let Some(left_at) = self.kept_as(fork, "head")? else {
+                return Ok(None);
+            };
+            // The fork may have gone back (`tine undo`), and its files lack no commit then.
+            let is_moved = left_at != now
+                && self.has_object(left_at)
+                && !self.is_ancestor(now, left_at)?
+                && self.index_lacks(worktree, left_at, now)?;
+            return Ok(is_moved.then(|| MovedUnder {
                 branch: branch.to_owned(),
                 left_at,
                 now,
@@ -137,7 +145,11 @@ impl Repository {
             .last()
             .filter(|line| line.new == now)
             .map(|line| line.by);
-        Ok((is_same_branch || was_there).then(|| MovedUnder {
+        let is_moved = (is_same_branch || was_there)
+            && (by.is_some()
+                || !self.has_object(left_at)
+                || self.index_lacks(worktree, left_at, now)?);
+        Ok(is_moved.then(|| MovedUnder {
             branch: branch.to_owned(),
             left_at,
             now,
@@ -257,53 +269,36 @@ impl Repository {
             .find(|id| !id.is_null() && self.has_object(*id)))
     }
 
-    /// Returns the fork's last kept HEAD, if its branch moved without it.
+    /// Returns whether the index of `worktree` lacks every change to `now`.
     ///
-    /// The branch then came to `now` without the fork's index having any of the changes. After a
-    /// commit or reset by git in the mount, the index has them. If `now` is an ancestor of the kept
-    /// commit, the fork may have gone back (`tine undo`), and its files lack no commit.
-    fn kept_left_at(
+    /// The changes are those since `left_at`. After a commit or reset by git in the mount, the index has them. A file that is new in
+    /// `now` and that the index has in another version was changed since.
+    fn index_lacks(
         &self,
         worktree: &LinkedWorktree,
-        fork: &str,
+        left_at: ObjectId,
         now: ObjectId,
-    ) -> Result<Option<ObjectId>, GitError> {
-        let Some(left_at) = self.kept_as(fork, "head")?.filter(|head| *head != now) else {
-            return Ok(None);
-        };
-        if !self.has_object(left_at) || self.is_ancestor(now, left_at)? {
-            return Ok(None);
-        }
+    ) -> Result<bool, GitError> {
         let git = |arguments: &[&str]| {
             let mut git = program::command(self.common_dir());
             git.arg("--git-dir").arg(worktree.git_dir()).args(arguments);
             program::run(&mut git, b"")
         };
         let (old, new) = (left_at.to_string(), now.to_string());
-        let changed = git(&[
-            "diff-tree",
-            "-r",
-            "-z",
-            "--name-only",
-            "--no-renames",
-            &old,
-            &new,
-        ])?;
-        let lacking = git(&[
-            "diff-index",
-            "--cached",
-            "-z",
-            "--name-only",
-            "--no-renames",
-            &new,
-        ])?;
-        let lacking: HashSet<&[u8]> = lacking.split(|&byte| byte == 0).collect();
-        let mut changed = changed
-            .split(|&byte| byte == 0)
-            .filter(|path| !path.is_empty())
-            .peekable();
-        let is_without = changed.peek().is_some() && changed.all(|path| lacking.contains(path));
-        Ok(is_without.then_some(left_at))
+        let options = ["-z", "--name-status", "--no-renames"];
+        let changed = git(&[&["diff-tree", "-r"], &options[..], &[&old, &new]].concat())?;
+        let staged = git(&[&["diff-index", "--cached"], &options[..], &[&new]].concat())?;
+        let staged: HashMap<&[u8], &[u8]> = statuses(&staged).collect();
+        let mut is_changed = false;
+        for (path, status) in statuses(&changed) {
+            is_changed = true;
+            match staged.get(path) {
+                None => return Ok(false),
+                Some(&b"M") if status == b"A" => return Ok(false),
+                Some(_) => {}
+            }
+        }
+        Ok(is_changed)
     }
 
     /// Switches the HEAD of `worktree` from `from` to the branch `to`.
@@ -514,4 +509,13 @@ fn switch_message(
         name(from, from_id),
         name(to, Some(to_id))
     )
+}
+
+/// Returns each path and its status in git's answer to `--name-status -z`.
+fn statuses(listed: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut fields = listed.split(|&byte| byte == 0);
+    std::iter::from_fn(move || {
+        let status = fields.next().filter(|status| !status.is_empty())?;
+        Some((fields.next()?, status))
+    })
 }

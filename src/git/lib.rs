@@ -59,7 +59,7 @@ pub use history::CommitContent;
 pub use ignore::{IgnoreRules, MAX_IGNORE_FILE_BYTES};
 pub use merge_tree::{IndexStage, MergeMessage, MergeTreeSpec, MergedTree, StageSide};
 pub use objects::{CommitInfo, TreeEntry, TreeEntryKind};
-pub use patch::{PatchFile, Patched, RejectedFile};
+pub use patch::{PatchFile, Patched, PatchedFiles, RejectedFile};
 pub use refs::DamagedBranch;
 pub use repository::{Head, Repository};
 pub use worktree::{Checkout, LinkedWorktree};

@@ -4,9 +4,10 @@
 //! the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,6 +26,21 @@ pub struct PatchFile<'a> {
     pub strip: u8,
     /// True if the patch is applied in reverse.
     pub reverse: bool,
+    /// Files to apply.
+    pub files: PatchedFiles<'a>,
+}
+
+/// Selection of a patch's files.
+///
+/// A renamed file is known by its new path.
+#[derive(Debug, Clone, Copy)]
+pub enum PatchedFiles<'a> {
+    /// All files.
+    All,
+    /// The files at these paths.
+    Only(&'a BTreeSet<RepoPath>),
+    /// All but the files at these paths.
+    Except(&'a BTreeSet<RepoPath>),
 }
 
 /// The result of a patch.
@@ -134,6 +150,32 @@ impl Repository {
         }
     }
 
+    /// Returns the files of a patch whose blobs the repository lacks.
+    ///
+    /// No three-way merge of them is possible. `scratch` is an empty directory.
+    ///
+    /// # Errors
+    /// Fails as [`Repository::patch_sides`].
+    pub fn patched_without_sides(
+        &self,
+        tree_id: ObjectId,
+        patch: PatchFile<'_>,
+        scratch: &Path,
+    ) -> Result<BTreeSet<RepoPath>, GitError> {
+        let mut without = BTreeSet::new();
+        for path in self.patched_paths(patch, scratch)? {
+            let only = BTreeSet::from([path]);
+            let file = PatchFile {
+                files: PatchedFiles::Only(&only),
+                ..patch
+            };
+            if self.patch_sides(tree_id, file, scratch)?.is_none() {
+                without.extend(only);
+            }
+        }
+        Ok(without)
+    }
+
     /// Builds the patch's old tree, and applies the patch to it.
     fn sides_on(
         &self,
@@ -142,7 +184,7 @@ impl Repository {
         scratch: &Path,
     ) -> Result<Option<(ObjectId, ObjectId)>, GitError> {
         let index = scratch.join("ancestor");
-        let mut option = std::ffi::OsString::from("--build-fake-ancestor=");
+        let mut option = OsString::from("--build-fake-ancestor=");
         option.push(&index);
         let mut build = self.on_index(scratch, now);
         build.arg("apply").arg(option);
@@ -520,6 +562,21 @@ impl PatchFile<'_> {
         command.arg(format!("-p{}", self.strip));
         if self.reverse {
             command.arg("--reverse");
+        }
+        let (option, paths) = match self.files {
+            PatchedFiles::All => return command.arg("--").arg(self.path),
+            PatchedFiles::Only(paths) => ("--include=", paths),
+            PatchedFiles::Except(paths) => ("--exclude=", paths),
+        };
+        for path in paths {
+            let mut pattern = option.as_bytes().to_vec();
+            for &byte in path.as_bytes() {
+                if matches!(byte, b'*' | b'?' | b'[' | b'\\') {
+                    pattern.push(b'\\');
+                }
+                pattern.push(byte);
+            }
+            command.arg(OsString::from_vec(pattern));
         }
         command.arg("--").arg(self.path)
     }

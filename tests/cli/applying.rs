@@ -287,6 +287,37 @@ fn a_merge_of_three_takes_what_has_moved_on() {
     assert_eq!(each(&done["conflicts"], "kind"), ["rejected"]);
 }
 
+/// git decides for each file whether it is merged or patched.
+#[test]
+fn a_file_that_cannot_be_merged_is_patched_beside_those_that_are() {
+    require_fuse!();
+    let repo = repo_with_list();
+    let tine = Tine::new(&repo);
+    let script = "echo a > 'a[1]*.md'; echo a > a1.md; git add -A; git commit -qm more";
+    repo.sh_in(repo.dir(), script);
+    let dir = tine.new_fork("work");
+    let (patch, _) = patch_of(&repo, "other", "sed -i 5s/.*/five/ list.txt; rm dangling");
+    // The blobs of one file are nobody's.
+    let foreign = "diff --git a/a[1]*.md b/a[1]*.md\nindex 1234567..7654321 100644\n\
+        --- a/a[1]*.md\n+++ b/a[1]*.md\n@@ -1 +1 @@\n-a\n+b\n";
+    let text = fs::read_to_string(&patch).unwrap() + foreign;
+    let patch = patch_file(&repo, text);
+    let script = "sed -i '4,6d;3a 4\\nfive\\n6' list.txt; sed -i 1s/.*/one/ list.txt";
+    let beside = repo.git_checkout_of("HEAD", "beside");
+    for dir in [&dir, &beside] {
+        repo.sh_in(dir, script);
+    }
+    repo.git_in(&beside, &["add", "-A"]);
+    repo.git_in(&beside, &["apply", "--3way", &patch]);
+    told(&tine, 0, &["apply", "work", &patch, "--3way"]);
+    repo.git_in(&dir, &["add", "-A"]);
+    assert_eq!(
+        repo.git_in(&dir, &["write-tree"]),
+        repo.git_in(&beside, &["write-tree"])
+    );
+    assert_eq!(repo.sh_in(&dir, "cat 'a[1]*.md' a1.md"), "b\na");
+}
+
 fn added(path: &str) -> String {
     format!(
         "diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"

@@ -707,6 +707,56 @@ fn a_branch_that_moved_aside_is_found_out_without_reflogs() {
     assert!(text(&failure["message"]).contains(&three), "{failure}");
 }
 
+/// git does not sync reflogs, so after a loss of power the refs are there and lines of the reflogs
+/// are not.
+#[test]
+fn a_commit_by_git_whose_reflogs_were_lost_is_the_forks_own() {
+    require_fuse!();
+    for is_all_lost in [false, true] {
+        for goes_on in ["true", "echo again > three; git add three"] {
+            let repo = TestRepo::new();
+            let tine = Tine::new(&repo);
+            let dir = beside_main(&repo, &tine);
+            let logs = [".git/worktrees/f/logs/HEAD", ".git/logs/refs/heads/tine/f"]
+                .map(|log| repo.dir().join(log));
+            let before = logs.each_ref().map(|log| {
+                if is_all_lost {
+                    Vec::new()
+                } else {
+                    std::fs::read(log).unwrap()
+                }
+            });
+            let lose = || {
+                for (log, before) in logs.iter().zip(&before) {
+                    std::fs::write(log, before).unwrap();
+                }
+            };
+            repo.sh_in(&dir, "echo 3 > three; git add three; git commit -qm three");
+            tine.ok(&["daemon", "stop"]);
+            tine.ok(&["mount", "f"]);
+            repo.sh_in(&dir, goes_on);
+            lose();
+            tine.ok(&["commit", "f", "-m", "two"]);
+            assert_eq!(
+                repo.git(&["log", "--format=%s", "main..tine/f"]),
+                "two\nthree\none",
+                "all lost: {is_all_lost}, {goes_on}"
+            );
+            // A move by others is found out as well.
+            let two = repo.git(&["rev-parse", "tine/f"]);
+            let before = logs.each_ref().map(|log| std::fs::read(log).unwrap());
+            repo.sh_in(&dir, "echo 4 > four");
+            repo.git(&["update-ref", "refs/heads/tine/f", "main"]);
+            for (log, before) in logs.iter().zip(&before) {
+                std::fs::write(log, before).unwrap();
+            }
+            let commit = ["commit", "f", "-m", "four"];
+            let failure = refused(&repo, &tine, &commit, "moved-under", 3);
+            assert!(text(&failure["message"]).contains(&two), "{failure}");
+        }
+    }
+}
+
 #[test]
 fn a_worktree_that_is_registered_again_knows_where_its_branch_was() {
     require_fuse!();

@@ -2,6 +2,7 @@
 
 mod patches;
 
+use self::patches::ThreeWay;
 use super::{
     Emptied, Item, ItemDone, ItemResult, RunOptions, Sequence, SequenceOutcome, Stopped, parse_id,
 };
@@ -133,14 +134,13 @@ impl Runner<'_> {
                 three_way,
             } => {
                 let view = self.ran.view.unwrap_or(self.ran.tip.tree_id);
-                let outcome = self.apply_patch(
-                    item,
-                    view,
-                    parse_id(patch)?,
-                    (*strip, *reverse),
-                    *three_way,
-                    true,
-                )?;
+                let three_way = if *three_way {
+                    ThreeWay::First
+                } else {
+                    ThreeWay::Never
+                };
+                let options = (*strip, *reverse);
+                let outcome = self.apply_patch(item, view, parse_id(patch)?, options, three_way)?;
                 if let Some(tree_id) = self.apply_resolutions(index, outcome)? {
                     self.ran.view = Some(tree_id);
                     self.push_done(index, ItemResult::Applied, None);

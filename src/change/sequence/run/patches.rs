@@ -1,15 +1,45 @@
 //! Mails and patches in a sequence.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use super::{ItemOutcome, Runner, parse_id};
 use crate::ChangeError;
 use crate::resolver::JsonBytes;
 use crate::review::{ConflictRecord, Rejected, VersionRecord};
 use crate::sequence::Item;
-use tine_git::{GitError, Identity, ObjectId, PatchFile, Patched, RejectedFile, TreeChange};
+use tine_git::{
+    GitError, Identity, ObjectId, PatchFile, Patched, PatchedFiles, RejectedFile, TreeChange,
+};
 use tine_merge::{ConflictKind, MergeOptions, Strategy};
+use tine_path::RepoPath;
+
+/// When a patch is merged with the versions that it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ThreeWay {
+    /// Never.
+    Never,
+    /// Before it is applied, as `git apply --3way`.
+    First,
+    /// If it does not apply, as `git am --3way`.
+    Fallback,
+}
+
+/// Returns the paths of a conflict that is not one of texts.
+///
+/// git does not merge them, and is less strict about other modes, renames and deletions.
+fn unmerged_paths(conflict: &ConflictRecord) -> Vec<RepoPath> {
+    use ConflictKind::{Binary, BothAdded, BothModified};
+    match conflict.kind {
+        Binary | BothAdded | BothModified => Vec::new(),
+        _ => {
+            let paths = conflict.paths.iter();
+            paths
+                .filter_map(|path| RepoPath::parse(path.to_bytes()).ok())
+                .collect()
+        }
+    }
+}
 
 impl Runner<'_> {
     /// Applies a mail as `git am` does.
@@ -28,7 +58,12 @@ impl Runner<'_> {
         let outcome = match patch {
             None => ItemOutcome::clean(before),
             Some(patch) => {
-                self.apply_patch(item, before, parse_id(patch)?, (1, false), three_way, false)?
+                let three_way = if three_way {
+                    ThreeWay::Fallback
+                } else {
+                    ThreeWay::Never
+                };
+                self.apply_patch(item, before, parse_id(patch)?, (1, false), three_way)?
             }
         };
         let Some(tree_id) = self.apply_resolutions(index, outcome)? else {
@@ -39,61 +74,93 @@ impl Runner<'_> {
     }
 
     /// Applies a patch to a tree.
-    ///
-    /// A three-way merge is tried first, or only if the patch does not apply.
     pub(super) fn apply_patch(
         &self,
         item: &Item,
         tree_id: ObjectId,
         patch_id: ObjectId,
         (strip, reverse): (u8, bool),
-        three_way: bool,
-        three_way_first: bool,
+        three_way: ThreeWay,
     ) -> Result<ItemOutcome, ChangeError> {
-        let repository = self.repository;
         let scratch = self.store.scratch_dir()?;
         let path = scratch.path().join("patch");
-        fs::write(&path, repository.read_blob(patch_id)?).map_err(GitError::io("write", &path))?;
+        fs::write(&path, self.repository.read_blob(patch_id)?)
+            .map_err(GitError::io("write", &path))?;
         let patch = PatchFile {
             path: &path,
             strip,
             reverse,
+            files: PatchedFiles::All,
         };
-        if three_way_first
-            && three_way
-            && let Some(outcome) = self.merge_patch(item, tree_id, patch, scratch.path())?
+        if three_way == ThreeWay::First
+            && let Some(outcome) = self.merge_file_by_file(item, tree_id, patch)?
         {
-            // git merges texts, and is less strict about other modes, renames and deletions.
-            let is_text = |conflict: &ConflictRecord| {
-                use ConflictKind::{Binary, BothAdded, BothModified};
-                matches!(conflict.kind, Binary | BothAdded | BothModified)
-            };
-            if outcome.conflicts.is_empty() || outcome.conflicts.iter().any(is_text) {
-                return Ok(outcome);
-            }
-            let scratch = self.store.scratch_dir()?;
-            return Ok(
-                match repository.patch_tree(tree_id, patch, scratch.path())? {
-                    Patched::Applied(tree_id) => ItemOutcome::clean(tree_id),
-                    Patched::Rejected { .. } => outcome,
-                },
-            );
+            return Ok(outcome);
         }
-        match repository.patch_tree(tree_id, patch, scratch.path())? {
+        match self.patch_directly(tree_id, patch)? {
             Patched::Applied(tree_id) => Ok(ItemOutcome::clean(tree_id)),
             Patched::Rejected {
                 tree_id: fitted,
                 files,
             } => {
-                if three_way
-                    && !three_way_first
-                    && let Some(outcome) = self.merge_patch(item, tree_id, patch, scratch.path())?
+                if three_way == ThreeWay::Fallback
+                    && let Some(outcome) = self.merge_patch(item, tree_id, patch)?
                 {
                     return Ok(outcome);
                 }
                 self.rejected(item, fitted, &files)
             }
         }
+    }
+
+    /// Merges a patch file by file, as `git apply --3way`.
+    ///
+    /// The files that cannot be merged are patched without a merge. `None` if the repository lacks blobs of a file and the patch does not apply to that file.
+    fn merge_file_by_file(
+        &self,
+        item: &Item,
+        tree_id: ObjectId,
+        patch: PatchFile<'_>,
+    ) -> Result<Option<ItemOutcome>, ChangeError> {
+        let merged = self.merge_patch(item, tree_id, patch)?;
+        let apart: BTreeSet<RepoPath> = match &merged {
+            Some(outcome) => outcome.conflicts.iter().flat_map(unmerged_paths).collect(),
+            None => {
+                let scratch = self.store.scratch_dir()?;
+                self.repository
+                    .patched_without_sides(tree_id, patch, scratch.path())?
+            }
+        };
+        if apart.is_empty() {
+            return Ok(merged);
+        }
+        let directly = PatchFile {
+            files: PatchedFiles::Only(&apart),
+            ..patch
+        };
+        let Patched::Applied(tree_id) = self.patch_directly(tree_id, directly)? else {
+            return Ok(merged);
+        };
+        let rest = PatchFile {
+            files: PatchedFiles::Except(&apart),
+            ..patch
+        };
+        let outcome = self.merge_patch(item, tree_id, rest)?;
+        let is_merged = |outcome: &ItemOutcome| {
+            let mut conflicts = outcome.conflicts.iter();
+            conflicts.all(|conflict| unmerged_paths(conflict).is_empty())
+        };
+        Ok(outcome.filter(is_merged).or(merged))
+    }
+
+    /// Applies a patch to a tree without a merge.
+    fn patch_directly(
+        &self,
+        tree_id: ObjectId,
+        patch: PatchFile<'_>,
+    ) -> Result<Patched, ChangeError> {
+        let scratch = self.store.scratch_dir()?;
+        Ok(self.repository.patch_tree(tree_id, patch, scratch.path())?)
     }
 
     /// Merges the two sides that a patch names into a tree.
@@ -104,9 +171,12 @@ impl Runner<'_> {
         item: &Item,
         tree_id: ObjectId,
         patch: PatchFile<'_>,
-        scratch: &Path,
     ) -> Result<Option<ItemOutcome>, ChangeError> {
-        let Some((old, new)) = self.repository.patch_sides(tree_id, patch, scratch)? else {
+        let scratch = self.store.scratch_dir()?;
+        let sides = self
+            .repository
+            .patch_sides(tree_id, patch, scratch.path())?;
+        let Some((old, new)) = sides else {
             return Ok(None);
         };
         // The sides have only a few files, so renamed directories cannot be detected.
