@@ -296,13 +296,18 @@ fn a_file_that_cannot_be_merged_is_patched_beside_those_that_are() {
     let script = "echo a > 'a[1]*.md'; echo a > a1.md; git add -A; git commit -qm more";
     repo.sh_in(repo.dir(), script);
     let dir = tine.new_fork("work");
-    let (patch, _) = patch_of(&repo, "other", "sed -i 5s/.*/five/ list.txt; rm dangling");
+    let (patch, _) = patch_of(
+        &repo,
+        "other",
+        "sed -i 5s/.*/five/ list.txt; rm dangling; echo n > new.sh",
+    );
     // The blobs of one file are nobody's.
     let foreign = "diff --git a/a[1]*.md b/a[1]*.md\nindex 1234567..7654321 100644\n\
         --- a/a[1]*.md\n+++ b/a[1]*.md\n@@ -1 +1 @@\n-a\n+b\n";
     let text = fs::read_to_string(&patch).unwrap() + foreign;
     let patch = patch_file(&repo, text);
-    let script = "sed -i '4,6d;3a 4\\nfive\\n6' list.txt; sed -i 1s/.*/one/ list.txt";
+    let script = "sed -i '4,6d;3a 4\\nfive\\n6' list.txt; sed -i 1s/.*/one/ list.txt; \
+        echo n > new.sh; chmod +x new.sh";
     let beside = repo.git_checkout_of("HEAD", "beside");
     for dir in [&dir, &beside] {
         repo.sh_in(dir, script);

@@ -41,6 +41,15 @@ fn unmerged_paths(conflict: &ConflictRecord) -> Vec<RepoPath> {
     }
 }
 
+/// Returns the change of a conflict's path to what the patch makes of it.
+fn patched_entry(conflict: &ConflictRecord) -> Option<TreeChange> {
+    let version = conflict.theirs.first()?;
+    Some(TreeChange {
+        path: RepoPath::parse(version.path.to_bytes()).ok()?,
+        new: Some((version.kind, parse_id(&version.id).ok()?)),
+    })
+}
+
 impl Runner<'_> {
     /// Applies a mail as `git am` does.
     ///
@@ -122,7 +131,7 @@ impl Runner<'_> {
         tree_id: ObjectId,
         patch: PatchFile<'_>,
     ) -> Result<Option<ItemOutcome>, ChangeError> {
-        let merged = self.merge_patch(item, tree_id, patch)?;
+        let merged = self.merge_with_modes(item, tree_id, patch)?;
         let apart: BTreeSet<RepoPath> = match &merged {
             Some(outcome) => outcome.conflicts.iter().flat_map(unmerged_paths).collect(),
             None => {
@@ -145,12 +154,32 @@ impl Runner<'_> {
             files: PatchedFiles::Except(&apart),
             ..patch
         };
-        let outcome = self.merge_patch(item, tree_id, rest)?;
+        let outcome = self.merge_with_modes(item, tree_id, rest)?;
         let is_merged = |outcome: &ItemOutcome| {
             let mut conflicts = outcome.conflicts.iter();
             conflicts.all(|conflict| unmerged_paths(conflict).is_empty())
         };
         Ok(outcome.filter(is_merged).or(merged))
+    }
+
+    /// Merges a patch; its mode counts where the content is the same.
+    fn merge_with_modes(
+        &self,
+        item: &Item,
+        tree_id: ObjectId,
+        patch: PatchFile<'_>,
+    ) -> Result<Option<ItemOutcome>, ChangeError> {
+        let Some(mut outcome) = self.merge_patch(item, tree_id, patch)? else {
+            return Ok(None);
+        };
+        let (modes, rest): (Vec<_>, Vec<_>) = outcome
+            .conflicts
+            .into_iter()
+            .partition(|conflict| conflict.kind == ConflictKind::ModeChanged);
+        outcome.conflicts = rest;
+        let edits: Vec<_> = modes.iter().filter_map(patched_entry).collect();
+        outcome.tree_id = self.repository.edit_tree(outcome.tree_id, &edits)?;
+        Ok(Some(outcome))
     }
 
     /// Applies a patch to a tree without a merge.
