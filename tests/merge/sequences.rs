@@ -13,6 +13,7 @@ use tine::change::sequence::{
 };
 use tine::git::mailbox::Subjects;
 use tine::git::{GitError, ObjectId, Repository};
+use tine::path::RepoPath;
 use tine::workspace::Store;
 
 use crate::histories::{self, Pair};
@@ -77,6 +78,26 @@ impl Place {
             commit_id: Some(commit_id),
             tree_id: info.tree_id,
         }
+    }
+
+    /// Whether the difference renames a file to a path that `on` has.
+    fn renames_onto(&self, from: ObjectId, to: ObjectId, on: ObjectId) -> bool {
+        let listed = run_with_timeout(self.repo.command("git", self.repo.dir()).args([
+            "diff",
+            "-M",
+            "--name-status",
+            "-z",
+            "--diff-filter=R",
+            &from.to_string(),
+            &to.to_string(),
+        ]));
+        let fields: Vec<&[u8]> = listed.stdout.split(|&byte| byte == 0).collect();
+        let tree_id = self.tip(on).tree_id;
+        fields.chunks_exact(3).any(|renamed| {
+            let target = RepoPath::parse(renamed[2]).expect("git has it in a tree");
+            let there = self.repository.tree_entry(tree_id, &target);
+            there.expect("the tree can be read").is_some()
+        })
     }
 
     fn run(&self, sequence: &Sequence, on: ObjectId, view: Option<ObjectId>) -> Option<Came> {
@@ -384,6 +405,10 @@ fn patches_are_applied_as_git_apply_applies_them() {
             };
             // Of renames on either side git knows less.
             if three_way && git.is_none() {
+                continue;
+            }
+            // What is there where a patch renames to, git replaces; in tine that is a conflict.
+            if three_way && tine.is_none() && place.renames_onto(from, to, on) {
                 continue;
             }
             assert_eq!(tine, git, "{what}: {}", output.error_text());
