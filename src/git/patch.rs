@@ -229,7 +229,12 @@ impl Repository {
     }
 
     /// Returns all paths that the patch may change, and possibly more.
-    fn patched_paths(
+    ///
+    /// `scratch` is an empty directory.
+    ///
+    /// # Errors
+    /// [`GitError::BadPatch`] if git cannot parse the patch or it names a forbidden path.
+    pub fn patched_paths(
         &self,
         patch: PatchFile<'_>,
         scratch: &Path,

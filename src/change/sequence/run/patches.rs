@@ -132,7 +132,7 @@ impl Runner<'_> {
         patch: PatchFile<'_>,
     ) -> Result<Option<ItemOutcome>, ChangeError> {
         let merged = self.merge_with_modes(item, tree_id, patch)?;
-        let apart: BTreeSet<RepoPath> = match &merged {
+        let mut apart: BTreeSet<RepoPath> = match &merged {
             Some(outcome) => outcome.conflicts.iter().flat_map(unmerged_paths).collect(),
             None => {
                 let scratch = self.store.scratch_dir()?;
@@ -142,6 +142,14 @@ impl Runner<'_> {
         };
         if apart.is_empty() {
             return Ok(merged);
+        }
+        // A file takes the place of a directory only with the files in it.
+        let scratch = self.store.scratch_dir()?;
+        for path in self.repository.patched_paths(patch, scratch.path())? {
+            let is_near = |other: &RepoPath| path.starts_with(other) || other.starts_with(&path);
+            if apart.iter().any(is_near) {
+                apart.insert(path);
+            }
         }
         let directly = PatchFile {
             files: PatchedFiles::Only(&apart),
