@@ -15,6 +15,7 @@ use std::fs;
 use std::io::Read;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ChangeError;
@@ -34,7 +35,7 @@ pub(super) const REFS: &str = "+handoffs";
 const MAILBOX: &str = "mbox";
 
 /// State of a handoff.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HandoffState {
     /// The mailbox is still to be made.
@@ -62,13 +63,14 @@ impl HandoffState {
 /// Record of a handoff, one atomically replaced file of the store.
 ///
 /// Commits are in hex, times in seconds since 1970.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HandoffRecord {
     /// Number of the handoff.
     pub id: u64,
     /// Fork with the work, which may be deleted by now.
     ///
     /// `None` for an imported mailbox.
+    #[schemars(with = "Option<String>")]
     pub fork: Option<ForkName>,
     /// Short name of the branch of its HEAD; `None` if detached.
     pub branch: Option<String>,
@@ -118,7 +120,7 @@ pub struct HandoffRecord {
 }
 
 /// Patch of an imported mailbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MailRecord {
     /// Subject of the mail, without prefixes.
     pub summary: String,

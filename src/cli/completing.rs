@@ -127,6 +127,7 @@ fn completer(argument: &clap::Arg) -> Option<ArgValueCompleter> {
             ("NAME", "session") => sessions,
             ("A" | "B" | "A,B", _) => agents,
             ("REMOTE", _) => remotes,
+            ("PATH", "conflict") => conflicts,
             ("PATH" | "SRC" | "DST", _) => paths,
             _ => return None,
         };

@@ -83,14 +83,12 @@ pub(super) fn run(verb: &Merge, context: &Context) -> Result<Exit, Failure> {
     };
     let progress = resolving::resolve(&verb.resolving, context, &mut connection, review)?;
     if progress == ReviewProgress::Resolved && verb.resolving.auto_commit {
-        return review::commit(
-            context,
-            &mut connection,
+        let request = ops::CommitReview {
             review,
-            None,
-            false,
-            verb.operation.allow_revert,
-        );
+            allow_revert: verb.operation.allow_revert,
+            ..ops::CommitReview::default()
+        };
+        return review::commit(context, &mut connection, request);
     }
     let request = ops::ShowReview { review };
     if context.output.is_json() {

@@ -14,7 +14,7 @@ use crate::client::content::{content, object_id};
 use crate::git::program;
 use crate::merge::MergeSide;
 use crate::ops;
-use crate::ops::protocol::{ResolutionRequest, ReviewShown};
+use crate::ops::protocol::{Resolution, ReviewShown};
 use crate::ops::transfer::{Outgoing, Transfer};
 use crate::ops::{ErrorCode, Failure};
 use crate::render::text::quoted;
@@ -146,31 +146,28 @@ impl ResolverRun<'_> {
                     .output
                     .note(&format!("{} stays open: {error}", quoted(&conflict.path))),
                 Ok(answer) => {
-                    let store_dir = store_dir(self.context)?;
-                    let wish = match answer.resolution {
+                    let (how, content, executable) = match answer.resolution {
                         AnsweredResolution::Skip => continue,
-                        AnsweredResolution::Base => ResolutionRequest::Side(MergeSide::Base),
-                        AnsweredResolution::Ours => ResolutionRequest::Side(MergeSide::Ours),
-                        AnsweredResolution::Theirs => ResolutionRequest::Side(MergeSide::Theirs),
-                        AnsweredResolution::Union => ResolutionRequest::Union,
-                        AnsweredResolution::OursFile => ResolutionRequest::Whole(MergeSide::Ours),
-                        AnsweredResolution::TheirsFile => {
-                            ResolutionRequest::Whole(MergeSide::Theirs)
-                        }
-                        AnsweredResolution::Delete => ResolutionRequest::Delete,
+                        AnsweredResolution::Base => (Resolution::Base, None, None),
+                        AnsweredResolution::Ours => (Resolution::Ours, None, None),
+                        AnsweredResolution::Theirs => (Resolution::Theirs, None, None),
+                        AnsweredResolution::Union => (Resolution::Union, None, None),
+                        AnsweredResolution::OursFile => (Resolution::OursFile, None, None),
+                        AnsweredResolution::TheirsFile => (Resolution::TheirsFile, None, None),
+                        AnsweredResolution::Delete => (Resolution::Delete, None, None),
                         AnsweredResolution::Content { bytes, executable } => {
-                            ResolutionRequest::Content {
-                                content: outgoing(&store_dir, &bytes)?,
-                                executable,
-                            }
+                            let content = outgoing(&store_dir(self.context)?, &bytes)?;
+                            (Resolution::Content, Some(content), executable)
                         }
                     };
                     let request = ops::Resolve {
                         review: record.id,
                         path: conflict.path.clone(),
-                        wish,
+                        how,
+                        content,
+                        executable,
                         by: self.by.to_owned(),
-                        reasoning: answer.reasoning,
+                        reason: answer.reasoning,
                         metadata: answer.metadata,
                     };
                     self.shown = Some(self.connection.call(&request)?);

@@ -14,7 +14,7 @@ use crate::client::merging::HookOptions;
 use crate::merge::MergeSide;
 use crate::ops::protocol::{ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
 use crate::ops::{
-    AbortReview, Failure, ListReviews, Operation, RefreshReview, ShowReview, joined_message,
+    AbortReview, CommitReview, Failure, ListReviews, Operation, RefreshReview, ShowReview,
 };
 use crate::render::merging::kind_in_words;
 use crate::render::text::{counted, human_age, now_secs, one_line, quoted, short_id};
@@ -42,7 +42,7 @@ pub(super) enum Action {
     List(ListReviews),
     Show(ShowReview),
     Diff(Diff),
-    Commit(Commit),
+    Commit(CommitReview),
     Refresh(RefreshReview),
     Abort(AbortReview),
 }
@@ -64,33 +64,6 @@ pub(super) struct Diff {
     pub stat: bool,
 }
 
-/// Merge with the resolutions of a review
-///
-/// Refused while a conflict is open. Where the target moved on since it was planned, and the
-/// conflicts are the same, the resolutions count for it as it is now; else it is refused until
-/// `tine review refresh`.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "\
-Example:
-  tine review commit 3 -m 'Merge the parser'")]
-pub(super) struct Commit {
-    /// Its number
-    #[arg(value_name = "REVIEW")]
-    pub review: u64,
-
-    /// The merge commit's message; given again, another paragraph of it
-    #[arg(short, long, value_name = "MSG")]
-    pub message: Vec<String>,
-
-    /// Show what would come of it, and change nothing
-    #[arg(short = 'n', long)]
-    pub dry_run: bool,
-
-    /// Merge also what takes commits of the target's back, after `tine restore --exact` in a fork
-    #[arg(long)]
-    pub allow_revert: bool,
-}
-
 pub(super) fn run(verb: &Review, context: &Context) -> Result<Exit, Failure> {
     match &verb.action {
         Action::List(verb) => shown::run(verb, context),
@@ -98,17 +71,7 @@ pub(super) fn run(verb: &Review, context: &Context) -> Result<Exit, Failure> {
         Action::Refresh(verb) => show(verb, context, &mut context.connect()?),
         Action::Abort(verb) => show(verb, context, &mut context.connect()?),
         Action::Diff(verb) => diff(verb, context, &mut context.connect()?),
-        Action::Commit(verb) => {
-            let message = joined_message(&verb.message);
-            commit(
-                context,
-                &mut context.connect()?,
-                verb.review,
-                message,
-                verb.dry_run,
-                verb.allow_revert,
-            )
-        }
+        Action::Commit(verb) => commit(context, &mut context.connect()?, verb.clone()),
     }
 }
 
@@ -282,24 +245,13 @@ fn diff(verb: &Diff, context: &Context, connection: &mut Client) -> Result<Exit,
 pub(super) fn commit(
     context: &Context,
     connection: &mut Client,
-    review: u64,
-    message: Option<String>,
-    dry_run: bool,
-    allow_revert: bool,
+    request: CommitReview,
 ) -> Result<Exit, Failure> {
     let hooks = HookOptions {
         output: HookOutput::Shown,
         no_verify: false,
     };
-    match client::review::commit(
-        context,
-        connection,
-        review,
-        message,
-        dry_run,
-        allow_revert,
-        hooks,
-    )? {
+    match client::review::commit(context, connection, request, hooks)? {
         ReviewOutcome::Sequenced(done) => sequencing::print_sequenced(context, &done),
         ReviewOutcome::Merge(merged) => print_merged(context, &merged),
     }

@@ -50,7 +50,11 @@ pub(super) fn resolve_and_print(
     };
     let progress = resolving::resolve(resolving, context, connection, review)?;
     if progress == ReviewProgress::Resolved && resolving.auto_commit {
-        return review::commit(context, connection, review, None, false, false);
+        let request = ops::CommitReview {
+            review,
+            ..ops::CommitReview::default()
+        };
+        return review::commit(context, connection, request);
     }
     let request = ops::ShowReview { review };
     if context.output.is_json() {

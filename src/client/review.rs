@@ -3,40 +3,28 @@
 use crate::merging::{self, HookOptions};
 use crate::place::Place;
 use crate::{Client, identity};
-use tine_ops as ops;
-use tine_ops::Failure;
 use tine_ops::protocol::ReviewOutcome;
+use tine_ops::{CommitReview, Failure};
 
-/// Commits the review with the number `review`.
+/// Commits a review.
 ///
 /// The result is a merge or a sequence, as the review is. Hooks run only for a merge, and not in a
-/// dry run. `message` replaces the default message. Unless `allow_revert` is set, the daemon
-/// refuses a commit that undoes commits of others which a fork was restored past.
+/// dry run.
 ///
 /// # Errors
 /// `no-identity`, `hook-refused` with the hook's output as causes, and the errors of
-/// [`CommitReview`](ops::CommitReview).
+/// [`CommitReview`].
 pub fn commit(
     place: &Place,
     connection: &mut Client,
-    review: u64,
-    message: Option<String>,
-    dry_run: bool,
-    allow_revert: bool,
+    mut request: CommitReview,
     hooks: HookOptions,
 ) -> Result<ReviewOutcome, Failure> {
     let signers = identity::signers(place.repository()?.common_dir())?;
-    let mut request = ops::CommitReview {
-        review,
-        message,
-        whole_message: None,
-        allow_revert,
-        dry_run,
-    };
-    if dry_run || !merging::may_have_hooks(place)? {
+    if request.dry_run || !merging::may_have_hooks(place)? {
         return connection.call_as(&request, &signers);
     }
-    let plan = ops::CommitReview {
+    let plan = CommitReview {
         dry_run: true,
         ..request.clone()
     };

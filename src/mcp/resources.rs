@@ -5,9 +5,11 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 
+use super::schema;
 use super::session::Session;
+use super::tool::in_json;
 use super::tools::files::read_bytes;
-use super::tools::work::{diff_of, status_of};
+use super::tools::work::{StatusShown, diff_of, status_of};
 use tine_ops::protocol::{ChangeKindText, ForkInfo};
 use tine_ops::{ErrorCode, Failure};
 use tine_path::text::PathText;
@@ -107,12 +109,9 @@ pub(crate) fn read(session: &Session, uri: &str) -> Result<ReadResourceResult, F
     let contents = if let Some(path) = uri.strip_prefix(FILE) {
         file(session, uri, path)?
     } else if let Some(fork) = fork_of(uri, CHANGESET) {
-        let shown = status_of(session, fork)?;
-        let json = serde_json::to_string_pretty(&shown).map_err(|error| {
-            Failure::new(ErrorCode::Internal, "the changeset cannot be told")
-                .cause(error.to_string())
-        })?;
-        ResourceContents::text(json, uri).with_mime_type("application/json")
+        let schema = schema::of_answer::<StatusShown>();
+        let json = in_json(&status_of(session, fork)?, Some(&schema))?;
+        ResourceContents::text(format!("{json:#}"), uri).with_mime_type("application/json")
     } else if let Some(fork) = fork_of(uri, DIFF) {
         let shown = diff_of(session, fork, None, &[], &["--binary"], MAX_BYTES)?;
         if shown.truncated {

@@ -263,7 +263,7 @@ impl ServerHandler for Server {
         let doing = prepared.doing();
         let result = self
             .run_blocking(&context, doing, |session, call| {
-                prepared.call(session, call)
+                prepared.call(session, call, entry)
             })
             .await?;
         Ok(result.into())

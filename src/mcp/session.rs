@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use super::call::ToolCall;
 use tine_attr::Timestamp;
@@ -63,16 +65,13 @@ struct Calls {
 }
 
 /// Request to make a fork.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 pub struct ForkRequest {
-    /// Name of the fork. None for the first of `mcp-1`, `mcp-2`, … that is free.
+    /// Letters, digits, '.', '_' and '-'. Default: the first free one of `mcp-1`, `mcp-2`, …
     pub name: Option<String>,
-    /// Revision to make the fork of. None for the default of `tine new`.
-    pub from: Option<String>,
-    /// Fork or `FORK@SNAPSHOT` to copy. None to copy no fork.
-    pub from_fork: Option<String>,
-    /// Branch of the fork. None for the default of `tine new`.
-    pub branch: Option<String>,
+    /// Options of the operation that makes it.
+    #[serde(flatten)]
+    pub options: ops::NewOptions,
 }
 
 /// Fork that was made, with notes about it.
@@ -218,12 +217,7 @@ impl Session {
     fn make(&self, wish: &ForkRequest) -> Result<MadeFork, Failure> {
         let make = |fork: ForkName| {
             let request = ops::New {
-                options: ops::NewOptions {
-                    from: wish.from.clone(),
-                    from_fork: wish.from_fork.clone(),
-                    branch: wish.branch.clone(),
-                    ..ops::NewOptions::default()
-                },
+                options: wish.options.clone(),
                 ..ops::New::of(fork)
             };
             self.with_revisions(String::new(), |connection| connection.call(&request))

@@ -64,13 +64,15 @@ impl Hints {
 
 /// A tool of the server.
 ///
-/// The fields of the type are its arguments. The doc comments of the type and its fields are the
-/// descriptions that a model gets.
+/// The type is an operation, or one flattened with what an agent is asked besides. Its fields are
+/// the arguments, and the doc comments are the descriptions that a model gets. A field with
+/// `#[schemars(skip)]` is refused as an argument, and left out of an answer.
 pub(crate) trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     const NAME: &'static str;
     /// Title for people.
     const TITLE: &'static str;
     const HINTS: Hints;
+    /// The operation's answer, with what an agent is told besides.
     type Answer: Serialize + JsonSchema;
 
     /// Describes the work for progress messages, if it may take long.
@@ -100,7 +102,7 @@ impl<A> ToolOutput<A> {
 /// Tool with its arguments, ready to be called.
 pub(crate) trait Prepared: Send {
     fn doing(&self) -> Option<String>;
-    fn call(self: Box<Self>, session: &Session, call: &ToolCall) -> CallToolResult;
+    fn call(self: Box<Self>, session: &Session, call: &ToolCall, entry: &Entry) -> CallToolResult;
 }
 
 impl<T: Tool> Prepared for T {
@@ -108,11 +110,11 @@ impl<T: Tool> Prepared for T {
         Tool::doing(self)
     }
 
-    fn call(self: Box<Self>, session: &Session, call: &ToolCall) -> CallToolResult {
+    fn call(self: Box<Self>, session: &Session, call: &ToolCall, entry: &Entry) -> CallToolResult {
         let output = call
             .check()
             .and_then(|()| Tool::call(*self, session, call))
-            .and_then(|output| Ok((in_json(&output.answer)?, output.text)));
+            .and_then(|output| Ok((entry.in_json(&output.answer)?, output.text)));
         match output {
             Ok((answer, text)) => {
                 let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
@@ -124,23 +126,40 @@ impl<T: Tool> Prepared for T {
     }
 }
 
-/// Converts an answer to JSON, without fields that are null.
-fn in_json(answer: &impl Serialize) -> Result<Value, Failure> {
+/// Converts an answer to JSON.
+///
+/// Fields that are null, or that the schema does not list, are left out.
+pub(crate) fn in_json(
+    answer: &impl Serialize,
+    schema: Option<&JsonObject>,
+) -> Result<Value, Failure> {
     let mut value = serde_json::to_value(answer).map_err(|error| {
         Failure::new(ErrorCode::Internal, "the answer cannot be told in JSON")
             .cause(error.to_string())
     })?;
-    leave_out_nulls(&mut value);
+    keep_listed(&mut value, schema);
     Ok(value)
 }
 
-fn leave_out_nulls(value: &mut Value) {
+fn keep_listed(value: &mut Value, schema: Option<&JsonObject>) {
+    let part = |name| schema?.get(name)?.as_object();
     match value {
         Value::Object(fields) => {
-            fields.retain(|_, field| !field.is_null());
-            fields.values_mut().for_each(leave_out_nulls);
+            let listed = part("properties");
+            fields.retain(|name, field| {
+                !field.is_null() && listed.is_none_or(|listed| listed.contains_key(name))
+            });
+            for (name, field) in fields {
+                keep_listed(
+                    field,
+                    listed.and_then(|listed| listed.get(name)?.as_object()),
+                );
+            }
         }
-        Value::Array(items) => items.iter_mut().for_each(leave_out_nulls),
+        Value::Array(items) => {
+            let schema = part("items");
+            items.iter_mut().for_each(|item| keep_listed(item, schema));
+        }
         _ => {}
     }
 }
@@ -155,7 +174,7 @@ pub(crate) fn failed(failure: &Failure) -> CallToolResult {
         text.push_str(&format!("\nhint: {hint}"));
     }
     let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
-    result.structured_content = in_json(&FailureObject::from(failure)).ok();
+    result.structured_content = in_json(&FailureObject::from(failure), None).ok();
     result
 }
 
@@ -190,6 +209,11 @@ impl Entry {
                 Ok(Box::new(tool))
             },
         }
+    }
+
+    /// Converts an answer to JSON, as the tool's schema lists it.
+    fn in_json(&self, answer: &impl Serialize) -> Result<Value, Failure> {
+        in_json(answer, self.line.output_schema.as_deref())
     }
 
     /// Parses the arguments of a call.

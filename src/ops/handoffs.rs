@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::buffers::with_agent_texts;
@@ -12,7 +13,7 @@ use super::merging;
 use super::sequencing::unless_taken_back;
 use crate::failure::{ErrorCode, Failure};
 use crate::locks;
-use crate::operation::{Call, Operation, joined_message};
+use crate::operation::{Call, Operation, joined_message, paragraphs};
 use crate::policy::{Signers, work_message};
 use crate::protocol::{AgentTexts, HandoffDeleted, HandoffInfo, HandoffShown, Handoffs, PatchLine};
 use crate::report;
@@ -36,7 +37,7 @@ use tine_workspace::{ForkName, ForkRecord};
 /// is tried again. Where nothing was committed the handoff is skipped, and the exit code is 7;
 /// where it failed it is 1. Merges are left out, as `git format-patch` does: what they bring
 /// besides their parents is in no patch.
-#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize, JsonSchema)]
 #[command(after_long_help = "\
 Examples:
   tine handoff create fix-parser
@@ -45,6 +46,7 @@ Examples:
 pub struct CreateHandoff {
     /// The fork [default: the one whose mount this is]
     #[arg(value_name = "FORK")]
+    #[schemars(skip)]
     #[serde(default)]
     pub fork: Option<ForkName>,
 
@@ -65,7 +67,8 @@ pub struct CreateHandoff {
 
     /// The message of that commit; given again, another paragraph of it
     #[arg(short, long, value_name = "MSG", requires = "include_uncommitted")]
-    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    #[serde(default, with = "paragraphs", skip_serializing_if = "Vec::is_empty")]
     pub message: Vec<String>,
 
     /// Hand over also what takes commits of others back, after `tine restore --exact` in the fork

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::forks::tip_of;
@@ -125,7 +126,7 @@ impl Operation for New {
     missing_docs,
     reason = "a doc comment would become the help of the commands that flatten this"
 )]
-#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize, JsonSchema)]
 pub struct NewOptions {
     /// The revision to start from [default: HEAD, or the tip of --branch where it exists]
     #[arg(long, value_name = "REV")]
@@ -141,11 +142,13 @@ pub struct NewOptions {
     /// Take up a fork that was pushed to a remote, uncommitted changes and all, as it was last
     /// fetched (which is done where it never was)
     #[arg(long, value_name = "[REMOTE/]FORK", conflicts_with_all = ["from", "from_fork"])]
+    #[schemars(skip)]
     #[serde(skip)]
     pub from_remote: Option<String>,
 
     /// Fork on a remote that the caller resolved from `from_remote` and fetched.
     #[arg(skip)]
+    #[schemars(skip)]
     #[serde(default)]
     pub remote_fork: Option<RemoteFork>,
 
@@ -156,6 +159,7 @@ pub struct NewOptions {
 
     /// Where to mount; an empty or missing directory [default: <repository>.forks/NAME]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    #[schemars(skip)]
     #[serde(default, with = "optional_host_path")]
     pub at: Option<PathBuf>,
 
@@ -163,21 +167,25 @@ pub struct NewOptions {
     /// that tine.carry or .worktreeinclude names: a pattern as in .gitignore, or `ignored` for all;
     /// may be repeated
     #[arg(long, value_name = "PATTERN")]
+    #[schemars(skip)]
     #[serde(default)]
     pub carry: Vec<String>,
 
     /// As --carry, and nothing of what tine.carry or .worktreeinclude names
     #[arg(long, value_name = "PATTERN", conflicts_with = "carry")]
+    #[schemars(skip)]
     #[serde(default)]
     pub carry_only: Vec<String>,
 
     /// See no ignored files of the main checkout
     #[arg(long, conflicts_with_all = ["carry", "carry_only"])]
+    #[schemars(skip)]
     #[serde(default)]
     pub no_carry: bool,
 
     /// Do not run the command that tine.setup names
     #[arg(long)]
+    #[schemars(skip)]
     #[serde(skip)]
     pub no_setup: bool,
 
@@ -185,17 +193,20 @@ pub struct NewOptions {
     /// a snapshot), `merge` (into the branch that it came from) or `merge:TARGET`, `handoff` (hand
     /// over what is committed) or `handoff:TARGET`
     #[arg(long, value_parser = parse_policy, value_name = "POLICY", default_value = "keep")]
+    #[schemars(skip)]
     #[serde(default)]
     pub on_unmount: UnmountPolicy,
 
     /// Take a snapshot every so often while it is mounted, if anything was written: a time (30s,
     /// 5m, 2h) or a number of changes (100ops)
     #[arg(long, value_name = "30s|100ops", value_parser = snapshot_every)]
+    #[schemars(skip)]
     #[serde(default)]
     pub snapshot_every: Option<SnapshotEvery>,
 
     /// Options that `tine mount` also takes.
     #[command(flatten)]
+    #[schemars(skip)]
     #[serde(flatten)]
     pub settings: MountFlags,
 }

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::sides::{Source, default_target, find_source};
@@ -20,7 +21,7 @@ use super::buffers;
 use super::locks::{Guards, retry_while_moved, slots_of};
 use super::target::{self, Holder, Target, find_target, fork_called, word_for};
 use crate::failure::{ErrorCode, Failure};
-use crate::operation::{Call, Operation, joined_message};
+use crate::operation::{Call, Operation, joined_message, paragraphs};
 use crate::policy::Signers;
 use crate::protocol::{
     AgentTexts, MergeStatus, MergeTarget, Merged, MergedHow, MergedSource, ReviewPolicy,
@@ -59,7 +60,7 @@ use tine_workspace::{Actor, ForkName};
 ///
 /// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where the target has
 /// everything already.
-#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize, JsonSchema)]
 #[command(after_long_help = "\
 Examples:
   tine merge fix-parser                        into the branch that it came from
@@ -72,6 +73,8 @@ Examples:
 pub struct Merge {
     /// What to merge, one after another
     #[arg(value_name = "SOURCE", required = true)]
+    #[schemars(skip)]
+    #[serde(default)]
     pub sources: Vec<String>,
 
     /// The fork or branch to merge into
@@ -81,32 +84,38 @@ pub struct Merge {
 
     /// What both sides began as [default: found in history]
     #[arg(long, value_name = "REV")]
+    #[schemars(skip)]
     #[serde(default)]
     pub base: Option<String>,
 
     /// Merge lines and follow renames, or only whole files
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "text")]
+    #[schemars(skip)]
     #[serde(default)]
     pub level: Level,
 
     /// What becomes of conflicts
     #[arg(long, value_enum, value_name = "HOW", default_value = "abort")]
+    #[schemars(skip)]
     #[serde(default)]
     pub strategy: Strategy,
 
     /// Make a merge commit even where the target could simply move
     #[arg(long, group = "ff")]
+    #[schemars(skip)]
     #[serde(default)]
     pub no_ff: bool,
 
     /// Refuse anything but moving the target
     #[arg(long, group = "ff")]
+    #[schemars(skip)]
     #[serde(default)]
     pub ff_only: bool,
 
     /// The merge commit's message
     #[arg(short, long, value_name = "MSG")]
-    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    #[serde(default, with = "paragraphs", skip_serializing_if = "Vec::is_empty")]
     pub message: Vec<String>,
 
     /// Show what would come of it, and change nothing
@@ -121,6 +130,7 @@ pub struct Merge {
 
     /// Remove the source forks and branches when they are merged
     #[arg(long)]
+    #[schemars(skip)]
     #[serde(default)]
     pub delete: bool,
 
@@ -131,11 +141,13 @@ pub struct Merge {
 
     /// Merge nothing at all where one of several sources has conflicts
     #[arg(long)]
+    #[schemars(skip)]
     #[serde(default)]
     pub all_or_nothing: bool,
 
     /// Merge histories that have nothing in common
     #[arg(long)]
+    #[schemars(skip)]
     #[serde(default)]
     pub allow_unrelated: bool,
 
@@ -143,11 +155,13 @@ pub struct Merge {
     ///
     /// `None` means the fork whose mount contains the caller's directory.
     #[arg(skip)]
+    #[schemars(skip)]
     #[serde(default)]
     pub here: Option<ForkName>,
 
     /// Policy for keeping the merge as a review instead of making it.
     #[arg(skip)]
+    #[schemars(skip)]
     #[serde(default)]
     pub review: ReviewPolicy,
 
@@ -155,11 +169,13 @@ pub struct Merge {
     ///
     /// Uncommitted changes of the source are committed for that.
     #[arg(skip)]
+    #[schemars(skip)]
     #[serde(default)]
     pub markers: bool,
 
     /// Messages of merge commits as hooks left them, one per source.
     #[arg(skip)]
+    #[schemars(skip)]
     #[serde(default)]
     pub messages: Vec<Option<String>>,
 }

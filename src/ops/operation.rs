@@ -264,3 +264,22 @@ pub(crate) fn path_parser() -> impl TypedValueParser<Value = PathText> {
 pub fn joined_message(paragraphs: &[String]) -> Option<String> {
     (!paragraphs.is_empty()).then(|| paragraphs.join("\n\n"))
 }
+
+/// Serializes the paragraphs of a message as one string.
+pub(crate) mod paragraphs {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        paragraphs: &[String],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&paragraphs.join("\n\n"))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<String>, D::Error> {
+        let message = Option::<String>::deserialize(deserializer)?;
+        Ok(message.into_iter().collect())
+    }
+}

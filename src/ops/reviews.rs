@@ -4,17 +4,16 @@ pub(crate) mod sides;
 
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::sequencing::write_content;
 use super::target::{NotedMove, was_taken_back};
 use super::{merging, sequencing};
 use crate::failure::{ErrorCode, Failure};
-use crate::operation::{Call, Operation};
+use crate::operation::{Call, Operation, joined_message, paragraphs, path_parser};
 use crate::policy::Signers;
-use crate::protocol::{
-    MergeStatus, ResolutionRequest, ReviewInfo, ReviewOutcome, ReviewShown, Reviews,
-};
+use crate::protocol::{MergeStatus, Resolution, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
 use crate::state::slots::Daemon;
 use crate::transfer::Transfer;
 use crate::{Merge, report};
@@ -77,21 +76,71 @@ impl Operation for ShowReview {
     }
 }
 
-/// Resolves a conflict of a review (`tine resolve`).
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Resolve a conflict of a review
+///
+/// --ours and --theirs say whose lines stay where both sides changed the same ones, as
+/// `git merge -X ours` does: what else either side changed in the file stays merged, its mode, too.
+/// Binary files, symlinks and renames have no lines: there they take the whole version; --ours-file
+/// and --theirs-file do so for a text. A content that is given goes into a file in the merged mode;
+/// if the conflict is about a symlink, it is the link's target.
+///
+/// Until the review is committed, a conflict can be resolved again, and differently.
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
+#[command(after_long_help = "\
+Examples:
+  tine resolve 3 src/main.rs --theirs
+  tine resolve 3 Cargo.lock --theirs-file
+  tine resolve 3 src/main.rs --file merged.rs --reason 'both limits are needed'
+  sed s/x/y/ old | tine resolve 3 src/main.rs --stdin
+  tine resolve 3 notes.md --delete")]
 pub struct Resolve {
-    /// Number of the review.
+    /// The review's number
+    #[arg(value_name = "REVIEW")]
     pub review: u64,
-    /// Path of the conflict, or any other path that it is about.
+
+    /// The conflict's path, from the root of the repository
+    #[arg(id = "conflict", value_name = "PATH", value_parser = path_parser())]
+    #[schemars(with = "String")]
     pub path: PathText,
-    /// The resolution.
-    pub wish: ResolutionRequest,
+
+    /// Resolution of the conflict.
+    #[command(flatten)]
+    pub how: Resolution,
+
+    /// Bytes of the file, or target of the symlink, if given.
+    #[arg(skip)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub content: Option<Transfer>,
+
+    /// True for an executable file; `None` keeps the merged mode.
+    ///
+    /// With `None` a symlink stays a symlink.
+    #[arg(skip)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub executable: Option<bool>,
+
     /// Name of the person or program that resolves it.
+    #[arg(skip = by_hand())]
+    #[schemars(skip)]
+    #[serde(default = "by_hand")]
     pub by: String,
-    /// Reason for the resolution, if given.
-    pub reasoning: Option<String>,
+
+    /// Why; it goes into the merge commit
+    #[arg(long, value_name = "TEXT")]
+    #[serde(default)]
+    pub reason: Option<String>,
+
     /// Further data of the caller, which the review keeps.
+    #[arg(skip)]
+    #[schemars(skip)]
+    #[serde(default)]
     pub metadata: Option<serde_json::Value>,
+}
+
+fn by_hand() -> String {
+    "hand".to_owned()
 }
 
 impl Operation for Resolve {
@@ -150,7 +199,7 @@ impl Operation for RefreshReview {
 ///
 /// Neither side was changed by it. `tine review show` still shows it, `tine review refresh` takes
 /// it up again.
-#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
 #[command(after_long_help = "\
 Example:
   tine review abort 3")]
@@ -169,23 +218,47 @@ impl Operation for AbortReview {
     }
 }
 
-/// Makes the merge of a review without open conflicts.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Merge with the resolutions of a review
+///
+/// Refused while a conflict is open. Where the target moved on since it was planned, and the
+/// conflicts are the same, the resolutions count for it as it is now; else it is refused until
+/// `tine review refresh`.
+#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize, JsonSchema)]
+#[schemars(description = "\
+Make the merge of a review whose conflicts are all resolved.
+
+Refused while one is open, and where a side has moved on since and conflicts otherwise \
+(`review-outdated`): then merge again, which plans the same review again and keeps its resolutions.")]
+#[command(after_long_help = "\
+Example:
+  tine review commit 3 -m 'Merge the parser'")]
 pub struct CommitReview {
-    /// Number of the review.
+    /// Its number
+    #[arg(value_name = "REVIEW")]
     pub review: u64,
-    /// Message of the merge commit; `None` is the planned one.
-    pub message: Option<String>,
-    /// Complete message after hooks have changed it.
+
+    /// The merge commit's message; given again, another paragraph of it
+    #[arg(short, long, value_name = "MSG")]
+    #[schemars(with = "Option<String>")]
+    #[serde(default, with = "paragraphs", skip_serializing_if = "Vec::is_empty")]
+    pub message: Vec<String>,
+
+    /// Show what would come of it, and change nothing
+    #[arg(short = 'n', long)]
+    #[schemars(skip)]
     #[serde(default)]
-    pub whole_message: Option<String>,
-    /// True if the merge may undo commits of others.
-    ///
-    /// A fork that went back past such commits undoes them.
+    pub dry_run: bool,
+
+    /// Merge also what takes commits of the target's back, after `tine restore --exact` in a fork
+    #[arg(long)]
     #[serde(default)]
     pub allow_revert: bool,
-    /// True to report the outcome and change nothing.
-    pub dry_run: bool,
+
+    /// Complete message after hooks have changed it.
+    #[arg(skip)]
+    #[schemars(skip)]
+    #[serde(default)]
+    pub whole_message: Option<String>,
 }
 
 impl Operation for CommitReview {
@@ -242,55 +315,53 @@ pub(crate) fn resolve(
         log::info!("review {}: {failure}", record.id);
     }
     let level = record.merge.level;
-    let Some(conflict) = record.conflict_at(&request.path) else {
+    let path = RepoPath::parse(request.path.to_bytes())?;
+    let Some(conflict) = record.conflict_at(&(&path).into()) else {
         return Err(Failure::new(
             ErrorCode::NoSuchConflict,
-            format!(
-                "{} is in no conflict of review {}",
-                RepoPath::parse(request.path.to_bytes())?,
-                request.review
-            ),
+            format!("{path} is in no conflict of review {}", request.review),
         )
         .hint(format!("`tine review show {}` lists them", request.review)));
     };
+    if (request.how == Resolution::Content) != request.content.is_some() {
+        return Err(Failure::new(
+            ErrorCode::Usage,
+            "`content` belongs to `how` = `content`, and must be there then",
+        )
+        .hint("give the whole file as it is to be, or another `how`"));
+    }
     let resolved = |how, versions| {
         Some(ResolutionRecord {
             how,
             versions,
             by: request.by.clone(),
-            reasoning: request.reasoning.clone(),
+            reasoning: request.reason.clone(),
             metadata: request.metadata.clone(),
         })
     };
-    conflict.resolution = match &request.wish {
-        ResolutionRequest::Open => None,
-        ResolutionRequest::Delete => resolved(ResolvedHow::Delete, Vec::new()),
-        ResolutionRequest::Side(side) => {
-            let (how, favor) = match side {
-                MergeSide::Base => (ResolvedHow::Base, Favor::Base),
-                MergeSide::Ours => (ResolvedHow::Ours, Favor::Ours),
-                MergeSide::Theirs => (ResolvedHow::Theirs, Favor::Theirs),
-            };
-            // A merge at the level of paths merges nothing inside files.
-            let settled = match level {
-                Level::Path => None,
-                Level::Text => settle_content(&repository, &conflict.conflict()?, favor)?,
-            };
-            let versions = match settled {
-                Some(version) => vec![(&version).into()],
-                None => conflict.versions(*side).to_vec(),
-            };
-            resolved(how, versions)
-        }
-        ResolutionRequest::Whole(side) => {
-            let how = match side {
-                MergeSide::Base => ResolvedHow::BaseFile,
-                MergeSide::Ours => ResolvedHow::OursFile,
-                MergeSide::Theirs => ResolvedHow::TheirsFile,
-            };
-            resolved(how, conflict.versions(*side).to_vec())
-        }
-        ResolutionRequest::Union => {
+    let whole = |how, side| resolved(how, conflict.versions(side).to_vec());
+    // A merge at the level of paths merges nothing inside files.
+    let settled = |favor| -> Result<_, Failure> {
+        Ok(match level {
+            Level::Path => None,
+            Level::Text => settle_content(&repository, &conflict.conflict()?, favor)?,
+        })
+    };
+    let lines = |how, favor, side| -> Result<_, Failure> {
+        Ok(match settled(favor)? {
+            Some(version) => resolved(how, vec![(&version).into()]),
+            None => whole(how, side),
+        })
+    };
+    let resolution = match request.how {
+        Resolution::Reopen => None,
+        Resolution::Delete => resolved(ResolvedHow::Delete, Vec::new()),
+        Resolution::Base => lines(ResolvedHow::Base, Favor::Base, MergeSide::Base)?,
+        Resolution::Ours => lines(ResolvedHow::Ours, Favor::Ours, MergeSide::Ours)?,
+        Resolution::Theirs => lines(ResolvedHow::Theirs, Favor::Theirs, MergeSide::Theirs)?,
+        Resolution::OursFile => whole(ResolvedHow::OursFile, MergeSide::Ours),
+        Resolution::TheirsFile => whole(ResolvedHow::TheirsFile, MergeSide::Theirs),
+        Resolution::Union => {
             match settle_content(&repository, &conflict.conflict()?, Favor::Union)? {
                 Some(version) => resolved(ResolvedHow::Union, vec![(&version).into()]),
                 None => {
@@ -304,47 +375,51 @@ pub(crate) fn resolve(
                 }
             }
         }
-        ResolutionRequest::Content {
-            content,
-            executable,
-        } => {
-            let Some((path, kind)) = conflict.content_place()? else {
-                return Err(Failure::new(
-                    ErrorCode::WrongKind,
-                    format!(
-                        "{} is a submodule",
-                        RepoPath::parse(conflict.path.to_bytes())?
-                    ),
-                )
-                .hint("take one side: `--ours` or `--theirs`"));
-            };
-            let kind = match (executable, kind) {
-                (Some(_), TreeEntryKind::Symlink) => {
-                    return Err(Failure::new(
-                        ErrorCode::WrongKind,
-                        format!("{} is a symlink", RepoPath::parse(path.to_bytes())?),
-                    )
-                    .hint("give where it is to lead, without `executable`; or take one side"));
-                }
-                (None, kind) => kind,
-                (Some(true), _) => TreeEntryKind::Executable,
-                (Some(false), _) => TreeEntryKind::File,
-            };
-            let id = given_content(daemon, &repository, content, kind)?;
-            let version = VersionRecord {
-                path,
-                kind,
-                id: id.to_string(),
-            };
+        Resolution::Content => {
+            let version = given_version(daemon, &repository, conflict, request)?;
             resolved(ResolvedHow::Content, vec![version])
         }
     };
+    conflict.resolution = resolution;
     // The verdict and the amendments were made for another result.
     record.verdict = None;
     record.amendments.clear();
     find_more(daemon, by, &repository, &mut record)?;
     record.save(&daemon.store, &repository)?;
     shown(daemon, by, record)
+}
+
+/// Returns the entry with the content that the request gives.
+fn given_version(
+    daemon: &Arc<Daemon>,
+    repository: &Repository,
+    conflict: &ConflictRecord,
+    request: &Resolve,
+) -> Result<VersionRecord, Failure> {
+    let (Some(content), Some((path, kind))) = (&request.content, conflict.content_place()?) else {
+        return Err(Failure::new(
+            ErrorCode::WrongKind,
+            format!(
+                "{} is a submodule",
+                RepoPath::parse(conflict.path.to_bytes())?
+            ),
+        )
+        .hint("take one side: `--ours` or `--theirs`"));
+    };
+    let kind = match (request.executable, kind) {
+        (Some(_), TreeEntryKind::Symlink) => {
+            return Err(Failure::new(
+                ErrorCode::WrongKind,
+                format!("{} is a symlink", RepoPath::parse(path.to_bytes())?),
+            )
+            .hint("give where it is to lead, without `executable`; or take one side"));
+        }
+        (None, kind) => kind,
+        (Some(true), _) => TreeEntryKind::Executable,
+        (Some(false), _) => TreeEntryKind::File,
+    };
+    let id = given_content(daemon, repository, content, kind)?.to_string();
+    Ok(VersionRecord { path, kind, id })
 }
 
 /// Sets the verdict and the amendments, in place of earlier ones.
@@ -658,9 +733,7 @@ pub(crate) fn commit(
             dry_run: request.dry_run,
             allow_revert: request.allow_revert,
             messages: vec![request.whole_message.clone()],
-            message: request
-                .message
-                .clone()
+            message: joined_message(&request.message)
                 .or_else(|| record.merge.message.clone())
                 .into_iter()
                 .collect(),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::buffers::{in_buffers_only, with_agent_texts};
 use crate::failure::{ErrorCode, Failure};
 use crate::locks;
-use crate::operation::{Call, Operation};
+use crate::operation::{Call, Operation, paragraphs};
 use crate::policy::Signers;
 use crate::protocol::{Changes, Commits, Committed, Difference};
 use crate::state::slots::Daemon;
@@ -90,24 +90,6 @@ pub struct Commit {
     #[arg(long)]
     #[serde(default)]
     pub allow_revert: bool,
-}
-
-/// Serializes the paragraphs of a message as one string.
-mod paragraphs {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(
-        paragraphs: &[String],
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&paragraphs.join("\n\n"))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<String>, D::Error> {
-        Ok(vec![String::deserialize(deserializer)?])
-    }
 }
 
 impl Operation for Commit {

@@ -14,9 +14,8 @@ use tine_client::hooks::HookOutput;
 use tine_client::merging::HookOptions;
 use tine_client::{self as client, Client, identity, place as caller};
 use tine_git::Repository;
-use tine_merge::MergeSide;
 use tine_ops as ops;
-use tine_ops::protocol::{Forks, ResolutionRequest, ReviewPolicy, ReviewShown};
+use tine_ops::protocol::{Forks, Resolution, ReviewPolicy, ReviewShown};
 use tine_ops::transfer::Outgoing;
 use tine_ops::{CallerContext, ErrorCode, Failure};
 use tine_path::text::PathText;
@@ -327,27 +326,12 @@ fn start(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
     Ok(json!({}))
 }
 
-/// Resolution of a conflict, in the page's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum How {
-    Base,
-    Ours,
-    Theirs,
-    OursFile,
-    TheirsFile,
-    Both,
-    Content,
-    Delete,
-    Open,
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Resolve {
     review: u64,
     path: PathText,
-    how: How,
+    how: Resolution,
     content: Option<String>,
     reason: Option<String>,
 }
@@ -357,8 +341,8 @@ fn resolve(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let mut client = place.act()?;
     let store_dir = Store::dir_of(&place.repository()?);
     let bytes = match (wish.how, &wish.content) {
-        (How::Content, Some(text)) => Some(text.clone().into_bytes()),
-        (How::Content, None) => return Err(not_understood("there is no content")),
+        (Resolution::Content, Some(text)) => Some(text.clone().into_bytes()),
+        (Resolution::Content, None) => return Err(not_understood("there is no content")),
         _ => None,
     };
     let content = match bytes {
@@ -372,22 +356,11 @@ fn resolve(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let request = ops::Resolve {
         review: wish.review,
         path: wish.path,
-        wish: match (&content, wish.how) {
-            (Some(content), _) => ResolutionRequest::Content {
-                content: content.clone(),
-                executable: None,
-            },
-            (None, How::Base) => ResolutionRequest::Side(MergeSide::Base),
-            (None, How::Ours) => ResolutionRequest::Side(MergeSide::Ours),
-            (None, How::Theirs) => ResolutionRequest::Side(MergeSide::Theirs),
-            (None, How::OursFile) => ResolutionRequest::Whole(MergeSide::Ours),
-            (None, How::TheirsFile) => ResolutionRequest::Whole(MergeSide::Theirs),
-            (None, How::Both) => ResolutionRequest::Union,
-            (None, How::Delete) => ResolutionRequest::Delete,
-            (None, How::Open | How::Content) => ResolutionRequest::Open,
-        },
+        how: wish.how,
+        content: content.clone(),
+        executable: None,
         by: "hand".to_owned(),
-        reasoning: wish.reason.filter(|reason| !reason.trim().is_empty()),
+        reason: wish.reason.filter(|reason| !reason.trim().is_empty()),
         metadata: None,
     };
     let shown = client.call(&request).inspect_err(|_| {
@@ -421,6 +394,11 @@ fn abort(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
 fn commit(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let OfReview { review, message } = asked.body()?;
     let message = message.filter(|message| !message.trim().is_empty());
+    let request = ops::CommitReview {
+        review,
+        message: message.into_iter().collect(),
+        ..ops::CommitReview::default()
+    };
     let hooks = HookOptions {
         output: HookOutput::Kept,
         no_verify: false,
@@ -430,10 +408,7 @@ fn commit(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     document(&client::review::commit(
         &caller,
         &mut client,
-        review,
-        message,
-        false,
-        false,
+        request,
         hooks,
     )?)
 }

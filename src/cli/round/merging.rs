@@ -92,15 +92,12 @@ fn resolved(
         output: HookOutput::Shown,
         no_verify: false,
     };
-    match client::review::commit(
-        context,
-        connection,
+    let request = ops::CommitReview {
         review,
-        None,
-        false,
-        verb.allow_revert,
-        hooks,
-    )? {
+        allow_revert: verb.allow_revert,
+        ..ops::CommitReview::default()
+    };
+    match client::review::commit(context, connection, request, hooks)? {
         ReviewOutcome::Merge(merged) => Ok(Some(*merged)),
         ReviewOutcome::Sequenced(_) => Err(Failure::new(
             ErrorCode::Internal,

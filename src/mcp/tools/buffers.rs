@@ -8,10 +8,8 @@ use super::super::session::Session;
 use super::super::tool::{Hints, Tool, ToolOutput};
 use super::{command, text_path, unexpected};
 use tine_ops::Failure;
-use tine_ops::protocol::{ToolAnswer, ToolOperation};
-use tine_path::text::PathText;
+use tine_ops::protocol::{BufferMerged, ToolAnswer, ToolOperation};
 use tine_render::text::{counted, quoted};
-use tine_tools::BufferConflict;
 
 /// Merge what you wrote to a file that is open in a person's editor into what the person has there.
 ///
@@ -26,20 +24,10 @@ pub(super) struct MergeBuffer {
 /// What came of merging a buffer.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct BufferShown {
-    path: PathText,
+    #[serde(flatten)]
+    buffer: BufferMerged,
     /// Whether the editor's text now has what you wrote.
     merged: bool,
-    conflicts: Vec<ConflictShown>,
-}
-
-/// A place that you and the person changed in different ways.
-#[derive(Serialize, JsonSchema)]
-struct ConflictShown {
-    /// In the person's text, from 1.
-    line: u64,
-    ancestor: String,
-    agent: String,
-    person: String,
 }
 
 impl Tool for MergeBuffer {
@@ -72,19 +60,9 @@ impl Tool for MergeBuffer {
             ));
         }
         let shown = BufferShown {
-            path: merged.path,
             merged: merged.conflicts.is_empty(),
-            conflicts: merged.conflicts.into_iter().map(conflict_shown).collect(),
+            buffer: merged,
         };
         Ok(ToolOutput::new(shown, text))
-    }
-}
-
-fn conflict_shown(conflict: BufferConflict) -> ConflictShown {
-    ConflictShown {
-        line: conflict.line,
-        ancestor: conflict.ancestor,
-        agent: conflict.agent,
-        person: conflict.person,
     }
 }

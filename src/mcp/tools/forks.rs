@@ -61,7 +61,7 @@ impl Tool for Context {
         else {
             return Err(unexpected());
         };
-        let fork = ForkShown::of(&session.with(|connection| connection.show(&name))?, true);
+        let fork = ForkShown::of(session.with(|connection| connection.show(&name))?, true);
         let mut text = fork.text();
         for path in &context.buffers {
             text.push_str(&format!("\nopen in an editor: {}", quoted(path)));
@@ -83,17 +83,11 @@ impl Tool for Context {
 /// `from_fork`. The fork that was active before stays as it is; `use_fork` goes back to it.
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct Fork {
-    /// Letters, digits, '.', '_' and '-'. Default: the first free one of `mcp-1`, `mcp-2`, …
-    name: Option<String>,
-    /// A revision to start from, as git understands it.
-    from: Option<String>,
-    /// A fork to begin as, uncommitted changes and all: `NAME`, or `NAME@SNAPSHOT`.
-    from_fork: Option<String>,
+    #[serde(flatten)]
+    request: ForkRequest,
     /// Begin as the active fork is now.
     #[serde(default)]
     from_active: bool,
-    /// The branch to be on, made where it is not there. Default: `tine/NAME`.
-    branch: Option<String>,
 }
 
 impl Tool for Fork {
@@ -111,9 +105,10 @@ impl Tool for Fork {
         session: &Session,
         _call: &ToolCall,
     ) -> Result<ToolOutput<NewForkShown>, Failure> {
+        let mut request = self.request;
         let begins = [
-            self.from.is_some(),
-            self.from_fork.is_some(),
+            request.options.from.is_some(),
+            request.options.from_fork.is_some(),
             self.from_active,
         ];
         if begins.iter().filter(|given| **given).count() > 1 {
@@ -122,18 +117,11 @@ impl Tool for Fork {
                     .hint("give one of `from`, `from_fork` and `from_active`"),
             );
         }
-        let from_fork = if self.from_active {
-            Some(session.fork()?.to_string())
-        } else {
-            self.from_fork
-        };
-        let made = session.make_fork(&ForkRequest {
-            name: self.name,
-            from: self.from,
-            from_fork,
-            branch: self.branch,
-        })?;
-        let fork = ForkShown::of(&made.info, true);
+        if self.from_active {
+            request.options.from_fork = Some(session.fork()?.to_string());
+        }
+        let made = session.make_fork(&request)?;
+        let fork = ForkShown::of(made.info, true);
         let lines = std::iter::once(fork.text()).chain(made.notes.iter().cloned());
         let text = lines.collect::<Vec<_>>().join("\n");
         let shown = NewForkShown {
@@ -167,7 +155,7 @@ impl Tool for UseFork {
     type Answer = ForkShown;
 
     fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<ForkShown>, Failure> {
-        let shown = ForkShown::of(&session.activate(ForkName::parse(&self.name)?)?, true);
+        let shown = ForkShown::of(session.activate(ForkName::parse(&self.name)?)?, true);
         let text = shown.text();
         Ok(ToolOutput::new(shown, text))
     }
@@ -196,8 +184,11 @@ impl Tool for ListForks {
         let active = session.active();
         let shown = ForksShown {
             forks: forks
-                .iter()
-                .map(|info| ForkShown::of(info, Some(&info.name) == active.as_ref()))
+                .into_iter()
+                .map(|info| {
+                    let is_active = Some(&info.name) == active.as_ref();
+                    ForkShown::of(info, is_active)
+                })
                 .collect(),
             damaged: damaged.iter().map(Failure::to_string).collect(),
         };

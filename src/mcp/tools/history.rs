@@ -10,12 +10,13 @@ use super::command;
 use super::merging::{ConflictShown, advice, conflicts_shown, conflicts_text};
 use tine_ops as ops;
 use tine_ops::protocol::{
-    RestoreOutcome, RestoredHow, ReviewPolicy, Sequenced, SnapshotInfo, Snapshots, TakenBackLine,
+    CommitLine, OperationLine, RestoreOutcome, RestoredHow, ReviewPolicy, Sequenced, SnapshotInfo,
+    Snapshots, TakenBackLine,
 };
 use tine_ops::{Failure, ListSnapshots, Operation, Redo, Restore, TakeSnapshot, Undo};
 use tine_path::text::PathText;
 use tine_render::text::{counted, one_line, quoted, short_id};
-use tine_workspace::{NoteKind, OperationState};
+use tine_workspace::OperationState;
 
 /// Default number of commits and operations in one answer.
 const DEFAULT_LIMIT: usize = 20;
@@ -169,21 +170,12 @@ fn in_conflict(
 /// What was taken back, or done again.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct TakenBackShown {
-    fork: String,
+    #[serde(flatten)]
+    taken: TakenBackLine,
     /// The operation whose changes these were.
     operation: u64,
     command: String,
     paths: Vec<PathText>,
-    /// Paths that were not as the operation had left them, each with what became of that.
-    notes: Vec<NoteShown>,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct NoteShown {
-    path: PathText,
-    /// `changed`, `in-the-way`, `gone`, `not-empty` or `parent-made`.
-    #[schemars(with = "String")]
-    note: NoteKind,
 }
 
 impl Tool for Undo {
@@ -239,33 +231,24 @@ fn take_back(
 ) -> Result<ToolOutput<TakenBackShown>, Failure> {
     let path = path.map(quoted).unwrap_or_default();
     let taken = session.call(operation, command(name, &path).trim().to_owned())?;
-    let notes: Vec<NoteShown> = taken
-        .notes
-        .into_iter()
-        .map(|line| NoteShown {
-            path: line.path,
-            note: line.note,
-        })
-        .collect();
     let mut text = format!("{did} {}: {}", taken.of.id, taken.of.command);
     for path in &taken.operation.paths {
         text.push_str(&format!("\n  {}", quoted(path)));
     }
-    if !notes.is_empty() {
+    if !taken.notes.is_empty() {
         text.push_str(&format!(
             "\n{} not as the operation had left them; what they were is kept, and the opposite tool brings it back",
-            match notes.len() {
+            match taken.notes.len() {
                 1 => "1 path was".to_owned(),
                 count => format!("{count} paths were"),
             }
         ));
     }
     let shown = TakenBackShown {
-        fork: taken.fork.to_string(),
         operation: taken.of.id,
-        command: taken.of.command,
-        paths: taken.operation.paths,
-        notes,
+        command: taken.of.command.clone(),
+        paths: taken.operation.paths.clone(),
+        taken,
     };
     Ok(ToolOutput::new(shown, text))
 }
@@ -283,30 +266,8 @@ pub(super) struct Log {
 pub(super) struct LogShown {
     fork: String,
     /// Since the fork's base.
-    commits: Vec<CommitShown>,
-    operations: Vec<OperationShown>,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct CommitShown {
-    commit: String,
-    summary: String,
-    author_name: String,
-    author_email: String,
-    /// Seconds since 1970.
-    author_time_secs: i64,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct OperationShown {
-    id: u64,
-    command: String,
-    paths: Vec<PathText>,
-    /// `done`, `undone`, `partly-undone` or `out-of-reach`.
-    #[schemars(with = "String")]
-    state: OperationState,
-    /// Seconds since 1970.
-    time_secs: i64,
+    commits: Vec<CommitLine>,
+    operations: Vec<OperationLine>,
 }
 
 impl Tool for Log {
@@ -333,26 +294,8 @@ impl Tool for Log {
         })?;
         let shown = LogShown {
             fork: fork.to_string(),
-            commits: commits
-                .into_iter()
-                .map(|line| CommitShown {
-                    commit: line.commit,
-                    summary: line.summary,
-                    author_name: line.author_name,
-                    author_email: line.author_email,
-                    author_time_secs: line.author_time_secs,
-                })
-                .collect(),
-            operations: operations
-                .into_iter()
-                .map(|line| OperationShown {
-                    id: line.id,
-                    command: line.command,
-                    paths: line.paths,
-                    state: line.state,
-                    time_secs: line.time.secs,
-                })
-                .collect(),
+            commits,
+            operations,
         };
         let mut text = format!(
             "{}, {}",

@@ -8,7 +8,7 @@ use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput};
 use super::{command, text_path, unexpected};
 use tine_ops::Failure;
-use tine_ops::protocol::{NodeKind, SearchRequest, ToolAnswer, ToolOperation};
+use tine_ops::protocol::{FoundLine, NodeKind, NodeLine, SearchRequest, ToolAnswer, ToolOperation};
 use tine_path::text::PathText;
 use tine_render::nodes::{kind_letter, shown as shown_path};
 use tine_render::text::{counted, quoted};
@@ -36,23 +36,9 @@ pub(super) struct ListDirectory {
 #[derive(Serialize, JsonSchema)]
 pub(super) struct DirectoryShown {
     path: PathText,
-    entries: Vec<EntryShown>,
+    entries: Vec<NodeLine>,
     /// How many there are; `entries` has the first of them.
     total: usize,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct EntryShown {
-    /// From the fork's root.
-    path: PathText,
-    /// `file`, `directory`, `symlink`, `fifo`, `socket`, `char-device` or `block-device`.
-    #[schemars(with = "String")]
-    kind: NodeKind,
-    /// Bytes.
-    size: u64,
-    /// Where a symlink leads.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<PathText>,
 }
 
 impl Tool for ListDirectory {
@@ -71,22 +57,13 @@ impl Tool for ListDirectory {
             path: text_path(path),
             deep: self.deep,
         };
-        let ToolAnswer::Entries { path, entries } =
+        let ToolAnswer::Entries { path, mut entries } =
             session.route(operation, command(Self::NAME, path))?
         else {
             return Err(unexpected());
         };
         let total = entries.len();
-        let entries: Vec<EntryShown> = entries
-            .into_iter()
-            .take(MAX_ENTRIES)
-            .map(|node| EntryShown {
-                path: node.path,
-                kind: node.kind,
-                size: node.size,
-                target: node.target,
-            })
-            .collect();
+        entries.truncate(MAX_ENTRIES);
         let mut text: String = entries
             .iter()
             .map(|entry| {
@@ -152,20 +129,11 @@ pub(super) struct Search {
 /// What was found.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct SearchShown {
-    lines: Vec<LineShown>,
+    lines: Vec<FoundLine>,
     /// There are more: narrow it, or raise the limit.
     truncated: bool,
     /// Files that are too large to be searched.
     too_large: Vec<PathText>,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct LineShown {
-    path: PathText,
-    /// From 1.
-    line: u64,
-    /// Of a long one the beginning.
-    text: String,
 }
 
 impl Tool for Search {
@@ -205,11 +173,7 @@ impl Tool for Search {
                 break;
             }
             text.push_str(&line);
-            shown.push(LineShown {
-                path: found.path,
-                line: found.line,
-                text: found.text,
-            });
+            shown.push(found);
         }
         text.push_str(&counted(shown.len(), "line"));
         if truncated {

@@ -16,9 +16,9 @@ use tine_client::hooks::HookOutput;
 use tine_client::identity;
 use tine_client::merging::HookOptions;
 use tine_client::place::Place;
-use tine_merge::{ConflictKind, Level, Strategy};
+use tine_merge::{ConflictKind, Strategy};
 use tine_ops::protocol::{MergeStatus, Merged, ReviewPolicy, Sequenced};
-use tine_ops::{self as ops, ConflictOptions, Failure, SequenceOptions};
+use tine_ops::{self as ops, Failure};
 use tine_path::text::PathText;
 use tine_render::merging::{kind_in_words, target_name};
 use tine_render::text::{counted, one_line, quoted, short_id};
@@ -65,33 +65,22 @@ impl Settle {
 /// What is uncommitted in a source fork is not merged into a branch: `commit` it first, with a
 /// message, or say `with_uncommitted`. Where the target is checked out its files follow. Conflicts
 /// change nothing: they come back with all sides' texts and the number of a review, in which
-/// `resolve_conflict` settles each, and `commit_review` makes the merge.
+/// `resolve_conflict` settles each, and `commit_review` makes the merge. Where `source` is given,
+/// the default of `into` is the active fork.
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct Merge {
+    #[serde(flatten)]
+    operation: ops::Merge,
     /// A fork, `FORK@SNAPSHOT`, branch or commit. Default: the active fork.
     source: Option<String>,
-    /// A fork or branch. Default: the branch that the active fork came from; where `source` is
-    /// given, the active fork.
-    into: Option<String>,
-    /// Of the merge commit, where one is made.
-    message: Option<String>,
-    /// Commit what is uncommitted in the source, too.
-    #[serde(default)]
-    with_uncommitted: bool,
     /// What becomes of conflicts. Default: `review`.
     #[serde(default)]
     settle: Settle,
-    /// Merge also what takes commits of the target's back, after `restore` with `exact`.
-    #[serde(default)]
-    allow_revert: bool,
-    /// Tell what would come of it, and change nothing.
-    #[serde(default)]
-    dry_run: bool,
 }
 
 /// What came of a merge, or would.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct MergeShown {
+pub(crate) struct MergeShown {
     /// `merged`, `nothing-to-merge`, or `conflicts`: nothing was changed.
     #[schemars(with = "String")]
     status: MergeStatus,
@@ -112,7 +101,7 @@ pub(super) struct MergeShown {
 
 /// A conflict, and what is to become of it.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct ConflictShown {
+pub(crate) struct ConflictShown {
     /// What `resolve_conflict` takes.
     path: PathText,
     /// `both_modified`, `both_added`, `modify_delete`, `rename_rename`, `binary` and so on.
@@ -367,15 +356,13 @@ impl Tool for Merge {
             Some(source) => (source, session.active()),
             None => (format!("fork:{}", session.fork()?), None),
         };
-        let mut request = ops::Merge::of(source.clone());
-        request.into = self.into;
-        request.here = here;
-        request.allow_revert = self.allow_revert;
-        request.strategy = self.settle.strategy();
-        request.dry_run = self.dry_run;
-        request.review = review_policy(self.dry_run);
-        request.with_uncommitted = self.with_uncommitted;
-        request.message = self.message.into_iter().collect();
+        let request = ops::Merge {
+            sources: vec![source.clone()],
+            here,
+            strategy: self.settle.strategy(),
+            review: review_policy(self.operation.dry_run),
+            ..self.operation
+        };
         call.check()?;
         let wish = HookOptions {
             output: HookOutput::Kept,
@@ -395,18 +382,11 @@ impl Tool for Merge {
 /// `merge`; there `ours` is the fork's, and with `rebase` what comes.
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct Update {
-    /// What to bring it up to: a revision, or another fork's HEAD. Default: the branch that it came
-    /// from.
-    from: Option<String>,
-    /// Make the fork's commits again on top, instead of merging.
-    #[serde(default)]
-    rebase: bool,
+    #[serde(flatten)]
+    operation: ops::Update,
     /// What becomes of conflicts. Default: `review`.
     #[serde(default)]
     settle: Settle,
-    /// Tell what would come of it, and change nothing.
-    #[serde(default)]
-    dry_run: bool,
 }
 
 /// Formats the result of an update.
@@ -465,21 +445,14 @@ impl Tool for Update {
         let place = session.place();
         let signers = identity::signers(session.common_dir())?;
         let fork = session.fork()?;
-        let command = command(Self::NAME, self.from.as_deref().unwrap_or_default());
-        let request = ops::Update {
+        let from = self.operation.from.as_deref().unwrap_or_default();
+        let command = command(Self::NAME, from);
+        let mut request = ops::Update {
             fork: Some(fork),
-            from: self.from,
-            rebase: self.rebase,
-            message: Vec::new(),
-            onto: SequenceOptions {
-                dry_run: self.dry_run,
-                choices: ConflictOptions {
-                    level: Level::default(),
-                    strategy: self.settle.strategy(),
-                },
-                review: review_policy(self.dry_run),
-            },
+            ..self.operation
         };
+        request.onto.choices.strategy = self.settle.strategy();
+        request.onto.review = review_policy(request.onto.dry_run);
         call.check()?;
         let command = command.trim().to_owned();
         let done =

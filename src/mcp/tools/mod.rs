@@ -46,9 +46,9 @@ static ALL: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         Entry::of::<merging::Update>(),
         Entry::of::<reviews::ShowReview>(),
         Entry::of::<reviews::ResolveConflict>(),
-        Entry::of::<reviews::CommitReview>(),
-        Entry::of::<reviews::AbortReview>(),
-        Entry::of::<work::Handoff>(),
+        Entry::of::<ops::CommitReview>(),
+        Entry::of::<ops::AbortReview>(),
+        Entry::of::<ops::CreateHandoff>(),
     ]
 });
 

@@ -17,9 +17,8 @@ use tine_client::hooks::HookOutput;
 use tine_client::merging::HookOptions;
 use tine_merge::MergeSide;
 use tine_ops as ops;
-use tine_ops::protocol::{ResolutionRequest, ReviewInfo, ReviewOutcome, ReviewShown};
-use tine_ops::{ErrorCode, Failure, Operation};
-use tine_path::RepoPath;
+use tine_ops::protocol::{ReviewInfo, ReviewOutcome, ReviewShown};
+use tine_ops::{AbortReview, CommitReview, Failure, Operation};
 
 /// Resolver's name in the trailers of the merge commit.
 const BY: &str = "mcp";
@@ -34,7 +33,7 @@ pub(super) struct ShowReview {
 
 /// Reviews.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct ReviewsShown {
+pub(crate) struct ReviewsShown {
     reviews: Vec<ReviewLine>,
     /// Of the one that was asked for.
     conflicts: Vec<ConflictShown>,
@@ -153,40 +152,11 @@ impl Tool for ShowReview {
 /// review is committed.
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct ResolveConflict {
-    /// As `merge` told it.
-    review: u64,
-    /// The conflict's.
-    path: String,
-    /// `content`: the file becomes `content`. Best where both sides must be kept.
-    how: How,
-    /// The whole file as it is to be, without conflict markers; with `how` = `content` only.
+    #[serde(flatten)]
+    operation: ops::Resolve,
+    /// The whole file as it is to be, without conflict markers; with `how` = `content` only. Best
+    /// where both sides must be kept.
     content: Option<String>,
-    /// Why; it goes into the merge commit.
-    reason: Option<String>,
-}
-
-/// What a conflict becomes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-enum How {
-    /// The given content.
-    Content,
-    /// What the target has where both conflict; all else in the file stays merged.
-    Ours,
-    /// What comes where both conflict; all else in the file stays merged.
-    Theirs,
-    /// What both began as where both conflict.
-    Base,
-    /// The lines of both where they conflict.
-    Union,
-    /// The target's whole file, without any change that comes.
-    OursFile,
-    /// The whole file that comes, without any change of the target's.
-    TheirsFile,
-    /// No file.
-    Delete,
-    /// It is open again.
-    Reopen,
 }
 
 impl Tool for ResolveConflict {
@@ -200,39 +170,14 @@ impl Tool for ResolveConflict {
         session: &Session,
         _call: &ToolCall,
     ) -> Result<ToolOutput<ReviewsShown>, Failure> {
-        if (self.how == How::Content) != self.content.is_some() {
-            return Err(Failure::new(
-                ErrorCode::Usage,
-                "`content` belongs to `how` = `content`, and must be there then",
-            )
-            .hint("give the whole file as it is to be, or another `how`"));
-        }
-        let path = (&RepoPath::parse(&self.path)?).into();
         let content = self
             .content
             .map(|content| outgoing(session, content.as_bytes()))
             .transpose()?;
-        let wish = match (self.how, &content) {
-            (How::Content, Some(content)) => ResolutionRequest::Content {
-                content: content.clone(),
-                executable: None,
-            },
-            (How::Ours, _) => ResolutionRequest::Side(MergeSide::Ours),
-            (How::Theirs, _) => ResolutionRequest::Side(MergeSide::Theirs),
-            (How::Base, _) => ResolutionRequest::Side(MergeSide::Base),
-            (How::Union, _) => ResolutionRequest::Union,
-            (How::OursFile, _) => ResolutionRequest::Whole(MergeSide::Ours),
-            (How::TheirsFile, _) => ResolutionRequest::Whole(MergeSide::Theirs),
-            (How::Delete, _) => ResolutionRequest::Delete,
-            (How::Reopen | How::Content, _) => ResolutionRequest::Open,
-        };
         let request = ops::Resolve {
-            review: self.review,
-            path,
-            wish,
+            content: content.clone(),
             by: BY.to_owned(),
-            reasoning: self.reason,
-            metadata: None,
+            ..self.operation
         };
         ask(session, &request).inspect_err(|_| {
             if let Some(content) = &content {
@@ -240,22 +185,6 @@ impl Tool for ResolveConflict {
             }
         })
     }
-}
-
-/// Make the merge of a review whose conflicts are all resolved.
-///
-/// Refused while one is open, and where a side has moved on since and conflicts otherwise
-/// (`review-outdated`): then merge again, which plans the same review again and keeps its
-/// resolutions.
-#[derive(Deserialize, JsonSchema)]
-pub(super) struct CommitReview {
-    /// As `merge` told it.
-    review: u64,
-    /// Of the merge commit. Default: that of the merge.
-    message: Option<String>,
-    /// Merge also what takes commits of the target's back, after `restore` with `exact`.
-    #[serde(default)]
-    allow_revert: bool,
 }
 
 impl Tool for CommitReview {
@@ -275,31 +204,13 @@ impl Tool for CommitReview {
             output: HookOutput::Kept,
             no_verify: false,
         };
-        let message = &self.message;
-        let answer = session.with(|connection| {
-            let (review, message) = (self.review, message.clone());
-            client::review::commit(
-                &place,
-                connection,
-                review,
-                message,
-                false,
-                self.allow_revert,
-                hooks,
-            )
-        })?;
+        let answer =
+            session.with(|connection| client::review::commit(&place, connection, self, hooks))?;
         match answer {
             ReviewOutcome::Merge(merged) => format_merge(&place, *merged),
             ReviewOutcome::Sequenced(done) => format_update(&place, *done),
         }
     }
-}
-
-/// Let a review go. Neither side was changed by it.
-#[derive(Deserialize, JsonSchema)]
-pub(super) struct AbortReview {
-    /// As `merge` told it.
-    review: u64,
 }
 
 impl Tool for AbortReview {
@@ -313,11 +224,6 @@ impl Tool for AbortReview {
         session: &Session,
         _call: &ToolCall,
     ) -> Result<ToolOutput<ReviewsShown>, Failure> {
-        ask(
-            session,
-            &ops::AbortReview {
-                review: self.review,
-            },
-        )
+        ask(session, &self)
     }
 }

@@ -11,7 +11,6 @@ use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
 use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput, cut};
-use tine_change::handoff::HandoffState;
 use tine_client::commit::{self, CommitWithHooks};
 use tine_client::diff::{check_paths, git_diff};
 use tine_client::handoff::make as make_handoff;
@@ -20,9 +19,8 @@ use tine_client::identity;
 use tine_git::{GitError, program};
 use tine_ops as ops;
 use tine_ops::CreateHandoff;
-use tine_ops::protocol::Difference;
+use tine_ops::protocol::{Changes, Committed, Difference, HandoffInfo};
 use tine_ops::{Failure, work_message};
-use tine_path::text::PathText;
 use tine_render::handoffs::format_line;
 use tine_render::text::{counted, one_line, short_id};
 
@@ -34,25 +32,18 @@ pub(crate) struct Status {}
 /// What is uncommitted.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct StatusShown {
-    fork: String,
-    /// None: HEAD is detached.
-    branch: Option<String>,
-    head_commit: Option<String>,
+    #[serde(flatten)]
+    status: Changes,
     pub changes: ChangedPaths,
-    /// Paths that git cannot hold.
-    left_out: Vec<PathText>,
 }
 
 /// Returns the uncommitted changes of a fork.
 pub(crate) fn status_of(session: &Session, fork: Option<&str>) -> Result<StatusShown, Failure> {
     let fork = session.fork_or(fork)?;
-    let changes = session.with(|connection| connection.changes(&fork, false))?;
+    let status = session.with(|connection| connection.changes(&fork, false))?;
     Ok(StatusShown {
-        fork: fork.to_string(),
-        branch: changes.branch,
-        head_commit: changes.head_commit,
-        changes: ChangedPaths::of(&changes.changes),
-        left_out: changes.left_out,
+        changes: ChangedPaths::of(&status.changes),
+        status,
     })
 }
 
@@ -64,8 +55,13 @@ impl Tool for Status {
 
     fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<StatusShown>, Failure> {
         let shown = status_of(session, None)?;
-        let branch = shown.branch.as_deref().unwrap_or("a detached HEAD");
-        let text = format!("fork {} on {branch}\n{}", shown.fork, shown.changes.text());
+        let branch = shown.status.branch.as_deref();
+        let text = format!(
+            "fork {} on {}\n{}",
+            shown.status.fork,
+            branch.unwrap_or("a detached HEAD"),
+            shown.changes.text()
+        );
         Ok(ToolOutput::new(shown, text))
     }
 }
@@ -202,14 +198,9 @@ impl Tool for Diff {
 /// A commit that was made.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct CommitMade {
-    fork: String,
-    branch: Option<String>,
-    commit: String,
-    parent: Option<String>,
-    summary: String,
+    #[serde(flatten)]
+    committed: Committed,
     changes: ChangedPaths,
-    /// Paths that git cannot hold.
-    left_out: Vec<PathText>,
     /// The repository's hooks did not run, because the fork is not mounted.
     hooks_skipped: bool,
 }
@@ -234,23 +225,18 @@ impl Tool for CommitWithHooks {
             })
         })?;
         let committed = made.committed;
-        let shown = CommitMade {
-            fork: committed.fork.to_string(),
-            branch: committed.branch,
-            commit: committed.commit,
-            parent: committed.parent,
-            summary: committed.summary,
-            changes: ChangedPaths::of(&committed.changes),
-            left_out: committed.left_out,
-            hooks_skipped: made.hooks_skipped,
-        };
         let mut text = format!(
             "[{} {}] {}\n{} changed",
-            shown.branch.as_deref().unwrap_or("detached HEAD"),
-            short_id(&shown.commit),
-            one_line(&shown.summary),
-            counted(shown.changes.total, "file")
+            committed.branch.as_deref().unwrap_or("detached HEAD"),
+            short_id(&committed.commit),
+            one_line(&committed.summary),
+            counted(committed.changes.len(), "file")
         );
+        let shown = CommitMade {
+            changes: ChangedPaths::of(&committed.changes),
+            committed,
+            hooks_skipped: made.hooks_skipped,
+        };
         if shown.hooks_skipped {
             text.push_str("\nthe hooks were skipped: the fork is not mounted");
         }
@@ -258,69 +244,22 @@ impl Tool for CommitWithHooks {
     }
 }
 
-/// Hand the active fork's commits over as patches that outlive the fork, for others to apply
-/// (`tine handoff apply`).
-///
-/// For work that you are not to merge yourself.
-#[derive(Deserialize, JsonSchema)]
-pub(crate) struct Handoff {
-    /// The fork or branch that is to apply it. Default: what the fork came from.
-    to: Option<String>,
-    /// Commit what is uncommitted first.
-    #[serde(default)]
-    include_uncommitted: bool,
-    /// The message of that commit.
-    message: Option<String>,
-    /// The revision that the commits come after. Default: the fork point.
-    base: Option<String>,
-    /// Hand over also what takes commits of others back, after `restore` with `exact`.
-    #[serde(default)]
-    allow_revert: bool,
-}
-
-/// A handoff.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct HandoffMade {
-    /// Its number.
-    id: u64,
-    fork: Option<String>,
-    /// Who is to apply it: `fork:NAME` or `branch:NAME`.
-    to: Option<String>,
-    /// `ready`, `skipped` (nothing was committed) or `failed`.
-    #[schemars(with = "String")]
-    state: HandoffState,
-    /// Why it was skipped, or failed.
-    reason: Option<String>,
-    /// How many patches there are.
-    commits: u64,
-    head_commit: Option<String>,
-    /// Something is uncommitted, and no part of it.
-    uncommitted: bool,
-    /// The mailbox, which `git am` takes.
-    mailbox: Option<PathText>,
-}
-
-impl Tool for Handoff {
+impl Tool for CreateHandoff {
     const NAME: &'static str = "handoff";
     const TITLE: &'static str = "Hand work over";
     const HINTS: Hints = Hints::ADDS;
-    type Answer = HandoffMade;
+    type Answer = HandoffInfo;
 
     fn doing(&self) -> Option<String> {
         Some("hands over".to_owned())
     }
 
-    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<HandoffMade>, Failure> {
-        use std::os::unix::ffi::OsStrExt;
+    fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<HandoffInfo>, Failure> {
         let signers = identity::signers_if_any(session.common_dir());
         let fork = session.fork()?;
         let request = CreateHandoff {
             fork: Some(fork.clone()),
-            to: self.to,
-            include_uncommitted: self.include_uncommitted,
-            base: self.base,
-            allow_revert: self.allow_revert,
-            message: self.message.into_iter().collect(),
+            ..self
         };
         let place = session.place();
         let info = session.with(|connection| {
@@ -333,20 +272,6 @@ impl Tool for Handoff {
             make_handoff(connection, &request, &signers, true)
         })?;
         let text = format_line(&info).trim_end().to_owned();
-        let record = info.record;
-        let shown = HandoffMade {
-            id: record.id,
-            fork: record.fork.map(|fork| fork.to_string()),
-            to: record.to,
-            state: record.state,
-            reason: record.reason,
-            commits: record.commits,
-            head_commit: record.head_commit,
-            uncommitted: record.uncommitted,
-            mailbox: info
-                .mailbox
-                .map(|path| PathText::from(path.as_os_str().as_bytes())),
-        };
-        Ok(ToolOutput::new(shown, text))
+        Ok(ToolOutput::new(info, text))
     }
 }

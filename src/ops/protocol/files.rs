@@ -1,5 +1,6 @@
 //! Answers about the files of a fork, and operations on them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::transfer::Transfer;
@@ -8,7 +9,7 @@ use tine_path::text::PathText;
 use tine_workspace::{ForkName, NoteKind, OperationKind, OperationState};
 
 /// One operation in a fork's journal.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct OperationLine {
     /// Number of the operation in its fork.
     pub id: u64,
@@ -17,66 +18,79 @@ pub struct OperationLine {
     /// Command line that made it.
     pub command: String,
     /// Kind of the change.
+    #[schemars(with = "String")]
     pub kind: OperationKind,
     /// Paths that it changed, from the fork's root.
     pub paths: Vec<PathText>,
     /// Number of the operation that it undoes or redoes.
     pub undoes: Option<u64>,
     /// State: done, undone, partly undone, or out of reach of an undo.
+    #[schemars(with = "String")]
     pub state: OperationState,
 }
 
 /// Answer to an undo or redo.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct TakenBackLine {
     /// Fork whose files changed.
+    #[schemars(with = "String")]
     pub fork: ForkName,
     /// New operation that undid or redid the other.
+    #[schemars(skip)]
     pub operation: OperationLine,
     /// Operation whose changes were undone or redone.
+    #[schemars(skip)]
     pub of: OperationLine,
     /// Paths that were not as the operation had left them.
     pub notes: Vec<NoteLine>,
 }
 
 /// Path that was not as the operation had left it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct NoteLine {
     /// The path, from the fork's root.
     pub path: PathText,
     /// Difference that was found.
+    #[schemars(with = "String")]
     pub note: NoteKind,
 }
 
 /// One path of a fork with its attributes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct NodeLine {
     /// The path, from the fork's root.
     pub path: PathText,
     /// Kind of the node.
     pub kind: NodeKind,
     /// Permission and kind bits, octal (`100644`).
+    #[schemars(skip)]
     pub mode: String,
     /// Size in bytes.
     pub size: u64,
     /// Number of hard links.
+    #[schemars(skip)]
     pub links: u32,
     /// User id of the owner.
+    #[schemars(skip)]
     pub uid: u32,
     /// Group id of the owner.
+    #[schemars(skip)]
     pub gid: u32,
     /// Inode number in the mount.
+    #[schemars(skip)]
     pub ino: u64,
     /// Time of the last change of the content.
+    #[schemars(skip)]
     pub modified: TimeLine,
     /// Time of the last change of content or attributes.
+    #[schemars(skip)]
     pub changed: TimeLine,
     /// Target of a symlink.
     pub target: Option<PathText>,
 }
 
 /// Kind of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeKind {
     /// Regular file.
@@ -96,7 +110,7 @@ pub enum NodeKind {
 }
 
 /// Time since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeLine {
     /// Full seconds.
     pub secs: i64,

@@ -59,15 +59,18 @@ pub enum UnmountAction {
 }
 
 /// One fork.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ForkInfo {
     /// Name of the fork.
+    #[schemars(with = "String")]
     pub name: ForkName,
     /// Time of creation in seconds since 1970.
+    #[schemars(skip)]
     pub created_secs: i64,
     /// Branch of HEAD, as a short name; `None` if HEAD is detached.
     pub branch: Option<String>,
     /// Commit of the fork's base, in hex; `None` if unborn.
+    #[schemars(skip)]
     pub base_commit: Option<String>,
     /// Short name of the branch that the fork came from.
     #[serde(default)]
@@ -78,42 +81,54 @@ pub struct ForkInfo {
     /// Commit of HEAD, in hex; `None` if unborn.
     pub head_commit: Option<String>,
     /// Fork that this fork was made from, if any.
+    #[schemars(skip)]
     #[serde(default)]
     pub parent: Option<Parent>,
     /// Mount place, absolute.
+    #[schemars(with = "PathText")]
     #[serde(with = "host_path")]
     pub mount_dir: PathBuf,
     /// True if the fork is mounted.
     pub mounted: bool,
     /// Settings of the present mount, or of the next one.
+    #[schemars(skip)]
     #[serde(flatten)]
     pub settings: MountSettings,
     /// Action when the fork is unmounted.
+    #[schemars(skip)]
     pub on_unmount: UnmountPolicy,
     /// Interval of snapshots while the fork is mounted.
+    #[schemars(skip)]
     #[serde(default)]
     pub snapshot_every: Option<SnapshotEvery>,
     /// Bytes on the disk of the open layer: log and contents.
+    #[schemars(skip)]
     pub layer_bytes: u64,
     /// Bytes of contents in the open layer.
     ///
     /// Only live contents are counted while the daemon has the fork open.
+    #[schemars(skip)]
     pub content_bytes: u64,
     /// Files that the fork carries; `None` if it carries nothing.
+    #[schemars(skip)]
     #[serde(default)]
     pub carry: Option<Box<CarryInfo>>,
     /// Strays that are in the fork now and were not reported yet.
+    #[schemars(skip)]
     #[serde(default)]
     pub strays: Vec<Stray>,
     /// Names at the mount place while the fork is not mounted.
     ///
     /// The next mount brings these files into the fork.
+    #[schemars(skip)]
     #[serde(default)]
     pub lying: Vec<PathText>,
     /// Note about automatic work on the fork since the daemon started.
+    #[schemars(skip)]
     #[serde(default)]
     pub note: Option<String>,
     /// Agents' texts of the fork that this one was just made from.
+    #[schemars(skip)]
     #[serde(default, skip_serializing_if = "AgentTexts::is_empty")]
     pub agent_texts: AgentTexts,
 }

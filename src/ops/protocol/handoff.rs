@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{AgentTexts, ChangeLine, CommitLine};
 use crate::failure::Failure;
 use tine_change::handoff::HandoffRecord;
-use tine_path::text::optional_host_path;
+use tine_path::text::{PathText, optional_host_path};
 
 /// List of handoffs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -19,12 +20,13 @@ pub struct Handoffs {
 }
 
 /// One handoff.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct HandoffInfo {
     /// Record of the handoff.
     #[serde(flatten)]
     pub record: HandoffRecord,
     /// File with the mailbox, if it is ready.
+    #[schemars(with = "Option<PathText>")]
     #[serde(with = "optional_host_path", default)]
     pub mailbox: Option<PathBuf>,
     /// Texts of agents that were written from open buffers first.

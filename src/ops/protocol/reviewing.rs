@@ -1,38 +1,86 @@
 //! Requests and answers about reviews.
 
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, FromArgMatches, ValueEnum};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ChangeLine, Merged, Sequenced};
 use crate::failure::Failure;
-use crate::transfer::Transfer;
 use tine_change::review::ReviewRecord;
 use tine_merge::MergeSide;
 
-/// Resolution of a conflict that a request asks for.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Resolution of a conflict.
+///
+/// On the command line each is a flag, except [`Resolution::Content`].
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
-pub enum ResolutionRequest {
-    /// That side's content at conflicts; everything else is merged.
-    ///
-    /// A file that is not text is taken whole.
-    Side(MergeSide),
-    /// That side's version, without changes of the other side.
-    Whole(MergeSide),
-    /// Lines of both sides at conflicts, ours first.
+pub enum Resolution {
+    /// What the target has, where both conflict
+    Ours,
+    /// What the source has, where both conflict
+    Theirs,
+    /// What both began as, where both conflict
+    Base,
+    /// The lines of both where they conflict, the target's first
+    #[serde(alias = "both")]
     Union,
-    /// Content that the caller sends.
-    Content {
-        /// Bytes of the file, or the target of the symlink.
-        content: Transfer,
-        /// True for an executable file; `None` keeps the merged mode.
-        ///
-        /// With `None` a symlink stays a symlink.
-        executable: Option<bool>,
-    },
-    /// No file at the path.
+    /// The target's whole file, without any change of the source
+    OursFile,
+    /// The source's whole file, without any change of the target
+    TheirsFile,
+    /// The given content
+    #[value(skip)]
+    Content,
+    /// No file
     Delete,
-    /// No resolution: the conflict is open again.
-    Open,
+    /// Nothing yet: it is open again
+    #[serde(alias = "open")]
+    Reopen,
+}
+
+/// Resolutions that are flags, in the order of the help.
+const FLAGS: [(&str, Resolution); 8] = [
+    ("ours", Resolution::Ours),
+    ("theirs", Resolution::Theirs),
+    ("base", Resolution::Base),
+    ("union", Resolution::Union),
+    ("ours-file", Resolution::OursFile),
+    ("theirs-file", Resolution::TheirsFile),
+    ("delete", Resolution::Delete),
+    ("reopen", Resolution::Reopen),
+];
+
+impl clap::Args for Resolution {
+    fn augment_args(command: Command) -> Command {
+        let flag = |(name, resolution): (&'static str, Resolution)| {
+            let value = resolution.to_possible_value();
+            let help = value.and_then(|value| value.get_help().cloned());
+            let flag = Arg::new(name).long(name).group("how");
+            flag.action(ArgAction::SetTrue)
+                .help(help.unwrap_or_default())
+        };
+        command
+            .args(FLAGS.map(flag))
+            .group(ArgGroup::new("how").required(true))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Resolution::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Resolution {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Resolution, clap::Error> {
+        let given = FLAGS.iter().find(|(name, _)| matches.get_flag(name));
+        Ok(given.map_or(Resolution::Content, |(_, resolution)| *resolution))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Resolution::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// Review and its state now.

@@ -1,5 +1,6 @@
 //! Requests and answers of agents' file tools.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::NodeLine;
@@ -188,7 +189,7 @@ pub struct ToolContextShown {
 }
 
 /// One matching line.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FoundLine {
     /// File with the line, from the fork's root.
     pub path: PathText,
@@ -201,12 +202,13 @@ pub struct FoundLine {
 }
 
 /// Outcome of merging a buffer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct BufferMerged {
     /// File that is open as a buffer.
     pub path: PathText,
     /// Conflicts; empty if the editor's text now has the agent's changes.
     pub conflicts: Vec<BufferConflict>,
     /// Changes that were made to the editor's text.
+    #[schemars(skip)]
     pub patches: Vec<TextPatch>,
 }

@@ -1,5 +1,6 @@
 //! Answers about the work in a fork: changes, points, commits.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{AgentTexts, TreeInfo};
@@ -9,25 +10,30 @@ use tine_path::text::PathText;
 use tine_workspace::ForkName;
 
 /// Changes of a fork against HEAD.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Changes {
     /// Reason that the fork takes no changes, if it does not.
+    #[schemars(skip)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<Failure>,
     /// git operation in progress in the fork, such as `merge`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
     /// The fork.
+    #[schemars(with = "String")]
     pub fork: ForkName,
     /// Short name of HEAD's branch; `None` if HEAD is detached.
     pub branch: Option<String>,
     /// Commit of HEAD, in hex; `None` if unborn.
     pub head_commit: Option<String>,
     /// Tree of HEAD, in hex.
+    #[schemars(skip)]
     pub head_tree: String,
     /// Tree of the view, in hex, if the request asked for it.
+    #[schemars(skip)]
     pub view_tree: Option<String>,
     /// Changes, sorted by path.
+    #[schemars(skip)]
     pub changes: Vec<ChangeLine>,
     /// Paths that git cannot hold, though not ignored.
     pub left_out: Vec<PathText>,
@@ -35,6 +41,7 @@ pub struct Changes {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_buffers: Vec<PathText>,
     /// Dependency trees that the fork carries.
+    #[schemars(skip)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub trees: Vec<TreeInfo>,
 }
@@ -117,24 +124,28 @@ pub enum PointKind {
 }
 
 /// One changed path.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct ChangeLine {
     /// The path, from the fork's root.
     pub path: PathText,
     /// Kind of the change.
     pub kind: ChangeKindText,
     /// Mode before, in git's octal form (`100644`).
+    #[schemars(skip)]
     pub old_mode: Option<String>,
     /// Mode afterwards, in git's octal form.
+    #[schemars(skip)]
     pub new_mode: Option<String>,
     /// Blob id before, in hex.
+    #[schemars(skip)]
     pub old_id: Option<String>,
     /// Blob id afterwards, in hex.
+    #[schemars(skip)]
     pub new_id: Option<String>,
 }
 
 /// Form of [`ChangeKind`] on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKindText {
     /// The path is new.
@@ -171,21 +182,24 @@ impl From<ChangeKind> for ChangeKindText {
 }
 
 /// Answer to a commit.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Committed {
     /// Fork whose changes were committed.
+    #[schemars(with = "String")]
     pub fork: ForkName,
     /// Short name of the branch; `None` if HEAD is detached.
     pub branch: Option<String>,
     /// New commit, in hex.
     pub commit: String,
     /// Tree of the new commit, in hex.
+    #[schemars(skip)]
     pub tree: String,
     /// Parent of the new commit, in hex; `None` for a first commit.
     pub parent: Option<String>,
     /// First line of the message.
     pub summary: String,
     /// Committed changes, sorted by path.
+    #[schemars(skip)]
     pub changes: Vec<ChangeLine>,
     /// Paths that git cannot hold, though not ignored.
     pub left_out: Vec<PathText>,
@@ -195,7 +209,7 @@ pub struct Committed {
 }
 
 /// One commit of a log.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct CommitLine {
     /// Commit id, in hex.
     pub commit: String,

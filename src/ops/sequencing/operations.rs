@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{SequenceArgs, mailboxes, sequence, write_content};
@@ -23,7 +24,7 @@ use tine_workspace::ForkName;
 /// Conflicts change nothing: they are listed, and the exit code is 3. It is 7 where there is
 /// nothing new. `ours` is the fork's, `theirs` what comes; with --rebase it is the other way round,
 /// as with git.
-#[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, clap::Args, Serialize, Deserialize, JsonSchema)]
 #[command(after_long_help = "\
 Examples:
   tine update fix-parser                    to where its branch is now
@@ -34,6 +35,7 @@ Examples:
 pub struct Update {
     /// The fork [default: the one you stand in]
     #[arg(value_name = "FORK")]
+    #[schemars(skip)]
     #[serde(default)]
     pub fork: Option<ForkName>,
 
@@ -50,6 +52,7 @@ pub struct Update {
 
     /// The merge commit's message
     #[arg(short, long, value_name = "MSG", conflicts_with = "rebase")]
+    #[schemars(skip)]
     #[serde(default)]
     pub message: Vec<String>,
 
@@ -147,7 +150,7 @@ impl Operation for CherryPick {
     missing_docs,
     reason = "a doc comment would become the help of the commands that flatten this"
 )]
-#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, clap::Args, Serialize, Deserialize, JsonSchema)]
 pub struct SequenceOptions {
     /// Show what would come of it, and change nothing
     #[arg(short = 'n', long, conflicts_with_all = ["review", "resolver"])]
@@ -156,11 +159,13 @@ pub struct SequenceOptions {
 
     /// Choices for conflicts.
     #[command(flatten)]
+    #[schemars(skip)]
     #[serde(default)]
     pub choices: ConflictOptions,
 
     /// Policy for keeping the sequence as a review instead of applying it.
     #[arg(skip)]
+    #[schemars(skip)]
     #[serde(default)]
     pub review: ReviewPolicy,
 }

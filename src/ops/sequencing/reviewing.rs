@@ -11,6 +11,7 @@ use super::{
 use crate::CommitReview;
 use crate::failure::{ErrorCode, Failure};
 use crate::merging::outdated;
+use crate::operation::joined_message;
 use crate::policy::Signers;
 use crate::protocol::{ReviewPolicy, Sequenced};
 use crate::reviews::{nothing_to_plan, sides};
@@ -284,8 +285,8 @@ pub(crate) fn commit_review(
     let mut args = args_of(&daemon.repository, record, &[MergeSide::Theirs])?;
     args.dry_run = request.dry_run;
     args.allow_revert = request.allow_revert;
-    if request.message.is_some() {
-        args.message.clone_from(&request.message);
+    if let Some(message) = joined_message(&request.message) {
+        args.message = Some(message);
     }
     let done = carry_out(daemon, by, &args, signers, Some(record))?;
     mailboxes::note_applied(daemon, &args, &done);

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::MAX_TEXT_BYTES;
@@ -38,7 +39,7 @@ pub struct TextPatch {
 }
 
 /// Place that the agent and the person changed in different ways.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BufferConflict {
     /// Line in the person's text, from 1.
     pub line: u64,
