@@ -3,7 +3,7 @@
 //! Each part is a crate. Imports run downwards only:
 //!
 //! ```text
-//! cli ─► mcp, ui ─► client ─► render, daemon ─► ops ─► fuse, tools ─► change ─► workspace ─► layer, merge ─► git ─► path, attr, sys
+//! cli ─► mcp, ui ─► client ─► render, daemon ─► ops ─► fuse, tools ─► change ─► workspace ─► layer, merge ─► git ─► failure ─► path, attr, sys
 //! ```
 //!
 //! The library does not print, prompt or end the process. Only [`cli`] does.
@@ -15,6 +15,7 @@ pub use tine_attr as attr;
 pub use tine_change as change;
 pub use tine_client as client;
 pub use tine_daemon as daemon;
+pub use tine_failure as failure;
 pub use tine_fuse as fuse;
 pub use tine_git as git;
 pub use tine_layer as layer;

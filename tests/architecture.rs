@@ -11,7 +11,7 @@ use syn::visit::{self, Visit};
 
 /// The parts from the outside in; each may name itself and those after it. The last ones are
 /// foundations, which may name each other.
-const PARTS: [&[&str]; 12] = [
+const PARTS: [&[&str]; 13] = [
     &["cli"],
     &["mcp", "ui"],
     &["client"],
@@ -23,6 +23,7 @@ const PARTS: [&[&str]; 12] = [
     &["workspace"],
     &["layer", "merge"],
     &["git"],
+    &["failure"],
     &["path", "attr", "sys"],
 ];
 

@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 use log::warn;
 use parking_lot::Mutex;
 
-use super::mount::{MountError, MountOptions};
+use super::error::MountError;
+use super::mount::MountOptions;
 use super::place::FS_TYPE;
 use tine_sys::mount::{self as sys, MountRestrictions, UnmountHow};
 use tine_sys::process::{effective_gid, effective_uid};

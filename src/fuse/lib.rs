@@ -29,6 +29,7 @@ mod counters;
 mod device;
 mod entries;
 mod errno;
+mod error;
 mod generations;
 mod ioctl;
 pub mod mount;
@@ -51,9 +52,10 @@ mod watchers;
 pub use askers::process_and_above;
 pub use busy_files::BusyFile;
 pub use counters::{KindMetrics, LATENCY_CLASSES, Traffic, latency_bound_secs};
+pub use error::MountError;
 pub use mount::{
-    FuseMount, MountError, MountOptions, MountPoint, UnmountMode, cut_off, detach_stale,
-    guards_below, has_lost_daemon, lying_at, remove_guard,
+    FuseMount, MountOptions, MountPoint, UnmountMode, cut_off, detach_stale, guards_below,
+    has_lost_daemon, lying_at, remove_guard,
 };
 pub use place::is_seen_at;
 pub use transport::{RINGS_PARAMETER, Transport, TransportChoice, UnknownTransport};

@@ -25,11 +25,11 @@ use std::time::{Duration, Instant};
 use fuser::{Config, Filesystem, Session, SessionACL};
 use log::{debug, error, warn};
 use parking_lot::{Condvar, Mutex};
-use thiserror::Error;
 
 use super::adapter::Adapter;
 use super::counters::{Counters, Traffic};
 use super::device;
+use super::error::MountError;
 use super::negotiate::READ_AHEAD;
 use super::notifier::NotifierThread;
 use super::operations::Operations;
@@ -72,70 +72,6 @@ pub struct MountOptions {
     /// It is unmounted for a while after the daemon was killed, for instance. A guarded directory
     /// may hold files, which the mount covers: [`FuseMount::take_ground`] gives access to them.
     pub guarded: bool,
-}
-
-/// Error of mounting or unmounting.
-#[derive(Debug, Error)]
-pub enum MountError {
-    /// The device `/dev/fuse` does not exist.
-    #[error("/dev/fuse is missing")]
-    NoFuseDevice,
-    /// The daemon may not open `/dev/fuse`.
-    #[error("/dev/fuse may not be used: {0}")]
-    NotPermitted(#[source] io::Error),
-    /// `fusermount3` is not installed, and the daemon does not run as root.
-    #[error("fusermount3 is missing, which a user other than root needs to mount")]
-    NoFusermount,
-    /// The options require root.
-    #[error(
-        "only root can have set-user-id programs or devices work on a mount, or have the kernel read files by itself"
-    )]
-    OnlyRoot,
-    /// The options require io_uring, which cannot be used.
-    #[error("requests cannot come through io_uring")]
-    NoRings(#[source] io::Error),
-    /// `fusermount3` failed. The text is its output.
-    #[error("fusermount3 failed: {0}")]
-    Fusermount(String),
-    /// The path is not a directory, or not an empty one.
-    #[error("{0} exists and is not an empty directory")]
-    NotEmpty(PathBuf),
-    /// Another file system is mounted at the directory.
-    #[error("{0} is mounted already")]
-    AlreadyMounted(PathBuf),
-    /// Programs use the mount, or another file system covers it.
-    #[error("{0} is in use")]
-    Busy(PathBuf),
-    /// The mount has left its directory but still has users.
-    ///
-    /// It is served until the last user closes it, and cannot be aborted.
-    #[error("the mount is gone from {0}, but a program still uses it")]
-    Detached(PathBuf),
-    /// An I/O operation failed.
-    #[error("{action} {path}: {source}")]
-    Io {
-        /// Verb of the message, for instance "open".
-        action: &'static str,
-        /// Path that the operation was for.
-        path: PathBuf,
-        /// Cause.
-        source: io::Error,
-    },
-}
-
-impl MountError {
-    /// Wraps an I/O error, for `map_err`: `MountError::io("open", path)`.
-    pub(super) fn io(
-        action: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(io::Error) -> MountError {
-        let path = path.into();
-        move |source| MountError::Io {
-            action,
-            path,
-            source,
-        }
-    }
 }
 
 /// Callback for the end of a session, called once.

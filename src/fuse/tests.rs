@@ -17,7 +17,8 @@ use fuser::{
 };
 
 use super::counters::Counters;
-use super::mount::{self, FuseMount, MountError, MountOptions, UnmountMode, detach_stale};
+use super::error::MountError;
+use super::mount::{self, FuseMount, MountOptions, UnmountMode, detach_stale};
 use super::{TransportChoice, device, place, users_of};
 use tine_sys::mount::UnmountHow;
 use tine_sys::process::{effective_gid, effective_uid};

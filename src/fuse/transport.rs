@@ -10,7 +10,8 @@ use fuser::{InitFlags, KernelConfig};
 use log::{debug, info};
 use parking_lot::Mutex;
 
-use super::mount::{MountError, MountOptions};
+use super::error::MountError;
+use super::mount::MountOptions;
 use super::operations::Operations;
 use super::ring::{Failed, Prepared, Rings};
 use tine_workspace::MountProfile;

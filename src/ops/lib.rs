@@ -4,9 +4,7 @@
 
 mod branches;
 pub mod buffers;
-mod convert;
 mod deleting;
-pub mod failure;
 mod forks;
 mod handoffs;
 mod lifecycle;
@@ -37,6 +35,8 @@ pub mod transfer;
 mod trees;
 mod undoing;
 mod work;
+
+pub use tine_failure as failure;
 
 pub use branches::{CreateBranch, DeleteBranches, ListBranches, RenameBranch, SwitchBranch};
 pub use buffers::Editor;

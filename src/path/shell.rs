@@ -2,6 +2,9 @@
 //!
 //! It makes a command in a message one that can be pasted unchanged.
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 /// Quotes `word` if a shell would not read it literally.
 ///
 /// The result is in single quotes. A word with control characters, or one that is not UTF-8,
@@ -27,6 +30,11 @@ pub fn shell_word(word: impl AsRef<[u8]>) -> String {
             format!("$'{}'", escaped.collect::<String>())
         }
     }
+}
+
+/// Quotes a path as [`shell_word`] does.
+pub fn shell_path(path: &Path) -> String {
+    shell_word(path.as_os_str().as_bytes())
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use tine_failure::ToFailure;
+
 /// Maximum size of a text before and after an edit, in bytes.
 pub const EDIT_MAX: u64 = 16 << 20;
 
@@ -36,22 +38,36 @@ pub struct Edited {
 }
 
 /// Error of an edit.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, ToFailure)]
 pub enum EditError {
     /// The list of edits is empty.
     #[error("no edit is given")]
+    #[failure(EditEmpty)]
+    #[hint("give at least one edit")]
     NoEdits,
     /// `old` is empty.
     #[error("it names no text to replace")]
+    #[failure(EditEmpty)]
+    #[hint("name the text to replace; to make a file, or to replace all of it, write it")]
     EmptyOld,
     /// `old` and `new` are the same.
     #[error("it would replace a text by the same text")]
+    #[failure(EditIdentical)]
+    #[hint("the file has it already: nothing was changed")]
     Identical,
     /// `old` does not occur in the text.
     #[error("its text is not there")]
+    #[failure(EditNotFound)]
+    #[hint(
+        "read the file again and name the text exactly as it is there, with all spaces; nothing was changed"
+    )]
     NotFound,
     /// `old` occurs more than once.
     #[error("its text is there more than once: {}", shown(lines, *has_more))]
+    #[failure(EditAmbiguous)]
+    #[hint(
+        "name more of what is around it, or replace all of them (`--all`, `replace_all`); nothing was changed"
+    )]
     Ambiguous {
         /// Line numbers from 1 of the first occurrences.
         lines: Vec<u64>,
@@ -60,6 +76,8 @@ pub enum EditError {
     },
     /// The text would exceed [`EDIT_MAX`].
     #[error("more than {EDIT_MAX} bytes would come of it")]
+    #[failure(TooLarge)]
+    #[hint("write the file with a program; nothing was changed")]
     TooLarge,
 }
 

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use thiserror::Error;
 
+use tine_failure::{Failure, ToFailure};
 use tine_git::program::PLACE_VARIABLES;
 use tine_sys::process;
 use tine_workspace::ForkName;
@@ -137,16 +138,22 @@ pub struct RunOutcome {
 }
 
 /// Error of starting or watching a command.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, ToFailure)]
 pub enum RunError {
     /// There is no program to run.
     #[error("the command is empty")]
+    #[failure(Usage)]
+    #[hint("give a program and its arguments")]
     Empty,
     /// The program does not exist.
     #[error("the command {0:?} is not found")]
+    #[failure(CommandNotFound)]
+    #[hint("it is looked for in PATH; one with a slash is looked for from the working directory")]
     NotFound(OsString),
     /// The program exists but may not be executed.
     #[error("the command {program:?} is not executable")]
+    #[failure(PermissionDenied, cause = source)]
+    #[hint("`chmod +x` makes it executable; `sh FILE` runs a script as it is")]
     NotExecutable {
         /// The program as given.
         program: OsString,
@@ -155,6 +162,8 @@ pub enum RunError {
     },
     /// The working directory cannot be read.
     #[error("the command cannot be run in {}", dir.display())]
+    #[failure(with = Failure::io("enter", dir, source)
+        .hint("mount the fork (`tine mount`), or name a directory that is there"))]
     NoDirectory {
         /// The working directory.
         dir: PathBuf,
@@ -163,6 +172,7 @@ pub enum RunError {
     },
     /// Another call failed.
     #[error("the command cannot be run")]
+    #[failure(Io, cause = _0)]
     Io(#[source] io::Error),
 }
 

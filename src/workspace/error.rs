@@ -1,89 +1,131 @@
 //! Errors of a fork's file system and of the store.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
 use super::fork::ForkName;
 use super::operations::{Direction, HeadMove, UndoneChanges};
 use super::store::LeaseKey;
+use tine_failure::{ErrorCode, Failure, ToFailure, no_space};
 use tine_git::GitError;
 use tine_layer::LayerError;
 use tine_path::{PathError, RepoPath};
 
+/// Hint where a node is not what it was a moment before.
+const CHANGED: &str = "the fork changed meanwhile: try again";
+
+/// Hint where a limit of Linux is reached.
+const LIMIT: &str = "a fork takes what Linux takes: choose a shorter name, or leave the file out";
+
+/// Hint where access is denied.
+const DENIED: &str = "`ls -l` in the mount shows who may; `chmod` changes it";
+
+/// Hint where tine itself asked for what is not possible.
+const FAULT: &str =
+    "try again; if it stays so, please report it, with the end of `daemon.log` in the store";
+
 /// Failure of a file system operation.
 ///
 /// Each variant is one errno; `fuse` maps them.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, ToFailure)]
+#[failure(Io, message("in the fork: {self}"))]
 pub enum FsError {
     /// No node is at the name (`ENOENT`).
     #[error("no such file or directory")]
+    #[hint(CHANGED)]
     NotFound,
     /// A node exists at the target name (`EEXIST`).
     #[error("the name is taken")]
+    #[hint(CHANGED)]
     Exists,
     /// The node or a parent is not a directory (`ENOTDIR`).
     #[error("not a directory")]
+    #[hint(CHANGED)]
     NotADirectory,
     /// The operation does not work on directories (`EISDIR`).
     #[error("is a directory")]
+    #[hint(CHANGED)]
     IsADirectory,
     /// The directory has entries (`ENOTEMPTY`).
     #[error("the directory is not empty")]
+    #[hint(CHANGED)]
     NotEmpty,
     /// The operation is not allowed on this node, whatever its mode (`EPERM`).
     #[error("not permitted")]
+    #[failure(PermissionDenied)]
+    #[hint(DENIED)]
     NotPermitted,
     /// The mode denies the access (`EACCES`).
     #[error("permission denied")]
+    #[failure(PermissionDenied)]
+    #[hint(DENIED)]
     AccessDenied,
     /// An argument is not valid (`EINVAL`).
     #[error("invalid argument")]
+    #[hint(FAULT)]
     Invalid,
     /// A name or path is longer than the limit (`ENAMETOOLONG`).
     #[error("the name is too long")]
+    #[hint(LIMIT)]
     NameTooLong,
     /// The size is beyond the limit (`EFBIG`).
     #[error("the file is too large")]
+    #[hint(LIMIT)]
     TooLarge,
     /// The link count is at its limit (`EMLINK`).
     #[error("too many links")]
+    #[hint(LIMIT)]
     TooManyLinks,
     /// The path follows too many symlinks (`ELOOP`).
     #[error("too many levels of symbolic links")]
+    #[hint(LIMIT)]
     SymlinkLoop,
     /// The node does not have the extended attribute (`ENODATA`).
     #[error("no such extended attribute")]
+    #[hint(FAULT)]
     NoAttribute,
     /// The extended attribute's name is longer than the limit (`ERANGE`).
     #[error("the attribute's name is too long")]
+    #[hint(LIMIT)]
     Range,
     /// The extended attribute's value is longer than the limit (`E2BIG`).
     #[error("the attribute's value is too long")]
+    #[hint(LIMIT)]
     ValueTooLong,
     /// The node's extended attributes have reached their total limit (`ENOSPC`).
     #[error("the node has no room for more attributes")]
+    #[hint(LIMIT)]
     AttributesFull,
     /// No data or hole follows the offset of a seek (`ENXIO`).
     #[error("there is no more data or hole")]
+    #[hint(FAULT)]
     NoSuchOffset,
     /// The operation is not supported on this node (`EOPNOTSUPP`).
     #[error("not supported")]
+    #[hint(FAULT)]
     Unsupported,
     /// The inode number has no node, or a carried file changed (`ESTALE`).
     #[error("stale inode number")]
+    #[hint(CHANGED)]
     Stale,
     /// The disk or quota that holds the layer is full.
     #[error("no space left")]
+    #[failure(transparent)]
     NoSpace(#[source] LayerError),
     /// The layer cannot be read or written.
     #[error("the layer failed: {0}")]
+    #[failure(transparent)]
     Layer(#[source] LayerError),
     /// The base cannot be read from the repository.
     #[error("the base failed: {0}")]
+    #[failure(transparent)]
     Base(#[from] GitError),
     /// A file of the main checkout cannot be read.
     #[error("the main checkout failed: {0}")]
+    #[failure(Io, message("a carried file cannot be read"), cause = _0)]
+    #[hint("see to it in the main checkout, which it is read from")]
     Carried(#[source] std::io::Error),
 }
 
@@ -108,52 +150,88 @@ impl From<LayerError> for FsError {
 }
 
 /// Refusal or failure of an operation by path.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, ToFailure)]
 pub enum OperationError {
     /// No node is at the path.
     #[error("{0} does not exist in the fork")]
+    #[failure(NoSuchPath)]
+    #[hint("`tine ls FORK` and `tine walk FORK` show what there is")]
     NotFound(RepoPath),
     /// The target path exists.
     #[error("{0} exists already")]
+    #[failure(PathExists)]
+    #[hint("`--force` replaces a file")]
     Exists(RepoPath),
     /// The path is a directory, and the operation needs a file.
     #[error("{0} is a directory")]
+    #[failure(WrongKind)]
+    #[hint(
+        "`tine ls FORK PATH` lists it, `tine rm -r FORK PATH` removes it with all in it; nothing is replaced"
+    )]
     IsADirectory(RepoPath),
     /// The path is not a directory, and the operation needs one.
     #[error("{0} is not a directory")]
+    #[failure(WrongKind)]
+    #[hint("`tine stat FORK PATH` shows what it is")]
     NotADirectory(RepoPath),
     /// The path is not a regular file, and the operation needs one.
     #[error("{0} is not a regular file")]
+    #[failure(WrongKind)]
+    #[hint("`tine stat FORK PATH` shows what it is, and where a symlink leads")]
     NotAFile(RepoPath),
     /// The path is the fork's root.
     #[error("the fork's root cannot be moved, removed or written")]
+    #[failure(PathRefused)]
+    #[hint("name a path in it; `tine delete FORK` removes the fork")]
     Root,
     /// The path is, or is below, the fork's `.git` file.
     #[error("{0} is the fork's link to its repository, which is left alone")]
+    #[failure(PathRefused)]
+    #[hint("without it the mount would be no worktree of git's")]
     DotGit(RepoPath),
     /// A symlink on the path leads out of the fork.
     #[error("{0} leads out of the fork by a symlink")]
+    #[failure(PathRefused)]
+    #[hint("`tine stat FORK PATH` shows where a symlink leads; name what it leads to in the fork")]
     LeadsOut(RepoPath),
     /// The path follows too many symlinks.
     #[error("{0} goes through too many symlinks")]
+    #[failure(PathRefused)]
+    #[hint("`tine stat FORK PATH` shows where a symlink leads")]
     SymlinkLoop(RepoPath),
     /// The target of a move is below its source.
     #[error("{0} cannot be moved into itself")]
+    #[failure(PathRefused)]
+    #[hint("name another destination")]
     IntoItself(RepoPath),
     /// Source and target of a move are one file.
     #[error("{0} and {1} are the same file")]
+    #[failure(PathRefused)]
+    #[hint("name another destination")]
     SameFile(RepoPath, RepoPath),
     /// The kernel reads the file directly (passthrough), so its content must stay.
     #[error("{0} is open in a program that reads it without asking")]
+    #[failure(Busy)]
+    #[hint("end that program, or write the file in the mount: its profile is large-files")]
     Pinned(RepoPath),
     /// The node in the way is in no changeset: an ignored file, a fifo, a repository.
     #[error("{0} is in the way, and in no changeset")]
+    #[failure(InTheWay)]
+    #[hint(
+        "it is ignored, or git cannot hold it: move it elsewhere; `tine revert` and `tine restore` let ignored files go with `--force`; nothing was changed"
+    )]
     InTheWay(RepoPath),
     /// The node to restore is not where the operation left it.
     #[error("{0} is not there any more")]
+    #[failure(CannotUndo)]
+    #[hint(
+        "it was moved or removed since, and not by tine: put it there again, or take back something else: `tine undo FORK PATH`"
+    )]
     Gone(RepoPath),
     /// No recorded operation is left to undo or redo.
     #[error("nothing is left to {}", what_is_left(*direction, path.as_ref()))]
+    #[failure(NothingToUndo)]
+    #[hint(take_back_instead(above.as_ref()))]
     NothingToTakeBack {
         /// Direction that was asked for.
         direction: Direction,
@@ -164,6 +242,8 @@ pub enum OperationError {
     },
     /// The operation replaced the fork's whole state; a snapshot brings it back.
     #[error("the operation {id} exchanged the whole fork, which was the snapshot {before} before")]
+    #[failure(CannotUndo)]
+    #[hint("`tine restore` brings that snapshot back")]
     IsSwitch {
         /// Number of the operation.
         id: u64,
@@ -172,6 +252,10 @@ pub enum OperationError {
     },
     /// The operation also moved HEAD, which must be moved back with it.
     #[error("the operation {} moved HEAD as well", .undoes.operation)]
+    #[failure(CannotUndo)]
+    #[hint(
+        "without a path `tine undo` takes back all of it; `tine revert FORK PATH --to SNAPSHOT` one path"
+    )]
     IsAdvance {
         /// Operation, with its changes to undo or redo.
         undoes: UndoneChanges,
@@ -180,6 +264,7 @@ pub enum OperationError {
     },
     /// The caller's content cannot be read.
     #[error("the content for {path} could not be read")]
+    #[failure(with = source_failed(self.to_string(), source))]
     Source {
         /// File that the content was for.
         path: RepoPath,
@@ -188,6 +273,7 @@ pub enum OperationError {
     },
     /// An operation of the file system failed.
     #[error("{}: {source}", shown(path))]
+    #[failure(with = failed_at(path, source))]
     Fs {
         /// Path at which it failed; the root is empty.
         path: RepoPath,
@@ -216,6 +302,32 @@ fn what_is_left(direction: Direction, path: Option<&RepoPath>) -> String {
     }
 }
 
+/// Returns the hint where nothing is left to undo or redo.
+fn take_back_instead(above: Option<&RepoPath>) -> String {
+    match above {
+        Some(above) => format!("it went, or came, with {above}: name that"),
+        None => "`tine op log FORK` shows what was done by commands, and what can be taken back"
+            .to_owned(),
+    }
+}
+
+/// Makes the failure of reading the caller's content.
+fn source_failed(message: String, source: &io::Error) -> Failure {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => no_space(&message),
+        _ => Failure::new(ErrorCode::Io, message)
+            .cause(source.to_string())
+            .hint("try again"),
+    }
+}
+
+/// Makes the failure of an operation at `path`.
+fn failed_at(path: &RepoPath, source: &FsError) -> Failure {
+    let failure = source.to_failure();
+    let message = format!("{path}: {}", failure.message);
+    failure.message(message)
+}
+
 impl OperationError {
     /// Returns a function for `map_err` that adds the path of the failure.
     pub fn at(path: &RepoPath) -> impl FnOnce(FsError) -> OperationError {
@@ -234,16 +346,25 @@ impl OperationError {
 }
 
 /// Refusal or failure of the store.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, ToFailure)]
 pub enum StoreError {
     /// No fork has this name.
     #[error("there is no fork called {0}")]
+    #[failure(NoSuchFork)]
+    #[hint("`tine list` shows the forks")]
     NoSuchFork(String),
     /// A fork with this name exists.
     #[error("there is a fork called {0} already")]
+    #[failure(ForkExists)]
+    #[hint(
+        "`tine path {name}` shows where it is, `tine delete {name}` removes it; or choose another name",
+        name = _0
+    )]
     ForkExists(ForkName),
     /// The fork has no such snapshot.
     #[error("{fork} has no snapshot called {snapshot}")]
+    #[failure(NoSuchSnapshot)]
+    #[hint("`tine snapshots {fork}` lists them")]
     NoSuchSnapshot {
         /// Fork that was searched.
         fork: ForkName,
@@ -252,9 +373,13 @@ pub enum StoreError {
     },
     /// The fork has a snapshot with this name.
     #[error("there is a snapshot called {0} already")]
+    #[failure(SnapshotExists)]
+    #[hint("choose another name, or none")]
     SnapshotExists(ForkName),
     /// The name does not follow the rules for fork names.
     #[error("{name:?} is not a valid fork name: {reason}")]
+    #[failure(InvalidForkName, cause = reason)]
+    #[hint("take letters, digits, '.', '_' and '-', beginning with a letter or digit")]
     InvalidName {
         /// Name as given.
         name: String,
@@ -263,6 +388,7 @@ pub enum StoreError {
     },
     /// A newer version of tine wrote the store.
     #[error("the store at {path} has format {found}, this tine knows up to {known}")]
+    #[failure(NewerFormat)]
     NewerFormat {
         /// Directory of the store.
         path: PathBuf,
@@ -273,12 +399,14 @@ pub enum StoreError {
     },
     /// Another process has the store open.
     #[error("the store at {path} is in use by another process")]
+    #[failure(StoreLocked)]
     Locked {
         /// Directory of the store.
         path: PathBuf,
     },
     /// A file of the store is damaged, or missing though needed.
     #[error("{path} is damaged: {reason}")]
+    #[failure(with = damaged(path, reason))]
     Damaged {
         /// Path of the file.
         path: PathBuf,
@@ -287,23 +415,40 @@ pub enum StoreError {
     },
     /// No repair has set anything aside under this number.
     #[error("nothing was moved aside as number {0}")]
+    #[failure(Usage)]
+    #[hint("`tine check --set-aside` lists what repairs moved aside")]
     NotAside(u64),
     /// A file exists where a set-aside file must be put back.
     #[error("{0} is in the way of what would be put back")]
+    #[failure(ForkExists)]
+    #[hint("see what it is, and move it away: {path}", path = _0.display())]
     InTheWay(PathBuf),
     /// The fork of a set-aside file is deleted.
     #[error("the fork is gone that {0} belongs to")]
+    #[failure(NoSuchFork)]
+    #[hint(
+        "`tine recover` lists what brings a deleted fork back; what was set aside stays in {path}",
+        path = _0.display()
+    )]
     AsideOfGone(PathBuf),
     /// Root may not make a store in another user's repository.
     #[error(
         "the repository belongs to user {owner}, and root would leave files that this user cannot read"
+    )]
+    #[failure(PermissionDenied)]
+    #[hint(
+        "run it without sudo, or as that user: `sudo -u '#{owner}' tine …`; where only root can work, `git config tine.asRoot true`"
     )]
     NotRoots {
         /// User ID of the repository's owner.
         owner: u32,
     },
     /// The store's directory may have been made by another user.
-    #[error("{path} is no store of this user's own: {reason}")]
+    #[error("{path} is not your store: {reason}")]
+    #[failure(PermissionDenied, cause = reason)]
+    #[hint(
+        "another user may have put it there: see what it is, and move it away or correct its owner and mode (0700)"
+    )]
     Foreign {
         /// Path of the directory.
         path: PathBuf,
@@ -312,14 +457,26 @@ pub enum StoreError {
     },
     /// This process has the fork open already.
     #[error("the fork {0} is open elsewhere in this process")]
+    #[failure(Busy)]
+    #[hint(
+        "`tine unmount {name}` if it is mounted, or wait until other commands on it have ended, then try again",
+        name = _0
+    )]
     Busy(ForkName),
     /// The fork has a sparse checkout, or had one at the point.
     ///
     /// Going back to that point, and a commit, would delete the files that git leaves out.
     #[error("the fork {0} has, or had then, a sparse checkout, which cannot be brought back")]
+    #[failure(SparseCheckout)]
+    #[hint(
+        "`git sparse-checkout disable` in {name}'s mount shows all files; `tine new` makes a fork that has them; nothing was changed",
+        name = _0
+    )]
     SparseCheckout(ForkName),
     /// Another command holds the lease.
     #[error("{key} is in use by `{by}`")]
+    #[failure(LeaseHeld)]
+    #[hint("wait until that command has ended, then try again; nothing was changed")]
     LeaseHeld {
         /// Subject of the lease.
         key: LeaseKey,
@@ -328,18 +485,23 @@ pub enum StoreError {
     },
     /// A git operation failed.
     #[error(transparent)]
+    #[failure(transparent)]
     Git(#[from] GitError),
     /// A layer operation failed.
     #[error(transparent)]
+    #[failure(transparent)]
     Layer(#[from] LayerError),
     /// An operation of a fork's file system failed.
     #[error(transparent)]
+    #[failure(transparent)]
     Fs(#[from] FsError),
     /// A path is not valid.
     #[error(transparent)]
+    #[failure(transparent)]
     Path(#[from] PathError),
     /// An I/O operation on the store failed.
     #[error("{action} {path}: {source}")]
+    #[failure(with = Failure::io(action, path, source))]
     Io {
         /// Verb of the failed operation, for the message.
         action: &'static str,
@@ -364,5 +526,19 @@ impl StoreError {
             path,
             source,
         }
+    }
+}
+
+/// Makes the failure of a damaged file of the store.
+fn damaged(path: &Path, reason: &str) -> Failure {
+    let failure = Failure::new(
+        ErrorCode::StoreDamaged,
+        format!("{} is damaged", path.display()),
+    )
+    .cause(reason);
+    if path.ends_with("tine/format") {
+        failure.hint("put it, or `format.copy` beside it, back from a backup: no layer can be read without the key in it; what was committed is safe in git")
+    } else {
+        failure
     }
 }

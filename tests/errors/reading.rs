@@ -1,6 +1,5 @@
 //! Reads from the source what failures say: the code, the message and the hint of each
-//! `Failure::new`, with the texts that thiserror gives to errors which `daemon::convert` makes
-//! failures of.
+//! `Failure::new`, and of each variant with `#[failure(…)]`, with the text that thiserror gives it.
 //!
 //! It follows what the source does and no more: chains of methods, `let`, `match` and `if`,
 //! constants, and functions and closures that make a failure of what they are given. What it cannot
@@ -13,7 +12,9 @@ use std::path::Path;
 use syn::visit::{self, Visit};
 use syn::{Arm, Expr, ExprCall, ExprClosure, ExprMethodCall, Item, ItemFn, Local, Pat, Stmt};
 
-use super::texts::{filled, format_args, literal, place_name, told, type_name};
+use super::texts::{
+    failure_of, filled, format_args, has_cause, literal, place_name, told, type_name,
+};
 
 /// One thing that a failure may say.
 #[derive(Debug, Clone)]
@@ -132,6 +133,14 @@ pub fn actions(src: &Path) -> BTreeSet<String> {
                 self.0.extend(call.args.first().and_then(literal));
             }
             visit::visit_expr_call(self, call);
+        }
+        fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+            for variant in &item.variants {
+                let failure = failure_of(item, variant);
+                let mut inner = Actions(BTreeSet::new());
+                failure.iter().for_each(|it| inner.visit_expr(it));
+                self.0.extend(inner.0);
+            }
         }
         fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
             if matches!(&field.member, syn::Member::Named(name) if name == "action") {
@@ -343,7 +352,8 @@ impl<'h> Reader<'h> {
                 if let Some(number) = innermost {
                     return vec![Text::Parameter(number)];
                 }
-                if name == "message"
+                // An error is its text.
+                if ["message", "self"].contains(&name.as_str())
                     && let Some(texts) = self.arms.last()
                     && !texts.is_empty()
                 {
@@ -576,8 +586,8 @@ impl<'h> Reader<'h> {
             .next();
         let is_meant = match module {
             "" => {
-                *home == self.file
-                    || self.imported.contains(short) && part(home) == part(&self.file)
+                let is_near = part(home) == part(&self.file) || part(home) == Some("failure");
+                *home == self.file || self.imported.contains(short) && is_near
             }
             module => home_module == Some(module),
         };
@@ -660,6 +670,23 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
         self.function(&item.sig, &item.block);
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        for variant in &item.variants {
+            let Some(failure) = failure_of(item, variant) else {
+                continue;
+            };
+            let mut texts = told(variant);
+            if has_cause(variant) {
+                texts.iter_mut().for_each(without_cause);
+            }
+            let mut inner = Reader::of(self.house, &self.file);
+            inner.imported.clone_from(&self.imported);
+            inner.arms.push(texts);
+            inner.visit_expr(&failure);
+            self.said.extend(inner.said);
+        }
     }
 
     fn visit_local(&mut self, local: &'ast Local) {
@@ -746,6 +773,13 @@ impl<'ast> Visit<'ast> for Reader<'_> {
             _ if ["Err", "Some"].contains(&name.as_str()) => visit::visit_expr_call(self, call),
             _ => self.with_hint(None, |this| visit::visit_expr_call(this, call)),
         }
+    }
+}
+
+/// Takes the cause off that a text ends with: `: {reason}`.
+fn without_cause(text: &mut String) {
+    if let Some((message, _)) = text.rsplit_once(": {") {
+        text.truncate(message.len());
     }
 }
 

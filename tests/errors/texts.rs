@@ -2,7 +2,7 @@
 //! thiserror gives to errors.
 
 use syn::punctuated::Punctuated;
-use syn::{Expr, Lit, Stmt, Token};
+use syn::{Expr, Lit, Stmt, Token, parse_quote};
 
 /// The texts of a variant, their places named; none for one that has none of its own.
 pub fn told(variant: &syn::Variant) -> Vec<String> {
@@ -32,6 +32,81 @@ pub fn told(variant: &syn::Variant) -> Vec<String> {
         .collect();
     let args: Vec<Expr> = args.filter(|arg| !matches!(arg, Expr::Assign(_))).collect();
     filled(&text, &args, &numbered)
+}
+
+/// What `#[failure(…)]` and `#[hint(…)]` at a variant and at its enum say, as code that makes the
+/// failure of what is called `message`. None for one that has the failure of another error.
+pub fn failure_of(item: &syn::ItemEnum, variant: &syn::Variant) -> Option<Expr> {
+    let told = Told::of(&item.attrs, Told::default());
+    let told = Told::of(&variant.attrs, told);
+    if told.with.is_some() {
+        return told.with;
+    }
+    let code = told.code?;
+    let message = told.message.unwrap_or_else(|| parse_quote!(message));
+    let failure = parse_quote!(Failure::new(ErrorCode::#code, #message));
+    Some(match told.hint {
+        Some(hint) => parse_quote!(#failure.hint(#hint)),
+        None => failure,
+    })
+}
+
+/// Whether `#[failure(…)]` at a variant names the cause, with which its text may end.
+pub fn has_cause(variant: &syn::Variant) -> bool {
+    Told::of(&variant.attrs, Told::default()).has_cause
+}
+
+#[derive(Default)]
+struct Told {
+    code: Option<syn::Ident>,
+    message: Option<Expr>,
+    hint: Option<Expr>,
+    with: Option<Expr>,
+    has_cause: bool,
+}
+
+impl Told {
+    fn of(attrs: &[syn::Attribute], mut told: Told) -> Told {
+        for attr in attrs {
+            if attr.path().is_ident("failure") {
+                let read = attr.parse_nested_meta(|meta| told.take(meta));
+                read.expect("attributes that were derived from");
+            } else if attr.path().is_ident("hint") {
+                told.hint = Some(attr.parse_args_with(text).expect("a text"));
+            }
+        }
+        told
+    }
+
+    fn take(&mut self, meta: syn::meta::ParseNestedMeta<'_>) -> syn::Result<()> {
+        let name = meta.path.require_ident()?;
+        match name.to_string().as_str() {
+            "message" => {
+                let content;
+                syn::parenthesized!(content in meta.input);
+                self.message = Some(text(&content)?);
+            }
+            "with" => self.with = Some(meta.value()?.parse()?),
+            "cause" => {
+                let _: Expr = meta.value()?.parse()?;
+                self.has_cause = true;
+            }
+            "causes" | "paths" => drop::<Expr>(meta.value()?.parse()?),
+            "transparent" => self.code = None,
+            _ => self.code = Some(name.clone()),
+        }
+        Ok(())
+    }
+}
+
+fn text(input: syn::parse::ParseStream<'_>) -> syn::Result<Expr> {
+    if !input.peek(syn::LitStr) {
+        return input.parse();
+    }
+    let format = input.parse::<proc_macro2::TokenStream>()?.to_string();
+    // The error itself is what the reader calls the message.
+    let format = format.replace("{self}", "{message}");
+    syn::parse_str(&format!("format!({format})"))
 }
 
 pub fn type_name(ty: &syn::Type) -> String {
@@ -147,6 +222,7 @@ pub fn format_args(mac: &syn::ExprMacro) -> (String, Vec<Expr>) {
         .parse_body_with(Punctuated::<Expr, Token![,]>::parse_terminated);
     let mut args = args.expect("the arguments of format!").into_iter();
     let format = args.next().and_then(|first| literal(&first));
+    let args = args.filter(|arg| !matches!(arg, Expr::Assign(_)));
     (format.expect("a format string"), args.collect())
 }
 

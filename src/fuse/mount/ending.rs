@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use log::warn;
 
-use super::{FuseMount, MountError, run_with_timeout};
+use super::{FuseMount, run_with_timeout};
 use crate::control::Control;
 use crate::device;
+use crate::error::MountError;
 use crate::place::{self, FS_TYPE, MountedAt};
 use crate::users;
 use tine_sys::mount::{self as sys, UnmountHow};

@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 
 use log::{debug, warn};
 
-use super::MountError;
 use crate::device;
+use crate::error::MountError;
 use crate::place::{self, FS_TYPE, MountedAt};
 use tine_sys::mount::{self as sys, UnmountHow};
 use tine_sys::process::effective_uid;

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::MAX_TEXT_BYTES;
+use tine_failure::ToFailure;
 use tine_path::RepoPath;
 use tine_path::text::host_path;
 use tine_workspace::{ForkName, StoreError};
@@ -175,16 +176,22 @@ pub struct MergedBuffer {
 }
 
 /// Error of a call about a buffer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error, ToFailure)]
 pub enum BufferError {
     /// No editor, or not this session, has the file open.
     #[error("no editor has {} open", .0.display())]
+    #[failure(NoSuchBuffer)]
+    #[hint("`tine buffer list` shows the buffers that are open")]
     NoBuffer(PathBuf),
     /// Another session has the file open.
     #[error("another editor has {} open", .0.display())]
+    #[failure(BufferTaken)]
+    #[hint("close it there; one editor at a time has a file's buffer")]
     Taken(PathBuf),
     /// The editor named a version that the buffer is not at.
     #[error("the text of {} is at version {version}, not at {named}", path.display())]
+    #[failure(BufferStale)]
+    #[hint("send all of the text, without `base`; nothing was changed")]
     Stale {
         /// Path under which the editor opened the file.
         path: PathBuf,
@@ -195,9 +202,13 @@ pub enum BufferError {
     },
     /// The editor applied an edit, but none is pending.
     #[error("no edit of {} was asked for", .0.display())]
+    #[failure(BufferStale)]
+    #[hint("apply what an event `edit` names, once; nothing was changed")]
     NotOffered(PathBuf),
     /// A patch does not fit the text.
     #[error("a patch does not fit the text of {}: {reason}", path.display())]
+    #[failure(Usage)]
+    #[hint("patches are of whole lines, in their order; nothing was changed")]
     BadPatch {
         /// Path under which the editor opened the file.
         path: PathBuf,
@@ -206,11 +217,16 @@ pub enum BufferError {
     },
     /// The text is longer than [`MAX_TEXT_BYTES`].
     #[error("the text of {} is longer than {MAX_TEXT_BYTES} bytes", .0.display())]
+    #[failure(Usage)]
+    #[hint("leave such a file to the editor alone")]
     TooLarge(PathBuf),
     /// The session has ended or never existed.
     #[error("no editor has the session {0}")]
+    #[failure(NoSuchBuffer)]
+    #[hint("its connection has ended: attach again, and open the buffers again")]
     NoSession(u64),
     /// A record cannot be read or written.
     #[error(transparent)]
+    #[failure(transparent)]
     Store(#[from] StoreError),
 }
