@@ -3,7 +3,7 @@
 //! Each part is a crate. Imports run downwards only:
 //!
 //! ```text
-//! cli ─► mcp, ui ─► client ─► render, daemon ─► ops ─► fuse, tools ─► change ─► workspace ─► layer, merge ─► git ─► failure ─► path, attr, sys
+//! cli ─► mcp, ui ─► client ─► render, daemon ─► ops ─► fuse, tools ─► change ─► store ─► workspace ─► layer, merge ─► git ─► failure ─► path, attr, sys
 //! ```
 //!
 //! The library does not print, prompt or end the process. Only [`cli`] does.
@@ -24,6 +24,7 @@ pub use tine_merge as merge;
 pub use tine_ops as ops;
 pub use tine_path as path;
 pub use tine_render as render;
+pub use tine_store as store;
 pub use tine_sys as sys;
 pub use tine_tools as tools;
 pub use tine_ui as ui;

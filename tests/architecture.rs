@@ -11,7 +11,7 @@ use syn::visit::{self, Visit};
 
 /// The parts from the outside in; each may name itself and those after it. The last ones are
 /// foundations, which may name each other.
-const PARTS: [&[&str]; 13] = [
+const PARTS: [&[&str]; 14] = [
     &["cli"],
     &["mcp", "ui"],
     &["client"],
@@ -20,6 +20,7 @@ const PARTS: [&[&str]; 13] = [
     &["ops"],
     &["fuse", "tools"],
     &["change"],
+    &["store"],
     &["workspace"],
     &["layer", "merge"],
     &["git"],

@@ -21,7 +21,7 @@ use support::{OutputExt, TestRepo, Tine, mounts_beneath, process, run_with_timeo
 use tine::client::{Client, ConnectOptions};
 use tine::git::Repository;
 use tine::ops::ErrorCode;
-use tine::workspace::Store;
+use tine::store::Store;
 
 const LIMIT: Duration = Duration::from_secs(20);
 

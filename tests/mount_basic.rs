@@ -20,7 +20,8 @@ use support::{
 };
 use tine::fuse::{FuseMount, MountError, MountOptions, UnmountMode, users_of};
 use tine::path::RepoPath;
-use tine::workspace::{Caller, MountSettings};
+use tine::store::MountSettings;
+use tine::workspace::Caller;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

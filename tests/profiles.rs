@@ -13,7 +13,8 @@ use std::time::Duration;
 use support::{TestFork, TestRepo, require_fuse, require_program, require_root, run_with_timeout};
 use tine::attr::Ino;
 use tine::path::RepoPath;
-use tine::workspace::{Caller, MountProfile, SetAttr};
+use tine::store::MountProfile;
+use tine::workspace::{Caller, SetAttr};
 
 const LARGE: usize = 1 << 20;
 const SMALL: usize = 1000;

@@ -40,11 +40,12 @@ use tine_git::{GitError, Head, ObjectId, Repository};
 use tine_layer::LogPosition;
 use tine_merge::{Level, MergeInput, MergeOptions, merge};
 use tine_path::RepoPath;
+use tine_store::IndexStamp;
+use tine_store::{Advancing, Fork, ForkName, ForkRecord, Store};
 use tine_sys::pause;
-use tine_workspace::store::IndexStamp;
 use tine_workspace::{
-    Actor, Advance, Advancing, ApplyOptions, Caller, Fork, ForkName, ForkRecord, HeadMove,
-    OperationKind, Replacement, Store, SwitchMove, UndoneChanges, UpdateMove,
+    Actor, Advance, ApplyOptions, Caller, HeadMove, OperationKind, Replacement, SwitchMove,
+    UndoneChanges, UpdateMove,
 };
 
 /// Move of HEAD.

@@ -13,8 +13,8 @@ use super::fork_point::fork_point;
 use super::recovery::{self, RecoverEntry, RecoverKind};
 use super::{ChangeError, FoundPoint, Point, PointTree, snapshots};
 use tine_git::{BranchTip, Checkout, Distance, GitError, Head, ObjectId, Repository};
-use tine_workspace::store::assume_branches;
-use tine_workspace::{ForkName, ForkRecord, Store};
+use tine_store::assume_branches;
+use tine_store::{ForkName, ForkRecord, Store};
 
 /// Checkout that has a branch.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,8 +17,9 @@ use tine_git::{
     GitError, IgnoreRules, MAX_IGNORE_FILE_BYTES, ObjectId, Repository, TreeChange, TreeEntryKind,
 };
 use tine_path::{EntryName, RepoPath};
-use tine_workspace::store::IndexStamp;
-use tine_workspace::{DeltaNode, Fork, FsError};
+use tine_store::Fork;
+use tine_store::IndexStamp;
+use tine_workspace::{DeltaNode, FsError};
 
 /// Number of attempts to compare a view whose files change.
 const ATTEMPTS: usize = 4;

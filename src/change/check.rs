@@ -16,10 +16,10 @@ use super::review::{self, ReviewRecord, ReviewState};
 use super::round::{self, RoundRecord};
 use tine_git::Repository;
 use tine_git::recovery::RECOVER;
-use tine_workspace::store::{
+use tine_store::{
     CheckCallbacks, CheckOptions, CheckReport, Depth, FSCK, Finding, FindingKind, RecordKind,
 };
-use tine_workspace::{ForkRecord, Store, StoreError};
+use tine_store::{ForkRecord, Store, StoreError};
 
 /// Checks the whole store, and repairs what it can if asked to.
 ///

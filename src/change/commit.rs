@@ -13,8 +13,8 @@ use tine_git::index::{IndexChange, IndexTarget, KnownState, prepare_index};
 use tine_git::refs::is_for_layers;
 use tine_git::{CommitSpec, GitError, Identity, ObjectId, Repository};
 use tine_path::RepoPath;
-use tine_workspace::store::IndexStamp;
-use tine_workspace::{Fork, ForkName};
+use tine_store::IndexStamp;
+use tine_store::{Fork, ForkName};
 
 /// Options for making a commit.
 #[derive(Debug, Clone, Default)]

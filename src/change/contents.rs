@@ -8,8 +8,9 @@ use super::changeset::{Blobs, Side};
 use tine_attr::Attr;
 use tine_git::{Base, GitError, ObjectId, Repository, TreeEntryKind};
 use tine_path::RepoPath;
-use tine_workspace::store::{ConvertedAs, StoredAs};
-use tine_workspace::{DeltaNode, Fork, FsError};
+use tine_store::Fork;
+use tine_store::{ConvertedAs, StoredAs};
+use tine_workspace::{DeltaNode, FsError};
 
 /// Number of reads of a file that keeps changing before giving up.
 const ATTEMPTS: usize = 8;

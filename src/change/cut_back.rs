@@ -15,8 +15,8 @@ use super::going_back::{GoneBack, LackedCommits};
 use super::view::view_tree;
 use tine_git::{ObjectId, Repository};
 use tine_path::RepoPath;
-use tine_workspace::store::RecordKind;
-use tine_workspace::{ForkName, ForkRecord, Store};
+use tine_store::RecordKind;
+use tine_store::{ForkName, ForkRecord, Store};
 
 /// Number of earlier commits of HEAD that are recorded, newest first.
 const MAX_EARLIER_HEADS: usize = 64;

@@ -9,7 +9,8 @@ use tine_failure::ToFailure;
 use tine_git::{GitError, GoneBranch, MovedUnder, ObjectId};
 use tine_path::RepoPath;
 use tine_path::shell::{shell_path, shell_word};
-use tine_workspace::{ForkName, FsError, OperationError, StoreError};
+use tine_store::{ForkName, StoreError};
+use tine_workspace::{FsError, OperationError};
 
 /// Error of computing, committing or merging changes.
 #[derive(Debug, Error, ToFailure)]

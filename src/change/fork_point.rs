@@ -16,7 +16,7 @@ use std::path::Path;
 use super::ChangeError;
 use super::point::damaged;
 use tine_git::{ObjectId, Repository};
-use tine_workspace::{ForkName, ForkPoint, ForkRecord, Store};
+use tine_store::{ForkName, ForkPoint, ForkRecord, Store};
 
 /// Returns the commit after which the fork's own commits begin.
 ///

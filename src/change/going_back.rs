@@ -17,8 +17,8 @@ use tine_attr::Timestamp;
 use tine_git::{Head, ObjectId, Repository, TreeEntryKind};
 use tine_merge::{is_binary, takes_back};
 use tine_path::RepoPath;
-use tine_workspace::store::RecordKind;
-use tine_workspace::{ForkName, ForkRecord, SnapshotRecord, Store, StoreError};
+use tine_store::RecordKind;
+use tine_store::{ForkName, ForkRecord, SnapshotRecord, Store, StoreError};
 
 /// HEAD of a state.
 #[derive(Debug, Clone)]

@@ -25,8 +25,8 @@ use tine_git::mailbox::{
     CommitRange, MailboxStats, RangeCommits, copy_mailbox, mailbox_figures, read_mails,
 };
 use tine_git::{ObjectId, Repository};
-use tine_workspace::store::RecordKind;
-use tine_workspace::{ForkName, Store, StoreError};
+use tine_store::RecordKind;
+use tine_store::{ForkName, Store, StoreError};
 
 /// Group under `refs/tine/`; not a valid fork name.
 pub(super) const REFS: &str = "+handoffs";

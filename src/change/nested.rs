@@ -10,7 +10,8 @@ use super::ChangeError;
 use tine_attr::FileKind;
 use tine_git::{ObjectId, Repository};
 use tine_path::{EntryName, RepoPath, normalized};
-use tine_workspace::{Fork, FsError};
+use tine_store::Fork;
+use tine_workspace::FsError;
 
 /// Number of symbolic refs in a row that git follows.
 const MAX_SYMBOLIC_REFS: usize = 5;

@@ -16,7 +16,7 @@ use std::path::Path;
 use super::fork_point::fork_point;
 use super::{ChangeError, snapshots};
 use tine_git::{GitError, ObjectId};
-use tine_workspace::{ForkName, ForkRecord, Store, StoreError};
+use tine_store::{ForkName, ForkRecord, Store, StoreError};
 
 /// Word for the fork point.
 const PRISTINE: &str = "pristine";

@@ -25,7 +25,7 @@ use super::snapshots::{head_commit, view_tree};
 use tine_attr::Timestamp;
 use tine_git::recovery::{OwnCommits, RECOVER};
 use tine_git::{CommitSpec, GitError, Identity, ObjectId, Repository};
-use tine_workspace::{Fork, ForkName, SnapshotReason, SnapshotRecord, Store};
+use tine_store::{Fork, ForkName, SnapshotReason, SnapshotRecord, Store};
 
 /// Number of automatic snapshots that an entry of a deleted fork keeps.
 ///

@@ -8,7 +8,7 @@ use super::review::{ConflictRecord, ResolutionRecord, ResolvedHow, ReviewRecord,
 use tine_git::rerere::TextConflict;
 use tine_git::{ObjectId, Repository};
 use tine_merge::{Conflict, MarkerOptions, Version, text_of};
-use tine_workspace::Store;
+use tine_store::Store;
 
 /// Author of resolutions from git's record.
 const AUTHOR: &str = "git rerere";

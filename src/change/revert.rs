@@ -15,9 +15,9 @@ use super::{Change, ChangeError};
 use tine_git::refs::is_for_layers;
 use tine_git::{Base, GitError, ObjectId, Repository, TreeChange, TreeEntryKind};
 use tine_path::RepoPath;
+use tine_store::{Fork, ForkName};
 use tine_workspace::{
-    Actor, ApplyOptions, FileContent, Fork, ForkName, FsError, NewEntry, OperationError,
-    Replacement,
+    Actor, ApplyOptions, FileContent, FsError, NewEntry, OperationError, Replacement,
 };
 
 /// Time for which the revert is retried while files come and go.

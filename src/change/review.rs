@@ -24,8 +24,8 @@ use tine_merge::{
 };
 use tine_path::text::{PathText, host_path};
 use tine_path::{PathError, RepoPath};
-use tine_workspace::store::RecordKind;
-use tine_workspace::{ForkName, Store, StoreError};
+use tine_store::RecordKind;
+use tine_store::{ForkName, Store, StoreError};
 
 /// Group under `refs/tine/`; not a valid fork name.
 pub(super) const REFS: &str = "+reviews";

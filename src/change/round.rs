@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use super::ChangeError;
 use super::branches::rename_in;
 use tine_path::text::optional_host_path;
-use tine_workspace::store::RecordKind;
-use tine_workspace::{ForkName, Store, StoreError};
+use tine_store::RecordKind;
+use tine_store::{ForkName, Store, StoreError};
 
 /// Group under `refs/tine/` with last commits of deleted seats.
 ///

@@ -4,8 +4,8 @@ use super::ChangeError;
 use super::changeset::{self, Blobs, Scope, examine};
 use super::point::damaged;
 use tine_git::{ObjectId, Repository};
-use tine_workspace::store::tree_label;
-use tine_workspace::{ForkName, SnapshotRecord, Store};
+use tine_store::tree_label;
+use tine_store::{ForkName, SnapshotRecord, Store};
 
 /// Returns the tree of the snapshot's view, if written and still there.
 pub fn written_tree(repository: &Repository, snapshot: &SnapshotRecord) -> Option<ObjectId> {

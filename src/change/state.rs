@@ -17,7 +17,7 @@ use super::{ChangeError, Changeset};
 use tine_git::commit::clean_message;
 use tine_git::refs::STATE;
 use tine_git::{CommitSpec, GitError, Identity, ObjectId, Repository};
-use tine_workspace::{Fork, ForkName, ForkRecord};
+use tine_store::{Fork, ForkName, ForkRecord};
 
 /// Version of the trailers.
 const FORMAT: &str = "1";

@@ -10,7 +10,7 @@ use super::recovery::{KeptSnapshot, parse};
 use tine_git::refs::is_for_layers;
 use tine_git::worktree::OwnObject;
 use tine_git::{LinkedWorktree, ObjectId, Repository};
-use tine_workspace::{ForkName, SnapshotReason};
+use tine_store::{ForkName, SnapshotReason};
 
 /// Returns commits that only the fork `name` reaches, as kept snapshots.
 ///

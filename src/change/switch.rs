@@ -6,7 +6,8 @@ use super::fork_point::fork_point;
 use super::{Change, ChangeError, branches};
 use tine_git::{Head, ObjectId, Repository};
 use tine_merge::{MergeInput, MergeOptions, merge};
-use tine_workspace::{Actor, Fork, ForkName, OperationKind, Store, SwitchMove};
+use tine_store::{Fork, ForkName, Store};
+use tine_workspace::{Actor, OperationKind, SwitchMove};
 
 /// Options for a switch.
 #[derive(Debug, Clone)]

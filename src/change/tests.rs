@@ -19,10 +19,8 @@ use tine_attr::{Attr, FileKind, Ino};
 use tine_git::testing::TestRepository;
 use tine_git::{GitError, Identity, ObjectId, Repository, TreeEntryKind, program};
 use tine_path::{EntryName, RepoPath};
-use tine_workspace::{
-    Caller, Fork, ForkName, ForkOptions, FsError, MountSettings, RenameMode, SetAttr, Store,
-    UnmountPolicy,
-};
+use tine_store::{Fork, ForkName, ForkOptions, MountSettings, Store, UnmountPolicy};
+use tine_workspace::{Caller, FsError, RenameMode, SetAttr};
 
 mod changesets;
 mod commits;

@@ -6,7 +6,8 @@ use super::changeset::{self, Blobs, Change};
 use super::compare::compare_trees;
 use super::revert::{hold_blobs, is_repository, replacements};
 use tine_git::{GitError, ObjectId, Repository};
-use tine_workspace::{Actor, ApplyOptions, Fork, ForkName, FsError, OperationError, OperationKind};
+use tine_store::{Fork, ForkName};
+use tine_workspace::{Actor, ApplyOptions, FsError, OperationError, OperationKind};
 
 /// Writes the view's tree, as `git add -A` would take it.
 ///

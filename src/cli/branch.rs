@@ -15,7 +15,7 @@ use crate::ops::{CreateBranch, DeleteBranches, Failure, ListBranches, RenameBran
 use crate::path::shell::shell_word;
 use crate::render::failure::FailureBody;
 use crate::render::text::{counted, quoted, short_id};
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 /// List, make, delete and rename branches, and put forks on others
 ///

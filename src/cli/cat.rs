@@ -11,7 +11,7 @@ use crate::change::resolver::JsonBytes;
 use crate::ops::protocol::FileLine;
 use crate::ops::transfer::unread;
 use crate::ops::{Failure, ReadFiles};
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 #[derive(Serialize)]
 struct Contents {

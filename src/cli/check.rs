@@ -8,8 +8,8 @@ use crate::git::Repository;
 use crate::ops::protocol::{SetAsideList, StoreChecked};
 use crate::ops::{ExitCode, Failure};
 use crate::render::text::{counted, human_size, one_line};
-use crate::workspace::Store;
-use crate::workspace::store::{CheckReport, Checked, Finding};
+use crate::store::Store;
+use crate::store::{CheckReport, Checked, Finding};
 use crate::{change, ops};
 
 /// Check that everything the forks need is there and whole

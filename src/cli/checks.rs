@@ -20,8 +20,8 @@ use crate::ops;
 use crate::ops::protocol::PROTOCOL_VERSION;
 use crate::ops::{ErrorCode, Failure};
 use crate::render::text::{counted, human_size};
+use crate::store::Store;
 use crate::sys::{file, namespace, process};
-use crate::workspace::Store;
 
 /// Oldest kernel whose FUSE has what the mounts need.
 ///

@@ -26,7 +26,7 @@ use super::args;
 use super::names::Names;
 use crate::change::handoff::HandoffState;
 use crate::change::review::ReviewState;
-use crate::workspace::{ForkName, ForkRecord};
+use crate::store::{ForkName, ForkRecord};
 
 /// Environment variable with which a script asks for candidates.
 const VARIABLE: &str = "TINE_COMPLETE";

@@ -7,7 +7,7 @@ use super::context::Context;
 use crate::client::failures;
 use crate::ops::transfer::{Outgoing, Transfer};
 use crate::ops::{ErrorCode, Failure};
-use crate::workspace::Store;
+use crate::store::Store;
 
 /// Returns the directory of the repository's store.
 pub(super) fn store_dir(context: &Context) -> Result<PathBuf, Failure> {

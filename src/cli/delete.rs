@@ -10,7 +10,7 @@ use crate::ops::protocol::Deleted;
 use crate::ops::{Delete, Failure};
 use crate::path::shell::shell_word;
 use crate::render::text::{counted, one_line};
-use crate::workspace::store::own_branch;
+use crate::store::own_branch;
 
 pub(super) fn run(verb: &Delete, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, name) = context.connect_to(verb.fork.as_ref())?;

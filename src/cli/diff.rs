@@ -21,7 +21,7 @@ use crate::ops::Failure;
 use crate::ops::protocol::{ChangeLine, Difference, PointInfo};
 use crate::path::text::PathText;
 use crate::render::text::quoted;
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 /// Show the changes of a fork since its last commit or another point
 ///

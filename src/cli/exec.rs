@@ -19,8 +19,8 @@ use crate::client::{cargo_target, origin};
 use crate::ops;
 use crate::ops::protocol::ForkInfo;
 use crate::ops::{ErrorCode, Failure};
+use crate::store::ForkName;
 use crate::tools::run::{fork_env, git_variables};
-use crate::workspace::ForkName;
 
 /// Exit code for a command that is not found, as in shells.
 const NOT_FOUND: Exit = 127;

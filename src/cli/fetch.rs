@@ -10,7 +10,7 @@ use crate::git::{Head, ObjectId, Repository};
 use crate::ops::Failure;
 use crate::render::failure::FailureBody;
 use crate::render::text::{human_age, human_ago, now_secs, one_line};
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 /// Fetch the forks that a git remote has
 ///

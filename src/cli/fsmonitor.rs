@@ -13,7 +13,7 @@ use crate::client::origin::AtOrigin;
 use crate::git::Repository;
 use crate::ops::monitor::COMMAND;
 use crate::ops::protocol::ChangedSince;
-use crate::workspace::{ForkName, Store};
+use crate::store::{ForkName, Store};
 use crate::{client, ops};
 
 /// Supported version of git's protocol: a token, then paths, each followed by NUL.

@@ -15,7 +15,7 @@ use crate::path::shell::shell_word;
 use crate::path::text::PathText;
 use crate::render::failure::FailureBody;
 use crate::render::text::{human_age, human_size, now_secs, one_line, quoted, short_id};
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 /// List the forks of the repository
 ///

@@ -6,7 +6,7 @@ use super::context::Context;
 use super::{Exit, SUCCESS};
 use crate::mcp::{ForkRequest, Session, serve};
 use crate::ops::Failure;
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 /// Serve a fork's tools to an agent over the Model Context Protocol
 ///

@@ -310,7 +310,7 @@ mod tests {
 
     use super::*;
     use crate::git::{CacheStats, CacheUsage, CacheUses};
-    use crate::workspace::ForkName;
+    use crate::store::ForkName;
 
     fn stats() -> Stats {
         let filling = CacheUsage { used: 5, limit: 10 };

@@ -12,8 +12,8 @@ use crate::change::recovery::{self, Recoverable};
 use crate::change::review::ReviewRecord;
 use crate::change::round::RoundRecord;
 use crate::git::{BranchTip, Repository};
-use crate::workspace::store::RecordKind;
-use crate::workspace::{ForkName, ForkRecord, SnapshotRecord, Store};
+use crate::store::RecordKind;
+use crate::store::{ForkName, ForkRecord, SnapshotRecord, Store};
 
 /// The names of one repository.
 pub(super) struct Names {

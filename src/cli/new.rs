@@ -14,7 +14,7 @@ use crate::client::{Client, cargo_target};
 use crate::ops::protocol::{ForkInfo, RemoteFork};
 use crate::ops::{Failure, New, NewOptions};
 use crate::render::failure::FailureBody;
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 pub(super) fn run(verb: &New, context: &Context) -> Result<Exit, Failure> {
     let (mut connection, fork) = make(context, verb.clone())?;

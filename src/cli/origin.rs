@@ -6,7 +6,7 @@ use super::context::Context;
 use crate::client::origin;
 use crate::ops::Failure;
 use crate::ops::protocol::ForkInfo;
-use crate::workspace::VisiblePath;
+use crate::store::VisiblePath;
 
 /// Where a command sees the fork.
 #[derive(Debug, Clone, Copy, clap::Args)]

@@ -15,7 +15,7 @@ use crate::ops::{ErrorCode, Failure};
 use crate::path::text::host_path;
 use crate::render::failure::FailureBody;
 use crate::render::text::counted;
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 /// Total layer size, in bytes, up to which uncommitted paths are counted.
 ///

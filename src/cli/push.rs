@@ -14,7 +14,7 @@ use crate::ops;
 use crate::ops::Failure;
 use crate::ops::protocol::StateMade;
 use crate::render::text::{counted, one_line, quoted, short_id};
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 /// Send the state of a fork to a git remote
 ///

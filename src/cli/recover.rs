@@ -16,8 +16,8 @@ use crate::ops::{ExitCode, Failure, ListRecover, Purge, ShowRecover};
 use crate::render::text::{
     counted, human_age, human_ago, human_size, now_secs, one_line, short_id,
 };
-use crate::workspace::ForkName;
-use crate::workspace::store::FSCK;
+use crate::store::FSCK;
+use crate::store::ForkName;
 
 pub(super) fn run(verb: &Recover, context: &Context) -> Result<Exit, Failure> {
     match (&verb.action, verb.id) {

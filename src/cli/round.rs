@@ -27,7 +27,7 @@ use crate::ops::{
     CleanRounds, CompareRound, CountAttempt, CountAttemptIn, ErrorCode, Failure, FinishRound,
     PresentRound, StartRound,
 };
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 pub(super) fn run(verb: &Round, context: &Context) -> Result<Exit, Failure> {
     let place = match &verb.no_git {

@@ -6,7 +6,7 @@ use super::shown::Shown;
 use crate::ops::protocol::{SnapshotInfo, Snapshots};
 use crate::ops::{Failure, ListSnapshots};
 use crate::render::text::{human_age, now_secs};
-use crate::workspace::SnapshotReason;
+use crate::store::SnapshotReason;
 
 impl Shown for ListSnapshots {
     fn show(&self, listed: &Snapshots, context: &Context) -> Result<(), Failure> {

@@ -12,7 +12,7 @@ use crate::git::{CacheStats, CacheUses};
 use crate::ops::protocol::{FileStats, ForkStats, OperationStats, Stats as DaemonStats};
 use crate::ops::{ErrorCode, Failure, ReadStats};
 use crate::render::text::{counted, human_size};
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 /// Show what the mounts were asked, and how fast they answered
 ///

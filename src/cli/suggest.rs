@@ -7,7 +7,7 @@ use super::names::Names;
 use crate::change::handoff::HandoffState;
 use crate::change::review::ReviewState;
 use crate::ops::{ErrorCode, Failure};
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 /// Most names that a hint offers.
 const OFFERED: usize = 3;

@@ -15,7 +15,7 @@ use super::{Exit, SUCCESS};
 use crate::ops::protocol::{ForkStats, Stats};
 use crate::ops::{ErrorCode, Failure, ReadStats};
 use crate::render::text::{human_size, quoted};
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 /// Watch what the mounts are asked at this moment
 ///

@@ -10,7 +10,7 @@ use super::output::{Output, Tone};
 use super::{Exit, SUCCESS};
 use crate::ops::protocol::{ForkInfo, SnapshotInfo};
 use crate::ops::{self, ErrorCode, Failure};
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 /// Draw which fork began as which
 ///

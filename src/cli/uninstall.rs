@@ -19,8 +19,8 @@ use crate::ops::protocol::{ForkInfo, Handoffs, Reviews, SessionLine};
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::text::PathText;
 use crate::render::text::{counted, one_line, quoted};
-use crate::workspace::store::default_mount_root;
-use crate::workspace::{ForkName, Store};
+use crate::store::default_mount_root;
+use crate::store::{ForkName, Store};
 
 /// Remove all that tine keeps for this repository
 ///

@@ -13,7 +13,7 @@ use crate::ops::protocol::{MergeStatus, Merged, UnmountAction, Unmounted};
 use crate::ops::{ExitCode, Failure, stays_committed, work_message};
 use crate::render::handoffs::format_line;
 use crate::render::text::short_id;
-use crate::workspace::{ForkName, UnmountPolicy};
+use crate::store::{ForkName, UnmountPolicy};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

@@ -8,7 +8,7 @@ use crate::ops;
 use crate::ops::{ErrorCode, ExitCode, Failure};
 use crate::path::shell::shell_word;
 use crate::render::text::{human_size, quoted};
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 // The operation, whose doc comment is the help, and the caller's options.
 #[derive(Debug, clap::Args)]

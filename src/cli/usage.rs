@@ -10,7 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::args;
 use super::output::Color;
 use crate::ops::{ErrorCode, Failure};
-use crate::workspace::StoreError;
+use crate::store::StoreError;
 
 /// Flags of git and other tools, with our equivalent: verb, flag, hint.
 pub(super) const WRONG_FLAGS: &[(&str, &str, &str)] = &[

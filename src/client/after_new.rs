@@ -17,7 +17,7 @@ use crate::hooks::{HookOutput, last_lines, post_checkout};
 use crate::place::Place;
 use tine_ops::protocol::ForkInfo;
 use tine_ops::{ErrorCode, Failure};
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Section and name of the setup command in git's configuration.
 const SETUP_KEY: (&str, &str) = ("tine", "setup");

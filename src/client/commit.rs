@@ -10,7 +10,7 @@ use tine_git::CallerConfig;
 use tine_ops::protocol::{AgentTexts, Committed, ForkInfo};
 use tine_ops::{self as ops, ErrorCode, Failure, Signers};
 use tine_render::text::quoted;
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Commit what changed in a fork
 ///

@@ -23,8 +23,8 @@ use tine_ops::protocol::{Changes, DaemonInfo, ForkInfo, Forks, PROTOCOL_VERSION}
 use tine_ops::{
     CallerContext, DaemonStatus, ListForks, Operation, ShowFork, Signers, Status, Stop,
 };
+use tine_store::{ForkName, Store};
 use tine_sys::process;
-use tine_workspace::{ForkName, Store};
 
 /// Maximum time for the first answer on a connection.
 ///

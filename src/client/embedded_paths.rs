@@ -34,9 +34,9 @@ use tine_ops::protocol::ForkInfo;
 use tine_path::text::PathText;
 use tine_path::{EntryName, RepoPath, normalized};
 use tine_render::text::{counted, quoted};
+use tine_store::default_mount_root;
+use tine_store::{ForkName, VisiblePath};
 use tine_sys::beneath::{self, Access};
-use tine_workspace::store::default_mount_root;
-use tine_workspace::{ForkName, VisiblePath};
 
 /// Maximum number of directories and files opened in one fork.
 const MAX_LOOKS: u32 = 4_000;

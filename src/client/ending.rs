@@ -13,8 +13,8 @@ use tine_daemon::socket;
 use tine_git::Repository;
 use tine_ops::Stop;
 use tine_ops::failure::{ErrorCode, Failure};
+use tine_store::Store;
 use tine_sys::process;
-use tine_workspace::Store;
 
 /// Maximum time for the first answer before a forced kill.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);

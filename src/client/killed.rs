@@ -14,8 +14,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tine_ops::failure::{ErrorCode, Failure};
+use tine_store::Store;
 use tine_sys::process;
-use tine_workspace::Store;
 
 /// Maximum time for the kernel to end a killed process.
 const END_TIMEOUT: Duration = Duration::from_secs(5);

@@ -71,4 +71,4 @@ pub mod silent;
 
 pub use connection::{Client, ConnectOptions, ask_running};
 pub use tine_ops as ops;
-pub use tine_workspace::ForkName;
+pub use tine_store::ForkName;

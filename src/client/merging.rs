@@ -17,7 +17,7 @@ use tine_git::{CallerConfig, ObjectId};
 use tine_ops as ops;
 use tine_ops::protocol::{MergeStatus, Merged, MergedHow, MergedSource, ReviewPolicy};
 use tine_ops::{Failure, Signers, stays_committed, work_message};
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Options of hooks.
 #[derive(Debug, Clone, Copy)]

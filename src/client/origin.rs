@@ -32,9 +32,9 @@ use crate::place::Place;
 use tine_git::{LinkedWorktree, Repository};
 use tine_ops::protocol::ForkInfo;
 use tine_ops::{ErrorCode, Failure};
+use tine_store::VisiblePath;
+use tine_store::{BACKSTAGE_NAME, default_mount_root};
 use tine_sys::{namespace, process};
-use tine_workspace::VisiblePath;
-use tine_workspace::store::{BACKSTAGE_NAME, default_mount_root};
 
 /// Configuration key: true to show forks at the main checkout's path.
 const CONFIG_KEY: &str = "tine.atOrigin";

@@ -13,10 +13,10 @@ use tine_git::Repository;
 use tine_ops::protocol::ForkInfo;
 use tine_ops::{ErrorCode, Failure, FindFork, Operation};
 use tine_path::shell::shell_word;
+use tine_store::{ForkName, Store};
 use tine_sys::file::fs_figures;
 use tine_sys::namespace::mount_namespace_of;
 use tine_tools::path::beneath;
-use tine_workspace::{ForkName, Store};
 
 /// Receiver of notes and progress.
 ///

@@ -11,7 +11,7 @@ use std::panic;
 use std::path::Path;
 
 use tine_ops::failure::Failure;
-use tine_workspace::Store;
+use tine_store::Store;
 
 /// Name of the log in the store's directory.
 pub const LOG_NAME: &str = "daemon.log";

@@ -18,8 +18,8 @@ use tine_ops::failure::{ErrorCode, Failure};
 use tine_ops::state::slots::Daemon;
 use tine_ops::state::{generations, handoffs, overlay};
 use tine_ops::{StopMode, transfer};
+use tine_store::Store;
 use tine_sys::{mapping, memory, process};
-use tine_workspace::Store;
 
 /// Options of a daemon.
 #[derive(Debug, Clone)]

@@ -11,8 +11,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use tine_ops::failure::{ErrorCode, Failure};
+use tine_store::Store;
 use tine_sys::process;
-use tine_workspace::Store;
 
 /// Name of the socket in the store's directory.
 pub const SOCKET_NAME: &str = "daemon.sock";

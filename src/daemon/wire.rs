@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use tine_ops::protocol::{Commits, DaemonInfo};
     use tine_ops::{Commit, DaemonStatus, Log, Mount, ReadStats, Stop};
-    use tine_workspace::ForkName;
+    use tine_store::ForkName;
 
     fn fork(name: &str) -> ForkName {
         ForkName::parse(name).unwrap()

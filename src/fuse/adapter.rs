@@ -31,7 +31,8 @@ use super::opens::{Access, Opened, Opens};
 use super::operations::{Answer, Operations};
 use super::transport::RingOptions;
 use tine_attr::{Attr, Ino};
-use tine_workspace::{MountProfile, SetAttr};
+use tine_store::MountProfile;
+use tine_workspace::SetAttr;
 
 /// Sends the value, or the errno.
 macro_rules! answer {

@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use super::error::MountError;
 use super::mount::MountOptions;
 use super::place::FS_TYPE;
+use tine_store::MountProfile;
 use tine_sys::mount::{self as sys, MountRestrictions, UnmountHow};
 use tine_sys::process::{effective_gid, effective_uid};
-use tine_workspace::MountProfile;
 
 /// Path of the FUSE device.
 const DEVICE: &str = "/dev/fuse";
@@ -287,7 +287,7 @@ pub(super) fn unmount(dir: &Path, how: UnmountHow) -> Result<(), MountError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tine_workspace::MountSettings;
+    use tine_store::MountSettings;
 
     fn options(allow_other: bool) -> MountOptions {
         MountOptions {

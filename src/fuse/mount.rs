@@ -39,9 +39,10 @@ use super::replay::Replay;
 use super::replayer::Replayer;
 use super::ring::{Failed, Rings};
 use super::transport::{self, RingOptions, Transport, TransportChoice};
+use tine_store::MountSettings;
 use tine_sys::mount as sys;
 use tine_sys::process::{self, effective_gid, effective_uid};
-use tine_workspace::{MountSettings, Workspace};
+use tine_workspace::Workspace;
 
 pub use ending::{UnmountMode, cut_off, detach_stale, has_lost_daemon};
 use ending::{abort, undo};

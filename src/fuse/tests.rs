@@ -20,9 +20,9 @@ use super::counters::Counters;
 use super::error::MountError;
 use super::mount::{self, FuseMount, MountOptions, UnmountMode, detach_stale};
 use super::{TransportChoice, device, place, users_of};
+use tine_store::MountSettings;
 use tine_sys::mount::UnmountHow;
 use tine_sys::process::{effective_gid, effective_uid};
-use tine_workspace::MountSettings;
 
 const TTL: Duration = Duration::from_secs(3600);
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -14,7 +14,7 @@ use super::error::MountError;
 use super::mount::MountOptions;
 use super::operations::Operations;
 use super::ring::{Failed, Prepared, Rings};
-use tine_workspace::MountProfile;
+use tine_store::MountProfile;
 
 /// Kernel parameter that permits FUSE over io_uring: `Y` or `N`.
 ///

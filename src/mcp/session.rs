@@ -19,8 +19,8 @@ use tine_git::Repository;
 use tine_ops as ops;
 use tine_ops::protocol::{ForkInfo, ToolAnswer, ToolOperation};
 use tine_ops::{ErrorCode, Failure, Operation};
+use tine_store::{ForkName, Store};
 use tine_tools::AgentId;
-use tine_workspace::{ForkName, Store};
 
 /// Maximum number of idle connections to the daemon.
 const MAX_IDLE_CONNECTIONS: usize = 4;

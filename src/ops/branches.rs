@@ -22,8 +22,9 @@ use tine_change::switch::{self, SwitchOptions};
 use tine_change::{ChangeError, FoundPoint, Point, PointTree, branches};
 use tine_git::{GitError, Head, MovedUnder, ObjectId, Repository};
 use tine_path::shell::shell_word;
-use tine_workspace::store::{Lease, LeaseKey, RecordKind};
-use tine_workspace::{Actor, ForkName, SnapshotReason, SwitchMove};
+use tine_store::{ForkName, SnapshotReason};
+use tine_store::{Lease, LeaseKey, RecordKind};
+use tine_workspace::{Actor, SwitchMove};
 
 /// List the branches of forks
 ///

@@ -24,8 +24,8 @@ use tine_change::superseded::superseded;
 use tine_change::{ChangeError, branches};
 use tine_fuse::UnmountMode;
 use tine_git::{Head, Identity, LinkedWorktree, ObjectId, Repository};
-use tine_workspace::store::{LeaseKey, own_branch};
-use tine_workspace::{Fork, ForkName, ForkRecord, SnapshotReason, StoreError, Traces};
+use tine_store::{Fork, ForkName, ForkRecord, SnapshotReason, StoreError, Traces};
+use tine_store::{LeaseKey, own_branch};
 
 /// Remove a fork
 ///

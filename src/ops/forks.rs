@@ -11,7 +11,7 @@ use crate::report;
 use crate::state::slots::Daemon;
 use crate::state::strays::Untold;
 use tine_git::Repository;
-use tine_workspace::{ForkName, ForkRecord};
+use tine_store::{ForkName, ForkRecord};
 
 /// Lists all forks.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -28,8 +28,8 @@ use tine_change::handoff::{HandoffRecord, HandoffSpec, HandoffState};
 use tine_change::recovery::{self, RecoverEntry, RecoverKind};
 use tine_change::{ChangeError, CommitOptions, commit};
 use tine_git::{ObjectId, Repository};
-use tine_workspace::store::RecordKind;
-use tine_workspace::{ForkName, ForkRecord};
+use tine_store::RecordKind;
+use tine_store::{ForkName, ForkRecord};
 
 /// Hand over what a fork has committed
 ///

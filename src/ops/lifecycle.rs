@@ -16,9 +16,9 @@ use crate::protocol::{
 use crate::state::room;
 use crate::state::slots::{Daemon, Slot, busy};
 use tine_fuse::UnmountMode;
+use tine_store::{CheckOptions, CheckReport, Depth};
 use tine_sys::namespace::mount_namespace_of;
 use tine_sys::{parallel, process};
-use tine_workspace::store::{CheckOptions, CheckReport, Depth};
 
 /// Identity of the running daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use crate::failure::{ErrorCode, Failure};
 use crate::state::slots::{Daemon, ForkGuard, Slot};
 use tine_git::{GitError, Repository};
-use tine_workspace::store::{Lease, LeaseKey};
-use tine_workspace::{ForkName, StoreError};
+use tine_store::{ForkName, StoreError};
+use tine_store::{Lease, LeaseKey};
 
 /// Number of attempts, while forks or branches move before they are locked.
 const ATTEMPTS: usize = 4;

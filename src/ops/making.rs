@@ -19,13 +19,13 @@ use crate::{monitor, report};
 use tine_fuse::UnmountMode;
 use tine_git::Repository;
 use tine_path::text::optional_host_path;
-use tine_sys::file::is_same_file;
-use tine_workspace::store::{LeaseKey, own_branch};
-use tine_workspace::{
-    Caller, CarryRules, DependencyTree, ForkName, ForkOptions, MountProfile, MountRequest,
-    MountSettings, ParentOptions, SnapshotEvery, StoreError, TakeUp, Traces, UnmountPolicy,
-    VisiblePath,
+use tine_store::{
+    ForkName, ForkOptions, MountProfile, MountRequest, MountSettings, ParentOptions, SnapshotEvery,
+    StoreError, TakeUp, Traces, UnmountPolicy, VisiblePath,
 };
+use tine_store::{LeaseKey, own_branch};
+use tine_sys::file::is_same_file;
+use tine_workspace::{Caller, CarryRules, DependencyTree};
 
 /// Make a fork, mount it and print its path
 ///

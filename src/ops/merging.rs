@@ -37,8 +37,9 @@ use tine_change::review::{ConflictRecord, ReviewRecord, ReviewState, ReviewedMer
 use tine_change::{ChangeError, Point, rerere};
 use tine_git::{Identity, ObjectId, Repository};
 use tine_merge::{Level, Strategy};
-use tine_workspace::store::{Lease, RecordKind};
-use tine_workspace::{Actor, ForkName};
+use tine_store::ForkName;
+use tine_store::{Lease, RecordKind};
+use tine_workspace::Actor;
 
 /// Merge forks, snapshots, branches or commits into a fork or branch
 ///

@@ -14,7 +14,8 @@ use super::protocol::ChangedSince;
 use super::state::slots::{Daemon, ForkGuard};
 use tine_git::{Repository, monitor};
 use tine_path::text::{PathText, host_path};
-use tine_workspace::{Changed, Fork, ForkName};
+use tine_store::{Fork, ForkName};
+use tine_workspace::Changed;
 
 /// Command that git runs, hidden from users.
 pub const COMMAND: &str = "fsmonitor";

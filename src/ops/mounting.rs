@@ -19,8 +19,9 @@ use tine_change::{advance, checkout};
 use tine_fuse::UnmountMode;
 use tine_git::Repository;
 use tine_path::text::optional_host_path;
-use tine_workspace::store::default_mount_root;
-use tine_workspace::{Actor, ForkName, ForkRecord, MountRequest, MountSettings, SnapshotEvery};
+use tine_store::default_mount_root;
+use tine_store::{ForkName, ForkRecord, MountRequest, MountSettings, SnapshotEvery};
+use tine_workspace::Actor;
 
 /// Mount a fork and print its path
 ///

@@ -18,9 +18,10 @@ use crate::state::slots::Daemon;
 use tine_git::{GitError, Identity};
 use tine_path::RepoPath;
 use tine_path::text::{PathText, optional_host_path};
+use tine_store::ForkName;
 use tine_sys::process::PeerCredentials;
 use tine_tools::path::beneath;
-use tine_workspace::{Actor, Caller, ForkName};
+use tine_workspace::{Actor, Caller};
 
 /// The umask of a caller that sends none.
 const DEFAULT_UMASK: u16 = 0o022;

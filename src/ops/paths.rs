@@ -16,9 +16,8 @@ use crate::transfer::{Outgoing, Transfer};
 use tine_attr::FileKind;
 use tine_path::RepoPath;
 use tine_path::text::PathText;
-use tine_workspace::{
-    Actor, ForkName, Last, MoveOptions, OperationError, PathNode, PutOptions, Workspace,
-};
+use tine_store::ForkName;
+use tine_workspace::{Actor, Last, MoveOptions, OperationError, PathNode, PutOptions, Workspace};
 
 /// Show what is at a path of a fork, mounted or not
 ///

@@ -8,7 +8,7 @@ use super::state::slots::Daemon;
 use tine_change::changeset::{self, Blobs};
 use tine_change::{FoundPoint, Point, PointTree, snapshots};
 use tine_git::{ObjectId, Repository};
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Point and its tree in the object database. Nothing protects the tree from `git gc` yet.
 #[derive(Debug, Clone)]

@@ -15,7 +15,8 @@ use tine_change::going_back::KnownGoneBack;
 use tine_change::{ChangeError, Changeset, CommitOptions, commit};
 use tine_git::Identity;
 use tine_path::{EntryName, RepoPath};
-use tine_workspace::{Actor, Caller, Fork, ForkName, SnapshotReason, UnmountPolicy};
+use tine_store::{Fork, ForkName, SnapshotReason, UnmountPolicy};
+use tine_workspace::{Actor, Caller};
 
 /// Result of an action.
 #[derive(Debug, Default)]

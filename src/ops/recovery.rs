@@ -18,8 +18,8 @@ use tine_attr::Timestamp;
 use tine_change::recovery::{self, RecoverEntry, RecoverKind, RecoverRules, Recoverable};
 use tine_change::review::{ReviewRecord, ReviewState};
 use tine_git::{GitError, ObjectId, Repository};
-use tine_workspace::store::RecordKind;
-use tine_workspace::{ForkName, SnapshotReason, TakeUp};
+use tine_store::RecordKind;
+use tine_store::{ForkName, SnapshotReason, TakeUp};
 
 /// List what can be brought back
 ///

@@ -16,7 +16,7 @@ use crate::state::slots::Daemon;
 use tine_change::fork_point::fork_point;
 use tine_change::state::{self, StateOptions};
 use tine_git::{GitError, Repository};
-use tine_workspace::{ForkName, TakeUp};
+use tine_store::{ForkName, TakeUp};
 
 /// Makes the state of a fork, for `tine push`.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -9,8 +9,9 @@ use super::state::strays::{self, Untold};
 use tine_change::fork_point::fork_point;
 use tine_change::{Change, Side};
 use tine_git::{CommitInfo, LinkedWorktree, ObjectId};
-use tine_workspace::store::{TreeState, disk_usage};
-use tine_workspace::{CarryRecord, DependencyTree, ForkName, ForkRecord, SnapshotRecord};
+use tine_store::{ForkName, ForkRecord, SnapshotRecord};
+use tine_store::{TreeState, disk_usage};
+use tine_workspace::{CarryRecord, DependencyTree};
 
 /// Describes a fork. Does not wait for the fork's lock.
 pub(crate) fn fork_info(

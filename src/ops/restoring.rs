@@ -30,9 +30,10 @@ use tine_git::{ObjectId, Repository};
 use tine_merge::{Level, MergeInput, MergeOptions, Strategy, merge};
 use tine_path::RepoPath;
 use tine_path::text::PathText;
+use tine_store::RecordKind;
+use tine_store::{ForkName, SnapshotOptions, SnapshotReason};
 use tine_sys::pause;
-use tine_workspace::store::RecordKind;
-use tine_workspace::{Actor, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
+use tine_workspace::{Actor, OperationKind};
 
 /// Let a fork, or paths of it, be as they were at a point
 ///

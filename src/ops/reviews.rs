@@ -30,8 +30,8 @@ use tine_merge::{Favor, Level, MergeSide, settle_content};
 use tine_path::RepoPath;
 use tine_path::shell::shell_word;
 use tine_path::text::PathText;
+use tine_store::RecordKind;
 use tine_workspace::Actor;
-use tine_workspace::store::RecordKind;
 
 /// List reviews
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]

@@ -39,7 +39,8 @@ use tine_change::sequence::{Item, RunOptions, Sequence, SequenceOutcome, Sequenc
 use tine_change::view::{check_move, move_view, view_tree};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_merge::MergeOptions;
-use tine_workspace::{Actor, ForkName, OperationKind, SnapshotOptions, SnapshotReason};
+use tine_store::{ForkName, SnapshotOptions, SnapshotReason};
+use tine_workspace::{Actor, OperationKind};
 
 /// Request for a sequence, by any of the commands.
 pub(crate) struct SequenceArgs {

@@ -15,10 +15,8 @@ use crate::report;
 use crate::state::slots::{Daemon, ForkGuard};
 use tine_attr::Timestamp;
 use tine_change::recovery::{self, KeptSnapshot, RecoverEntry, RecoverKind};
-use tine_workspace::{
-    Actor, Fork, ForkName, ForkPoint, OperationKind, SnapshotOptions, SnapshotReason,
-    SnapshotRecord,
-};
+use tine_store::{Fork, ForkName, ForkPoint, SnapshotOptions, SnapshotReason, SnapshotRecord};
+use tine_workspace::{Actor, OperationKind};
 
 /// Mark a point of a fork to come back to
 ///

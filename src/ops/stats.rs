@@ -12,7 +12,8 @@ use crate::state::slots::{Daemon, Slot};
 use tine_attr::Timestamp;
 use tine_fuse::{KindMetrics, Traffic, Transport};
 use tine_path::text::PathText;
-use tine_workspace::{ForkName, Workspace};
+use tine_store::ForkName;
+use tine_workspace::Workspace;
 
 /// Show what the mounts were asked, and how fast they answered
 #[derive(Debug, Clone, clap::Args, Serialize, Deserialize)]

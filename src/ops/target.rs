@@ -16,8 +16,9 @@ use tine_change::checkout;
 use tine_change::merge::Tip;
 use tine_git::{GitError, Head, ObjectId, Repository};
 use tine_path::shell::shell_word;
-use tine_workspace::store::{Lease, LeaseKey};
-use tine_workspace::{Actor, ForkName, SnapshotOptions, SnapshotReason};
+use tine_store::{ForkName, SnapshotOptions, SnapshotReason};
+use tine_store::{Lease, LeaseKey};
+use tine_workspace::Actor;
 
 /// Location of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]

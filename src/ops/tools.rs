@@ -17,9 +17,10 @@ use crate::state::slots::Daemon;
 use crate::transfer::{Outgoing, Transfer};
 use tine_path::RepoPath;
 use tine_path::text::PathText;
+use tine_store::ForkName;
 use tine_tools::search::SearchOptions;
 use tine_tools::{ActiveBuffers, ActiveFork, AgentId, BufferKey, Routed, ToolContext, ToolRouter};
-use tine_workspace::{Actor, ForkName};
+use tine_workspace::Actor;
 
 /// Runs one call of a file tool.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -14,8 +14,9 @@ use crate::state::generations;
 use crate::state::slots::Daemon;
 use tine_path::RepoPath;
 use tine_path::text::PathText;
-use tine_workspace::store::{Depth, KeepError, KeepOutcome};
-use tine_workspace::{DependencyTree, ForkName};
+use tine_store::ForkName;
+use tine_store::{Depth, KeepError, KeepOutcome};
+use tine_workspace::DependencyTree;
 
 /// Shows the fork's dependency trees as the main checkout has them now.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -21,10 +21,11 @@ use tine_change::recovery::{self, RecoverEntry, RecoverKind};
 use tine_git::{ObjectId, Repository};
 use tine_path::RepoPath;
 use tine_path::text::PathText;
-use tine_workspace::store::LeaseKey;
+use tine_store::LeaseKey;
+use tine_store::{Fork, ForkName};
 use tine_workspace::{
-    Actor, Direction, FileChange, FileOperation, Fork, ForkName, HeadMove, Note, OperationError,
-    OperationKind, OperationState, UndoOutcome, UndoneChanges,
+    Actor, Direction, FileChange, FileOperation, HeadMove, Note, OperationError, OperationKind,
+    OperationState, UndoOutcome, UndoneChanges,
 };
 
 /// Show what commands did to the files of a fork

@@ -20,7 +20,7 @@ use tine_change::fork_point::fork_point;
 use tine_change::going_back::KnownGoneBack;
 use tine_change::{CommitOptions, commit as committing};
 use tine_git::{LinkedWorktree, ObjectId};
-use tine_workspace::{ForkName, ForkRecord};
+use tine_store::{ForkName, ForkRecord};
 
 /// Changes of a fork against HEAD.
 #[derive(Debug, Clone, Serialize, Deserialize)]

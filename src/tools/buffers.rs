@@ -45,9 +45,10 @@ pub use self::terms::{
 use self::unsaved::UnsavedRead;
 use tine_attr::Timestamp;
 use tine_path::RepoPath;
+use tine_store::RecordKind;
+use tine_store::{ForkName, Store, StoreError};
 use tine_sys::process::ProcessId;
-use tine_workspace::store::RecordKind;
-use tine_workspace::{Direction, ForkName, Store, StoreError};
+use tine_workspace::Direction;
 
 /// Maximum length of a text from an editor, in bytes.
 pub const MAX_TEXT_BYTES: usize = 8 << 20;

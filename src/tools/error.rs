@@ -9,7 +9,8 @@ use tine_failure::{ErrorCode, Failure, ToFailure};
 use tine_git::GitError;
 use tine_path::shell::shell_word;
 use tine_path::{PathError, RepoPath};
-use tine_workspace::{OperationError, StoreError};
+use tine_store::StoreError;
+use tine_workspace::OperationError;
 
 /// Error of a file tool.
 #[derive(Debug, Error, ToFailure)]

@@ -27,9 +27,10 @@ use super::run;
 use super::search::{self, SearchOptions, SearchOutcome};
 use tine_git::Repository;
 use tine_path::RepoPath;
+use tine_store::{Fork, ForkName, Store};
 use tine_workspace::{
-    Actor, Fork, ForkName, FsError, Last, MoveOptions, Moved, NewContent, OperationError, PathNode,
-    PutOptions, Store, Workspace, Written,
+    Actor, FsError, Last, MoveOptions, Moved, NewContent, OperationError, PathNode, PutOptions,
+    Workspace, Written,
 };
 
 /// Fork and buffers that are active for a call.

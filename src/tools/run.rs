@@ -20,8 +20,8 @@ use thiserror::Error;
 
 use tine_failure::{Failure, ToFailure};
 use tine_git::program::PLACE_VARIABLES;
+use tine_store::ForkName;
 use tine_sys::process;
-use tine_workspace::ForkName;
 
 /// Time between `SIGTERM` and `SIGKILL` for a group.
 const END_PATIENCE: Duration = Duration::from_secs(2);

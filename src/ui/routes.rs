@@ -19,7 +19,7 @@ use tine_ops::protocol::{Forks, Resolution, ReviewPolicy, ReviewShown};
 use tine_ops::transfer::Outgoing;
 use tine_ops::{CallerContext, ErrorCode, Failure};
 use tine_path::text::PathText;
-use tine_workspace::{ForkName, Store};
+use tine_store::{ForkName, Store};
 
 /// Command name that the page's operations are recorded with.
 const COMMAND: &str = "tine ui";

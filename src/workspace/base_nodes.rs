@@ -74,6 +74,19 @@ impl BaseAttrs {
     }
 }
 
+/// Returns the base's root node, for a layer to hold.
+///
+/// # Errors
+/// [`GitError`] if the root directory cannot be read from the repository.
+pub fn base_root(
+    base: Arc<Base>,
+    attrs: BaseAttrs,
+    times: Option<Arc<BaseTimes>>,
+) -> Result<Node, GitError> {
+    let nodes = BaseNodes { base, attrs, times };
+    Ok(base_node(&nodes.root_attr()?, nodes.root_origin()))
+}
+
 /// Nodes of a base, as a fork without layers shows them. Immutable.
 pub(super) struct BaseNodes {
     pub base: Arc<Base>,

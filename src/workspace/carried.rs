@@ -203,7 +203,7 @@ impl Workspace {
     /// Shows a generation of the dependency tree at `path` from now on.
     ///
     /// On return the kernel has dropped every cache that differs. No lock may be held.
-    pub(super) fn show_generation(
+    pub fn show_generation(
         &self,
         path: RepoPath,
         generation: Arc<Generation>,

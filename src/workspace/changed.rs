@@ -45,14 +45,14 @@ pub enum Changed {
 /// Returns the token of a fork's first state on `base`.
 ///
 /// It depends on the attributes of base nodes, but not on their times.
-pub(super) fn beginning(base: &Base, attrs: &BaseAttrs) -> String {
+pub fn beginning(base: &Base, attrs: &BaseAttrs) -> String {
     format!("tine:base:{}", base_name(base, attrs))
 }
 
 /// Returns a name for a base and its attributes.
 ///
 /// Two bases share it only if their forks begin alike.
-pub(super) fn base_name(base: &Base, attrs: &BaseAttrs) -> String {
+pub fn base_name(base: &Base, attrs: &BaseAttrs) -> String {
     let tree_id = base.tree_id();
     let BaseAttrs {
         uid, gid, umask, ..

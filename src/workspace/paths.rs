@@ -109,8 +109,11 @@ impl Workspace {
 
     /// Writes a file that tine itself maintains, whatever its inode flags.
     ///
-    /// The directory's flags are ignored, too. See [`Workspace::write_path`].
-    pub(super) fn repair_path(
+    /// The directory's flags are ignored, too.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::write_path`], except for inode flags.
+    pub fn repair_path(
         &self,
         caller: Caller,
         path: &RepoPath,

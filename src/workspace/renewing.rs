@@ -97,7 +97,10 @@ impl Workspace {
     /// `to` is the state that this fork goes to. Costs O(the records of layers that only one of the
     /// states has, and the names in their directories). Costs O(the layers of `to`) if a file comes
     /// back that git neither tracks nor ignores.
-    pub(super) fn renewed_in(&self, to: &Workspace) -> Result<InoMap<Node>, FsError> {
+    ///
+    /// # Errors
+    /// [`FsError::Layer`], [`FsError::Base`] or [`FsError::Carried`] if a view cannot be read.
+    pub fn renewed_in(&self, to: &Workspace) -> Result<InoMap<Node>, FsError> {
         let (TreePaths { files, mut dirs }, now) = (self.differing(to)?, Timestamp::now());
         let base = to.base();
         let mut outputs =

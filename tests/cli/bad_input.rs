@@ -200,7 +200,7 @@ fn a_store_that_another_program_holds() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let repository = tine::git::Repository::discover(repo.dir()).unwrap();
-    let store = tine::workspace::Store::open(&repository).unwrap();
+    let store = tine::store::Store::open(&repository).unwrap();
     let before = state(&repo);
     let output = tine.run(&["new", "demo", "--json"]);
     assert_eq!(output.status.code(), Some(5), "{}", output.text());

@@ -14,7 +14,7 @@ use tine::change::sequence::{
 use tine::git::mailbox::Subjects;
 use tine::git::{GitError, ObjectId, Repository};
 use tine::path::RepoPath;
-use tine::workspace::Store;
+use tine::store::Store;
 
 use crate::histories::{self, Pair};
 use crate::support::{

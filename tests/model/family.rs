@@ -10,7 +10,7 @@ use tine::attr::Timestamp;
 use tine::change::commit::commit;
 use tine::change::{ChangeError, CommitOptions};
 use tine::git::Repository;
-use tine::workspace::{
+use tine::store::{
     Fork, ForkName, ForkOptions, MountSettings, ParentOptions, SnapshotOptions, SnapshotReason,
     Store, UnmountPolicy,
 };

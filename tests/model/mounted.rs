@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
 use proptest::prelude::*;
 use tine::attr::Timestamp;
-use tine::workspace::{SnapshotOptions, SnapshotReason};
+use tine::store::{SnapshotOptions, SnapshotReason};
 
 use super::posix::Directory;
 use super::reference::Reference;
@@ -60,7 +60,7 @@ impl Opened {
 }
 
 struct Kept {
-    name: tine::workspace::ForkName,
+    name: tine::store::ForkName,
     reference: Reference,
     sight: Sight,
 }

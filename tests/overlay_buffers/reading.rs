@@ -334,7 +334,7 @@ fn texts_are_shown_where_the_kernel_reads_large_files_by_itself() {
     let repo = repo();
     let mut fork = super::TestFork::with(&repo, "one", |options| {
         options.settings.overlay_buffers = true;
-        options.settings.profile = tine::workspace::MountProfile::LargeFiles;
+        options.settings.profile = tine::store::MountProfile::LargeFiles;
     });
     fork.mount();
     let large = "saved, and large\n".repeat(50_000);

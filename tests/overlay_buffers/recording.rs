@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::support::{require_fuse, require_program, require_root};
 use super::{SAVED, TYPED, assert_read, overlaid, repo, saved, type_text};
-use tine::workspace::{SnapshotOptions, SnapshotReason};
+use tine::store::{SnapshotOptions, SnapshotReason};
 
 #[test]
 fn git_sees_and_commits_what_is_saved() {

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 
-use tine::workspace::{MountProfile, SnapshotOptions, SnapshotReason, SnapshotRecord};
+use tine::store::{MountProfile, SnapshotOptions, SnapshotReason, SnapshotRecord};
 
 use crate::support::{TestFork, TestRepo, is_root, require_fuse, require_root, run_with_timeout};
 

@@ -11,8 +11,8 @@ use tine::ops::Failure;
 use tine::ops::protocol::{BufferMerged, SearchRequest, ToolAnswer, ToolOperation};
 use tine::ops::transfer::Transfer;
 use tine::path::text::PathText;
+use tine::store::ForkName;
 use tine::tools::{AgentId, TextEdit};
-use tine::workspace::ForkName;
 
 use super::TestRepo;
 

@@ -9,9 +9,8 @@ use tine::change::commit::commit;
 use tine::change::{ChangeError, Changeset, CommitOptions, CommitOutcome};
 use tine::fuse::{FuseMount, MountError, MountOptions, UnmountMode};
 use tine::git::Repository;
-use tine::workspace::{
-    Fork, ForkName, ForkOptions, MountSettings, Store, StoreError, UnmountPolicy, Workspace,
-};
+use tine::store::{Fork, ForkName, ForkOptions, MountSettings, Store, StoreError, UnmountPolicy};
+use tine::workspace::Workspace;
 
 use super::TestRepo;
 use super::fuse::{Watchdog, transport};

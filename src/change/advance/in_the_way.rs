@@ -12,7 +12,8 @@ use tine_attr::FileKind;
 use tine_git::index::IndexTree;
 use tine_git::{ObjectId, Repository, TreeEntryKind};
 use tine_path::{EntryName, RepoPath};
-use tine_workspace::{Fork, FsError, OperationError};
+use tine_store::Fork;
+use tine_workspace::{FsError, OperationError};
 
 /// Returns whether the change is of a submodule shown as a directory.
 ///

@@ -21,7 +21,8 @@ use tine_git::{GitError, ObjectId, Repository, TreeEntry, TreeEntryKind};
 use tine_merge::{MergeInput, MergeOptions, merge};
 use tine_path::RepoPath;
 use tine_path::text::PathText;
-use tine_workspace::{Fork, IndexContent, IndexMove};
+use tine_store::Fork;
+use tine_workspace::{IndexContent, IndexMove};
 
 /// Content of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]

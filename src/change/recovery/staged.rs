@@ -12,7 +12,7 @@ use tine_attr::Timestamp;
 use tine_git::commit::TreeChange;
 use tine_git::{Identity, ObjectId, Repository, TreeEntryKind};
 use tine_path::RepoPath;
-use tine_workspace::{Fork, ForkName, SnapshotReason};
+use tine_store::{Fork, ForkName, SnapshotReason};
 
 /// Name of the snapshot.
 const NAME: &str = "staged";

@@ -6,7 +6,7 @@ use super::{Item, parse_id};
 use crate::ChangeError;
 use tine_git::Repository;
 use tine_git::mailbox::{Subjects, read_mail, split_mailbox};
-use tine_workspace::Store;
+use tine_store::Store;
 
 /// Returns the mails of a mailbox as items, with contents as blobs.
 ///

@@ -14,7 +14,7 @@ use tine_git::commit::clean_message;
 use tine_git::{CommitContent, CommitSpec, Identity, Message, ObjectId, Repository, program};
 use tine_merge::{Conflict, MergeInput, MergeOptions, MergeOutcome, merge};
 use tine_path::RepoPath;
-use tine_workspace::Store;
+use tine_store::Store;
 
 /// Runs `sequence` on the tip `ours`.
 ///

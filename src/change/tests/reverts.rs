@@ -5,10 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use super::*;
 use crate::revert::{RevertOptions, RevertOutcome, RevertTo, revert};
 use crate::snapshots::snapshot_tree;
-use tine_workspace::{
-    Actor, Changed, Direction, OperationError, OperationKind, SnapshotOptions, SnapshotReason,
-    SnapshotRecord,
-};
+use tine_store::{SnapshotOptions, SnapshotReason, SnapshotRecord};
+use tine_workspace::{Actor, Changed, Direction, OperationError, OperationKind};
 
 const FORCE: RevertOptions = RevertOptions {
     force: true,

@@ -6,7 +6,7 @@ use crate::cli::resolving::ResolverArgs;
 use crate::cli::trees::FormArgs;
 use crate::merge::{Level, Strategy};
 use crate::ops::{CleanRounds, CompareRound, CountAttempt, FinishRound, PresentRound, StartRound};
-use crate::workspace::ForkName;
+use crate::store::ForkName;
 
 /// Have several agents work in rounds, and keep the books
 ///

@@ -13,7 +13,7 @@ use crate::client::{Client, ending, failures};
 use crate::git::{Repository, program};
 use crate::ops;
 use crate::ops::{ErrorCode, Failure};
-use crate::workspace::{ForkName, Store};
+use crate::store::{ForkName, Store};
 
 /// Directory without git, with the repository that tine keeps for it.
 pub(super) struct Place {

@@ -15,8 +15,8 @@ use crate::client::Client;
 use crate::ops;
 use crate::ops::protocol::{Route, ToolAnswer, ToolOperation};
 use crate::ops::{ErrorCode, ExitCode, Failure};
+use crate::store::ForkName;
 use crate::tools::AgentId;
-use crate::workspace::ForkName;
 
 /// Do what an agent's file tools do
 ///

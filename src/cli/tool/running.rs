@@ -11,8 +11,8 @@ use signal_hook::iterator::Signals;
 use super::Caller;
 use crate::cli::{Exit, exec};
 use crate::ops::{ErrorCode, Failure};
+use crate::store::ForkName;
 use crate::tools::run::{self, Cancel, RunCommand, RunEnd, RunSpec, fork_env};
-use crate::workspace::ForkName;
 
 /// Added to a signal's number, the exit code of a killed command.
 const SIGNALLED: i32 = 128;

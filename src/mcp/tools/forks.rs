@@ -12,7 +12,7 @@ use tine_ops::protocol::{ToolAnswer, ToolOperation};
 use tine_ops::{ErrorCode, Failure};
 use tine_path::text::PathText;
 use tine_render::text::quoted;
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Tell where you stand: the active fork, its branch, its root directory, and which files a person
 /// has open in an editor.

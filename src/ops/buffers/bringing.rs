@@ -10,10 +10,11 @@ use crate::protocol::AgentTexts;
 use crate::state::slots::{Daemon, ForkGuard};
 use tine_path::RepoPath;
 use tine_path::shell::shell_word;
+use tine_store::{Fork, ForkName};
 use tine_sys::pause;
 use tine_tools::BufferKey;
 use tine_tools::buffers::Filed;
-use tine_workspace::{Actor, Caller, Direction, Fork, ForkName};
+use tine_workspace::{Actor, Caller, Direction};
 
 /// Treatment of an agent's text that does not fit the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

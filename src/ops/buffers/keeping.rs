@@ -13,10 +13,11 @@ use crate::failure::{ErrorCode, Failure};
 use crate::state::slots::{Daemon, ForkGuard};
 use tine_attr::FileKind;
 use tine_path::RepoPath;
+use tine_store::Fork;
+use tine_store::RecordKind;
 use tine_tools::buffers::kept::{self, AgentTextRecord};
 use tine_tools::{BufferKey, buffers};
-use tine_workspace::store::RecordKind;
-use tine_workspace::{Actor, Caller, Fork, FsError, NewContent, OperationError, PutOptions};
+use tine_workspace::{Actor, Caller, FsError, NewContent, OperationError, PutOptions};
 
 /// Command line that the journal of operations shows.
 pub(super) const COMMAND: &str = "tine buffer: an agent's text of an open buffer";

@@ -13,8 +13,9 @@ use tine_change::fork_point::fork_point;
 use tine_change::going_back::KnownGoneBack;
 use tine_change::{ChangeError, CommitOptions, Point, branches, commit};
 use tine_git::{GitError, ObjectId};
-use tine_workspace::store::LeaseKey;
-use tine_workspace::{ForkName, OperationKind, SnapshotReason};
+use tine_store::LeaseKey;
+use tine_store::{ForkName, SnapshotReason};
+use tine_workspace::OperationKind;
 
 impl Merging<'_> {
     /// Commits uncommitted changes of the conflicting source, for a merge with markers.

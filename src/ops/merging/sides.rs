@@ -16,7 +16,7 @@ use tine_change::merge::Tip;
 use tine_change::{ChangeError, Changeset, FoundPoint, Point, PointTree, branches, snapshots};
 use tine_git::{CommitSpec, CommitTime, Identity, ObjectId, Repository};
 use tine_path::RepoPath;
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Number of paths that the message names. A program gets all of them.
 const LISTED_PATHS: usize = 20;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ChangeLine;
 use crate::failure::Failure;
 use tine_path::text::{PathText, optional_host_path};
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// One branch.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::BufferMerged;
 use tine_path::text::{PathText, host_path};
+use tine_store::ForkName;
 use tine_tools::BufferConflict;
 use tine_tools::buffers::{BufferEvent, BufferSide, NewText};
-use tine_workspace::ForkName;
 
 /// Request of an editor, or of a client that reads buffers.
 ///

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::transfer::Transfer;
 use tine_attr::Timestamp;
 use tine_path::text::PathText;
-use tine_workspace::{ForkName, NoteKind, OperationKind, OperationState};
+use tine_store::ForkName;
+use tine_workspace::{NoteKind, OperationKind, OperationState};
 
 /// One operation in a fork's journal.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

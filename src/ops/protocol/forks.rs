@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{AgentTexts, CommitLine, HandoffInfo, Merged, Sequenced};
 use crate::failure::Failure;
 use tine_path::text::{PathText, host_path};
-use tine_workspace::{
-    ForkName, MountSettings, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy,
-};
+use tine_store::{ForkName, MountSettings, Parent, SnapshotEvery, SnapshotReason, UnmountPolicy};
 
 /// Change of a fork's snapshot policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

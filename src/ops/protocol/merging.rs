@@ -8,7 +8,7 @@ use super::{AgentTexts, ChangeLine, PointInfo};
 use crate::failure::Failure;
 use tine_change::review::ConflictRecord;
 use tine_path::text::optional_host_path;
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Condition under which a merge becomes a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

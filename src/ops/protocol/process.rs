@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use tine_git::CacheStats;
 use tine_path::text::host_path;
-use tine_workspace::ForkName;
-use tine_workspace::store::{CheckReport, SetAside};
+use tine_store::ForkName;
+use tine_store::{CheckReport, SetAside};
 
 /// State of the daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]

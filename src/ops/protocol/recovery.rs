@@ -8,7 +8,7 @@ use super::ForkInfo;
 use crate::failure::Failure;
 use tine_change::recovery::RecoverEntry;
 use tine_path::text::optional_host_path;
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Request to restore the work of an entry.
 #[derive(Debug, Clone, Serialize, Deserialize)]

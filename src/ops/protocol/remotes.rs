@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::AgentTexts;
 use tine_path::text::PathText;
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Answer to [`MakeState`](crate::MakeState): a state that was made.
 ///

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ForkInfo;
 use tine_change::round::{Mode, SeatState, Stage};
 use tine_path::text::{PathText, host_path, optional_host_path};
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// List of all sessions.
 #[derive(Debug, Clone, Serialize, Deserialize)]

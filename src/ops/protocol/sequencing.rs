@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{ChangeLine, MergeStatus, MergeTarget};
 use tine_change::review::ConflictRecord;
 use tine_change::sequence::ItemResult;
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Outcome of a sequence, or its prediction in a dry run.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tine_fuse::latency_bound_secs;
 use tine_git::{CacheStats, CacheUses};
 use tine_path::text::PathText;
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Statistics of the daemon and its mounts at one moment.
 ///

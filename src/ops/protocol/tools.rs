@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::NodeLine;
 use crate::transfer::Transfer;
 use tine_path::text::PathText;
+use tine_store::ForkName;
 use tine_tools::{BufferConflict, TextEdit, TextPatch};
-use tine_workspace::ForkName;
 
 /// Tool call of an agent.
 ///

@@ -7,7 +7,7 @@ use super::{AgentTexts, TreeInfo};
 use crate::failure::Failure;
 use tine_change::ChangeKind;
 use tine_path::text::PathText;
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Changes of a fork against HEAD.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

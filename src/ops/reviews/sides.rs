@@ -17,8 +17,8 @@ use tine_change::sequence::{Item, SequenceRequest};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_merge::MergeSide;
 use tine_path::shell::shell_word;
-use tine_workspace::store::own_branch;
-use tine_workspace::{ForkName, StoreError};
+use tine_store::own_branch;
+use tine_store::{ForkName, StoreError};
 
 /// Updates renamed branches in the record, and returns the missing sides.
 ///

@@ -15,8 +15,8 @@ use tine_change::branches;
 use tine_change::recovery::{self, RecoverEntry, RecoverKind, Recoverable};
 use tine_change::round::{self, KEPT, RoundRecord, Seat, SeatState, Stage};
 use tine_git::{GitError, Identity, ObjectId, Repository};
-use tine_workspace::store::{Lease, LeaseKey};
-use tine_workspace::{ForkName, StoreError};
+use tine_store::{ForkName, StoreError};
+use tine_store::{Lease, LeaseKey};
 
 /// Label of the commit last written to a directory without git.
 ///

@@ -19,7 +19,8 @@ use tine_change::round::{self, ArchiveRecord, Mode, RoundRecord, Seat, SeatState
 use tine_change::{scratch, write_back};
 use tine_git::{LinkedWorktree, Repository};
 use tine_path::shell::shell_word;
-use tine_workspace::{Actor, ForkName, StoreError};
+use tine_store::{ForkName, StoreError};
+use tine_workspace::Actor;
 
 pub(super) fn finish(call: &Call<'_>, request: &FinishRound) -> Result<RoundFinished, Failure> {
     let daemon = call.daemon;

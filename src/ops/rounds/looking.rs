@@ -21,7 +21,7 @@ use tine_change::round::{self, ArchiveRecord, RoundRecord, Seat, SeatState};
 use tine_git::{CommitSpec, Identity, ObjectId, Repository};
 use tine_merge::{MergeInput, MergeOptions, merge};
 use tine_path::RepoPath;
-use tine_workspace::{ForkName, StoreError};
+use tine_store::{ForkName, StoreError};
 
 /// Work of a seat.
 pub(super) struct Work {

@@ -30,8 +30,8 @@ use tine_change::round::{Mode, RoundRecord, Seat, SeatState};
 use tine_git::ObjectId;
 use tine_path::EntryName;
 use tine_path::text::optional_host_path;
+use tine_store::ForkName;
 use tine_sys::ranked::RankedGuard;
-use tine_workspace::ForkName;
 
 /// Begin a round: a fresh fork on a fresh branch for each agent
 ///

@@ -12,7 +12,7 @@ use crate::report;
 use crate::state::slots::Daemon;
 use tine_change::ChangeError;
 use tine_change::round::{RoundRecord, Seat, SeatState};
-use tine_workspace::{ForkName, StoreError};
+use tine_store::{ForkName, StoreError};
 
 pub(super) fn present(call: &Call<'_>, request: &PresentRound) -> Result<RoundPresented, Failure> {
     let daemon = call.daemon;

@@ -22,7 +22,8 @@ use tine_change::round::{Mode, NextRound, RoundRecord, Seat, SeatState, Stage, r
 use tine_change::scratch;
 use tine_git::Repository;
 use tine_path::{EntryName, RepoPath};
-use tine_workspace::{Actor, ForkName, MountRequest, StoreError};
+use tine_store::{ForkName, MountRequest, StoreError};
+use tine_workspace::Actor;
 
 /// Default name of scratch directories.
 const SCRATCH: &str = ".scratch";

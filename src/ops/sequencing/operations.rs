@@ -12,7 +12,7 @@ use crate::protocol::{ReviewPolicy, Sequenced};
 use crate::restoring::ConflictOptions;
 use crate::transfer::Transfer;
 use tine_change::sequence::{Emptied, SequenceRequest};
-use tine_workspace::ForkName;
+use tine_store::ForkName;
 
 /// Bring a fork up to date with the branch that it came from
 ///

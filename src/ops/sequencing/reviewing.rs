@@ -24,8 +24,8 @@ use tine_change::review::{ReviewRecord, ReviewState, ReviewedMerge, ReviewedWork
 use tine_change::sequence::{Sequence, SequenceOutcome, SequenceRequest, run};
 use tine_git::{Identity, Repository};
 use tine_merge::MergeSide;
+use tine_store::RecordKind;
 use tine_workspace::Actor;
-use tine_workspace::store::RecordKind;
 
 /// Keeps a sequence as a review, and returns the review's number.
 ///

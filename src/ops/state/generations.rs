@@ -14,9 +14,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::slots::Daemon;
 use tine_path::RepoPath;
+use tine_store::{Depth, KeepError};
 use tine_sys::cpu::let_others_go_first;
 use tine_workspace::DependencyTree;
-use tine_workspace::store::{Depth, KeepError};
 
 /// First pause before a retry. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

@@ -16,8 +16,8 @@ use super::slots::Daemon;
 use crate::failure::{ErrorCode, Failure};
 use tine_change::handoff::{self, HandoffRecord, HandoffSpec, HandoffState, MailboxOutcome};
 use tine_git::Repository;
-use tine_workspace::ForkName;
-use tine_workspace::store::RecordKind;
+use tine_store::ForkName;
+use tine_store::RecordKind;
 
 /// Handoffs that the daemon is making.
 #[derive(Default)]

@@ -13,9 +13,9 @@ use std::path::{Component, Path, PathBuf};
 use crate::failure::{ErrorCode, Failure};
 use tine_fuse::{TransportChoice, UnknownTransport};
 use tine_git::{GitError, Repository, program};
+use tine_store::default_mount_root;
+use tine_store::{ForkName, ForkRecord};
 use tine_sys::process;
-use tine_workspace::store::default_mount_root;
-use tine_workspace::{ForkName, ForkRecord};
 
 /// Returns the default mount place of the fork `name`.
 ///
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_fork_is_mounted_where_git_does_not_see_it() {
         use tine_git::testing::TestRepository;
-        use tine_workspace::{ForkOptions, MountSettings, Store, UnmountPolicy};
+        use tine_store::{ForkOptions, MountSettings, Store, UnmountPolicy};
 
         let place = TestRepository::new();
         place.git(&["commit", "-q", "--allow-empty", "-m", "base"]);

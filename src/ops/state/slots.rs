@@ -28,11 +28,11 @@ use crate::failure::{ErrorCode, Failure};
 use tine_attr::Timestamp;
 use tine_fuse::{FuseMount, Traffic, Transport};
 use tine_git::{ObjectId, Repository};
+use tine_store::{Fork, ForkName, MountSettings, Store};
 use tine_sys::asker;
 use tine_sys::ranked::{Rank, RankedGuard, RankedMutex};
 use tine_tools::Buffers;
 use tine_tools::path::beneath;
-use tine_workspace::{Fork, ForkName, MountSettings, Store};
 
 pub use self::guard::{ForkGuard, busy};
 use self::guard::{held_by_waiting_request, interrupted};

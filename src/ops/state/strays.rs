@@ -20,10 +20,11 @@ use tine_fuse::{FuseMount, MountPoint};
 use tine_git::BlobContent;
 use tine_path::text::PathText;
 use tine_path::{EntryName, RepoPath};
+use tine_store::{Fork, ForkName, Store};
 use tine_sys::file;
 use tine_workspace::{
-    Actor, ApplyOptions, Caller, FileContent, Fork, ForkName, FsError, NewEntry, OperationKind,
-    Replacement, Store, Workspace,
+    Actor, ApplyOptions, Caller, FileContent, FsError, NewEntry, OperationKind, Replacement,
+    Workspace,
 };
 
 /// Size in bytes above which a file is not read into memory.

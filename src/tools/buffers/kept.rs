@@ -12,8 +12,8 @@ use super::lines;
 use tine_merge::{Favor, is_binary, merge_text};
 use tine_path::text::repo_path;
 use tine_path::{EntryName, RepoPath};
-use tine_workspace::store::RecordKind;
-use tine_workspace::{ForkName, Store, StoreError};
+use tine_store::RecordKind;
+use tine_store::{ForkName, Store, StoreError};
 
 /// Agents' writes to one buffer that the file lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

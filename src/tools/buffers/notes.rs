@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use tine_workspace::store::RecordKind;
-use tine_workspace::{ForkName, Store, StoreError};
+use tine_store::RecordKind;
+use tine_store::{ForkName, Store, StoreError};
 
 /// One record, `<store>/<shelf>/<id>.json`.
 pub(super) trait Note: Serialize + DeserializeOwned {

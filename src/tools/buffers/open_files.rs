@@ -12,9 +12,9 @@ use super::BufferKey;
 use super::notes::Note;
 use tine_path::RepoPath;
 use tine_path::text::repo_path;
+use tine_store::ForkName;
+use tine_store::RecordKind;
 use tine_sys::process::ProcessId;
-use tine_workspace::ForkName;
-use tine_workspace::store::RecordKind;
 
 /// One open file, `<store>/open-files/<n>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use super::MAX_TEXT_BYTES;
 use tine_failure::ToFailure;
 use tine_path::RepoPath;
 use tine_path::text::host_path;
-use tine_workspace::{ForkName, StoreError};
+use tine_store::{ForkName, StoreError};
 
 /// File that a buffer shows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

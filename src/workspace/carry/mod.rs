@@ -51,8 +51,8 @@ use tine_sys::beneath::{self, Access, HostStat};
 pub(super) use files::CarriedFile;
 pub(super) use listing::CarriedName;
 pub use record::{CarryRecord, CarryRules, DependencyTree};
-pub(super) use secrets::{is_secret, named_secrets};
-pub(super) use since::moment_by;
+pub use secrets::{is_secret, named_secrets};
+pub use since::moment_by;
 
 /// Carried node with its attributes.
 #[derive(Clone, Debug)]
@@ -201,7 +201,7 @@ impl Carry {
     /// Shows the dependency tree at `path` as of `generation` from now on.
     ///
     /// Files have the times of `arrivals`. Returns the generation shown before.
-    pub(super) fn show_generation(
+    pub fn show_generation(
         &self,
         path: RepoPath,
         generation: Arc<Generation>,

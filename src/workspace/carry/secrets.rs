@@ -61,7 +61,7 @@ const MADE_BY_OTHERS: [&[u8]; 22] = [
 ];
 
 /// Returns whether `path` is held back unless asked for.
-pub(crate) fn is_secret(path: &RepoPath) -> bool {
+pub fn is_secret(path: &RepoPath) -> bool {
     let Some((parent, name)) = path.split_last() else {
         return false;
     };
@@ -77,7 +77,7 @@ pub(crate) fn is_secret(path: &RepoPath) -> bool {
 ///
 /// The last component of such a pattern, taken as a name, is a secret's. A pattern for a directory
 /// includes its content.
-pub(crate) fn named_secrets<'p>(patterns: impl IntoIterator<Item = &'p [u8]>) -> Vec<Vec<u8>> {
+pub fn named_secrets<'p>(patterns: impl IntoIterator<Item = &'p [u8]>) -> Vec<Vec<u8>> {
     patterns
         .into_iter()
         .filter(|pattern| {

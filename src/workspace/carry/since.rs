@@ -20,8 +20,11 @@ const MAX_WAIT: Duration = Duration::from_millis(50);
 /// Returns the current time of the clock behind the host's ctimes.
 ///
 /// The time is read from the file `scratch`, which is made for that and removed. Earlier changes
-/// have an earlier ctime, later ones the same or a later ctime.
-pub(crate) fn moment_by(scratch: &Path) -> io::Result<Timestamp> {
+/// have an earlier ctime, later ones the same or a later ctime. Blocks for up to 50 ms.
+///
+/// # Errors
+/// [`io::Error`] if the file exists, or cannot be made, changed or removed.
+pub fn moment_by(scratch: &Path) -> io::Result<Timestamp> {
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)

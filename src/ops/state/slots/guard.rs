@@ -14,10 +14,10 @@ use crate::{monitor, policy};
 use tine_change::{CommitOutcome, SettleOutcome, branches, fork_point};
 use tine_fuse::{FuseMount, MountError, MountOptions, UnmountMode};
 use tine_git::{Head, Repository};
-use tine_sys::ranked::RankedGuard;
-use tine_workspace::{
+use tine_store::{
     Fork, ForkName, ForkRecord, MountSettings, SnapshotEvery, SnapshotOptions, SnapshotReason,
 };
+use tine_sys::ranked::RankedGuard;
 
 use super::{Daemon, Ending, Mounted, Phase, Settled, Slot};
 

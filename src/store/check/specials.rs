@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::finding::{FindingKind, Found, Remedy};
 use super::{Inventory, REPAIRS, StoreCheck};
-use crate::store::RecordKind;
+use crate::RecordKind;
 use tine_sys::file;
 
 /// Directories of the store with only tine's files.

@@ -14,13 +14,12 @@ use super::recover::{
 };
 use super::{ForkOptions, IndexStamp, LeaseKey, Store, TRACES_NAME, files, is_there, lock_reason};
 use crate::StoreError;
-use crate::base_nodes::BaseAttrs;
-use crate::carry::CarryRecord;
 use crate::fork::{ForkName, ForkRecord, Traces};
 use tine_attr::Timestamp;
 use tine_git::refs::is_for_layers;
 use tine_git::{Checkout, GitError, Head, LinkedWorktree, ObjectId};
 use tine_sys::parallel::disk_work;
+use tine_workspace::{BaseAttrs, CarryRecord};
 
 /// Undo steps, run in reverse order on drop unless disarmed.
 #[derive(Default)]

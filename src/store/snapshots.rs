@@ -20,16 +20,16 @@ use parking_lot::Mutex;
 use super::files;
 use super::merge::exchange;
 use super::{BlobIdCache, Fork, OpenForks, Store};
+use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord, Renewed};
-use crate::lower_stack::LowerStack;
 use crate::snapshot::{SnapshotList, SnapshotReason, SnapshotRecord};
-use crate::{Exclusive, StoreError, Workspace};
 use tine_attr::{FileKind, Ino, Timestamp};
 use tine_git::{LinkedWorktree, ObjectId};
 use tine_layer::{
     Content, Dentry, FrozenLayer, Layer, LayerError, LayerId, LayerStack, Node, Op, inos_below,
 };
 use tine_path::{EntryName, RepoPath};
+use tine_workspace::{Exclusive, LowerStack, Workspace};
 
 /// Options for taking a snapshot.
 #[derive(Debug, Clone)]

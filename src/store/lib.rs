@@ -1,5 +1,8 @@
 //! The store: all that tine keeps for one repository, in `<git-common-dir>/tine/`.
 //!
+//! [`Store`] makes, opens and removes forks. It keeps their records, snapshots and leases, and
+//! repairs what is damaged. An open [`Fork`] has a [`Workspace`], which knows no store.
+//!
 //! ```text
 //! format, format.copy         format version and inode hash key, twice: only these hold the key
 //! home                        the repository that the store belongs to
@@ -31,7 +34,9 @@ mod check;
 mod collect;
 mod create;
 mod documents;
+mod error;
 mod files;
+mod fork;
 mod format;
 mod generations;
 mod glance;
@@ -45,6 +50,7 @@ mod recover;
 mod recoverable;
 mod renewing;
 mod reset;
+mod snapshot;
 mod snapshots;
 #[cfg(test)]
 mod tests;
@@ -63,19 +69,15 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use self::format::Formats;
-use super::base_times::{BaseTimes, TimesId};
-use super::carry::CarryRules;
-use super::carry::generation::{Generation, GenerationId};
-use super::error::StoreError;
-use super::fork::{ForkName, ForkRecord, MountSettings, UnmountPolicy};
-use super::fs::Workspace;
-use super::snapshot::{SnapshotEvery, SnapshotList};
+use self::snapshot::SnapshotList;
 use tine_git::{
     Base, BaseCache, CacheStats, CacheUses, ConversionSettings, GitError, InoHasher,
     LinkedWorktree, ObjectId, Repository,
 };
 use tine_layer::{FrozenLayer, Layer, LayerError, LayerId, LayerStack, Loan, Reserve};
 use tine_sys::ranked::{Rank, RankedMutex};
+use tine_workspace::carry::generation::{Generation, GenerationId};
+use tine_workspace::{BaseTimes, CarryRules, TimesId, Workspace};
 
 pub use beginning::{ParentOptions, TakeUp};
 pub use check::{
@@ -84,17 +86,23 @@ pub use check::{
 pub use collect::Collection;
 pub use create::assume_branches;
 pub use documents::RecordKind;
+pub use error::StoreError;
 pub use files::ScratchDir;
+pub use fork::{
+    Advancing, ForkName, ForkPoint, ForkRecord, MountProfile, MountRequest, MountSettings, Parent,
+    Renewed, Traces, UnmountPolicy, VisiblePath,
+};
 pub use generations::{KeepError, KeepOutcome, TreeState};
 pub use home::Displaced;
 pub use leases::{Lease, LeaseKey};
 pub use memo::{BlobIdCache, ConvertedAs, IndexStamp, StoredAs};
 pub use mend::DotGit;
 pub use recover::{BACKSTAGE_NAME, default_mount_root};
+pub use snapshot::{SnapshotEvery, SnapshotReason, SnapshotRecord};
 pub use snapshots::{SnapshotOptions, tree_label};
 pub use usage::disk_usage;
 
-/// Name of the file with a fork's [`Traces`](crate::Traces).
+/// Name of the file with a fork's [`Traces`].
 ///
 /// It exists while the fork is being made or removed.
 const TRACES_NAME: &str = "traces.json";

@@ -9,10 +9,6 @@ use std::time::SystemTime;
 use super::snapshots::dot_git_with;
 use super::{Fork, Store, files};
 use crate::StoreError;
-use crate::base_nodes::{BaseAttrs, BaseNodes, base_node};
-use crate::base_times::BaseTimes;
-use crate::carry::{CarryRecord, CarryRules};
-use crate::changed::{base_name, beginning};
 use crate::fork::{ForkName, Parent};
 use crate::snapshot::SnapshotRecord;
 use tine_attr::{FileKind, Ino, Timestamp};
@@ -20,6 +16,8 @@ use tine_git::index::{BaseStat, Stamp, write_base_index, write_stamped_index};
 use tine_git::{Base, ConversionSettings, LinkedWorktree, ObjectId, program};
 use tine_layer::{Dentry, FrozenLayer, Layer, LayerId, Node, Op, inos_below};
 use tine_path::{DOT_GIT, RepoPath};
+use tine_workspace::changed::{base_name, beginning};
+use tine_workspace::{BaseAttrs, BaseTimes, CarryRecord, CarryRules, base_root};
 
 /// Time of entries in a cached index, replaced for every fork.
 ///
@@ -100,7 +98,7 @@ pub(super) struct Beginning {
     pub base_commit: Option<String>,
     /// Newest first.
     pub frozen: Vec<Arc<FrozenLayer>>,
-    /// See [`LowerStack::since`](crate::lower_stack::LowerStack::since).
+    /// See [`LowerStack::since`](tine_workspace::LowerStack::since).
     pub stands_since: Option<Timestamp>,
     pub index: IndexSource,
     pub parent: Option<Parent>,
@@ -224,12 +222,7 @@ impl Beginning {
 
     /// Returns the base's root node, with the carried directories counted.
     fn root_node(&self) -> Result<Node, StoreError> {
-        let nodes = BaseNodes {
-            base: self.base.clone(),
-            attrs: self.attrs,
-            times: self.times.clone(),
-        };
-        let mut root = base_node(&nodes.root_attr()?, nodes.root_origin());
+        let mut root = base_root(self.base.clone(), self.attrs, self.times.clone())?;
         let carried = self.carry.as_ref().map_or(0, CarryRecord::dirs_at_the_top);
         root.nlink = root.nlink.saturating_add(carried);
         Ok(root)

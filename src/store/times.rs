@@ -8,11 +8,10 @@ use std::sync::{Arc, Weak};
 
 use super::{OpenForks, Places, Store, files};
 use crate::StoreError;
-use crate::base_nodes::BaseAttrs;
-use crate::base_times::{BaseTimes, TimesId};
 use crate::fork::ForkRecord;
 use crate::snapshot::SnapshotList;
 use tine_git::Base;
+use tine_workspace::{BaseAttrs, BaseTimes, TimesId};
 
 impl Store {
     /// Builds the table of base files that the main checkout has unchanged.

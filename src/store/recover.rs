@@ -18,12 +18,12 @@ use super::home::displaced;
 use super::times::{clean_times, named_times};
 use super::{Places, fork_of_lock_reason, is_there};
 use crate::StoreError;
-use crate::base_times::TimesId;
 use crate::fork::{ForkName, ForkRecord, Traces};
 use tine_git::index::release_stale_lock;
 use tine_git::refs::{STATE, is_for_layers};
 use tine_git::worktree::remove_unfinished;
 use tine_git::{LinkedWorktree, ObjectId, Repository};
+use tine_workspace::TimesId;
 
 /// Number of cached base indexes kept: the most recently used ones.
 const MAX_CACHED_INDEXES: usize = 16;

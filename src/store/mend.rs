@@ -9,13 +9,11 @@ use std::path::Path;
 
 use super::Fork;
 use crate::StoreError;
-use crate::error::FsError;
-use crate::fs::Workspace;
-use crate::ops::Caller;
 use tine_attr::FileKind;
 use tine_git::LinkedWorktree;
 use tine_layer::LayerError;
 use tine_path::{EntryName, RepoPath};
+use tine_workspace::{Caller, FsError, Workspace};
 
 /// State of a fork's `.git` file.
 #[derive(Debug, Clone, PartialEq, Eq)]

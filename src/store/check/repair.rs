@@ -12,9 +12,9 @@ use super::super::recover::{Inventory, release_refs};
 use super::super::{Formats, Store, files, fork_of_lock_reason, is_there, lock_reason};
 use super::finding::{Found, Remedy};
 use super::{CheckCallbacks, is_file, next_aside, refs_of};
+use crate::RecordKind;
 use crate::StoreError;
 use crate::fork::ForkName;
-use crate::store::RecordKind;
 use tine_git::ObjectId;
 use tine_layer::FILES_NAME;
 
@@ -426,7 +426,7 @@ fn note(one: &mut Found, done: Result<String, StoreError>) {
 }
 
 /// Moves a file or directory of the store, durably. It may be missing.
-pub(in crate::store) fn move_to(from: &Path, to: &Path) -> Result<(), StoreError> {
+pub(crate) fn move_to(from: &Path, to: &Path) -> Result<(), StoreError> {
     if !is_there(from) {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use super::{next_aside, refs_of};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
 use crate::snapshot::SnapshotList;
-use crate::store::{Places, RecordKind, Store, files, is_there};
+use crate::{Places, RecordKind, Store, files, is_there};
 use tine_layer::FILES_NAME;
 
 /// Files that one repair moved aside.
@@ -219,7 +219,7 @@ impl Store {
 /// Returns the layers that fork records set aside name.
 ///
 /// These layers have not moved, and must exist when a fork comes back.
-pub(in crate::store) fn layers_of_aside(places: &Places) -> Result<HashSet<u64>, StoreError> {
+pub(crate) fn layers_of_aside(places: &Places) -> Result<HashSet<u64>, StoreError> {
     let mut layers = HashSet::new();
     for aside in files::list(&places.root().join("damaged"))? {
         let forks = aside.join("forks");

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::*;
+use crate::SnapshotOptions;
 use crate::snapshot::SnapshotRecord;
-use crate::store::SnapshotOptions;
-use crate::{Changed, Delta, DeltaDir, DeltaEntry, RenameMode};
+use tine_workspace::{Changed, Delta, DeltaDir, DeltaEntry, RenameMode};
 
 /// Paths, with what is there: kind, mode, links, and bytes.
 type View = BTreeMap<String, (FileKind, u16, u32, Vec<u8>)>;
@@ -263,7 +263,7 @@ fn a_listing_goes_on_while_layers_are_merged() {
     let (fork, taken) = with_snapshots(&store, &repository, 9);
     let root = |cookie: u64, count: usize| {
         let mut listed = Vec::new();
-        let mut add = |entry: crate::DirEntry| {
+        let mut add = |entry: tine_workspace::DirEntry| {
             listed.push((entry.name.to_string(), entry.cookie));
             listed.len() < count
         };

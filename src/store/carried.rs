@@ -7,12 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{Store, files};
-use crate::carry::tree::{DEPENDENCY_NAMES, VENV_MARK, count_package_names};
-use crate::carry::{
-    Carry, CarryRecord, CarryRules, DependencyTree, is_secret, moment_by, named_secrets,
-};
+use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
-use crate::{StoreError, Workspace};
 use tine_attr::{FileKind, Timestamp};
 use tine_git::ignored::IgnoredPath;
 use tine_git::patterns::PatternSet;
@@ -20,6 +16,11 @@ use tine_git::{Base, GitError, IgnoreRules, TreeEntryKind};
 use tine_path::text::PathText;
 use tine_path::{EntryName, RepoPath};
 use tine_sys::beneath::{self, Access};
+use tine_workspace::Workspace;
+use tine_workspace::carry::tree::{DEPENDENCY_NAMES, VENV_MARK, count_package_names};
+use tine_workspace::carry::{
+    Carry, CarryRecord, CarryRules, DependencyTree, is_secret, moment_by, named_secrets,
+};
 
 /// File in the main checkout that lists files to carry.
 ///

@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::base_nodes::BaseAttrs;
-use super::error::StoreError;
-use super::fork::{ForkName, ForkPoint, ForkRecord};
+use crate::StoreError;
+use crate::fork::{ForkName, ForkPoint, ForkRecord};
 use tine_attr::Timestamp;
 use tine_git::ConversionSettings;
+use tine_workspace::BaseAttrs;
 
 /// Reason for a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,7 +116,7 @@ impl From<SnapshotEvery> for String {
 /// Of periodic snapshots older than an hour, one for each hour stays; of those older than a day,
 /// one for each day. No automatic snapshot gets older than 30 days, which is as long as git keeps
 /// objects that only a reflog reaches.
-pub fn outdated(snapshots: &[SnapshotRecord], now_secs: i64) -> Vec<ForkName> {
+pub(crate) fn outdated(snapshots: &[SnapshotRecord], now_secs: i64) -> Vec<ForkName> {
     const HOUR: i64 = 60 * 60;
     const DAY: i64 = 24 * HOUR;
     let mut outdated = Vec::new();

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::RecordKind;
 use crate::fork::ForkName;
-use crate::store::RecordKind;
 use tine_git::ObjectId;
 use tine_layer::check::Depth;
 

@@ -9,8 +9,8 @@ use super::finding::{FindingKind, Found, Remedy};
 use super::{FSCK, REPAIRS, StoreCheck, is_file};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
-use crate::store::recover::Inventory;
-use crate::store::usage::sole_usage;
+use crate::recover::Inventory;
+use crate::usage::sole_usage;
 use tine_layer::check::{CheckedLayer, check};
 use tine_layer::{FILES_NAME, LayerError};
 

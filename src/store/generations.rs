@@ -19,20 +19,20 @@ use thiserror::Error;
 use super::files::TEMPORARY_SUFFIX;
 use super::{Places, Store, files};
 use crate::StoreError;
-use crate::carry::arrivals::{ARRIVALS, Arrivals, ArrivalsRef};
-use crate::carry::difference::TreeDifference;
-use crate::carry::generation::{
-    Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUM_BUFFER, SUMMARY, SUMS,
-    checksum, read_checked, with_checksum,
-};
-use crate::carry::tree::{TreeListing, below};
-use crate::carry::{Carry, CarryRecord, DependencyTree};
 use crate::fork::{ForkName, ForkRecord};
 use tine_attr::Timestamp;
 use tine_layer::check::Depth;
 use tine_path::RepoPath;
 use tine_sys::beneath::{self, Access};
 use tine_sys::file::fs_figures;
+use tine_workspace::carry::arrivals::{ARRIVALS, Arrivals, ArrivalsRef};
+use tine_workspace::carry::difference::TreeDifference;
+use tine_workspace::carry::generation::{
+    Generation, GenerationId, GenerationSummary, MANIFEST, PACK, SUM_BUFFER, SUMMARY, SUMS,
+    checksum, read_checked, with_checksum,
+};
+use tine_workspace::carry::tree::{TreeListing, below};
+use tine_workspace::carry::{Carry, CarryRecord, DependencyTree};
 
 /// Minimum time since the last change of a tree to be kept.
 ///

@@ -14,8 +14,8 @@ use super::repair::put_back_hint;
 use super::{CheckCallbacks, next_aside};
 use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
-use crate::store::recover::Inventory;
-use crate::store::{Store, files, is_there};
+use crate::recover::Inventory;
+use crate::{Store, files, is_there};
 use tine_layer::LayerId;
 use tine_layer::salvage::{Salvaged, copy_all, salvage};
 
@@ -107,7 +107,7 @@ impl Store {
 }
 
 /// Removes incomplete copies of a process that died.
-pub(in crate::store) fn clean_unfinished(root: &Path) -> Result<(), StoreError> {
+pub(crate) fn clean_unfinished(root: &Path) -> Result<(), StoreError> {
     for dir in files::list(&root.join("damaged"))? {
         let name = dir.file_name().and_then(|name| name.to_str());
         let number = name.and_then(|name| name.strip_suffix(UNFINISHED));

@@ -5,11 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::SnapshotReason;
-use crate::{Caller, MountSettings, Traces};
+use crate::{MountSettings, Traces};
 use tine_attr::{FileKind, Ino, InodeFlags, Timestamp};
 use tine_git::testing::TestRepository;
 use tine_git::{GitError, Head};
 use tine_path::RepoPath;
+use tine_workspace::Caller;
 
 mod merging;
 mod renewing;

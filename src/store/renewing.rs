@@ -5,12 +5,12 @@
 //! set when the fork is opened next.
 
 use super::{OpenForks, ScratchDir, Store};
+use crate::StoreError;
 use crate::fork::{ForkName, ForkRecord};
-use crate::lower_stack::LowerStack;
-use crate::{StoreError, Workspace};
 use tine_attr::{Ino, InoMap};
 use tine_layer::{Dentry, Layer, LayerId, LayerIndex, LayerStack, Node, Op};
 use tine_path::DOT_GIT;
+use tine_workspace::{LowerStack, Workspace};
 
 impl Store {
     /// Computes file times for the fork once it is on `to`.

@@ -30,15 +30,15 @@ use super::recover::Inventory;
 use super::snapshots::tree_label;
 use super::{Formats, Places, RecordKind, Store, files, is_there};
 use crate::StoreError;
-use crate::carry::generation::GenerationId;
 use crate::fork::{ForkName, ForkRecord};
-use crate::fs::Workspace;
 use tine_git::refs::{STATE, is_for_layers};
 use tine_git::{GitError, ObjectId, Repository};
 use tine_layer::check::CheckedLayer;
 pub use tine_layer::check::Depth;
 use tine_path::shell::shell_word;
 use tine_sys::file::NotAFile;
+use tine_workspace::Workspace;
+use tine_workspace::carry::generation::GenerationId;
 
 const REPAIRS: &str = "`tine check --repair` ";
 /// Maximum number of checks after a repair. Each may find more damage.

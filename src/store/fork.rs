@@ -6,14 +6,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::base_nodes::BaseAttrs;
-use super::carry::CarryRecord;
-use super::error::StoreError;
-use super::operations::HeadMove;
-use super::snapshot::SnapshotEvery;
+use crate::StoreError;
+use crate::snapshot::SnapshotEvery;
 use tine_attr::Timestamp;
 use tine_git::{ConversionSettings, ObjectId};
 use tine_path::text::{host_path, optional_host_path};
+use tine_workspace::{BaseAttrs, CarryRecord, HeadMove};
 
 /// Validated name of a fork.
 ///
@@ -469,7 +467,7 @@ pub struct ForkRecord {
     pub carry: Option<CarryRecord>,
     /// Time of the last switch to an earlier state, if any.
     ///
-    /// See [`LowerStack::since`](super::lower_stack::LowerStack::since).
+    /// See [`LowerStack::since`](tine_workspace::LowerStack::since).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_since: Option<Timestamp>,
     /// Id of the open layer.
