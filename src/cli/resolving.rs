@@ -14,7 +14,7 @@ use crate::client::content::{content, object_id};
 use crate::git::program;
 use crate::merge::MergeSide;
 use crate::ops;
-use crate::ops::protocol::{Resolution, ReviewShown};
+use crate::ops::protocol::{ResolveWith, ReviewShown};
 use crate::ops::transfer::{Outgoing, Transfer};
 use crate::ops::{ErrorCode, Failure};
 use crate::render::text::quoted;
@@ -148,16 +148,16 @@ impl ResolverRun<'_> {
                 Ok(answer) => {
                     let (how, content, executable) = match answer.resolution {
                         AnsweredResolution::Skip => continue,
-                        AnsweredResolution::Base => (Resolution::Base, None, None),
-                        AnsweredResolution::Ours => (Resolution::Ours, None, None),
-                        AnsweredResolution::Theirs => (Resolution::Theirs, None, None),
-                        AnsweredResolution::Union => (Resolution::Union, None, None),
-                        AnsweredResolution::OursFile => (Resolution::OursFile, None, None),
-                        AnsweredResolution::TheirsFile => (Resolution::TheirsFile, None, None),
-                        AnsweredResolution::Delete => (Resolution::Delete, None, None),
+                        AnsweredResolution::Base => (ResolveWith::Base, None, None),
+                        AnsweredResolution::Ours => (ResolveWith::Ours, None, None),
+                        AnsweredResolution::Theirs => (ResolveWith::Theirs, None, None),
+                        AnsweredResolution::Union => (ResolveWith::Union, None, None),
+                        AnsweredResolution::OursFile => (ResolveWith::OursFile, None, None),
+                        AnsweredResolution::TheirsFile => (ResolveWith::TheirsFile, None, None),
+                        AnsweredResolution::Delete => (ResolveWith::Delete, None, None),
                         AnsweredResolution::Content { bytes, executable } => {
                             let content = outgoing(&store_dir(self.context)?, &bytes)?;
-                            (Resolution::Content, Some(content), executable)
+                            (ResolveWith::Content, Some(content), executable)
                         }
                     };
                     let request = ops::Resolve {

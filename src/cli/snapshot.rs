@@ -29,7 +29,7 @@ pub(super) struct Snapshot {
     #[arg(long, requires = "name", conflicts_with = "message")]
     pub delete: bool,
 
-    /// Forget it even if it was asked for; `tine recover` brings it back
+    /// Forget it also if a person or agent took it; `tine recover` brings it back
     #[arg(short, long, requires = "delete")]
     pub force: bool,
 }

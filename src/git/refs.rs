@@ -30,7 +30,7 @@ pub(super) use self::damage::damaged_ref;
 use self::damage::is_broken;
 use super::index::{has_switch_to, is_within, switches_to};
 use super::worktree::Checkout;
-use super::{GitError, LinkedWorktree, Repository, program};
+use super::{GitError, LinkedWorktree, Repository};
 use tine_sys::file;
 use tine_sys::pause;
 
@@ -424,14 +424,25 @@ impl Repository {
             let platform = repository
                 .references()
                 .map_err(GitError::library("list refs"))?;
-            let references = platform
-                .prefixed(prefix)
-                .map_err(GitError::library("list refs"))?;
+            // The library lists nothing under a name that Windows forbids.
+            let mut listed = prefix;
+            let references = loop {
+                match platform.prefixed(listed) {
+                    Ok(references) => break references,
+                    Err(error) => match listed.trim_end_matches('/').rfind('/') {
+                        Some(slash) => listed = &listed[..=slash],
+                        None => return Err(GitError::library("list refs")(error)),
+                    },
+                }
+            };
             let (mut refs, mut failure) = (Vec::new(), None);
             for reference in references {
                 match reference {
                     Ok(reference) => {
                         let name = reference.name().as_bstr().to_str_lossy().into_owned();
+                        if !name.starts_with(prefix) {
+                            continue;
+                        }
                         refs.push((name, reference.target().try_id().map(ToOwned::to_owned)));
                     }
                     Err(error) => {
@@ -775,31 +786,13 @@ impl Repository {
             }
         }
         let prefix = format!("refs/heads/{name}/");
-        let listed = "list branches";
-        // The library lists nothing under a name that Windows forbids.
-        if name.contains(['<', '>', '"', '|']) {
-            let mut list = program::command(self.common_dir());
-            list.args([
-                "for-each-ref",
-                "--count=1",
-                "--format=%(refname:lstrip=2)",
-                &prefix,
-            ]);
-            let found = program::run(&mut list, b"")?;
-            let found = String::from_utf8_lossy(found.trim_ascii_end()).into_owned();
-            return Ok((!found.is_empty()).then_some(found));
-        }
-        let repository = self.local();
-        let platform = repository.references().map_err(GitError::library(listed))?;
-        let mut names_under = platform
-            .prefixed(prefix.as_str())
-            .map_err(GitError::library(listed))?;
-        match names_under.next() {
-            Some(reference) => {
-                let reference = reference.map_err(GitError::library(listed))?;
-                Ok(Some(reference.name().shorten().to_string()))
-            }
-            None => Ok(None),
+        let (refs, failure) = self.refs_below(&prefix)?;
+        match (refs.first(), failure) {
+            (Some((name, _)), _) => Ok(Some(
+                name.strip_prefix("refs/heads/").unwrap_or(name).to_owned(),
+            )),
+            (None, Some(failure)) => Err(failure),
+            (None, None) => Ok(None),
         }
     }
 }

@@ -32,6 +32,10 @@ const MAX_CALLS: usize = 32;
 /// Interval of progress notifications to clients that ask for them.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The server in one line, for clients.
+const DESCRIPTION: &str =
+    "Copy-on-write workspaces over a git repository, one for every coding agent";
+
 const INSTRUCTIONS: &str = "\
 tine gives you a fork: your own copy-on-write workspace over this git repository. Nothing that you do in it changes the main \
 checkout or the forks of others, and everything can be taken back.
@@ -228,7 +232,7 @@ impl ServerHandler for Server {
             .build();
         let about = Implementation::new("tine", env!("CARGO_PKG_VERSION"))
             .with_title("tine")
-            .with_description(env!("CARGO_PKG_DESCRIPTION"));
+            .with_description(DESCRIPTION);
         ServerConfig::new(capabilities)
             .with_server_info(about)
             .with_instructions(INSTRUCTIONS)

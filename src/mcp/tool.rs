@@ -62,6 +62,9 @@ impl Hints {
     };
 }
 
+/// Pairs of an argument and its description; the tool itself is `""`.
+pub(crate) type Words = &'static [(&'static str, &'static str)];
+
 /// A tool of the server.
 ///
 /// The type is an operation, or one flattened with what an agent is asked besides. Its fields are
@@ -72,7 +75,9 @@ pub(crate) trait Tool: DeserializeOwned + JsonSchema + Send + 'static {
     /// Title for people.
     const TITLE: &'static str;
     const HINTS: Hints;
-    /// The operation's answer, with what an agent is told besides.
+    /// Descriptions in place of the operation's own, which are for people.
+    const WORDS: Words = &[];
+    /// The operation's answer, with what only an agent gets.
     type Answer: Serialize + JsonSchema;
 
     /// Describes the work for progress messages, if it may take long.
@@ -186,7 +191,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     pub(crate) fn of<T: Tool>() -> Entry {
-        let (arguments, description) = schema::of_arguments::<T>();
+        let (arguments, description) = schema::of_arguments::<T>(T::WORDS);
         let Hints {
             read_only,
             destructive,
@@ -230,10 +235,10 @@ impl Entry {
             .keys()
             .find(|name| !known.contains(&name.as_str()))
             .cloned();
-        let prepared = (self.prepare)(arguments).and_then(|prepared| match unknown {
-            Some(name) => Err(serde::de::Error::custom(format!("unknown field `{name}`"))),
-            None => Ok(prepared),
-        });
+        let prepared = match unknown {
+            Some(name) => Err(serde::de::Error::custom(unknown_field(&name, &known))),
+            None => (self.prepare)(arguments),
+        };
         prepared.map_err(|error| {
             Failure::new(
                 ErrorCode::Usage,
@@ -247,6 +252,18 @@ impl Entry {
             })
         })
     }
+}
+
+/// Words the error of an unknown argument, as serde does.
+fn unknown_field(name: &str, known: &[&str]) -> String {
+    let quoted: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+    let expected = match quoted.as_slice() {
+        [] => "there are no fields".to_owned(),
+        [only] => format!("expected {only}"),
+        [one, other] => format!("expected {one} or {other}"),
+        _ => format!("expected one of {}", quoted.join(", ")),
+    };
+    format!("unknown field `{name}`, {expected}")
 }
 
 /// Cuts `text` to at most `limit` bytes, at a character. Returns whether it was cut.

@@ -48,7 +48,7 @@ pub use self::recovery::{
     BringBack, BroughtBack, Elsewhere, ElsewhereLine, Purged, RecoverLine, RecoverList,
 };
 pub use self::remotes::{RemoteFork, StateMade};
-pub use self::reviewing::{Resolution, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
+pub use self::reviewing::{ResolveWith, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
 pub use self::rounds::{
     AgentShown, ArchiveShown, AttemptCounted, BranchStays, DirectoryWritten, FinishedSeat,
     OtherShown, PairCompared, ReaderShown, ResultLine, Results, RoundCompared, RoundFinished,

@@ -146,7 +146,7 @@ impl Operation for Restore {
 
 /// Take paths of a fork back to what they were, mounted or not
 ///
-/// Each path becomes as it is at the fork point, with everything below it: changed and removed
+/// Each path becomes what it was at the fork point, with everything below it: changed and removed
 /// files are put back, added ones are removed. --to names another point: a snapshot, another fork,
 /// or a revision. It is one step, or nothing changes. Ignored files are not part of it; if one is
 /// in the way, it is named, and nothing changes without --force.

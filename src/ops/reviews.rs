@@ -13,7 +13,7 @@ use super::{merging, sequencing};
 use crate::failure::{ErrorCode, Failure};
 use crate::operation::{Call, Operation, joined_message, paragraphs, path_parser};
 use crate::policy::Signers;
-use crate::protocol::{MergeStatus, Resolution, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
+use crate::protocol::{MergeStatus, ResolveWith, ReviewInfo, ReviewOutcome, ReviewShown, Reviews};
 use crate::state::slots::Daemon;
 use crate::transfer::Transfer;
 use crate::{Merge, report};
@@ -105,7 +105,7 @@ pub struct Resolve {
 
     /// Resolution of the conflict.
     #[command(flatten)]
-    pub how: Resolution,
+    pub how: ResolveWith,
 
     /// Bytes of the file, or target of the symlink, if given.
     #[arg(skip)]
@@ -323,7 +323,7 @@ pub(crate) fn resolve(
         )
         .hint(format!("`tine review show {}` lists them", request.review)));
     };
-    if (request.how == Resolution::Content) != request.content.is_some() {
+    if (request.how == ResolveWith::Content) != request.content.is_some() {
         return Err(Failure::new(
             ErrorCode::Usage,
             "`content` belongs to `how` = `content`, and must be there then",
@@ -354,14 +354,14 @@ pub(crate) fn resolve(
         })
     };
     let resolution = match request.how {
-        Resolution::Reopen => None,
-        Resolution::Delete => resolved(ResolvedHow::Delete, Vec::new()),
-        Resolution::Base => lines(ResolvedHow::Base, Favor::Base, MergeSide::Base)?,
-        Resolution::Ours => lines(ResolvedHow::Ours, Favor::Ours, MergeSide::Ours)?,
-        Resolution::Theirs => lines(ResolvedHow::Theirs, Favor::Theirs, MergeSide::Theirs)?,
-        Resolution::OursFile => whole(ResolvedHow::OursFile, MergeSide::Ours),
-        Resolution::TheirsFile => whole(ResolvedHow::TheirsFile, MergeSide::Theirs),
-        Resolution::Union => {
+        ResolveWith::Reopen => None,
+        ResolveWith::Delete => resolved(ResolvedHow::Delete, Vec::new()),
+        ResolveWith::Base => lines(ResolvedHow::Base, Favor::Base, MergeSide::Base)?,
+        ResolveWith::Ours => lines(ResolvedHow::Ours, Favor::Ours, MergeSide::Ours)?,
+        ResolveWith::Theirs => lines(ResolvedHow::Theirs, Favor::Theirs, MergeSide::Theirs)?,
+        ResolveWith::OursFile => whole(ResolvedHow::OursFile, MergeSide::Ours),
+        ResolveWith::TheirsFile => whole(ResolvedHow::TheirsFile, MergeSide::Theirs),
+        ResolveWith::Union => {
             match settle_content(&repository, &conflict.conflict()?, Favor::Union)? {
                 Some(version) => resolved(ResolvedHow::Union, vec![(&version).into()]),
                 None => {
@@ -375,7 +375,7 @@ pub(crate) fn resolve(
                 }
             }
         }
-        Resolution::Content => {
+        ResolveWith::Content => {
             let version = given_version(daemon, &repository, conflict, request)?;
             resolved(ResolvedHow::Content, vec![version])
         }

@@ -7,7 +7,10 @@ use super::RepoPath;
 
 /// A path of the repository in JSON: a string where it is UTF-8, else `{"base64": "…"}`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "a path is a string, or {\"base64\": …} where it is not UTF-8"
+)]
 pub enum PathText {
     /// A path that is UTF-8.
     #[schemars(description = "")]

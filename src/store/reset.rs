@@ -26,7 +26,8 @@ impl Store {
     /// Resets the fork to HEAD: empty layers, HEAD's tree as base, fresh index.
     ///
     /// A merge, cherry-pick or revert in progress is forgotten, as with `git reset --hard`. If the
-    /// fork had changes, they become a snapshot first, which is returned.
+    /// fork's files differ from HEAD's, they become a snapshot first, which is returned. Otherwise
+    /// the layers stay, with the operations in them.
     ///
     /// # Errors
     /// [`StoreError::NoSuchFork`], [`GitError`](tine_git::GitError) if git holds a lock in the
@@ -43,10 +44,17 @@ impl Store {
         let commit_id = self.repository.head_of(worktree.git_dir())?.commit_id();
         let (to, prepared) = self.bare_commit(&record, commit_id, reason)?;
         self.hold_kept(name, name)?;
-        let (before, had_changes) = self.switch_to(name, fork, &to, reason)?;
-        if !had_changes {
-            self.remove_snapshot(name, &before.name)?;
-        }
+        let is_there = record.base_tree == to.base_tree
+            && record.conversions == to.conversions
+            && record.frozen_layers.is_empty()
+            && fork
+                .workspace
+                .exclusively(|exclusive| exclusive.is_untouched());
+        let before = if is_there {
+            None
+        } else {
+            Some(self.restore(name, fork, &to, reason)?)
+        };
         files::replace_atomically(&worktree.index_path(), |temporary| {
             prepared.write_index(temporary)
         })?;
@@ -57,7 +65,7 @@ impl Store {
             self.repository.keep(name.as_str(), "base", commit_id)?;
             self.repository.keep(name.as_str(), "head", commit_id)?;
         }
-        Ok(had_changes.then_some(before))
+        Ok(before)
     }
 
     /// Makes the commit the fork's view, with empty layers.
@@ -88,8 +96,7 @@ impl Store {
                 self.repository.hold(name.as_str(), commit_id)?;
             }
         }
-        let (before, _) = self.switch_to(name, fork, &to, reason)?;
-        Ok(before)
+        self.restore(name, fork, &to, reason)
     }
 
     /// Returns a snapshot record for the bare commit, and its base.

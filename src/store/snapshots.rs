@@ -204,20 +204,6 @@ impl Store {
         to: &SnapshotRecord,
         reason: SnapshotReason,
     ) -> Result<SnapshotRecord, StoreError> {
-        let (before, _) = self.switch_to(name, fork, to, reason)?;
-        Ok(before)
-    }
-
-    /// Restores like [`Store::restore`] and reports whether there were changes.
-    ///
-    /// The flag is true if the fork had something over its base.
-    pub(super) fn switch_to(
-        &self,
-        name: &ForkName,
-        fork: &Fork,
-        to: &SnapshotRecord,
-        reason: SnapshotReason,
-    ) -> Result<(SnapshotRecord, bool), StoreError> {
         // Only the index says which files git leaves out, and it is neither restored nor rebuilt
         // here.
         if to.is_sparse != fork.worktree.is_sparse()? {
@@ -250,7 +236,6 @@ impl Store {
         })?;
         let record_path = self.places.record(name);
         let stood = workspace.exclusively(|exclusive| {
-            let had_changes = !(record.frozen_layers.is_empty() && exclusive.is_untouched());
             // The written layer becomes frozen. The record says so before anything else names the
             // layer.
             let frozen = next.freeze_in(exclusive, &record, &record_path)?;
@@ -271,7 +256,7 @@ impl Store {
             })?;
             // If the process dies before this, opening the fork does it.
             exclusive.stand_on(lower_stack, renewed);
-            Ok((before, had_changes))
+            Ok(before)
         });
         self.register_layers_of(workspace);
         stood

@@ -15,7 +15,7 @@ use tine_client::merging::HookOptions;
 use tine_client::{self as client, Client, identity, place as caller};
 use tine_git::Repository;
 use tine_ops as ops;
-use tine_ops::protocol::{Forks, Resolution, ReviewPolicy, ReviewShown};
+use tine_ops::protocol::{Forks, ResolveWith, ReviewPolicy, ReviewShown};
 use tine_ops::transfer::Outgoing;
 use tine_ops::{CallerContext, ErrorCode, Failure};
 use tine_path::text::PathText;
@@ -331,7 +331,7 @@ fn start(place: &PageContext, _: &Asked) -> Result<Value, Failure> {
 struct Resolve {
     review: u64,
     path: PathText,
-    how: Resolution,
+    how: ResolveWith,
     content: Option<String>,
     reason: Option<String>,
 }
@@ -341,8 +341,8 @@ fn resolve(place: &PageContext, asked: &Asked) -> Result<Value, Failure> {
     let mut client = place.act()?;
     let store_dir = Store::dir_of(&place.repository()?);
     let bytes = match (wish.how, &wish.content) {
-        (Resolution::Content, Some(text)) => Some(text.clone().into_bytes()),
-        (Resolution::Content, None) => return Err(not_understood("there is no content")),
+        (ResolveWith::Content, Some(text)) => Some(text.clone().into_bytes()),
+        (ResolveWith::Content, None) => return Err(not_understood("there is no content")),
         _ => None,
     };
     let content = match bytes {

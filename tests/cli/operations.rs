@@ -240,3 +240,66 @@ fn invariant_13_an_operation_that_is_killed_happened_or_not_and_the_log_agrees()
     }
     println!("{happened} of {rounds} happened");
 }
+
+/// A reset of what is at HEAD changes nothing, the history included; what differs from HEAD without
+/// a write, as after a restore, comes back.
+#[test]
+fn a_reset_leaves_what_undo_takes_back() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("a");
+    repo.sh_in(&dir, "echo x >> README.md");
+    tine.ok(&["reset", "a"]);
+    let again = tine.json(&["reset", "a"]);
+    assert_eq!(again["before"], serde_json::Value::Null);
+    tine.ok(&["unmount", "a", "--discard"]);
+    tine.ok(&["mount", "a"]);
+    tine.ok(&["undo", "a"]);
+    assert!(repo.sh_in(&dir, "cat README.md").ends_with('x'));
+
+    // A fork that was restored without a write differs from HEAD.
+    let dir = tine.new_fork("b");
+    repo.sh_in(&dir, "echo new > new");
+    tine.ok(&["commit", "b", "-m", "new"]);
+    tine.ok(&["restore", "b", "pristine"]);
+    assert!(!dir.join("new").exists());
+    tine.ok(&["reset", "b"]);
+    assert!(dir.join("new").exists());
+    tine.ok(&["undo", "b"]);
+    assert!(!dir.join("new").exists());
+    let discarded = tine.json(&["unmount", "b", "--discard"]);
+    tine.ok(&["mount", "b"]);
+    assert!(dir.join("new").exists());
+    let before = discarded["snapshot"].as_str().expect("it is kept");
+    tine.ok(&["restore", "b", before]);
+    assert!(!dir.join("new").exists());
+    tine.ok(&["undo", "b"]);
+    assert!(dir.join("new").exists());
+
+    // So does one whose branch git moved back.
+    repo.git_in(&dir, &["reset", "-q", "--soft", "HEAD~"]);
+    tine.ok(&["reset", "b"]);
+    assert!(!dir.join("new").exists());
+    tine.ok(&["undo", "b"]);
+    assert!(dir.join("new").exists());
+}
+
+/// Names that Windows forbids are names as any other.
+#[test]
+fn forks_and_branches_may_be_called_as_devices_of_windows() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("aux");
+    repo.sh_in(&dir, "echo new > new");
+    tine.ok(&["commit", "aux", "-m", "new"]);
+    repo.git(&["branch", "feature/con"]);
+    tine.ok(&["new", "nul.txt", "--branch", "feature/con"]);
+    repo.git(&["branch", "aux"]);
+    tine.ok(&["new", "other", "--from", "aux"]);
+    tine.ok(&["new", "com1", "--branch", "new/aux"]);
+    for fork in ["nul.txt", "com1", "other", "aux"] {
+        tine.ok(&["delete", "--force", fork]);
+    }
+}

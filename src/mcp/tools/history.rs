@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::call::ToolCall;
 use super::super::session::Session;
-use super::super::tool::{Hints, Tool, ToolOutput};
+use super::super::tool::{Hints, Tool, ToolOutput, Words};
 use super::command;
 use super::merging::{ConflictShown, advice, conflicts_shown, conflicts_text};
 use tine_ops as ops;
@@ -27,6 +27,17 @@ const MAX_LIMIT: usize = 500;
 impl Tool for TakeSnapshot {
     const NAME: &'static str = "snapshot";
     const TITLE: &'static str = "Take a snapshot";
+    const WORDS: Words = &[
+        (
+            "",
+            "Mark the active fork as it is now, ignored files and all, to come back to with `restore`.\n\nIt costs next to nothing: take one before anything risky.",
+        ),
+        ("message", "What it is for, in words."),
+        (
+            "name",
+            "Letters, digits, '.', '_' and '-'. Default: `snapshot-NUMBER`.",
+        ),
+    ];
     const HINTS: Hints = Hints::ADDS;
     type Answer = SnapshotInfo;
 
@@ -47,6 +58,10 @@ impl Tool for TakeSnapshot {
 impl Tool for ListSnapshots {
     const NAME: &'static str = "list_snapshots";
     const TITLE: &'static str = "List snapshots";
+    const WORDS: Words = &[(
+        "",
+        "List the snapshots of the active fork, the oldest first.",
+    )];
     const HINTS: Hints = Hints::LOOKS;
     type Answer = Snapshots;
 
@@ -88,6 +103,25 @@ pub(crate) struct RestoredShown {
 impl Tool for Restore {
     const NAME: &'static str = "restore";
     const TITLE: &'static str = "Go back to a point";
+    const WORDS: Words = &[
+        (
+            "",
+            "Let the active fork, or some paths of it, be as at a snapshot or another point.\n\nCommits and HEAD stay; only files change. What the fork was becomes a snapshot first, named in `before`: restoring to that takes this back.",
+        ),
+        (
+            "exact",
+            "Where HEAD has commits of others by now that the point lacks: take its very files all the same. Default: what the point had of its own is merged onto HEAD.",
+        ),
+        ("force", "Let go of ignored files that are in the way."),
+        (
+            "paths",
+            "Only these paths, from the fork's root, and what is below them. Default: everything.",
+        ),
+        (
+            "to",
+            "A snapshot of the fork, `pristine` (its fork point), another fork, or a revision such as `HEAD` or `main`.",
+        ),
+    ];
     const HINTS: Hints = Hints::SETS;
     type Answer = RestoredShown;
 
@@ -181,6 +215,16 @@ pub(crate) struct TakenBackShown {
 impl Tool for Undo {
     const NAME: &'static str = "undo";
     const TITLE: &'static str = "Undo";
+    const WORDS: Words = &[
+        (
+            "",
+            "Take back the last operation on the active fork's files (an edit, a write, a move, a restore, an update …), or with a path the last one that touched that.\n\nWhat commands that you ran wrote by themselves is not an operation: `snapshot` and `restore` are for that.",
+        ),
+        (
+            "path",
+            "Take back only what was done to this path, from the fork's root.",
+        ),
+    ];
     const HINTS: Hints = Hints::CHANGES;
     type Answer = TakenBackShown;
 
@@ -203,6 +247,13 @@ impl Tool for Undo {
 impl Tool for Redo {
     const NAME: &'static str = "redo";
     const TITLE: &'static str = "Redo";
+    const WORDS: Words = &[
+        ("", "Do again what `undo` took back last."),
+        (
+            "path",
+            "Do again only what was done to this path, from the fork's root.",
+        ),
+    ];
     const HINTS: Hints = Hints::CHANGES;
     type Answer = TakenBackShown;
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
-use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput, cut};
+use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput, Words, cut};
 use super::command;
 use tine_change::resolver::JsonBytes;
 use tine_change::review::{ConflictRecord, ResolvedHow, VersionRecord};
@@ -342,6 +342,21 @@ fn review_policy(dry_run: bool) -> ReviewPolicy {
 impl Tool for Merge {
     const NAME: &'static str = "merge";
     const TITLE: &'static str = "Merge";
+    const WORDS: Words = &[
+        (
+            "allow_revert",
+            "Merge also what takes commits of the target's back, after `restore` with `exact`.",
+        ),
+        (
+            "into",
+            "A fork or branch. Default: the branch that the active fork came from; where `source` is given, the active fork.",
+        ),
+        ("message", "Of the merge commit, where one is made."),
+        (
+            "with_uncommitted",
+            "Commit what is uncommitted in the source, too.",
+        ),
+    ];
     const HINTS: Hints = Hints::CHANGES;
     type Answer = MergeShown;
 

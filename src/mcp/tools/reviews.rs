@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
-use super::super::tool::{Hints, Tool, ToolOutput};
+use super::super::tool::{Hints, Tool, ToolOutput, Words};
 use super::files::outgoing;
 use super::merging::{
     ConflictShown, MergeShown, conflicts_shown, conflicts_text, format_merge, format_update,
@@ -190,6 +190,17 @@ impl Tool for ResolveConflict {
 impl Tool for CommitReview {
     const NAME: &'static str = "commit_review";
     const TITLE: &'static str = "Make a reviewed merge";
+    const WORDS: Words = &[
+        (
+            "allow_revert",
+            "Merge also what takes commits of the target's back, after `restore` with `exact`.",
+        ),
+        (
+            "message",
+            "Of the merge commit. Default: that of the merge.",
+        ),
+        ("review", "As `merge` told it."),
+    ];
     const HINTS: Hints = Hints::CHANGES;
     type Answer = MergeShown;
 
@@ -216,6 +227,10 @@ impl Tool for CommitReview {
 impl Tool for AbortReview {
     const NAME: &'static str = "abort_review";
     const TITLE: &'static str = "Let a review go";
+    const WORDS: Words = &[
+        ("", "Let a review go. Neither side was changed by it."),
+        ("review", "As `merge` told it."),
+    ];
     const HINTS: Hints = Hints::SETS;
     type Answer = ReviewsShown;
 

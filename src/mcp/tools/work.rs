@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::shown::ChangedPaths;
-use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput, cut};
+use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput, Words, cut};
 use tine_client::commit::{self, CommitWithHooks};
 use tine_client::diff::{check_paths, git_diff};
 use tine_client::handoff::make as make_handoff;
@@ -208,6 +208,24 @@ pub(crate) struct CommitMade {
 impl Tool for CommitWithHooks {
     const NAME: &'static str = "commit";
     const TITLE: &'static str = "Commit";
+    const WORDS: Words = &[
+        (
+            "",
+            "Commit everything that is uncommitted in the active fork to its branch, as `git add -A && git commit` would, hooks and all.",
+        ),
+        (
+            "allow_revert",
+            "Commit also what takes commits of others back, after `restore` with `exact`.",
+        ),
+        (
+            "author",
+            "The author, if not whom git is configured for: `Name <address>`.",
+        ),
+        (
+            "message",
+            "The commit's message: a short first line in the imperative; then, after an empty line, why.",
+        ),
+    ];
     const HINTS: Hints = Hints::ADDS;
     type Answer = CommitMade;
 
@@ -247,6 +265,26 @@ impl Tool for CommitWithHooks {
 impl Tool for CreateHandoff {
     const NAME: &'static str = "handoff";
     const TITLE: &'static str = "Hand work over";
+    const WORDS: Words = &[
+        (
+            "",
+            "Hand the active fork's commits over as patches that outlive the fork, for somebody else to apply (`tine handoff apply`).\n\nFor work that you are not to merge yourself.",
+        ),
+        (
+            "allow_revert",
+            "Hand over also what takes commits of others back, after `restore` with `exact`.",
+        ),
+        (
+            "base",
+            "The revision that the commits come after. Default: the fork point.",
+        ),
+        ("include_uncommitted", "Commit what is uncommitted first."),
+        ("message", "The message of that commit."),
+        (
+            "to",
+            "The fork or branch that is to apply it. Default: what the fork came from.",
+        ),
+    ];
     const HINTS: Hints = Hints::ADDS;
     type Answer = HandoffInfo;
 

@@ -11,12 +11,12 @@ use tine_merge::MergeSide;
 
 /// Resolution of a conflict.
 ///
-/// On the command line each is a flag, except [`Resolution::Content`].
+/// On the command line each is a flag, except [`ResolveWith::Content`].
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Resolution {
+pub enum ResolveWith {
     /// What the target has, where both conflict
     Ours,
     /// What the source has, where both conflict
@@ -41,20 +41,20 @@ pub enum Resolution {
 }
 
 /// Resolutions that are flags, in the order of the help.
-const FLAGS: [(&str, Resolution); 8] = [
-    ("ours", Resolution::Ours),
-    ("theirs", Resolution::Theirs),
-    ("base", Resolution::Base),
-    ("union", Resolution::Union),
-    ("ours-file", Resolution::OursFile),
-    ("theirs-file", Resolution::TheirsFile),
-    ("delete", Resolution::Delete),
-    ("reopen", Resolution::Reopen),
+const FLAGS: [(&str, ResolveWith); 8] = [
+    ("ours", ResolveWith::Ours),
+    ("theirs", ResolveWith::Theirs),
+    ("base", ResolveWith::Base),
+    ("union", ResolveWith::Union),
+    ("ours-file", ResolveWith::OursFile),
+    ("theirs-file", ResolveWith::TheirsFile),
+    ("delete", ResolveWith::Delete),
+    ("reopen", ResolveWith::Reopen),
 ];
 
-impl clap::Args for Resolution {
+impl clap::Args for ResolveWith {
     fn augment_args(command: Command) -> Command {
-        let flag = |(name, resolution): (&'static str, Resolution)| {
+        let flag = |(name, resolution): (&'static str, ResolveWith)| {
             let value = resolution.to_possible_value();
             let help = value.and_then(|value| value.get_help().cloned());
             let flag = Arg::new(name).long(name).group("how");
@@ -67,18 +67,18 @@ impl clap::Args for Resolution {
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        Resolution::augment_args(command)
+        ResolveWith::augment_args(command)
     }
 }
 
-impl FromArgMatches for Resolution {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Resolution, clap::Error> {
+impl FromArgMatches for ResolveWith {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<ResolveWith, clap::Error> {
         let given = FLAGS.iter().find(|(name, _)| matches.get_flag(name));
-        Ok(given.map_or(Resolution::Content, |(_, resolution)| *resolution))
+        Ok(given.map_or(ResolveWith::Content, |(_, resolution)| *resolution))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Resolution::from_arg_matches(matches)?;
+        *self = ResolveWith::from_arg_matches(matches)?;
         Ok(())
     }
 }

@@ -41,7 +41,7 @@ fn unmerged_paths(conflict: &ConflictRecord) -> Vec<RepoPath> {
     }
 }
 
-/// Returns the change of a conflict's path to what the patch makes of it.
+/// Returns the change of a conflict's path by the patch.
 fn patched_entry(conflict: &ConflictRecord) -> Option<TreeChange> {
     let version = conflict.theirs.first()?;
     Some(TreeChange {
