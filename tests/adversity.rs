@@ -161,7 +161,7 @@ impl Tried {
 }
 
 /// Commands whose exit code tells what they found, or is another program's.
-const REPORTING: [&str; 6] = ["doctor", "check", "exec", "tool run", "buffer serve", "mcp"];
+const REPORTING: [&str; 6] = ["doctor", "check", "exec", "run", "buffer serve", "mcp"];
 
 /// What any command promises, however it ends. `output` is that of one with `--json`.
 #[track_caller]
@@ -179,7 +179,7 @@ fn sound(subject: &Subject, output: &Output, what: &str) -> Tried {
     let is_documented = ExitCode::ALL
         .iter()
         .any(|known| i32::from(known.code()) == exit);
-    let runs_a_command = ["exec", "tool run", "shell"].contains(&subject.name().as_str());
+    let runs_a_command = ["exec", "run", "shell"].contains(&subject.name().as_str());
     assert!(
         is_documented || runs_a_command && [126, 127].contains(&exit),
         "exit code {exit}: {told}"

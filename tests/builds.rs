@@ -364,7 +364,14 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
                 1 => {
                     let from = repo.root().join("new");
                     fs::write(&from, &content).expect("a file");
-                    tine.ok(&["write", name, &path, "--file", support::path_text(&from)]);
+                    tine.ok(&[
+                        "write",
+                        "--fork",
+                        name,
+                        &path,
+                        "--file",
+                        support::path_text(&from),
+                    ]);
                     tool.check(&repo, fork, &history("tine write"));
                     tine.ok(&["undo", name]);
                     tool.check(&repo, fork, &history("tine undo"));
@@ -438,7 +445,7 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
                 9 => {
                     write();
                     tool.check(&repo, fork, &history("a write"));
-                    tine.ok(&["rm", name, &path]);
+                    tine.ok(&["rm", "--fork", name, &path]);
                     tine.ok(&["undo", name]);
                     "tine rm and undo"
                 }
@@ -449,13 +456,13 @@ fn play(tool: &Tool, seed: u64, rounds: usize) {
                 }
                 11 => {
                     // What was built comes back, and is older than the source.
-                    tine.ok(&["rm", name, "-r", tool.outputs]);
+                    tine.ok(&["rm", "--fork", name, "-r", tool.outputs]);
                     write();
                     tine.ok(&["undo", name, tool.outputs]);
                     "tine rm of the outputs, a write and undo"
                 }
                 12 => {
-                    tine.ok(&["mv", name, tool.outputs, "aside"]);
+                    tine.ok(&["mv", "--fork", name, tool.outputs, "aside"]);
                     write();
                     tine.ok(&["undo", name, tool.outputs]);
                     "tine mv of the outputs, a write and undo"
@@ -761,6 +768,7 @@ fn invariant_18_cargo_builds_what_a_fork_shows_where_all_share_a_target_director
                 fs::write(&from, (CARGO.content)(source, &value(&mut number))).expect("a file");
                 tine.ok(&[
                     "write",
+                    "--fork",
                     "f",
                     &(CARGO.source)(source),
                     "--file",

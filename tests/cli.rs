@@ -126,13 +126,13 @@ const VERBS: [&[&str]; 90] = [
     &["snapshots", "x"],
     &["restore", "x", "s"],
     &["reset", "x"],
-    &["ls", "x"],
-    &["walk", "x"],
-    &["stat", "x", "p"],
-    &["cat", "x", "p"],
-    &["write", "x", "p"],
-    &["mv", "x", "p", "q"],
-    &["rm", "x", "p"],
+    &["ls", "--fork", "x"],
+    &["ls", "--deep", "--fork", "x"],
+    &["stat", "--fork", "x", "p"],
+    &["cat", "--fork", "x", "p"],
+    &["write", "--fork", "x", "p"],
+    &["mv", "--fork", "x", "p", "q"],
+    &["rm", "--fork", "x", "p"],
     &["branch", "list"],
     &["branch", "create", "x"],
     &["branch", "delete", "x"],
@@ -177,15 +177,15 @@ const VERBS: [&[&str]; 90] = [
     &["buffer", "show", "f"],
     &["buffer", "merge", "f"],
     &["buffer", "serve"],
-    &["tool", "read", "p"],
-    &["tool", "write", "p"],
-    &["tool", "edit", "p", "--old", "a", "--new", "b"],
-    &["tool", "delete", "p"],
-    &["tool", "move", "p", "q"],
-    &["tool", "list"],
-    &["tool", "search", "p"],
-    &["tool", "run", "--", "true"],
-    &["tool", "context"],
+    &["cat", "--agent", "p"],
+    &["write", "--agent", "p"],
+    &["edit", "p", "--old", "a", "--new", "b"],
+    &["rm", "--agent", "p"],
+    &["mv", "--agent", "p", "q"],
+    &["ls", "--agent"],
+    &["search", "p"],
+    &["run", "--", "true"],
+    &["context"],
     &["ui", "--no-open"],
     &["check"],
     &["stats"],
@@ -402,10 +402,10 @@ fn commands_that_only_look_start_no_daemon_where_there_are_no_forks() {
     }
     refused(&repo, &tine, &["commit", "x", "-m", "m"], "no-such-fork", 4);
     for verb in [
-        &["ls", "x"][..],
-        &["cat", "x", "p"],
-        &["write", "x", "p"],
-        &["rm", "x", "p"],
+        &["ls", "--fork", "x"][..],
+        &["cat", "--fork", "x", "p"],
+        &["write", "--fork", "x", "p"],
+        &["rm", "--fork", "x", "p"],
     ] {
         refused(&repo, &tine, verb, "no-such-fork", 4);
     }
@@ -463,7 +463,7 @@ fn a_reader_that_goes_away_is_no_failure() {
     let tine = Tine::new(&repo);
     tine.new_fork("demo");
     let mut child = tine
-        .command(&["cat", "demo", "data/large.bin"])
+        .command(&["cat", "--fork", "demo", "data/large.bin"])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()

@@ -247,7 +247,7 @@ fn a_file_that_is_written_is_modified_and_closed() {
     let pair = Pair::new(|_, _, _| {});
     let readme = fs::read_to_string(pair.fork.join("README.md")).unwrap();
     let put = |path: &'static str, text: &'static str| {
-        move |tine: &Tine<'_>| feed(tine, &["write", "-p", "one", path], text)
+        move |tine: &Tine<'_>| feed(tine, &["write", "--fork", "one", "-p", path], text)
     };
     pair.agree("write", put("README.md", "other\n"), |plain| {
         write(&plain.join("README.md"), "other\n");
@@ -283,7 +283,6 @@ fn a_file_that_is_written_is_modified_and_closed() {
     pair.agree("undo making", run(&["undo", "one"]), remove_deep);
     pair.agree("redo making", run(&["redo", "one"]), make_deep);
     let edit = [
-        "tool",
         "edit",
         "--fork",
         "one",
@@ -299,11 +298,11 @@ fn a_file_that_is_written_is_modified_and_closed() {
     let text = |tine: &Tine<'_>| {
         feed(
             tine,
-            &["tool", "write", "--fork", "one", "docs/by-tool"],
+            &["write", "--agent", "--fork", "one", "docs/by-tool"],
             "text\n",
         )
     };
-    pair.agree("tool write", text, |plain| {
+    pair.agree("write --agent", text, |plain| {
         write(&plain.join("docs/by-tool"), "text\n")
     });
     pair.agree_in_directories("write", put("docs/guide.md", "guide\n"), |plain| {
@@ -332,7 +331,7 @@ fn what_is_moved_is_moved_from_and_to() {
     };
     pair.agree(
         "mv",
-        run(&["mv", "one", "README.md", "READ.md"]),
+        run(&["mv", "--fork", "one", "README.md", "READ.md"]),
         rename("README.md", "READ.md"),
     );
     pair.agree(
@@ -340,13 +339,13 @@ fn what_is_moved_is_moved_from_and_to() {
         run(&["undo", "one"]),
         rename("READ.md", "README.md"),
     );
-    let args = ["mv", "one", "docs/guide.md", "src"];
+    let args = ["mv", "--fork", "one", "docs/guide.md", "src"];
     pair.agree(
         "mv elsewhere",
         run(&args),
         rename("docs/guide.md", "src/guide.md"),
     );
-    let args = ["mv", "-f", "one", "README.md", "run.sh"];
+    let args = ["mv", "--fork", "one", "-f", "README.md", "run.sh"];
     pair.agree("mv over a file", run(&args), rename("README.md", "run.sh"));
     pair.agree("undo of that", run(&["undo", "one"]), |plain| {
         rename("run.sh", "README.md")(plain);
@@ -365,32 +364,32 @@ fn what_is_moved_is_moved_from_and_to() {
     );
     pair.agree(
         "mv a directory",
-        run(&["mv", "one", "src", "lib"]),
+        run(&["mv", "--fork", "one", "src", "lib"]),
         rename("src", "lib"),
     );
     pair.agree("undo of that", run(&["undo", "one"]), rename("lib", "src"));
     pair.agree("redo of that", run(&["redo", "one"]), rename("src", "lib"));
-    let args = ["mv", "one", "lib/deep", "docs"];
+    let args = ["mv", "--fork", "one", "lib/deep", "docs"];
     pair.agree(
         "mv a directory elsewhere",
         run(&args),
         rename("lib/deep", "docs/deep"),
     );
     let args = [
-        "tool",
-        "move",
+        "mv",
+        "--agent",
         "--fork",
         "one",
         "data/large.bin",
         "made/for/it.bin",
     ];
-    pair.agree("tool move", run(&args), |plain| {
+    pair.agree("mv --agent", run(&args), |plain| {
         fs::create_dir_all(plain.join("made/for")).unwrap();
         rename("data/large.bin", "made/for/it.bin")(plain);
     });
     pair.agree_in_directories(
         "mv",
-        run(&["mv", "one", "lib/main.rs", "m.rs"]),
+        run(&["mv", "--fork", "one", "lib/main.rs", "m.rs"]),
         rename("lib/main.rs", "m.rs"),
     );
 }
@@ -399,7 +398,7 @@ fn what_is_moved_is_moved_from_and_to() {
 fn invariant_19_what_is_removed_is_deleted_each_thing_in_it_too() {
     require_fuse!();
     let pair = Pair::new(|_, _, _| {});
-    pair.agree("rm", run(&["rm", "one", "README.md"]), |plain| {
+    pair.agree("rm", run(&["rm", "--fork", "one", "README.md"]), |plain| {
         fs::remove_file(plain.join("README.md")).unwrap();
     });
     pair.agree("undo", run(&["undo", "one"]), |plain| {
@@ -408,12 +407,18 @@ fn invariant_19_what_is_removed_is_deleted_each_thing_in_it_too() {
             "# A test\n\nWith two paragraphs.\n",
         )
     });
-    pair.agree("rm -r", run(&["rm", "-r", "one", "src"]), |plain| {
-        remove_all(&plain.join("src"))
-    });
-    pair.agree("rm of a link", run(&["rm", "one", "link"]), |plain| {
-        fs::remove_file(plain.join("link")).unwrap();
-    });
+    pair.agree(
+        "rm -r",
+        run(&["rm", "--fork", "one", "-r", "src"]),
+        |plain| remove_all(&plain.join("src")),
+    );
+    pair.agree(
+        "rm of a link",
+        run(&["rm", "--fork", "one", "link"]),
+        |plain| {
+            fs::remove_file(plain.join("link")).unwrap();
+        },
+    );
     pair.agree("undo of a link", run(&["undo", "one"]), |plain| {
         symlink("README.md", plain.join("link")).unwrap();
     });
@@ -425,13 +430,15 @@ fn invariant_19_what_is_removed_is_deleted_each_thing_in_it_too() {
         pair.repo
             .sh_in(plain, &format!("cp -r {}/. src", path_text(&copied)));
     });
-    let args = ["tool", "delete", "--fork", "one", "run.sh"];
-    pair.agree_in_directories("tool delete", run(&args), |plain| {
+    let args = ["rm", "--agent", "--fork", "one", "run.sh"];
+    pair.agree_in_directories("rm --agent", run(&args), |plain| {
         fs::remove_file(plain.join("run.sh")).unwrap();
     });
-    pair.agree_in_directories("rm -r again", run(&["rm", "-r", "one", "docs"]), |plain| {
-        remove_all(&plain.join("docs"))
-    });
+    pair.agree_in_directories(
+        "rm -r again",
+        run(&["rm", "--fork", "one", "-r", "docs"]),
+        |plain| remove_all(&plain.join("docs")),
+    );
 }
 
 /// Writes a file of each kind, and commits.
@@ -552,7 +559,7 @@ fn a_directory_that_comes_back_is_one_to_work_in() {
         .current_dir(fork.join("src/deep"))
         .spawn()
         .unwrap();
-    tine.ok(&["rm", "-r", "one", "src"]);
+    tine.ok(&["rm", "--fork", "one", "-r", "src"]);
     assert!(!fork.join("src").exists());
     tine.ok(&["undo", "one"]);
     let made = fs::write(fork.join("src/deep/new"), "new");
@@ -644,9 +651,9 @@ fn no_time_moves_by_what_watchers_are_told() {
     let fork = tine.new_fork("one");
     second_commit(&repo);
     let changes: [&[&str]; 6] = [
-        &["mv", "one", "README.md", "docs"],
+        &["mv", "--fork", "one", "README.md", "docs"],
         &["undo", "one"],
-        &["rm", "-r", "one", "src/deep"],
+        &["rm", "--fork", "one", "-r", "src/deep"],
         &["undo", "one"],
         &["update", "one"],
         &["undo", "one"],
@@ -698,12 +705,16 @@ fn a_running_program_is_told_as_far_as_can_be() {
     let mut running = Command::new(&program).arg("600").spawn().unwrap();
     let mut watch = Watch::nothing();
     watch.add(&fork, Path::new(""));
-    feed(&tine, &["write", "one", "program"], "no program\n");
+    feed(
+        &tine,
+        &["write", "--fork", "one", "program"],
+        "no program\n",
+    );
     assert_eq!(watch.events(), ["/ MODIFY program"]);
     assert_eq!(fs::read_to_string(&program).unwrap(), "no program\n");
     running.kill().unwrap();
     running.wait().unwrap();
-    feed(&tine, &["write", "one", "program"], "again\n");
+    feed(&tine, &["write", "--fork", "one", "program"], "again\n");
     assert_eq!(
         watch.events(),
         ["/ MODIFY program", "/ CLOSE_WRITE program"]
@@ -719,7 +730,7 @@ fn a_file_that_nobody_may_write_to_is_told_as_far_as_can_be() {
     let tine = std::mem::ManuallyDrop::new(Tine::new(&pair.repo));
     let mut watch = Watch::nothing();
     watch.add(&pair.fork, Path::new(""));
-    feed(&tine, &["write", "one", "run.sh"], "other\n");
+    feed(&tine, &["write", "--fork", "one", "run.sh"], "other\n");
     let expected: &[&str] = match is_root() {
         true => &["/ MODIFY run.sh", "/ CLOSE_WRITE run.sh"],
         false => &["/ MODIFY run.sh"],
@@ -855,7 +866,7 @@ fn many_forks_are_told_at_the_same_time_each_of_its_own() {
             scope.spawn(move || {
                 for round in 0..5 {
                     let path = format!("src/{name}-{round}");
-                    feed(tine, &["write", name, &path], "new\n");
+                    feed(tine, &["write", "--fork", name, &path], "new\n");
                 }
             });
         }
@@ -907,17 +918,17 @@ fn a_call_that_does_not_end_holds_up_no_command() {
         .unwrap();
     for text in ["one\n", "two\n", "three\n"] {
         let begun = Instant::now();
-        feed(&tine, &["write", "one", "README.md"], text);
+        feed(&tine, &["write", "--fork", "one", "README.md"], text);
         assert!(begun.elapsed() < Duration::from_secs(20));
     }
-    feed(&tine, &["write", "one", "untold"], "new\n");
+    feed(&tine, &["write", "--fork", "one", "untold"], "new\n");
     assert!(watch.events().is_empty());
     // Whoever was held up goes on, and so does telling.
     drop(group);
     assert_eq!(fs::read_to_string(&file).unwrap(), "three\n");
     let mut told = Vec::new();
     wait_until("telling goes on", Duration::from_secs(60), || {
-        feed(&tine, &["write", "one", "told"], "new\n");
+        feed(&tine, &["write", "--fork", "one", "told"], "new\n");
         told = watch.events();
         told.iter().any(|event| event == "/ CLOSE_WRITE told")
     });

@@ -9,7 +9,7 @@ use super::output::Color;
 use super::{
     apply, branch, buffer, check, cherry_pick, completions, daemon, diff, doctor, exec, fetch,
     handoff, list, log, ls, man, mcp, merge, op, path, push, recover, resolve, restore, review,
-    round, shell, snapshot, stats, status, tool, top, tree, ui, uninstall, unmount, update,
+    round, run, shell, snapshot, stats, status, top, tree, ui, uninstall, unmount, update,
 };
 use crate::{client, ops};
 
@@ -89,7 +89,6 @@ pub(super) enum Verb {
     Unmount(unmount::Unmount),
     #[command(aliases = ["remove", "del"])]
     Delete(ops::Delete),
-    #[command(aliases = ["run"])]
     Exec(exec::Exec),
     #[command(aliases = ["sh"])]
     Shell(shell::Shell),
@@ -125,18 +124,19 @@ pub(super) enum Verb {
     Gc(ops::Collect),
     Check(check::Check),
     Ls(ls::Ls),
-    Walk(ops::Walk),
     Stat(ops::Stat),
     Cat(ops::ReadFiles),
-    Write(crate::ops::Write),
+    Write(ops::WriteFile),
+    Edit(ops::EditFile),
     #[command(aliases = ["move", "rename"])]
-    Mv(ops::Move),
-    Rm(ops::Remove),
+    Mv(ops::MovePath),
+    Rm(ops::RemovePaths),
+    Search(ops::SearchFiles),
+    Run(run::Run),
+    Context(ops::ShowContext),
     Undo(ops::Undo),
     Redo(ops::Redo),
     Op(op::Op),
-    #[command(aliases = ["tools"])]
-    Tool(tool::Tool),
     Ui(ui::Ui),
     Daemon(daemon::Daemon),
     Doctor(doctor::Doctor),

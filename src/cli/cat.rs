@@ -6,11 +6,12 @@ use serde::Serialize;
 
 use super::contents::store_dir;
 use super::context::Context;
-use super::{Exit, SUCCESS};
+use super::{Exit, SUCCESS, routes};
 use crate::change::resolver::JsonBytes;
-use crate::ops::protocol::FileLine;
+use crate::ops::protocol::{FileLine, Route, ToolAnswer, ToolRead};
 use crate::ops::transfer::unread;
 use crate::ops::{Failure, ReadFiles};
+use crate::path::text::PathText;
 use crate::store::ForkName;
 
 #[derive(Serialize)]
@@ -26,8 +27,22 @@ struct FileContent {
     content: JsonBytes,
 }
 
+#[derive(Serialize)]
+struct AgentsContent {
+    route: Route,
+    path: PathText,
+    size: u64,
+    content: JsonBytes,
+}
+
 pub(super) fn run(verb: &ReadFiles, context: &Context) -> Result<Exit, Failure> {
-    let read = context.connect_for(verb)?.call(verb)?;
+    let read = match routes::call(verb, context)? {
+        ToolAnswer::Agents(read) => return show_agents(read, context),
+        ToolAnswer::Saved(read) => read,
+        answer @ ToolAnswer::Passthrough { .. } => {
+            return routes::passed_through(&answer, context);
+        }
+    };
     let (fork, files) = (read.fork, read.files);
     let arrived = read.contents.take(&store_dir(context)?)?;
     let output = &context.output;
@@ -50,5 +65,21 @@ pub(super) fn run(verb: &ReadFiles, context: &Context) -> Result<Exit, Failure> 
         fork,
         files: contents,
     })?;
+    Ok(SUCCESS)
+}
+
+fn show_agents(read: ToolRead, context: &Context) -> Result<Exit, Failure> {
+    let output = &context.output;
+    let arrived = read.content.take(&store_dir(context)?)?;
+    if output.is_json() {
+        output.json(&AgentsContent {
+            route: read.route,
+            path: read.path,
+            size: read.size,
+            content: arrived.into_bytes()?.into(),
+        })?;
+    } else {
+        output.arrived(arrived)?;
+    }
     Ok(SUCCESS)
 }

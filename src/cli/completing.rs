@@ -523,7 +523,7 @@ mod tests {
             ("shell", "name"),
             ("status", "name"),
             ("unmount", "fork"),
-            ("tool", "fork"),
+            ("search", "fork"),
             ("snapshot", "name"),
             ("branch delete", "branches"),
             ("round", "session"),

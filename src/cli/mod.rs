@@ -12,6 +12,7 @@
 //! | `context` | the command's directory, repository, connection and fork |
 //! | `output` | standard output and standard error: text or JSON, colour, quoting |
 //! | `shown` | verbs whose arguments are an operation |
+//! | `routes` | operations on files that an agent may call |
 //! | `sequencing`, `resolving` | the shared part of merges, updates and picks: reviews and resolvers |
 //! | `metrics` | the figures of `stats` in the format of Prometheus |
 //! | `contents` | contents on their way to the daemon |
@@ -38,6 +39,7 @@ mod daemon;
 mod delete;
 mod diff;
 mod doctor;
+mod edit;
 mod exec;
 mod fetch;
 mod fsmonitor;
@@ -73,6 +75,9 @@ mod revert;
 mod review;
 mod rm;
 mod round;
+mod routes;
+mod run;
+mod search;
 mod sequencing;
 mod shell;
 mod shown;
@@ -84,7 +89,6 @@ mod status;
 mod suggest;
 mod table;
 mod terminal;
-mod tool;
 mod top;
 mod tree;
 mod trees;
@@ -94,7 +98,6 @@ mod uninstall;
 mod unmount;
 mod update;
 mod usage;
-mod walk;
 mod write;
 
 use std::ffi::OsString;
@@ -189,16 +192,18 @@ fn run(cli: &Cli, output: Output) -> Result<Exit, Failure> {
         Verb::Gc(verb) => gc::run(verb, &context),
         Verb::Check(verb) => check::run(verb, &context),
         Verb::Ls(verb) => ls::run(verb, &context),
-        Verb::Walk(verb) => shown::run(verb, &context),
         Verb::Stat(verb) => shown::run(verb, &context),
         Verb::Cat(verb) => cat::run(verb, &context),
         Verb::Write(verb) => write::run(verb, &context),
-        Verb::Mv(verb) => shown::run(verb, &context),
-        Verb::Rm(verb) => shown::run(verb, &context),
+        Verb::Mv(verb) => routes::run(verb, &context),
+        Verb::Rm(verb) => routes::run(verb, &context),
         Verb::Undo(verb) => shown::run(verb, &context),
         Verb::Redo(verb) => shown::run(verb, &context),
         Verb::Op(verb) => op::run(verb, &context),
-        Verb::Tool(verb) => tool::run(verb, &context),
+        Verb::Edit(verb) => edit::run(verb, &context),
+        Verb::Search(verb) => routes::run_as_agent(verb, &context),
+        Verb::Run(verb) => run::run(verb, &context),
+        Verb::Context(verb) => search::context(verb, &context),
         Verb::Ui(verb) => ui::run(verb, &context),
         Verb::Daemon(verb) => daemon::run(verb, &context),
         Verb::Doctor(verb) => doctor::run(verb, &context),

@@ -1,13 +1,17 @@
 //! `tine mv`: moves a path of a fork.
 
 use super::context::Context;
-use super::shown::Shown;
-use crate::ops::protocol::MovedLine;
-use crate::ops::{Failure, Move};
+use super::routes::RoutedVerb;
+use crate::ops::protocol::{MovedLine, ToolMoved};
+use crate::ops::{Failure, MovePath};
 use crate::render::nodes::shown;
 
-impl Shown for Move {
-    fn show(&self, moved: &MovedLine, context: &Context) -> Result<(), Failure> {
+impl RoutedVerb<ToolMoved, MovedLine> for MovePath {
+    fn agents_text(&self, moved: &ToolMoved, _context: &Context) -> String {
+        format!("moved {} to {}\n", shown(&moved.from), shown(&moved.to))
+    }
+
+    fn show_saved(&self, moved: &MovedLine, context: &Context) -> Result<(), Failure> {
         let back = if moved.replaced {
             format!("; `tine undo {}` brings back what was there", moved.fork)
         } else {

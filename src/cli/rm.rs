@@ -1,13 +1,17 @@
 //! `tine rm`: removes paths of a fork.
 
 use super::context::Context;
-use super::shown::Shown;
-use crate::ops::protocol::Removed;
-use crate::ops::{Failure, Remove};
+use super::routes::RoutedVerb;
+use crate::ops::protocol::{Removed, ToolDeleted};
+use crate::ops::{Failure, RemovePaths};
 use crate::render::nodes::shown;
 
-impl Shown for Remove {
-    fn show(&self, answer: &Removed, context: &Context) -> Result<(), Failure> {
+impl RoutedVerb<ToolDeleted, Removed> for RemovePaths {
+    fn agents_text(&self, deleted: &ToolDeleted, _context: &Context) -> String {
+        format!("deleted {}\n", shown(&deleted.path))
+    }
+
+    fn show_saved(&self, answer: &Removed, context: &Context) -> Result<(), Failure> {
         let Removed { fork, removed } = answer;
         let lines = removed
             .iter()

@@ -10,6 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::args;
 use super::output::Color;
 use crate::ops::{ErrorCode, Failure};
+use crate::path::shell::shell_word;
 use crate::store::StoreError;
 
 /// Flags of git and other tools, with our equivalent: verb, flag, hint.
@@ -215,7 +216,108 @@ pub(super) const WRONG_VERBS: &[(&str, &str)] = &[
     ("fsck", "`tine check`"),
     ("verify", "`tine check`"),
     ("metrics", "`tine stats --prometheus`"),
+    (
+        "walk",
+        "`tine ls --deep --fork FORK` lists everything in a fork",
+    ),
+    ("tool", FOR_TOOLS),
+    ("tools", FOR_TOOLS),
 ];
+
+/// Hint for the former `tine tool`.
+const FOR_TOOLS: &str =
+    "the file commands take `--agent`: `tine cat --agent PATH`, `tine write --agent PATH`";
+
+/// File commands with a fixed number of arguments, and these.
+const FILE_VERBS: &[(&str, &str)] = &[
+    ("ls", " PATH"),
+    ("stat", " PATH"),
+    ("write", " PATH"),
+    ("edit", " PATH --old TEXT --new TEXT"),
+    ("mv", " SRC DST"),
+    ("search", " REGEX PATH"),
+    ("context", ""),
+];
+
+/// Actions of the former `tine tool`, with their present verbs.
+const TOOL_ACTIONS: &[(&str, &str)] = &[
+    ("read", "cat --agent"),
+    ("write", "write --agent"),
+    ("edit", "edit"),
+    ("delete", "rm --agent"),
+    ("rm", "rm --agent"),
+    ("move", "mv --agent"),
+    ("mv", "mv --agent"),
+    ("list", "ls --agent"),
+    ("ls", "ls --agent"),
+    ("search", "search"),
+    ("run", "run"),
+    ("exec", "run"),
+    ("context", "context"),
+];
+
+/// Returns the present form of a command line with `tool` or `walk`.
+fn renamed(words: &[OsString]) -> Option<String> {
+    let words: Vec<_> = words
+        .iter()
+        .skip(1)
+        .map(|word| word.to_string_lossy())
+        .collect();
+    let at = words
+        .iter()
+        .position(|word| matches!(word.as_ref(), "tool" | "tools" | "walk"))?;
+    let mut rest: Vec<String> = Vec::new();
+    let mut first = None;
+    let mut agent = None;
+    let mut following = words.iter().skip(at + 1);
+    while let Some(word) = following.next() {
+        match word.as_ref() {
+            "--" => {
+                rest.push("--".to_owned());
+                rest.extend(following.by_ref().map(|word| shell_word(word.as_bytes())));
+            }
+            "--agent" => agent = following.next().map(|name| shell_word(name.as_bytes())),
+            named if named.starts_with("--agent=") => {
+                agent = named.strip_prefix("--agent=").map(shell_word);
+            }
+            "--fork" => {
+                let fork = following.next().map(|name| shell_word(name.as_bytes()));
+                rest.extend(["--fork".to_owned()].into_iter().chain(fork));
+            }
+            positional if first.is_none() && !positional.starts_with('-') => {
+                first = Some(positional.to_owned());
+            }
+            word => rest.push(shell_word(word.as_bytes())),
+        }
+    }
+    let first = first?;
+    let verb = if words[at] == "walk" {
+        format!("ls --deep --fork {first}")
+    } else {
+        let (_, verb) = TOOL_ACTIONS.iter().find(|(action, _)| *action == first)?;
+        match (*verb, agent) {
+            ("run", _) => {
+                rest.retain(|word| word != "--no-buffers");
+                "run".to_owned()
+            }
+            (verb, None) => verb.to_owned(),
+            (verb, Some(agent)) => {
+                format!("{} --agent={agent}", verb.trim_end_matches(" --agent"))
+            }
+        }
+    };
+    let before = words
+        .iter()
+        .take(at)
+        .map(|word| shell_word(word.as_bytes()));
+    let line: Vec<String> = ["tine".to_owned()]
+        .into_iter()
+        .chain(before)
+        .chain([verb])
+        .chain(rest)
+        .collect();
+    Some(format!("it is `{}` now", line.join(" ")))
+}
 
 /// Returns whether `words` contain `--json` before a `--`.
 pub(super) fn asks_for_json(words: &[OsString]) -> bool {
@@ -274,7 +376,7 @@ pub(super) fn explain(error: &clap::Error, words: &[OsString]) -> Failure {
         "" => "`tine --help` lists the commands".to_owned(),
         verb => format!("`tine {verb} --help` shows how it is used"),
     };
-    let hint = match own_hint(error, &verb).or_else(|| tips(&rendered)) {
+    let hint = match own_hint(error, &verb, words).or_else(|| tips(&rendered)) {
         Some(hint) => format!("{hint}; {help}"),
         None => help,
     };
@@ -337,7 +439,7 @@ fn similar_verbs(error: &clap::Error) -> Option<String> {
     (!verbs.is_empty()).then(|| format!("similar: {}", verbs.join(", ")))
 }
 
-fn own_hint(error: &clap::Error, verb: &str) -> Option<String> {
+fn own_hint(error: &clap::Error, verb: &str, words: &[OsString]) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         Some(ContextValue::Strings(texts)) => texts.first().map(String::as_str),
@@ -349,6 +451,11 @@ fn own_hint(error: &clap::Error, verb: &str) -> Option<String> {
             return Some(format!(
                 "`tine branch create {given}` makes a branch, `tine branch switch FORK {given}` puts a fork on one"
             ));
+        }
+        if matches!(given, "tool" | "tools" | "walk")
+            && let Some(hint) = renamed(words)
+        {
+            return Some(hint);
         }
         return match WRONG_VERBS.iter().find(|(wrong, _)| *wrong == given) {
             Some((_, hint)) => Some((*hint).to_owned()),
@@ -375,11 +482,8 @@ fn own_hint(error: &clap::Error, verb: &str) -> Option<String> {
                 Some(format!("name the fork: `tine {verb} NAME`"))
             }
             ("rm", _) => Some(
-                "`tine rm FORK PATH…` removes paths in a fork, `tine delete NAME` removes a fork"
+                "`tine rm PATH…` removes paths in a fork, `tine delete NAME` removes a fork"
                     .to_owned(),
-            ),
-            ("ls", _) => Some(
-                "`tine ls FORK` lists what is in a fork, `tine list` lists the forks".to_owned(),
             ),
             ("exec", arg) if arg.contains("--new") => {
                 Some("add `--new`: only a fork that is being made takes these options".to_owned())
@@ -391,6 +495,23 @@ fn own_hint(error: &clap::Error, verb: &str) -> Option<String> {
         return None;
     }
     let flag = arg.split('=').next().unwrap_or(arg);
+    let file_verb = FILE_VERBS.iter().find(|(file_verb, _)| *file_verb == verb);
+    if let Some((_, arguments)) = file_verb
+        && !arg.starts_with('-')
+    {
+        if words.iter().any(|word| word == "--agent") {
+            return Some("an agent's name follows `=`: `--agent=NAME`".to_owned());
+        }
+        return Some(format!(
+            "name the fork with `--fork`: `tine {verb} --fork FORK{arguments}`"
+        ));
+    }
+    if verb == "run" && !arg.starts_with('-') {
+        return Some(
+            "`tine exec NAME -- CMD…` runs a command in a fork, `tine run --fork NAME -- CMD…` within bounds"
+                .to_owned(),
+        );
+    }
     if verb == "exec" && !arg.starts_with('-') {
         return Some("put `--` before the command: `tine exec NAME -- CMD…`".to_owned());
     }

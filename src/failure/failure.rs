@@ -97,7 +97,9 @@ impl Failure {
             ErrorCode::NotInFork,
             "no fork is named, and this is not inside the mount of one",
         )
-        .hint("give its NAME (`tine list` shows them), or go into its mount first")
+        .hint(
+            "give its NAME (`tine list` shows them; file commands take `--fork NAME`), or go into its mount first",
+        )
     }
 
     /// Makes the failure of a request that the daemon cannot parse.

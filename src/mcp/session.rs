@@ -17,8 +17,8 @@ use tine_client::place::{Place, Silent};
 use tine_client::{Client, embedded_paths};
 use tine_git::Repository;
 use tine_ops as ops;
-use tine_ops::protocol::{ForkInfo, ToolAnswer, ToolOperation};
-use tine_ops::{ErrorCode, Failure, Operation};
+use tine_ops::protocol::{ForkInfo, ToolAnswer};
+use tine_ops::{AgentOptions, ErrorCode, Failure, Operation};
 use tine_store::{ForkName, Store};
 use tine_tools::AgentId;
 
@@ -352,31 +352,37 @@ impl Session {
     /// # Errors
     /// [`ErrorCode::NotInFork`] if the operation would be passed through, and failures of the
     /// operation.
-    pub fn route(&self, operation: ToolOperation, command: String) -> Result<ToolAnswer, Failure> {
-        self.route_in(self.fork_if_any()?, operation, command)
+    pub fn route<O, A, S>(&self, operation: O, command: String) -> Result<A, Failure>
+    where
+        O: Operation<Answer = ToolAnswer<A, S>>,
+    {
+        let answer = self.ask_as_agent(self.fork_if_any()?, operation, command)?;
+        // The main checkout belongs to the person. An agent works in a fork.
+        answer.agents().ok_or_else(no_fork)
     }
 
-    /// Routes a tool operation in a fork, active or not.
+    /// Calls an operation in a fork as the session's agent.
+    ///
+    /// The fork need not be the active one.
     ///
     /// # Errors
-    /// The same as [`Session::route`].
-    pub fn route_in(
+    /// The same as [`Session::with`].
+    pub fn ask_as_agent<O: Operation>(
         &self,
         fork: Option<ForkName>,
-        operation: ToolOperation,
+        mut operation: O,
         command: String,
-    ) -> Result<ToolAnswer, Failure> {
-        let request = ops::CallTool {
-            fork,
-            buffers: self.buffers,
-            agent: self.agent.clone(),
-            operation,
-        };
-        match self.with_named(command, |connection| connection.call(&request))? {
-            // The main checkout belongs to the person. An agent works in a fork.
-            ToolAnswer::Passthrough => Err(no_fork()),
-            answer => Ok(answer),
+    ) -> Result<O::Answer, Failure> {
+        if let Some(named) = operation.fork() {
+            *named = fork;
         }
+        if let Some(agent) = operation.agent() {
+            *agent = AgentOptions {
+                agent: Some(self.agent.clone()),
+                no_buffers: !self.buffers,
+            };
+        }
+        self.with_named(command, |connection| connection.call(&operation))
     }
 
     /// Registers a call until it is [ended](Session::end).

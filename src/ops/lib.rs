@@ -2,6 +2,7 @@
 //!
 //! Each [`Operation`] is one type. [`OPERATIONS`] lists them all.
 
+mod agents;
 mod branches;
 pub mod buffers;
 mod deleting;
@@ -30,7 +31,6 @@ mod snapshots;
 pub mod state;
 mod stats;
 mod target;
-mod tools;
 pub mod transfer;
 mod trees;
 mod undoing;
@@ -38,6 +38,7 @@ mod work;
 
 pub use tine_failure as failure;
 
+pub use agents::{AgentOptions, EditFile, MergeBuffer, SearchFiles, ShowContext};
 pub use branches::{CreateBranch, DeleteBranches, ListBranches, RenameBranch, SwitchBranch};
 pub use buffers::Editor;
 pub use deleting::Delete;
@@ -54,7 +55,7 @@ pub use monitor::AskChanged;
 pub use mounting::recover;
 pub use mounting::{Mount, Unmount};
 pub use operation::{Call, CallerContext, Entry, Operation, joined_message};
-pub use paths::{ListEntries, Move, ReadFiles, Remove, Stat, Walk, Write};
+pub use paths::{ListDirectory, MovePath, ReadFiles, RemovePaths, Stat, WriteFile};
 pub use policy::{Signers, stays_committed, work_message};
 pub use recovery::{ListRecover, Purge, ShowRecover};
 pub use registry::{OPERATIONS, find};
@@ -70,7 +71,6 @@ pub use rounds::{
 pub use sequencing::{ApplyHandoff, ApplyPatch, CherryPick, SequenceOptions, Update};
 pub use snapshots::{Collect, DeleteSnapshot, ListSnapshots, Reset, TakeSnapshot};
 pub use stats::ReadStats;
-pub use tools::CallTool;
 pub use trees::TakeUpTrees;
 pub use undoing::{ListOperations, Redo, Undo};
 pub use work::{Commit, Diff, Log, Status};

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::Editor;
+use crate::agents::AgentOptions;
 use crate::failure::{ErrorCode, Failure};
 use crate::policy::Signers;
 use crate::state::slots::Daemon;
@@ -50,6 +51,11 @@ pub trait Operation: Debug + Serialize + DeserializeOwned {
     ///
     /// `None` in that field means the fork whose mount contains the caller's directory.
     fn fork(&mut self) -> Option<&mut Option<ForkName>> {
+        None
+    }
+
+    /// Returns the operation's options about the agent, if it has any.
+    fn agent(&mut self) -> Option<&mut AgentOptions> {
         None
     }
 

@@ -58,7 +58,8 @@ pub use self::rounds::{
 pub use self::sequencing::{Sequenced, SequencedCommit};
 pub use self::stats::{FileStats, ForkStats, OperationStats, Stats};
 pub use self::tools::{
-    BufferMerged, FoundLine, Route, SearchRequest, ToolAnswer, ToolContextShown, ToolOperation,
+    BufferMerged, FoundLine, NoSaved, PassthroughWord, Route, ToolAnswer, ToolContextShown,
+    ToolDeleted, ToolEdited, ToolFound, ToolListed, ToolMoved, ToolRead, ToolWritten,
 };
 pub use self::work::{
     ChangeKindText, ChangeLine, ChangedSince, Changes, CommitLine, Commits, Committed, Difference,

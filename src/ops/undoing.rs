@@ -266,7 +266,7 @@ fn take_back_in_buffer(
         fork: guard.name().clone(),
         operation: line(kind, Timestamp::now(), OperationState::Done),
         of: OperationLine {
-            command: "tine tool: in the open buffer".to_owned(),
+            command: "in the open buffer".to_owned(),
             ..line(OperationKind::Write, edit.time, state)
         },
         notes: Vec::new(),

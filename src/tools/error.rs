@@ -73,7 +73,7 @@ pub enum ToolError {
     )]
     #[failure(UnsavedRead)]
     #[hint(
-        "the file would get what was never saved: read it again (`tine tool read {path}`), and make the change there; nothing was changed",
+        "the file would get what was never saved: read it again (`tine cat --agent {path}`), and make the change there; nothing was changed",
         path = shell_word(_0.as_bytes())
     )]
     UnsavedRead(RepoPath),
@@ -83,7 +83,7 @@ pub enum ToolError {
     )]
     #[failure(UnsavedRead)]
     #[hint(
-        "read it first (`tine tool read {path}`), then write the whole file; nothing was changed",
+        "read it first (`tine cat --agent {path}`), then write the whole file; nothing was changed",
         path = shell_word(_0.as_bytes())
     )]
     UnreadBuffer(RepoPath),

@@ -152,7 +152,7 @@ pub enum OperationError {
     /// No node is at the path.
     #[error("{0} does not exist in the fork")]
     #[failure(NoSuchPath)]
-    #[hint("`tine ls FORK` and `tine walk FORK` show what there is")]
+    #[hint("`tine ls --fork FORK` shows what there is, with `--deep` all of it")]
     NotFound(RepoPath),
     /// The target path exists.
     #[error("{0} exists already")]
@@ -163,18 +163,18 @@ pub enum OperationError {
     #[error("{0} is a directory")]
     #[failure(WrongKind)]
     #[hint(
-        "`tine ls FORK PATH` lists it, `tine rm -r FORK PATH` removes it with all in it; nothing is replaced"
+        "`tine ls PATH` lists it, `tine rm -r PATH` removes it with all in it; nothing is replaced"
     )]
     IsADirectory(RepoPath),
     /// The path is not a directory, and the operation needs one.
     #[error("{0} is not a directory")]
     #[failure(WrongKind)]
-    #[hint("`tine stat FORK PATH` shows what it is")]
+    #[hint("`tine stat PATH` shows what it is")]
     NotADirectory(RepoPath),
     /// The path is not a regular file, and the operation needs one.
     #[error("{0} is not a regular file")]
     #[failure(WrongKind)]
-    #[hint("`tine stat FORK PATH` shows what it is, and where a symlink leads")]
+    #[hint("`tine stat PATH` shows what it is, and where a symlink leads")]
     NotAFile(RepoPath),
     /// The path is the fork's root.
     #[error("the fork's root cannot be moved, removed or written")]
@@ -189,12 +189,12 @@ pub enum OperationError {
     /// A symlink on the path leads out of the fork.
     #[error("{0} leads out of the fork by a symlink")]
     #[failure(PathRefused)]
-    #[hint("`tine stat FORK PATH` shows where a symlink leads; name what it leads to in the fork")]
+    #[hint("`tine stat PATH` shows where a symlink leads; name what it leads to in the fork")]
     LeadsOut(RepoPath),
     /// The path follows too many symlinks.
     #[error("{0} goes through too many symlinks")]
     #[failure(PathRefused)]
-    #[hint("`tine stat FORK PATH` shows where a symlink leads")]
+    #[hint("`tine stat PATH` shows where a symlink leads")]
     SymlinkLoop(RepoPath),
     /// The target of a move is below its source.
     #[error("{0} cannot be moved into itself")]

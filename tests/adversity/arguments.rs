@@ -126,7 +126,7 @@ fn restore(tine: &Tine<'_>) {
 }
 
 fn assert_not_taken_for_a_program(subject: &Subject, tried: &Tried) {
-    if !["exec", "tool run"].contains(&subject.name().as_str()) {
+    if !["exec", "run"].contains(&subject.name().as_str()) {
         assert_ne!(tried.code(), "command-not-found", "{}", subject.name());
     }
 }

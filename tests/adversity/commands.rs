@@ -33,7 +33,7 @@ const ADDED: [(&str, &[&str]); 10] = [
     ("ui", &["--no-open"]),
     ("commit", &["-m", "m"]),
     ("resolve", &["--ours"]),
-    ("tool edit", &["--old", "a", "--new", "b"]),
+    ("edit", &["--old", "a", "--new", "b"]),
     ("handoff await", &["--timeout=1s"]),
     ("round attempt", &["--agent", "ada"]),
     ("round start", &["--agents", "ada"]),
@@ -89,7 +89,7 @@ impl Subject {
                 subject.behind.push(value());
             } else if argument.is_positional() && (argument.is_required_set() || is_fork) {
                 subject.needed.push((Given::Value(id), value()));
-            } else if argument.is_required_set() {
+            } else if argument.is_required_set() || is_fork && id == "fork" {
                 let long = argument
                     .get_long()
                     .expect("a required option has a long name");

@@ -67,7 +67,10 @@ fn what_an_agent_wrote_to_an_open_buffer_goes_where_the_files_go() {
                 let dir = PathBuf::from(answer["mount_dir"].as_str().expect("a path"));
                 assert_eq!(read(&dir.join("notes.txt")), wanted);
             }
-            _ => assert_eq!(place.tine.ok(&["cat", "demo", "notes.txt"]) + "\n", wanted),
+            _ => assert_eq!(
+                place.tine.ok(&["cat", "--fork", "demo", "notes.txt"]) + "\n",
+                wanted
+            ),
         }
         let status = place.tine.json(&["status", "demo"]);
         assert_eq!(status["in_buffers"], Value::Null, "{verb}");
@@ -190,8 +193,12 @@ fn an_open_file_that_an_agent_removes_or_moves_does_not_come_back() {
                     .rename("notes.txt", "moved.txt")
                     .expect("it is there"),
             ),
-            "rm" => drop(place.tine.ok(&["rm", "demo", "notes.txt"])),
-            _ => drop(place.tine.ok(&["mv", "demo", "notes.txt", "moved.txt"])),
+            "rm" => drop(place.tine.ok(&["rm", "--fork", "demo", "notes.txt"])),
+            _ => drop(
+                place
+                    .tine
+                    .ok(&["mv", "--fork", "demo", "notes.txt", "moved.txt"]),
+            ),
         }
         place.tine.ok(&["commit", "demo", "-m", "gone"]);
         place.crash_editor();

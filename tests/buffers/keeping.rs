@@ -257,7 +257,7 @@ fn tool_in(
     text: &str,
 ) -> Result<String, String> {
     let place = fork.map_or(Vec::new(), |fork| vec!["--fork", fork]);
-    let all = [&["tool"], place.as_slice(), args].concat();
+    let all = [args, place.as_slice()].concat();
     let output = run_with_timeout_of(&mut tine.command(&all), LIMIT, text.as_bytes());
     match output.status.success() {
         true => Ok(String::from_utf8(output.stdout).expect("it is text")),
@@ -274,10 +274,12 @@ fn what_was_never_saved_does_not_come_into_the_file_by_an_agent_that_read_it() {
         let file = place.file.clone();
         let unsaved = TEXT.replace('2', "typed");
         place.editor.open(&file, &unsaved, false);
-        let reads =
-            |place: &Place<'_>| tool(&place.tine, &["read", "notes.txt"], "").expect("it is there");
-        let writes =
-            |place: &Place<'_>, text: &str| tool(&place.tine, &["write", "notes.txt"], text);
+        let reads = |place: &Place<'_>| {
+            tool(&place.tine, &["cat", "--agent", "notes.txt"], "").expect("it is there")
+        };
+        let writes = |place: &Place<'_>, text: &str| {
+            tool(&place.tine, &["write", "--agent", "notes.txt"], text)
+        };
         assert_eq!(reads(&place), unsaved);
         match dies {
             "daemon" => {
@@ -304,9 +306,11 @@ fn an_agent_reads_again_what_is_open_before_it_writes_all_of_it_after_a_restart(
     let repo = TestRepo::new();
     let mut place = Place::new(&repo, Some("demo"));
     let file = place.file.clone();
-    let reads =
-        |place: &Place<'_>| tool(&place.tine, &["read", "notes.txt"], "").expect("it is there");
-    let writes = |place: &Place<'_>, text: &str| tool(&place.tine, &["write", "notes.txt"], text);
+    let reads = |place: &Place<'_>| {
+        tool(&place.tine, &["cat", "--agent", "notes.txt"], "").expect("it is there")
+    };
+    let writes =
+        |place: &Place<'_>, text: &str| tool(&place.tine, &["write", "--agent", "notes.txt"], text);
     let stale = reads(&place);
     kill_daemon(&place.tine);
     place.tine.ok(&["list"]);
@@ -317,7 +321,10 @@ fn an_agent_reads_again_what_is_open_before_it_writes_all_of_it_after_a_restart(
 
     let refused =
         writes(&place, &stale.replace('1', "one")).expect_err("nobody knows what it has read");
-    assert!(refused.contains("`tine tool read notes.txt`"), "{refused}");
+    assert!(
+        refused.contains("`tine cat --agent notes.txt`"),
+        "{refused}"
+    );
     let other = Agent::of(&repo, Some("demo"))
         .0
         .write("notes.txt", b"all new\n");
@@ -341,10 +348,10 @@ fn what_a_person_saved_is_not_replaced_by_a_stale_text_before_the_editor_has_fou
         let mut place = Place::new(&repo, fork);
         let file = place.file.clone();
         let reads = |place: &Place<'_>| {
-            tool_in(&place.tine, fork, &["read", "notes.txt"], "").expect("it is there")
+            tool_in(&place.tine, fork, &["cat", "--agent", "notes.txt"], "").expect("it is there")
         };
         let writes = |place: &Place<'_>, text: &str| {
-            let written = tool_in(&place.tine, fork, &["write", "notes.txt"], text);
+            let written = tool_in(&place.tine, fork, &["write", "--agent", "notes.txt"], text);
             // In the main checkout an agent's own tools write, unless they are told not to.
             if fork.is_none()
                 && written
@@ -435,7 +442,7 @@ fn acknowledged_writes_to_buffers_survive_kills_of_the_daemon() {
         drop(editor);
         tine.ok(&["list"]);
         let now = tine
-            .run(&["cat", "demo", "notes.txt"])
+            .run(&["cat", "--fork", "demo", "notes.txt"])
             .expect_success("cat")
             .stdout;
         let now = String::from_utf8(now).expect("it is a text");

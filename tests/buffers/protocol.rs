@@ -3,11 +3,10 @@
 use std::fs;
 
 use serde_json::json;
-use tine::ops::protocol::{ToolAnswer, ToolOperation};
-use tine::path::text::PathText;
+use tine::ops::protocol::ToolAnswer;
 
 use super::keeping::kill_daemon;
-use super::{Agent, Editor};
+use super::{Agent, Editor, agent};
 use crate::support::{TestRepo, Tine, require_fuse};
 
 #[test]
@@ -283,8 +282,9 @@ fn who_has_no_editor_is_told_so() {
     tine.ok(&["daemon", "start"]);
     tine.fails(4, &["buffer", "show", "a"]);
     tine.fails(4, &["buffer", "merge", "a"]);
-    let merged = Agent::of(&repo, None).0.call(ToolOperation::MergeBuffer {
-        path: PathText::Text("a".to_owned()),
-    });
-    assert!(matches!(merged, Ok(ToolAnswer::Passthrough)), "{merged:?}");
+    let merged = Agent::of(&repo, None).0.call(agent::merge_of("a"));
+    assert!(
+        matches!(merged, Ok(ToolAnswer::Passthrough { .. })),
+        "{merged:?}"
+    );
 }

@@ -22,7 +22,7 @@ fn what_is_long_goes_through_the_pager_that_git_would_take() {
     fs::write(dir.join("new.txt"), "new\n").unwrap();
     tine.ok(&["commit", "demo", "-m", "One more"]);
     tine.ok(&["handoff", "create", "demo"]);
-    tine.ok(&["rm", "demo", "new.txt"]);
+    tine.ok(&["rm", "--fork", "demo", "new.txt"]);
     tine.ok(&["snapshot", "demo", "here"]);
     let at_terminal = |args: &[&str], variable: &str, pager: &str| {
         let mut command = tine.command(args);
@@ -34,11 +34,14 @@ fn what_is_long_goes_through_the_pager_that_git_would_take() {
         (&["log", "demo"], " One more\n"),
         (
             &["op", "log", "demo"],
-            "| 1  now  done  tine rm demo new.txt\n",
+            "| 1  now  done  tine rm --fork demo new.txt\n",
         ),
         (&["snapshots", "demo"], "| here "),
         (&["branch", "list"], "| tine/demo "),
-        (&["walk", "demo"], " src/deep/er/still/leaf.txt\n"),
+        (
+            &["ls", "--deep", "--fork", "demo"],
+            " src/deep/er/still/leaf.txt\n",
+        ),
         (&["handoff", "diff", "1"], "| +new\n"),
         (
             &["handoff", "show", "1"],
@@ -105,14 +108,14 @@ fn leaving_the_pager_is_no_failure() {
     }
     repo.commit_all("Many");
     tine.ok(&["new", "many"]);
-    let mut command = tine.command(&["walk", "many"]);
+    let mut command = tine.command(&["ls", "--deep", "--fork", "many"]);
     // More than a pipe holds is never read.
     command.env("GIT_PAGER", "head -1; exit 3");
     let shown = shown_on_terminal(&mut command, 300);
     assert_eq!(shown.lines().count(), 1, "{shown}");
 
     require_program!("less");
-    let mut command = tine.command(&["walk", "many"]);
+    let mut command = tine.command(&["ls", "--deep", "--fork", "many"]);
     command.env("GIT_PAGER", "less").env_remove("LESS");
     let mut less = Terminal::start(&mut command, 80);
     let asks = ":\x1b[K";
@@ -187,7 +190,13 @@ fn tables_fit_the_terminal_and_are_whole_elsewhere() {
     tine.ok(&["commit", long, "-m", subject]);
     tine.ok(&["snapshot", long, "point", "-m", subject]);
     tine.ok(&["handoff", "create", long]);
-    tine.ok(&["rm", long, "src/deep/er/still/leaf.txt", "docs/guide.md"]);
+    tine.ok(&[
+        "rm",
+        "--fork",
+        long,
+        "src/deep/er/still/leaf.txt",
+        "docs/guide.md",
+    ]);
     tine.ok(&[
         "round",
         "start",

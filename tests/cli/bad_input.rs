@@ -626,7 +626,7 @@ fn a_directory_where_a_file_is_to_be_read() {
     let tine = Tine::new(&repo);
     tine.new_fork("demo");
     for verb in [
-        &["write", "demo", "a.txt", "--file", "/"][..],
+        &["write", "--fork", "demo", "a.txt", "--file", "/"][..],
         &["apply", "demo", "/"],
     ] {
         refused(&repo, &tine, verb, "wrong-kind", 3);

@@ -80,7 +80,7 @@ many lines
 
 '",
     );
-    tine.ok(&["write", "work", "beside.txt"]);
+    tine.ok(&["write", "--fork", "work", "beside.txt"]);
     let cases: [&[&str]; 8] = [
         &["main~5"],
         &["main~3", "main~5", "main~4"],

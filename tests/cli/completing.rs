@@ -67,8 +67,8 @@ fn names_of_all_kinds_are_offered_where_they_belong() {
     let forks = ["fix-lexer", "fix-parser"];
     assert_eq!(offers(&["path", "fix"]), forks);
     assert_eq!(offers(&["delete", "fix-p"]), ["fix-parser"]);
-    assert_eq!(offers(&["rm", "fix"]), forks);
-    assert_eq!(offers(&["tool", "--fork", "fix"]), forks);
+    assert_eq!(offers(&["rm", "--fork", "fix"]), forks);
+    assert_eq!(offers(&["search", "--fork", "fix"]), forks);
     assert_eq!(
         offers(&["new", "fix"]),
         Vec::<String>::new(),
@@ -108,7 +108,10 @@ fn names_of_all_kinds_are_offered_where_they_belong() {
     assert_eq!(offers(&["handoff", "show", ""]), ["1"]);
     assert_eq!(offers(&["round", "present", "--winner", "c"]), ["coder"]);
     assert_eq!(offers(&["round", "--session", "d"]), ["default"]);
-    assert_eq!(offers(&["cat", "fix-parser", "same"]), ["same.txt"]);
+    assert_eq!(
+        offers(&["cat", "--fork", "fix-parser", "same"]),
+        ["same.txt"]
+    );
     assert_eq!(offers(&["snap"]), ["snapshot", "snapshots"]);
     // Flags come where one is begun.
     assert!(offers(&["path", "--m"]).contains(&"--main".to_owned()));
@@ -222,7 +225,7 @@ fn assert_tab_completes(repo: &TestRepo, interactive: impl Fn() -> Terminal, set
     typed(
         interactive(),
         setup,
-        "tine stat --json fix-parser sa\t\n",
+        "tine stat --json --fork fix-parser sa\t\n",
         "\"path\":\"same.txt\"",
     );
     typed(

@@ -1,4 +1,4 @@
-//! `tine tool`: agents' file tools for scripts.
+//! Agents' file tools for scripts.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -16,18 +16,21 @@ fn a_fork_that_is_not_mounted_is_worked_in() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     tine.ok(&["new", "demo", "--no-mount"]);
-    let tool = |args: &[&str]| tine.ok(&[&["tool", "--fork", "demo"], args].concat());
-    assert_eq!(tool(&["read", "docs/guide.md"]), "one\ntwo\nthree");
+    let tool = |args: &[&str]| tine.ok(&[args, &["--fork", "demo"]].concat());
+    assert_eq!(
+        tool(&["cat", "--agent", "docs/guide.md"]),
+        "one\ntwo\nthree"
+    );
     // A symlink is followed, and what it leads to is written.
     assert_eq!(
         tool(&["edit", "link", "--old", "# A test", "--new", "# The test"]),
         "edited README.md in 1 place"
     );
-    assert!(tool(&["read", "README.md"]).starts_with("# The test\n"));
+    assert!(tool(&["cat", "--agent", "README.md"]).starts_with("# The test\n"));
     assert_eq!(
         written(
             &tine,
-            &["tool", "--fork", "demo", "write", "new/deep/file"],
+            &["write", "--agent", "--fork", "demo", "new/deep/file"],
             b"x\nx\n"
         ),
         "made new/deep/file (4 bytes)"
@@ -45,30 +48,33 @@ fn a_fork_that_is_not_mounted_is_worked_in() {
         "edited new/deep/file in 2 places"
     );
     assert_eq!(
-        tool(&["move", "new/deep/file", "elsewhere/still/file"]),
+        tool(&["mv", "--agent", "new/deep/file", "elsewhere/still/file"]),
         "moved new/deep/file to elsewhere/still/file"
     );
     assert_eq!(
-        tool(&["list", "elsewhere", "--deep"]),
+        tool(&["ls", "--agent", "elsewhere", "--deep"]),
         "d elsewhere/still\n- elsewhere/still/file"
     );
     assert_eq!(
-        tool(&["delete", "elsewhere/still/file"]),
+        tool(&["rm", "--agent", "elsewhere/still/file"]),
         "deleted elsewhere/still/file"
     );
     // A mode stays, and everything is taken back.
     written(
         &tine,
-        &["tool", "--fork", "demo", "write", "run.sh"],
+        &["write", "--agent", "--fork", "demo", "run.sh"],
         b"#!/bin/sh\n",
     );
-    assert_eq!(tine.json(&["stat", "demo", "run.sh"])["mode"], "100755");
+    assert_eq!(
+        tine.json(&["stat", "--fork", "demo", "run.sh"])["mode"],
+        "100755"
+    );
     for _ in 0..6 {
         tine.ok(&["undo", "demo"]);
     }
     assert_eq!(tine.json(&["status", "demo"])["changes"], json!([]));
     let log = tine.ok(&["op", "log", "demo"]);
-    assert!(log.contains("tine tool --fork demo edit link"), "{log}");
+    assert!(log.contains("tine edit link"), "{log}");
 }
 
 #[test]
@@ -80,8 +86,8 @@ fn edits_are_all_made_or_none_and_say_why_not() {
     repo.commit_all("texts");
     let tine = Tine::new(&repo);
     tine.ok(&["new", "demo", "--no-mount"]);
-    let before = tine.ok(&["walk", "demo", "--json"]);
-    let edit = ["tool", "--fork", "demo", "edit"];
+    let before = tine.ok(&["ls", "--deep", "--fork", "demo", "--json"]);
+    let edit = ["edit", "--fork", "demo"];
     for (args, code, exit, said) in [
         (
             &["docs/guide.md", "--old", "four", "--new", "x"][..],
@@ -157,7 +163,10 @@ fn edits_are_all_made_or_none_and_say_why_not() {
         failure_of(&edits(json!([])), "no edits")["code"],
         "edit-empty"
     );
-    assert_eq!(tine.ok(&["walk", "demo", "--json"]), before);
+    assert_eq!(
+        tine.ok(&["ls", "--deep", "--fork", "demo", "--json"]),
+        before
+    );
 
     let output = edits(json!([good, {"old": "t", "new": "T", "replace_all": true}]));
     let answer: Value = serde_json::from_str(&output.expect_success("edits").text()).unwrap();
@@ -165,14 +174,17 @@ fn edits_are_all_made_or_none_and_say_why_not() {
         answer,
         json!({"route": "fork", "path": "docs/guide.md", "replaced": 3, "size": 12})
     );
-    assert_eq!(tine.ok(&["cat", "demo", "docs/guide.md"]), "1\nTwo\nThree");
+    assert_eq!(
+        tine.ok(&["cat", "--fork", "demo", "docs/guide.md"]),
+        "1\nTwo\nThree"
+    );
     tine.ok(&[
         &edit[..],
         &["crlf.txt", "--old", "one\ntwo", "--new", "1\n2"],
     ]
     .concat());
     assert_eq!(
-        tine.json(&["cat", "demo", "crlf.txt"])["files"][0]["content"]["text"],
+        tine.json(&["cat", "--fork", "demo", "crlf.txt"])["files"][0]["content"]["text"],
         "1\r\n2\r\n"
     );
 }
@@ -188,21 +200,13 @@ fn a_mount_shows_what_tools_do_at_once_and_tools_what_programs_do() {
     // In the mount no fork need be named.
     let answer = tine.ok_in(
         &dir,
-        &[
-            "tool",
-            "edit",
-            path_text(&guide),
-            "--old",
-            "two",
-            "--new",
-            "2",
-        ],
+        &["edit", path_text(&guide), "--old", "two", "--new", "2"],
     );
     assert_eq!(answer, "edited docs/guide.md in 1 place");
     assert_eq!(std::fs::read(&guide).unwrap(), b"one\n2\nthree\n");
     std::fs::write(&guide, "from a program\n").unwrap();
     assert_eq!(
-        tine.ok_in(&dir.join("src"), &["tool", "read", "docs/guide.md"]),
+        tine.ok_in(&dir.join("src"), &["cat", "--agent", "docs/guide.md"]),
         "from a program"
     );
     // The same path of the main checkout is meant, and that stays as it is.
@@ -210,7 +214,6 @@ fn a_mount_shows_what_tools_do_at_once_and_tools_what_programs_do() {
     tine.ok_in(
         &dir,
         &[
-            "tool",
             "edit",
             path_text(&in_checkout),
             "--old",
@@ -224,11 +227,11 @@ fn a_mount_shows_what_tools_do_at_once_and_tools_what_programs_do() {
     std::fs::set_permissions(dir.join("run.sh"), PermissionsExt::from_mode(0o700)).unwrap();
     tine.ok_in(
         &dir,
-        &["tool", "edit", "run.sh", "--old", "ran", "--new", "did run"],
+        &["edit", "run.sh", "--old", "ran", "--new", "did run"],
     );
     let ran = run_with_timeout(&mut repo.command(path_text(&dir.join("run.sh")), &dir));
     assert_eq!(ran.text(), "did run");
-    tine.ok_in(&dir, &["tool", "move", "src/main.rs", "new/place.rs"]);
+    tine.ok_in(&dir, &["mv", "--agent", "src/main.rs", "new/place.rs"]);
     assert!(dir.join("new/place.rs").exists() && !dir.join("src/main.rs").exists());
     tine.ok_in(&dir, &["undo", "demo"]);
     assert!(!dir.join("new").exists() && dir.join("src/main.rs").exists());
@@ -239,17 +242,17 @@ fn where_nothing_is_active_the_caller_does_it_alone() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     let calls = [
-        &["read", "README.md"][..],
-        &["write", "README.md"],
+        &["cat", "--agent", "README.md"][..],
+        &["write", "--agent", "README.md"],
         &["edit", "README.md", "--old", "a", "--new", "b"],
-        &["delete", "README.md"],
-        &["move", "README.md", "x"],
-        &["list"],
+        &["rm", "--agent", "README.md"],
+        &["mv", "--agent", "README.md", "x"],
+        &["ls", "--agent"],
         &["search", "x"],
     ];
     let assert_passes = || {
         for args in calls {
-            let output = tine.run(&[&["tool"], args].concat());
+            let output = tine.run(args);
             assert_eq!(
                 output.status.code(),
                 Some(7),
@@ -261,11 +264,11 @@ fn where_nothing_is_active_the_caller_does_it_alone() {
                 output.error_text().starts_with("note: no fork is active"),
                 "{args:?}"
             );
-            let output = tine.run(&[&["tool", "--json"], args].concat());
+            let output = tine.run(&[args, &["--json"]].concat());
             assert_eq!(output.text(), r#"{"route":"passthrough"}"#, "{args:?}");
             assert_eq!(output.status.code(), Some(7), "{args:?}");
         }
-        let context = tine.json(&["tool", "context"]);
+        let context = tine.json(&["context"]);
         assert_eq!(context["fork"], Value::Null);
         assert_eq!(context["working_dir"], path_text(repo.dir()));
     };
@@ -277,7 +280,7 @@ fn where_nothing_is_active_the_caller_does_it_alone() {
     refused(
         &repo,
         &tine,
-        &["tool", "--fork", "other", "read", "x"],
+        &["cat", "--agent", "--fork", "other", "x"],
         "no-such-fork",
         4,
     );
@@ -309,11 +312,11 @@ fn a_search_sees_what_git_does_not_ignore() {
     ] {
         written(
             &tine,
-            &["tool", "--fork", "demo", "write", path],
+            &["write", "--agent", "--fork", "demo", path],
             b"a\nNeedle needle\n",
         );
     }
-    let search = |args: &[&str]| tine.ok(&[&["tool", "--fork", "demo", "search"], args].concat());
+    let search = |args: &[&str]| tine.ok(&[&["search", "--fork", "demo"], args].concat());
     assert_eq!(
         search(&["needle"]),
         "a.rs:1:fn needle() {}\nb.txt:2:needle\nbuild/kept.txt:1:needle\nnew/c.rs:2:Needle needle\ntracked.log:1:needle"
@@ -337,7 +340,7 @@ fn a_search_sees_what_git_does_not_ignore() {
     );
     let all = search(&["^Needle", "--ignored"]);
     assert_eq!(all.lines().count(), 4, "{all}");
-    let cut = tine.json(&["tool", "--fork", "demo", "search", "needle", "-n", "2"]);
+    let cut = tine.json(&["search", "--fork", "demo", "needle", "-n", "2"]);
     assert_eq!(cut["truncated"], true);
     assert_eq!(
         cut["lines"],
@@ -346,13 +349,13 @@ fn a_search_sees_what_git_does_not_ignore() {
             {"path": "b.txt", "line": 2, "text": "needle"},
         ])
     );
-    let whole = tine.json(&["tool", "--fork", "demo", "search", "needle", "-n", "5"]);
+    let whole = tine.json(&["search", "--fork", "demo", "needle", "-n", "5"]);
     assert_eq!(whole["truncated"], false);
     for pattern in ["(", "a\\nb"] {
         refused(
             &repo,
             &tine,
-            &["tool", "--fork", "demo", "search", pattern],
+            &["search", "--fork", "demo", pattern],
             "bad-pattern",
             2,
         );
@@ -360,14 +363,14 @@ fn a_search_sees_what_git_does_not_ignore() {
     refused(
         &repo,
         &tine,
-        &["tool", "--fork", "demo", "search", "x", "--glob", "a["],
+        &["search", "--fork", "demo", "x", "--glob", "a["],
         "bad-pattern",
         2,
     );
     refused(
         &repo,
         &tine,
-        &["tool", "--fork", "demo", "search", "x", "nowhere"],
+        &["search", "--fork", "demo", "x", "nowhere"],
         "no-such-path",
         4,
     );
@@ -379,7 +382,7 @@ fn a_command_runs_where_the_agent_works() {
     let repo = TestRepo::new();
     let tine = Tine::new(&repo);
     tine.ok(&["new", "demo", "--no-mount"]);
-    let run = |args: &[&str]| tine.run(&[&["tool", "--fork", "demo", "run"], args].concat());
+    let run = |args: &[&str]| tine.run(&[&["run", "--fork", "demo"], args].concat());
     let dir = tine.ok(&["path", "demo"]);
     let output = run(&[
         "--shell",
@@ -389,8 +392,8 @@ fn a_command_runs_where_the_agent_works() {
         output.expect_success("run").text(),
         format!("{dir}\ndemo {dir}\n{dir}")
     );
-    assert_eq!(tine.ok(&["tool", "--fork", "demo", "read", "made"]), "w");
-    let context = tine.json(&["tool", "--fork", "demo", "context"]);
+    assert_eq!(tine.ok(&["cat", "--agent", "--fork", "demo", "made"]), "w");
+    let context = tine.json(&["context", "--fork", "demo"]);
     assert_eq!(context["working_dir"], dir);
     assert_eq!(
         context["environment"],
@@ -421,13 +424,13 @@ fn a_command_runs_where_the_agent_works() {
     refused(
         &repo,
         &tine,
-        &["tool", "--fork", "demo", "run", "--", "no-such-program"],
+        &["run", "--fork", "demo", "--", "no-such-program"],
         "command-not-found",
         4,
     );
     // Nothing of it keeps the mount.
     tine.ok(&["unmount", "demo", "--keep"]);
-    let output = tine.run(&["tool", "run", "--", "pwd"]);
+    let output = tine.run(&["run", "--", "pwd"]);
     assert_eq!(
         output.text(),
         path_text(repo.dir()),

@@ -459,7 +459,14 @@ fn several_are_waited_for_and_the_wait_can_end() {
         4,
     );
     // Others work meanwhile, in the fork, too.
-    tine.ok(&["write", "work", "meanwhile.txt", "--file", "README.md"]);
+    tine.ok(&[
+        "write",
+        "--fork",
+        "work",
+        "meanwhile.txt",
+        "--file",
+        "README.md",
+    ]);
     let waited = std::thread::scope(|scope| {
         let waiting =
             scope.spawn(|| tine.json(&["handoff", "await", "2", "1", "3", "--timeout", "60s"]));

@@ -111,17 +111,17 @@ fn every_documented_key_is_printed_and_no_other() {
     }
 
     assert_eq!(
-        keys(&tine.json(&["stat", "demo", "new.txt"])),
+        keys(&tine.json(&["stat", "--fork", "demo", "new.txt"])),
         documented("## Paths")
     );
-    let listed = tine.json(&["ls", "demo"]);
+    let listed = tine.json(&["ls", "--fork", "demo"]);
     assert_eq!(keys(&listed["nodes"][0]), documented("## Paths"));
     assert_eq!(
-        keys(&tine.json(&["cat", "demo", "new.txt"])),
+        keys(&tine.json(&["cat", "--fork", "demo", "new.txt"])),
         ["fork".to_owned(), "files".to_owned()].into()
     );
     assert_eq!(
-        keys(&tine.json(&["mv", "demo", "new.txt", "newer.txt"])),
+        keys(&tine.json(&["mv", "--fork", "demo", "new.txt", "newer.txt"])),
         documented_of("mv")
     );
     let operation = documented("An operation has");
@@ -179,21 +179,24 @@ fn every_documented_key_is_printed_and_no_other() {
     let text = repo.dir().join("README.md");
     for (verb, args) in [
         ("write", &["tools.txt", "--file", path_text(&text)][..]),
-        ("read", &["tools.txt"]),
+        ("cat", &["tools.txt"]),
         (
             "edit",
             &["tools.txt", "--old", "A test", "--new", "The test"],
         ),
-        ("move", &["tools.txt", "moved.txt"]),
-        ("delete", &["moved.txt"]),
-        ("list", &[]),
+        ("mv", &["tools.txt", "moved.txt"]),
+        ("rm", &["moved.txt"]),
+        ("ls", &[]),
         ("search", &["test"]),
         ("context", &[]),
         ("run", &["--shell", "true"]),
     ] {
-        let mut documented = documented_of(&format!("tool {verb}"));
+        let has_agent = !matches!(verb, "edit" | "search" | "context" | "run");
+        let agent = if has_agent { " --agent" } else { "" };
+        let mut documented = documented_of(&format!("{verb}{agent}"));
         documented.retain(|word| !word.contains(['"', '{', '[']));
-        let words = [&["tool", "--fork", "demo", verb], args].concat();
+        let options: &[&str] = if has_agent { &["--agent"] } else { &[] };
+        let words = [&[verb, "--fork", "demo"], options, args].concat();
         assert_eq!(keys(&tine.json(&words)), documented, "{verb}");
     }
     assert_eq!(

@@ -259,7 +259,7 @@ fn a_fork_that_conflicts_when_it_is_unmounted_is_whole_and_a_review() {
         said.contains("work is unmounted and whole, but was not merged"),
         "{said}"
     );
-    assert_eq!(tine.ok(&["cat", "work", "on.txt"]), "on");
+    assert_eq!(tine.ok(&["cat", "--fork", "work", "on.txt"]), "on");
     assert_eq!(tine.ok(&["diff", "work", "--name-status"]), "A\ton.txt");
 }
 

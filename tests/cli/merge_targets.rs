@@ -112,8 +112,8 @@ fn a_fork_without_a_mount_follows_and_what_is_uncommitted_stays() {
         tine.ok(&["merge", "work", "--into", name]);
         let uncommitted = "M\tdocs/guide.md\nA\tmine.txt\nD\trun.sh";
         assert_agreement(&repo, &tine, name, uncommitted);
-        assert_eq!(tine.ok(&["cat", name, "x.log"]), "log");
-        assert_eq!(tine.ok(&["cat", name, "work.txt"]), "work");
+        assert_eq!(tine.ok(&["cat", "--fork", name, "x.log"]), "log");
+        assert_eq!(tine.ok(&["cat", "--fork", name, "work.txt"]), "work");
         tine.kill_daemon();
         assert_agreement(&repo, &tine, name, uncommitted);
         tine.ok(&["mount", name]);
@@ -450,12 +450,15 @@ fn a_merge_into_a_fork_is_taken_back_and_done_again() {
         assert_agreement(&repo, &tine, name, "A\tmine.txt");
         tine.kill_daemon();
         // What was written since stays.
-        let mut command = tine.command(&["write", name, "since.txt"]);
+        let mut command = tine.command(&["write", "--fork", name, "since.txt"]);
         crate::support::run_with_timeout_of(&mut command, DEFAULT_LIMIT, b"since\n")
             .expect_success("write");
         tine.ok(&["undo", name]);
         assert!(
-            tine.run(&["cat", name, "since.txt"]).status.code() == Some(4),
+            tine.run(&["cat", "--fork", name, "since.txt"])
+                .status
+                .code()
+                == Some(4),
             "the last operation is that"
         );
         tine.ok(&["undo", name]);

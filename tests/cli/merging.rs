@@ -159,7 +159,7 @@ fn every_kind_of_source_is_merged_into_forks_and_branches() {
             assert_eq!(repo.git(&["rev-parse", &holder]), after);
         }
         assert_agreement(&repo, &tine, &fork, "");
-        assert_eq!(tine.ok(&["cat", &fork, "main.txt"]), "acht");
+        assert_eq!(tine.ok(&["cat", "--fork", &fork, "main.txt"]), "acht");
     }
     // A snapshot is the same each time, and without what came later.
     told(&tine, 7, &["merge", "work@then", "--into", "into-0"]);

@@ -327,7 +327,7 @@ fn a_handoff_whose_application_is_taken_back_is_not_applied() {
         json!(null)
     );
     tine.ok(&apply);
-    assert_eq!(tine.ok(&["cat", "target", "work.txt"]), "work");
+    assert_eq!(tine.ok(&["cat", "--fork", "target", "work.txt"]), "work");
 }
 
 #[test]

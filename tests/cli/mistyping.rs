@@ -22,7 +22,7 @@ fn a_mistyped_name_is_told_which_one_is_like_it() {
             "did you mean fix-parser?",
         ),
         (
-            &["rm", "fixparser", "a"],
+            &["rm", "--fork", "fixparser", "a"],
             "no-such-fork",
             "did you mean fix-parser?",
         ),

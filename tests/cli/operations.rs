@@ -10,7 +10,7 @@ use crate::support::{OutputExt, TestRepo, Tine, require_fuse, run_with_timeout_o
 
 fn write(tine: &Tine, path: &str, content: &[u8]) {
     let limit = std::time::Duration::from_secs(60);
-    let mut command = tine.command(&["write", "demo", path, "-p"]);
+    let mut command = tine.command(&["write", "--fork", "demo", path, "-p"]);
     run_with_timeout_of(&mut command, limit, content).expect_success("write");
 }
 
@@ -57,15 +57,15 @@ fn what_commands_did_is_listed_taken_back_and_done_again() {
     };
     done(&|| write(&tine, "docs/guide.md", b"new\n"));
     done(&|| write(&tine, "made here/file", &[7; 400_000]));
-    done(&|| drop(tine.ok(&["mv", "demo", "src", "made here"])));
-    done(&|| drop(tine.ok(&["rm", "-r", "demo", "made here", "link", "data"])));
+    done(&|| drop(tine.ok(&["mv", "--fork", "demo", "src", "made here"])));
+    done(&|| drop(tine.ok(&["rm", "--fork", "demo", "-r", "made here", "link", "data"])));
     assert_eq!(
         operations(&tine),
         [
-            (4, "tine rm -r demo 'made here' link data"),
-            (3, "tine mv demo src 'made here'"),
-            (2, "tine write demo 'made here/file' -p"),
-            (1, "tine write demo docs/guide.md -p"),
+            (4, "tine rm --fork demo -r 'made here' link data"),
+            (3, "tine mv --fork demo src 'made here'"),
+            (2, "tine write --fork demo 'made here/file' -p"),
+            (1, "tine write --fork demo docs/guide.md -p"),
         ]
         .map(|(id, command)| (id, "done".to_owned(), command.to_owned()))
     );
@@ -86,7 +86,7 @@ fn what_commands_did_is_listed_taken_back_and_done_again() {
     let said = tine.ok(&["undo", "demo", "link"]);
     assert_eq!(
         said,
-        "took back 4: tine rm -r demo 'made here' link data\n  link"
+        "took back 4: tine rm --fork demo -r 'made here' link data\n  link"
     );
     assert!(dir.join("link").exists() && !dir.join("data").exists());
     tine.ok(&["daemon", "stop", "--force"]);
@@ -132,7 +132,7 @@ fn what_a_program_did_since_is_told_and_kept() {
         std::fs::read_to_string(dir.join("docs/guide.md")).unwrap(),
         "by a program\n"
     );
-    tine.ok(&["mv", "demo", "run.sh", "moved.sh"]);
+    tine.ok(&["mv", "--fork", "demo", "run.sh", "moved.sh"]);
     std::fs::remove_file(dir.join("moved.sh")).unwrap();
     refused(&repo, &tine, &["undo", "demo"], "cannot-undo", 3);
     refused(&repo, &tine, &["undo", "demo", "src"], "nothing-to-undo", 3);
@@ -197,7 +197,7 @@ fn invariant_13_an_operation_that_is_killed_happened_or_not_and_the_log_agrees()
     for index in 0..50 {
         write(&tine, &format!("many/{index}"), b"x");
     }
-    let walk = || tine.ok(&["walk", "demo", "--json"]);
+    let walk = || tine.ok(&["ls", "--deep", "--fork", "demo", "--json"]);
     let paths = |walk: &str| -> Vec<(String, u64)> {
         let walk: Value = serde_json::from_str(walk).expect("JSON");
         let nodes = walk["nodes"].as_array().expect("a list");
@@ -211,9 +211,16 @@ fn invariant_13_an_operation_that_is_killed_happened_or_not_and_the_log_agrees()
         let before = paths(&walk());
         let last = operations(&tine)[0].0;
         let mut command = match round % 4 {
-            0 => tine.command(&["rm", "-r", "demo", "many", "src"]),
-            1 => tine.command(&["mv", "demo", "many", "docs"]),
-            2 => tine.command(&["write", "demo", "data/large.bin", "-F", "README.md"]),
+            0 => tine.command(&["rm", "--fork", "demo", "-r", "many", "src"]),
+            1 => tine.command(&["mv", "--fork", "demo", "many", "docs"]),
+            2 => tine.command(&[
+                "write",
+                "--fork",
+                "demo",
+                "data/large.bin",
+                "-F",
+                "README.md",
+            ]),
             _ => tine.command(&["undo", "demo"]),
         };
         let mut child = command

@@ -15,40 +15,57 @@ fn a_fork_that_is_not_mounted_is_looked_at_and_changed() {
     let tine = Tine::new(&repo);
     tine.ok(&["new", "demo", "--no-mount"]);
     assert_eq!(
-        tine.ok(&["ls", "demo"]),
+        tine.ok(&["ls", "--fork", "demo"]),
         ".gitignore\nREADME.md\ndangling\ndata\ndocs\nlink\nrun.sh\nsrc"
     );
-    assert_eq!(tine.ok(&["ls", "demo", "docs/up"]), "deep\nmain.rs");
     assert_eq!(
-        tine.ok(&["cat", "demo", "link"]),
+        tine.ok(&["ls", "--fork", "demo", "docs/up"]),
+        "deep\nmain.rs"
+    );
+    assert_eq!(
+        tine.ok(&["cat", "--fork", "demo", "link"]),
         "# A test\n\nWith two paragraphs."
     );
     assert_eq!(
-        tine.ok(&["cat", "demo", "src/deep/er/still/leaf.txt", "docs/guide.md"]),
+        tine.ok(&[
+            "cat",
+            "--fork",
+            "demo",
+            "src/deep/er/still/leaf.txt",
+            "docs/guide.md"
+        ]),
         "leaf\none\ntwo\nthree"
     );
-    let long = tine.ok(&["ls", "demo", "-l"]);
+    let long = tine.ok(&["ls", "--fork", "demo", "-l"]);
     assert!(long.contains("-rwxr-xr-x"), "{long}");
     assert!(long.contains("link -> README.md"), "{long}");
 
     assert_eq!(
-        written(&tine, &["write", "demo", "new/deep/file", "-p"], b"new\n"),
+        written(
+            &tine,
+            &["write", "--fork", "demo", "new/deep/file", "-p"],
+            b"new\n"
+        ),
         "made new/deep/file (4 bytes)"
     );
     assert_eq!(
-        written(&tine, &["write", "demo", "run.sh"], b"#!/bin/sh\n"),
+        written(
+            &tine,
+            &["write", "--fork", "demo", "run.sh"],
+            b"#!/bin/sh\n"
+        ),
         "wrote run.sh (10 bytes); `tine undo demo` takes that back"
     );
     assert_eq!(
-        tine.ok(&["mv", "demo", "src", "new"]),
+        tine.ok(&["mv", "--fork", "demo", "src", "new"]),
         "moved src to new/src"
     );
     assert_eq!(
-        tine.ok(&["rm", "-r", "demo", "docs", "link"]),
+        tine.ok(&["rm", "--fork", "demo", "-r", "docs", "link"]),
         "removed docs\nremoved link\n`tine undo demo` brings them back"
     );
     assert_eq!(
-        tine.ok(&["walk", "demo", "new"]),
+        tine.ok(&["ls", "--deep", "--fork", "demo", "new"]),
         "d   0  new/deep\n\
          -   4  new/deep/file\n\
          d   0  new/src\n\
@@ -69,18 +86,18 @@ fn a_fork_that_is_not_mounted_is_looked_at_and_changed() {
     ] {
         assert!(status.contains(line), "{line} in {status}");
     }
-    let stat = tine.json(&["stat", "demo", "run.sh"]);
+    let stat = tine.json(&["stat", "--fork", "demo", "run.sh"]);
     assert_eq!(
         (&stat["mode"], &stat["kind"]),
         (&"100755".into(), &"file".into())
     );
     assert_eq!(stat["size"], 10);
     assert!(
-        tine.ok(&["stat", "demo", "dangling"])
+        tine.ok(&["stat", "--fork", "demo", "dangling"])
             .contains("dangling -> nowhere")
     );
     tine.ok(&["daemon", "stop"]);
-    assert_eq!(tine.ok(&["cat", "demo", "new/deep/file"]), "new");
+    assert_eq!(tine.ok(&["cat", "--fork", "demo", "new/deep/file"]), "new");
 }
 
 #[test]
@@ -97,7 +114,11 @@ fn a_mount_shows_every_change_at_once() {
     let read = |name: &str| std::fs::read(dir.join(name)).unwrap();
     let inode = std::fs::metadata(dir.join("docs/guide.md")).unwrap().ino();
 
-    written(&tine, &["write", "demo", "docs/guide.md"], b"replaced\n");
+    written(
+        &tine,
+        &["write", "--fork", "demo", "docs/guide.md"],
+        b"replaced\n",
+    );
     assert_eq!(read("docs/guide.md"), b"replaced\n");
     assert_eq!(
         std::fs::metadata(dir.join("docs/guide.md")).unwrap().ino(),
@@ -105,7 +126,7 @@ fn a_mount_shows_every_change_at_once() {
     );
     written(
         &tine,
-        &["write", "demo", "new/file", "-p", "--executable"],
+        &["write", "--fork", "demo", "new/file", "-p", "--executable"],
         b"#!/bin/sh\necho hi\n",
     );
     let ran = run_with_timeout(&mut repo.command(path_text(&dir.join("new/file")), &dir));
@@ -123,6 +144,7 @@ fn a_mount_shows_every_change_at_once() {
         &dir.join("src"),
         &[
             "mv",
+            "--fork",
             "demo",
             path_text(&absolute),
             path_text(&dir.join("new/")),
@@ -130,9 +152,9 @@ fn a_mount_shows_every_change_at_once() {
     );
     assert!(!absolute.exists());
     assert!(read("new/main.rs").starts_with(b"fn main"));
-    tine.ok(&["mv", "demo", "--force", "run.sh", "README.md"]);
+    tine.ok(&["mv", "--fork", "demo", "--force", "run.sh", "README.md"]);
     assert_eq!(read("README.md"), b"#!/bin/sh\necho ran\n");
-    tine.ok(&["rm", "-r", "demo", "data", "src"]);
+    tine.ok(&["rm", "--fork", "demo", "-r", "data", "src"]);
     assert!(!dir.join("data/large.bin").exists());
     assert!(!dir.join("src").exists());
     assert_eq!(
@@ -140,7 +162,7 @@ fn a_mount_shows_every_change_at_once() {
         "./.gitignore\n./README.md\n./docs/empty\n./docs/guide.md\n./new/file\n./new/main.rs"
     );
     // A name that nobody looked for, in a directory that was listed.
-    written(&tine, &["write", "demo", "docs/unheard"], b"");
+    written(&tine, &["write", "--fork", "demo", "docs/unheard"], b"");
     assert_eq!(repo.sh_in(&dir, "ls docs"), "empty\nguide.md\nunheard\nup");
     // git, which asks the daemon what changed, agrees.
     assert_eq!(
@@ -152,7 +174,7 @@ fn a_mount_shows_every_change_at_once() {
     );
     // What the mount changes the commands see.
     std::fs::write(dir.join("here"), "seen").unwrap();
-    assert_eq!(tine.ok(&["cat", "demo", "here"]), "seen");
+    assert_eq!(tine.ok(&["cat", "--fork", "demo", "here"]), "seen");
 }
 
 #[test]
@@ -162,7 +184,7 @@ fn an_open_file_lives_on_when_its_directory_is_removed() {
     let tine = Tine::new(&repo);
     let dir = tine.new_fork("demo");
     let mut open = std::fs::File::open(dir.join("data/large.bin")).unwrap();
-    tine.ok(&["rm", "-r", "demo", "data"]);
+    tine.ok(&["rm", "--fork", "demo", "-r", "data"]);
     let mut content = Vec::new();
     std::io::Read::read_to_end(&mut open, &mut content).unwrap();
     assert!(content == large_content());
@@ -175,20 +197,27 @@ fn contents_of_every_size_and_kind_pass_unchanged() {
     tine.ok(&["new", "demo", "--no-mount"]);
     let large: Vec<u8> = (0..40_u32 << 20).map(|i| (i ^ (i >> 11)) as u8).collect();
     for content in [&b""[..], b"\xff\0\n", &large[..300_000], &large] {
-        written(&tine, &["write", "demo", "file"], content);
-        let read = run_with_timeout(&mut tine.command(&["cat", "demo", "file"]));
+        written(&tine, &["write", "--fork", "demo", "file"], content);
+        let read = run_with_timeout(&mut tine.command(&["cat", "--fork", "demo", "file"]));
         assert!(read.status.success() && read.stdout == content);
     }
     let place = repo.root().join("content");
     std::fs::write(&place, &large[..1 << 20]).unwrap();
-    tine.ok(&["write", "demo", "copy", "--file", path_text(&place)]);
-    let read = run_with_timeout(&mut tine.command(&["cat", "demo", "copy", "README.md"]));
+    tine.ok(&[
+        "write",
+        "--fork",
+        "demo",
+        "copy",
+        "--file",
+        path_text(&place),
+    ]);
+    let read = run_with_timeout(&mut tine.command(&["cat", "--fork", "demo", "copy", "README.md"]));
     assert!(read.stdout.starts_with(&large[..1 << 20]) && read.stdout.ends_with(b"paragraphs.\n"));
     let transfers = repo.common_dir().join("tine/transfers");
     assert_eq!(std::fs::read_dir(transfers).unwrap().count(), 0);
-    written(&tine, &["write", "demo", "bytes"], b"\xff");
+    written(&tine, &["write", "--fork", "demo", "bytes"], b"\xff");
     assert_eq!(
-        tine.json(&["cat", "demo", "bytes", "docs/guide.md"]),
+        tine.json(&["cat", "--fork", "demo", "bytes", "docs/guide.md"]),
         json!({"fork": "demo", "files": [
             {"path": "bytes", "size": 1, "content": {"base64": "/w=="}},
             {"path": "docs/guide.md", "size": 14, "content": {"text": "one\ntwo\nthree\n"}},
@@ -204,38 +233,85 @@ fn what_is_refused_changes_nothing_and_says_why() {
     std::os::unix::fs::symlink("/etc", repo.dir().join("outside")).unwrap();
     repo.commit_all("a link out");
     tine.ok(&["new", "linked", "--no-mount"]);
-    let before = tine.ok(&["walk", "demo", "--json"]);
+    let before = tine.ok(&["ls", "--deep", "--fork", "demo", "--json"]);
     for (args, code, exit) in [
-        (&["mv", "demo", "missing", "x"][..], "no-such-path", 4),
-        (&["mv", "demo", "run.sh", "README.md"], "path-exists", 5),
-        (&["mv", "demo", "src", "src/deep"], "path-refused", 2),
-        (&["mv", "demo", "run.sh", "nowhere/"], "no-such-path", 4),
-        (&["mv", "demo", "run.sh", ".git"], "path-refused", 2),
-        (&["mv", "demo", ".", "x"], "path-refused", 2),
-        (&["mv", "demo", "../x", "x"], "usage", 2),
-        (&["rm", "demo", "src"], "wrong-kind", 3),
-        (&["rm", "-r", "demo", ".git"], "path-refused", 2),
-        (&["rm", "-r", "demo", "."], "path-refused", 2),
-        (&["rm", "-r", "demo", "src", "missing"], "no-such-path", 4),
-        (&["rm", "demo", "/etc/passwd"], "path-refused", 2),
-        (&["rm", "linked", "outside/passwd"], "path-refused", 2),
-        (&["write", "linked", "outside/passwd"], "path-refused", 2),
-        (&["write", "demo", "src"], "wrong-kind", 3),
-        (&["write", "demo", "link"], "wrong-kind", 3),
-        (&["write", "demo", "run.sh/x"], "wrong-kind", 3),
-        (&["write", "demo", "a/b"], "no-such-path", 4),
-        (&["cat", "demo", "src"], "wrong-kind", 3),
-        (&["cat", "linked", "outside/passwd"], "path-refused", 2),
-        (&["cat", "demo", "README.md", "missing"], "no-such-path", 4),
-        (&["ls", "demo", "missing"], "no-such-path", 4),
-        (&["walk", "demo", "missing"], "no-such-path", 4),
-        (&["stat", "demo", "missing"], "no-such-path", 4),
-        (&["stat", "demo", ""], "usage", 2),
+        (
+            &["mv", "--fork", "demo", "missing", "x"][..],
+            "no-such-path",
+            4,
+        ),
+        (
+            &["mv", "--fork", "demo", "run.sh", "README.md"],
+            "path-exists",
+            5,
+        ),
+        (
+            &["mv", "--fork", "demo", "src", "src/deep"],
+            "path-refused",
+            2,
+        ),
+        (
+            &["mv", "--fork", "demo", "run.sh", "nowhere/"],
+            "no-such-path",
+            4,
+        ),
+        (
+            &["mv", "--fork", "demo", "run.sh", ".git"],
+            "path-refused",
+            2,
+        ),
+        (&["mv", "--fork", "demo", ".", "x"], "path-refused", 2),
+        (&["mv", "--fork", "demo", "../x", "x"], "usage", 2),
+        (&["rm", "--fork", "demo", "src"], "wrong-kind", 3),
+        (&["rm", "--fork", "demo", "-r", ".git"], "path-refused", 2),
+        (&["rm", "--fork", "demo", "-r", "."], "path-refused", 2),
+        (
+            &["rm", "--fork", "demo", "-r", "src", "missing"],
+            "no-such-path",
+            4,
+        ),
+        (&["rm", "--fork", "demo", "/etc/passwd"], "path-refused", 2),
+        (
+            &["rm", "--fork", "linked", "outside/passwd"],
+            "path-refused",
+            2,
+        ),
+        (
+            &["write", "--fork", "linked", "outside/passwd"],
+            "path-refused",
+            2,
+        ),
+        (&["write", "--fork", "demo", "src"], "wrong-kind", 3),
+        (&["write", "--fork", "demo", "link"], "wrong-kind", 3),
+        (&["write", "--fork", "demo", "run.sh/x"], "wrong-kind", 3),
+        (&["write", "--fork", "demo", "a/b"], "no-such-path", 4),
+        (&["cat", "--fork", "demo", "src"], "wrong-kind", 3),
+        (
+            &["cat", "--fork", "linked", "outside/passwd"],
+            "path-refused",
+            2,
+        ),
+        (
+            &["cat", "--fork", "demo", "README.md", "missing"],
+            "no-such-path",
+            4,
+        ),
+        (&["ls", "--fork", "demo", "missing"], "no-such-path", 4),
+        (
+            &["ls", "--deep", "--fork", "demo", "missing"],
+            "no-such-path",
+            4,
+        ),
+        (&["stat", "--fork", "demo", "missing"], "no-such-path", 4),
+        (&["stat", "--fork", "demo", ""], "usage", 2),
     ] {
         refused(&repo, &tine, args, code, exit);
     }
-    assert_eq!(tine.ok(&["walk", "demo", "--json"]), before);
-    let hint = refused(&repo, &tine, &["rm", "demo"], "usage", 2)["hint"].to_string();
+    assert_eq!(
+        tine.ok(&["ls", "--deep", "--fork", "demo", "--json"]),
+        before
+    );
+    let hint = refused(&repo, &tine, &["rm", "--fork", "demo"], "usage", 2)["hint"].to_string();
     assert!(hint.contains("tine delete"), "{hint}");
     assert!(Path::new("/etc/passwd").exists());
 }
@@ -246,17 +322,54 @@ fn names_that_are_not_utf_8_are_changed_as_any_other() {
     let tine = Tine::new(&repo);
     tine.ok(&["new", "demo", "--no-mount"]);
     let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"n\xffme");
-    let mut command = tine.command(&["write", "demo"]);
+    let mut command = tine.command(&["write", "--fork", "demo"]);
     command.arg(name);
     run_with_timeout(&mut command).expect_success("write");
-    assert!(tine.ok(&["ls", "demo"]).contains("\"n\\377me\""));
-    let nodes = tine.json(&["ls", "demo"]);
+    assert!(tine.ok(&["ls", "--fork", "demo"]).contains("\"n\\377me\""));
+    let nodes = tine.json(&["ls", "--fork", "demo"]);
     assert_eq!(
         nodes["nodes"][6]["path"],
         json!({"base64": "bv9tZQ=="}),
         "{nodes}"
     );
-    let mut command = tine.command(&["rm", "demo"]);
+    let mut command = tine.command(&["rm", "--fork", "demo"]);
     command.arg(name);
     run_with_timeout(&mut command).expect_success("rm");
+}
+
+#[test]
+fn a_fork_named_as_the_first_path_is_refused_before_anything_changes() {
+    require_fuse!();
+    let repo = TestRepo::new();
+    let tine = Tine::new(&repo);
+    let dir = tine.new_fork("demo");
+    let calls = [
+        &["ls", "demo"][..],
+        &["ls", "--deep", "demo"],
+        &["cat", "demo", "README.md"],
+        &["rm", "demo", "README.md"],
+        &["rm", "-r", "demo"],
+    ];
+    for args in calls {
+        let hint = refused(&repo, &tine, args, "usage", 2)["hint"].to_string();
+        assert!(hint.contains("`--fork demo`"), "{args:?}: {hint}");
+        let output = tine.run_in(&dir, args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.error_text().contains("`--fork demo`"), "{args:?}");
+    }
+    assert!(dir.join("README.md").exists());
+    let output = tine.run_in(&dir, &["write", "demo"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = output.error_text();
+    assert!(
+        said.contains("`--fork demo`") && said.contains("`./demo`"),
+        "{said}"
+    );
+    assert!(!dir.join("demo").exists());
+    // A path of that name is meant as a path.
+    tine.ok_in(&dir, &["write", "./demo"]);
+    std::fs::write(dir.join("demo"), "mine\n").unwrap();
+    assert_eq!(tine.ok_in(&dir, &["cat", "demo"]), "mine");
+    tine.ok_in(&dir, &["rm", "demo"]);
+    assert!(!dir.join("demo").exists());
 }

@@ -335,7 +335,10 @@ fn a_daemon_that_is_killed_while_it_deletes_leaves_the_fork_or_its_entry() {
             None => assert!(is_there, "round {round}: the work is gone"),
         }
         if is_there {
-            assert_eq!(tine.ok(&["cat", &name, "mark.txt"]), mark.trim_end());
+            assert_eq!(
+                tine.ok(&["cat", "--fork", &name, "mark.txt"]),
+                mark.trim_end()
+            );
         }
     }
     assert!(tine.ok(&["check"]).contains("all is whole"));

@@ -102,12 +102,12 @@ fn a_fork_that_is_not_mounted_goes_back_to_any_point() {
     tine.ok(&["unmount", "demo"]);
     tine.ok(&["new", "other", "--no-mount"]);
     repo.sh_in(repo.dir(), "echo theirs > ../theirs");
-    tine.ok(&["write", "other", "README.md", "-F", "../theirs"]);
+    tine.ok(&["write", "--fork", "other", "README.md", "-F", "../theirs"]);
     assert_eq!(
         tine.ok(&["revert", "demo", "docs", "run.sh", "--to", "HEAD"]),
         "M docs/guide.md\nM run.sh\n2 paths taken back to rev:HEAD; `tine undo demo` takes that back"
     );
-    assert_eq!(tine.ok(&["cat", "demo", "docs/guide.md"]), "one");
+    assert_eq!(tine.ok(&["cat", "--fork", "demo", "docs/guide.md"]), "one");
     let reverted = tine.json(&["revert", "demo", "README.md", "--to", "fork:other"]);
     assert_eq!(reverted["to"]["point"], "fork:other");
     assert_eq!(
@@ -117,7 +117,7 @@ fn a_fork_that_is_not_mounted_goes_back_to_any_point() {
         ),
         (&json!("added"), &json!("README.md"))
     );
-    assert_eq!(tine.ok(&["cat", "demo", "README.md"]), "theirs");
+    assert_eq!(tine.ok(&["cat", "--fork", "demo", "README.md"]), "theirs");
     // To what the fork was made from, its commit included; HEAD stays.
     tine.ok(&["revert", "demo", "."]);
     assert_eq!(tine.ok(&["diff", "demo", "--against", "pristine"]), "");
@@ -275,9 +275,9 @@ fn paths_go_back_to_a_snapshot_and_the_rest_goes_on() {
         repo.git(&["update-ref", "-d", reference]);
     }
     repo.git(&["gc", "-q", "--prune=now"]);
-    assert_eq!(tine.ok(&["cat", "other", "made/deep/x"]), "x");
+    assert_eq!(tine.ok(&["cat", "--fork", "other", "made/deep/x"]), "x");
     assert!(
-        tine.ok(&["cat", "other", "docs/guide.md"])
+        tine.ok(&["cat", "--fork", "other", "docs/guide.md"])
             .ends_with("four")
     );
     assert_eq!(

@@ -324,7 +324,7 @@ fn paths_of_an_old_snapshot_come_onto_head_too() {
     tine.ok(&["undo", "a"]);
     tine.ok(&["new", "b", "--from", "main~1", "--no-mount"]);
     run_with_timeout(
-        tine.command(&["write", "b", "of-b"])
+        tine.command(&["write", "--fork", "b", "of-b"])
             .stdin(std::process::Stdio::null()),
     );
     tine.ok(&["restore", "a", "fork:b"]);

@@ -265,7 +265,7 @@ fn a_switch_makes_branches_and_merges_what_is_in_the_way() {
     assert!(text(&failure["message"]).contains("README.md"), "{failure}");
     // At another point, with what is uncommitted there.
     tine.ok(&["new", "other", "--no-mount"]);
-    let mut write = tine.command(&["write", "other", "x"]);
+    let mut write = tine.command(&["write", "--fork", "other", "x"]);
     crate::support::run_with_timeout_of(&mut write, crate::support::command::DEFAULT_LIMIT, b"x")
         .expect_success("write");
     repo.sh_in(&dir, "git checkout -q README.md");

@@ -106,7 +106,7 @@ fn a_fork_without_commits_moves_and_takes_what_is_uncommitted_along() {
             ""
         );
         assert_eq!(
-            tine.ok(&["cat", "work", "list.txt"]),
+            tine.ok(&["cat", "--fork", "work", "list.txt"]),
             "1\ntwo\n3\n4\n5\n6\n7\nacht\n9"
         );
         assert_eq!(tine.json(&["log", "work"])["commits"], json!([]));
@@ -337,7 +337,7 @@ fn strategies_settle_what_is_uncommitted() {
         let args = ["update", "work", "--strategy", strategy];
         told(&tine, 0, &args.into_iter().chain(how).collect::<Vec<_>>());
         assert_eq!(
-            tine.ok(&["cat", "work", "list.txt"]),
+            tine.ok(&["cat", "--fork", "work", "list.txt"]),
             format!("1\n{line}\n3\n4\n5\n6\n7\nacht\n9")
         );
         tine.ok(&["undo", "work"]);
@@ -359,7 +359,7 @@ fn a_fork_goes_to_whatever_is_named() {
     repo.git(&["tag", "-a", "-m", "v1", "v1"]);
     let two = main_goes_on(&repo, "two");
     tine.ok(&["new", "work", "--from", &base]);
-    tine.ok(&["write", "work", "u.txt"]);
+    tine.ok(&["write", "--fork", "work", "u.txt"]);
     let failure = merge_refused(&repo, &tine, &["update", "work"], "usage", 2);
     assert!(
         failure["hint"].as_str().unwrap().contains("--from"),
@@ -394,7 +394,7 @@ fn a_fork_goes_to_whatever_is_named() {
         told(&tine, 0, &["update", "work", "--from", "parent"])["after"],
         json!(at)
     );
-    assert_eq!(tine.ok(&["cat", "work", "parent.txt"]), "parent");
+    assert_eq!(tine.ok(&["cat", "--fork", "work", "parent.txt"]), "parent");
     merge_refused(&repo, &tine, &["update", "none"], "no-such-fork", 4);
 }
 
@@ -673,7 +673,7 @@ fn an_update_takes_nothing_out_that_another_branch_brought() {
             let mut update = vec!["update", "work"];
             update.extend(rebase.then_some("--rebase"));
             told(&tine, if main_goes { 0 } else { 7 }, &update);
-            assert_eq!(tine.ok(&["cat", "work", "theirs.txt"]), "theirs");
+            assert_eq!(tine.ok(&["cat", "--fork", "work", "theirs.txt"]), "theirs");
             let behind = repo.git(&["rev-list", "--count", "tine/work..main"]);
             assert_eq!(behind, "0", "{update:?}");
         }
@@ -709,7 +709,7 @@ fn an_update_keeps_the_commits_of_a_branch_that_was_there_before() {
             let mut update = vec!["update", "w"];
             update.extend(rebase.then_some("--rebase"));
             told(&tine, 0, &update);
-            assert_eq!(tine.ok(&["cat", "w", "own.txt"]), "own");
+            assert_eq!(tine.ok(&["cat", "--fork", "w", "own.txt"]), "own");
             assert!(log_of(&repo, "main..tine/w", "%s").contains("own"));
             assert_eq!(repo.git(&["merge-base", "main", "tine/w"]), repo.head());
             // What it was brought up to is no work of its own.
@@ -738,7 +738,7 @@ fn records_of_earlier_versions_lose_no_commits_either() {
     std::fs::write(&path, record.to_string()).unwrap();
     assert_eq!(tine.json(&["list"])["forks"][0]["fork_point"], json!(began));
     told(&tine, 0, &["update", "w"]);
-    assert_eq!(tine.ok(&["cat", "w", "own.txt"]), "own");
+    assert_eq!(tine.ok(&["cat", "--fork", "w", "own.txt"]), "own");
 }
 
 #[test]
@@ -753,7 +753,7 @@ fn commits_that_main_took_over_and_lost_stay_in_the_fork() {
     repo.git(&["reset", "-q", "--hard", "HEAD~1"]);
     main_goes_on(&repo, "acht");
     told(&tine, 0, &["update", "work"]);
-    assert_eq!(tine.ok(&["cat", "work", "own.txt"]), "own");
+    assert_eq!(tine.ok(&["cat", "--fork", "work", "own.txt"]), "own");
 }
 
 #[test]

@@ -58,22 +58,41 @@ fn what_happens_to_files_is_taken_back_as_the_message_says() {
     };
     prepare();
 
-    go_back(&repo, &tine, &tine.ok(&["rm", "demo", "docs/guide.md"]));
+    go_back(
+        &repo,
+        &tine,
+        &tine.ok(&["rm", "--fork", "demo", "docs/guide.md"]),
+    );
     assert_eq!(content(&guide), mine, "rm");
 
-    go_back(&repo, &tine, &tine.ok(&["rm", "-r", "demo", "docs", "src"]));
+    go_back(
+        &repo,
+        &tine,
+        &tine.ok(&["rm", "--fork", "demo", "-r", "docs", "src"]),
+    );
     assert_eq!(content(&guide), mine, "rm -r");
 
-    let said = written(&tine, &["write", "demo", "docs/guide.md"], b"other\n");
+    let said = written(
+        &tine,
+        &["write", "--fork", "demo", "docs/guide.md"],
+        b"other\n",
+    );
     assert_eq!(content(&guide), "other\n");
     go_back(&repo, &tine, &said);
     assert_eq!(content(&guide), mine, "write");
 
-    tine.fails(5, &["mv", "demo", "README.md", "docs/guide.md"]);
+    tine.fails(5, &["mv", "--fork", "demo", "README.md", "docs/guide.md"]);
     go_back(
         &repo,
         &tine,
-        &tine.ok(&["mv", "demo", "README.md", "docs/guide.md", "--force"]),
+        &tine.ok(&[
+            "mv",
+            "--fork",
+            "demo",
+            "README.md",
+            "docs/guide.md",
+            "--force",
+        ]),
     );
     assert_eq!(content(&guide), mine, "mv --force");
     assert!(dir.join("README.md").exists());
@@ -313,7 +332,7 @@ fn collecting_takes_nothing_that_somebody_may_come_back_to() {
     let dir = tine.new_fork("demo");
     fs::write(dir.join("new.txt"), "new\n").unwrap();
     let said = tine.ok(&["reset", "demo"]);
-    let operation = tine.ok(&["rm", "demo", "README.md"]);
+    let operation = tine.ok(&["rm", "--fork", "demo", "README.md"]);
     tine.ok(&["gc"]);
     go_back(&repo, &tine, &operation);
     assert!(dir.join("README.md").exists());

@@ -386,12 +386,14 @@ impl<'w> Agent<'w> {
                 fs::create_dir_all(root.join(&path).parent().expect("it has one"))?;
                 fs::write(root.join(&path), &text)
             }),
-            By::Command => {
-                done(&self.tine_with(&["write", &name, &path, "--parents"], text.as_bytes()))
-            }
-            By::Tool => {
-                done(&self.tine_with(&["tool", "--fork", &name, "write", &path], text.as_bytes()))
-            }
+            By::Command => done(&self.tine_with(
+                &["write", "--fork", &name, &path, "--parents"],
+                text.as_bytes(),
+            )),
+            By::Tool => done(&self.tine_with(
+                &["write", "--agent", "--fork", &name, &path],
+                text.as_bytes(),
+            )),
             By::Exec => {
                 let line = format!("mkdir -p {} && echo {} > {path}", self.dir(), word(id));
                 done(&self.tine(&["exec", &name, "--", "sh", "-c", &line]))
@@ -418,15 +420,15 @@ impl<'w> Agent<'w> {
                     false => Err(io::ErrorKind::NotFound.into()),
                 }
             }),
-            By::Command | By::Tool => done(&self.tine(&[
-                "tool", "--fork", &name, "edit", &path, "--old", &old, "--new", &new,
-            ])),
+            By::Command | By::Tool => {
+                done(&self.tine(&["edit", "--fork", &name, &path, "--old", &old, "--new", &new]))
+            }
             By::Exec => {
                 let line = format!(
                     "sed -i 's/^{old}/{new}/' {path} && grep -q {} {path}",
                     word(id)
                 );
-                done(&self.tine(&["tool", "--fork", &name, "run", "--shell", &line]))
+                done(&self.tine(&["run", "--fork", &name, "--shell", &line]))
             }
             By::Mcp => {
                 let edits = json!([{"old": old, "new": new}]);
@@ -458,8 +460,8 @@ impl<'w> Agent<'w> {
         let name = self.name(fork);
         let moved = match by {
             By::Program => self.in_mount(fork, |root| fs::rename(root.join(&from), root.join(&to))),
-            By::Command => done(&self.tine(&["mv", &name, &from, &to])),
-            By::Tool => done(&self.tine(&["tool", "--fork", &name, "move", &from, &to])),
+            By::Command => done(&self.tine(&["mv", "--fork", &name, &from, &to])),
+            By::Tool => done(&self.tine(&["mv", "--agent", "--fork", &name, &from, &to])),
             By::Exec => done(&self.tine(&["exec", &name, "--", "mv", &from, &to])),
             By::Mcp => {
                 let arguments = json!({"from": from, "to": to});
@@ -482,8 +484,8 @@ impl<'w> Agent<'w> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Done::No,
                 Err(_) => Done::Perhaps,
             },
-            By::Command => self.tine(&["rm", &name, &path]).done,
-            By::Tool => self.tine(&["tool", "--fork", &name, "delete", &path]).done,
+            By::Command => self.tine(&["rm", "--fork", &name, &path]).done,
+            By::Tool => self.tine(&["rm", "--agent", "--fork", &name, &path]).done,
             By::Exec => match self.tine(&["exec", &name, "--", "rm", &path]).done {
                 Done::Yes => Done::Yes,
                 // The program's failure tells nothing of what it had done.

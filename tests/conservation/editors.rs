@@ -139,7 +139,7 @@ impl<'w> Editor<'w> {
     fn make(&mut self) -> bool {
         let made = self.tine(&["new", &self.fork()]);
         let text: String = (0..LINES).map(|line| format!("line {line}:\n")).collect();
-        let args = ["write", &self.fork(), &self.path(), "--parents"];
+        let args = ["write", "--fork", &self.fork(), &self.path(), "--parents"];
         let written = self
             .world
             .tine(self.number, self.world.repo.dir(), &args, text.as_bytes());
@@ -398,7 +398,7 @@ impl<'w> Editor<'w> {
         let fork = self.fork();
         let path = self.path();
         if rereads || self.agent_text.is_none() {
-            let answer = self.tine(&["tool", "--fork", &fork, "read", &path]);
+            let answer = self.tine(&["cat", "--agent", "--fork", &fork, &path]);
             let Some(text) = answer.value["content"]["text"].as_str() else {
                 return;
             };
@@ -409,7 +409,7 @@ impl<'w> Editor<'w> {
         let line = format!("line {}:", LINES / 2 + self.lines % (LINES / 2));
         let text = self.agent_text.as_ref().expect("it was read");
         let text = text.replacen(&line, &format!("{line} {}", word(id)), 1);
-        let args = ["tool", "--fork", &fork, "write", &path];
+        let args = ["write", "--agent", "--fork", &fork, &path];
         let answer = self
             .world
             .tine(self.number, self.world.repo.dir(), &args, text.as_bytes());
@@ -447,9 +447,7 @@ impl<'w> Editor<'w> {
         self.lines += 1;
         let old = format!("line {}:", LINES / 2 + self.lines % (LINES / 2));
         let new = format!("{old} {}", word(id));
-        let args = [
-            "tool", "--fork", &fork, "edit", &path, "--old", &old, "--new", &new,
-        ];
+        let args = ["edit", "--fork", &fork, &path, "--old", &old, "--new", &new];
         if self.tine(&args).done == Done::Yes {
             self.world.marks.change(id, |mark| mark.acknowledged = true);
             self.world

@@ -22,7 +22,7 @@ pub enum By {
     Program,
     /// `tine write`, `mv`, `rm`.
     Command,
-    /// `tine tool`.
+    /// `--agent`.
     Tool,
     /// `tine exec`, a program that mounts the fork if it is not mounted.
     Exec,

@@ -21,7 +21,7 @@ const GROUP: &str = "its commands have lines of their own";
 const LOOKS: &str = "it changes nothing";
 const SHELL: &str = "it prints what a shell or a reader takes";
 
-const VERBS: [(&str, Played); 102] = [
+const VERBS: [(&str, Played); 95] = [
     ("new", By(&["New"])),
     ("list", ByOracle),
     ("tree", Not(LOOKS)),
@@ -97,27 +97,20 @@ const VERBS: [(&str, Played); 102] = [
     ),
     ("gc", By(&["Gc"])),
     ("check", By(&["Check"])),
-    ("ls", Not(LOOKS)),
-    ("walk", By(&["RestoreExact"])),
+    ("ls", By(&["RestoreExact"])),
     ("stat", Not(LOOKS)),
-    ("cat", Not(LOOKS)),
-    ("write", By(&["Write"])),
+    ("cat", By(&["AgentWrites"])),
+    ("write", By(&["Write", "AgentWrites"])),
     ("mv", By(&["Move"])),
     ("rm", By(&["Remove"])),
     ("undo", By(&["Undo"])),
     ("redo", By(&["Redo"])),
     ("op", Not(GROUP)),
     ("op log", Not(LOOKS)),
-    ("tool", Not(GROUP)),
-    ("tool read", By(&["AgentWrites"])),
-    ("tool write", By(&["Write", "AgentWrites"])),
-    ("tool edit", By(&["Line", "AgentEdits"])),
-    ("tool delete", By(&["Remove"])),
-    ("tool move", By(&["Move"])),
-    ("tool list", Not(LOOKS)),
-    ("tool search", Not(LOOKS)),
-    ("tool run", By(&["Line"])),
-    ("tool context", Not(LOOKS)),
+    ("edit", By(&["Line", "AgentEdits"])),
+    ("search", Not(LOOKS)),
+    ("run", By(&["Line"])),
+    ("context", Not(LOOKS)),
     ("ui", Not("a page over what is played; tests/ui.rs has it")),
     ("daemon", Not(GROUP)),
     (

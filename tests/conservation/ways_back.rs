@@ -124,7 +124,7 @@ impl Agent<'_> {
         self.takes_back(fork, |mark| mark.began >= taken);
         self.takes_back(Agent::other(fork), |_| true);
         let mut lacks = self.in_head(&name);
-        let shown = self.tine(&["walk", &name]);
+        let shown = self.tine(&["ls", "--deep", "--fork", &name]);
         if shown.done == Done::Yes {
             let has = words_in(shown.value.to_string().as_bytes());
             lacks.retain(|id| !has.contains(id));

@@ -301,7 +301,7 @@ impl<'r> World<'r> {
                 value["ok"] != false || findings.any(|finding| finding["kind"] != "layer-leaked")
             }
             // The program's own.
-            Some(_) if matches!(args[1], "exec" | "tool") && code.is_empty() => false,
+            Some(_) if matches!(args[1], "exec" | "run") && code.is_empty() => false,
             // The daemon was killed while, or before, the program was started from its mount.
             Some(126) if self.daemon_may_end && output.text().contains("os error 103") => false,
             Some(126) if self.daemon_may_end && output.text().contains("os error 107") => false,

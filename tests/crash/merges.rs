@@ -204,7 +204,7 @@ fn invariant_13_a_merge_that_is_killed_happened_or_not() {
         if source == work {
             // Its work is there: committed, or staged, or as it was.
             assert_eq!(
-                tine.ok(&["cat", source, &format!("from-{round}")]),
+                tine.ok(&["cat", "--fork", source, &format!("from-{round}")]),
                 round.to_string()
             );
             let diff = tine.json(&["diff", source]);

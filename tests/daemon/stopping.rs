@@ -180,7 +180,7 @@ fn kill_one_that_waits_for_its_own_mount(ask_anew: bool) {
     wait_until("touch waits", LIMIT, || {
         process::has_thread_in(creating.id(), "touch", 'S')
     });
-    let mut removing = start(&mut tine.command(&["rm", "one", "gone.txt"]));
+    let mut removing = start(&mut tine.command(&["rm", "--fork", "one", "gone.txt"]));
     let is_stuck = || process::has_thread_in(pid, "tine-notify", 'D');
     wait_until("the notifier waits", LIMIT, is_stuck);
     if ask_anew {

@@ -164,7 +164,7 @@ fn everything_can_be_removed_on_a_full_disk() {
             fs::remove_dir_all(mount.join("d")).unwrap();
             let error = fs::write(mount.join("more"), vec![b'x'; 100_000]).unwrap_err();
             assert!(is_full(&error), "{error}");
-            tine.ok(&["rm", "a", "second"]);
+            tine.ok(&["rm", "--fork", "a", "second"]);
             assert!(!mount.join("second").exists());
             fs::remove_file(mount.join("big")).unwrap();
             wait_until("there is room again", Duration::from_secs(30), || {
@@ -183,7 +183,7 @@ fn everything_can_be_removed_on_a_full_disk() {
 fn what_frees_space_works_on_a_full_disk() {
     require_disk!();
     let commands: [&[&str]; 7] = [
-        &["rm", "a", "big"],
+        &["rm", "--fork", "a", "big"],
         &["revert", "a", "."],
         &["reset", "a"],
         &["delete", "a", "--force"],

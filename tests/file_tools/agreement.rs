@@ -8,7 +8,7 @@ use std::thread;
 
 use tine::client::Client;
 use tine::ops::ErrorCode;
-use tine::ops::protocol::{BufferAnswer, BufferRequest, Route, ToolAnswer};
+use tine::ops::protocol::{BufferAnswer, BufferRequest, Route, ToolAnswer, ToolWritten};
 
 use crate::support::{
     Random, SayWhich, TestRepo, Tine, require_fuse, run_with_timeout_of, soaking,
@@ -22,15 +22,54 @@ const SEED: &str = "TINE_TOOL_SEED";
 struct Model {
     /// Saved contents.
     files: BTreeMap<String, String>,
-    /// What an agent sees of the open buffers, and whether it wrote that.
-    buffers: BTreeMap<String, (String, bool)>,
+    buffers: BTreeMap<String, OpenBuffer>,
+}
+
+/// A buffer that is open.
+struct OpenBuffer {
+    /// What an agent sees.
+    text: String,
+    /// What a file has of it: what was saved when it was opened, or what was brought into the file.
+    saved: String,
+    /// Whether there was a file when an agent first wrote more than that.
+    has_file: bool,
 }
 
 impl Model {
     /// What an agent sees.
     fn seen(&self, path: &str) -> Option<&String> {
-        let buffer = self.buffers.get(path).map(|(text, _)| text);
+        let buffer = self.buffers.get(path).map(|buffer| &buffer.text);
         buffer.or_else(|| self.files.get(path))
+    }
+
+    /// Whether an agent wrote to the buffer what the file at its path cannot take unmerged.
+    fn is_merged(&self, path: &str) -> bool {
+        self.buffers.get(path).is_some_and(|buffer| {
+            buffer.text != buffer.saved && self.files.get(path) != Some(&buffer.saved)
+        })
+    }
+
+    /// Takes what an agent wrote to the buffer; says whether there is one.
+    fn write_to_buffer(&mut self, path: &str, text: &str) -> bool {
+        let has_file = self.files.contains_key(path);
+        let Some(buffer) = self.buffers.get_mut(path) else {
+            return false;
+        };
+        if buffer.text == buffer.saved {
+            buffer.has_file = has_file;
+        }
+        text.clone_into(&mut buffer.text);
+        true
+    }
+
+    /// What agents wrote to the buffer comes into the file.
+    fn bring(&mut self, path: &str) {
+        if let Some(buffer) = self.buffers.get_mut(path)
+            && let Some(file) = self.files.get_mut(path)
+        {
+            file.clone_from(&buffer.text);
+            buffer.saved.clone_from(&buffer.text);
+        }
     }
 
     /// Whether a directory is at the path, or a file at one above.
@@ -138,16 +177,14 @@ impl Worker<'_> {
 
     fn write_by_tool(&mut self, path: &str, text: &str) {
         let written = self.agent.write(path, text.as_bytes());
-        if let Some((seen, is_agents)) = self.model.buffers.get_mut(path) {
+        if self.model.write_to_buffer(path, text) {
             assert!(matches!(
                 written.unwrap(),
-                ToolAnswer::Written {
+                ToolAnswer::Agents(ToolWritten {
                     route: Route::Buffer,
                     ..
-                }
+                })
             ));
-            *is_agents |= seen != text;
-            text.clone_into(seen);
             return;
         }
         if self.model.is_blocked(path) {
@@ -160,7 +197,7 @@ impl Worker<'_> {
             .insert(path.to_owned(), text.to_owned())
             .is_none();
         assert!(
-            matches!(written.unwrap(), ToolAnswer::Written { route: Route::Fork, created, .. } if created == is_new),
+            matches!(written.unwrap(), ToolAnswer::Agents(ToolWritten { route: Route::Fork, created, .. }) if created == is_new),
             "{path}"
         );
     }
@@ -183,9 +220,8 @@ impl Worker<'_> {
                 1 => {
                     edited.unwrap();
                     let after = seen.replace(&old, &new);
-                    match self.model.buffers.get_mut(path) {
-                        Some(buffer) => *buffer = (after, true),
-                        None => drop(self.model.files.insert(path.to_owned(), after)),
+                    if !self.model.write_to_buffer(path, &after) {
+                        self.model.files.insert(path.to_owned(), after);
                     }
                 }
                 _ => assert_eq!(edited.unwrap_err().code, ErrorCode::EditAmbiguous, "{path}"),
@@ -203,7 +239,11 @@ impl Worker<'_> {
     }
 
     fn delete_by_tool(&mut self, path: &str) {
+        if self.model.files.contains_key(path) && self.model.is_merged(path) {
+            return;
+        }
         let deleted = self.agent.delete(path);
+        self.model.bring(path);
         match self.model.files.remove(path) {
             Some(_) => drop(deleted.unwrap()),
             None => assert!(
@@ -223,7 +263,10 @@ impl Worker<'_> {
             return;
         }
         match self.random.below(2) {
-            0 => drop(self.agent.rename(from, &to).unwrap()),
+            0 if !self.model.is_merged(from) => {
+                self.agent.rename(from, &to).unwrap();
+                self.model.bring(from);
+            }
             _ => {
                 let target = self.dir.join(&to);
                 fs::create_dir_all(target.parent().unwrap()).unwrap();
@@ -240,7 +283,7 @@ impl Worker<'_> {
             return;
         }
         let limit = std::time::Duration::from_secs(60);
-        let mut command = self.tine.command(&["write", "demo", "-p", path]);
+        let mut command = self.tine.command(&["write", "--fork", "demo", "-p", path]);
         let output = run_with_timeout_of(&mut command, limit, text.as_bytes());
         assert!(output.status.success(), "{output:?}");
         self.model.files.insert(path.to_owned(), text.to_owned());
@@ -252,9 +295,12 @@ impl Worker<'_> {
         }
         if let Some(text) = self.model.files.get(path) {
             self.editor.open(path, text);
-            self.model
-                .buffers
-                .insert(path.to_owned(), (text.clone(), false));
+            let buffer = OpenBuffer {
+                text: text.clone(),
+                saved: text.clone(),
+                has_file: true,
+            };
+            self.model.buffers.insert(path.to_owned(), buffer);
         }
     }
 
@@ -270,11 +316,41 @@ impl Worker<'_> {
             return;
         }
         self.editor.close(path);
-        let (text, is_agents) = self.model.buffers.remove(path).unwrap();
-        if is_agents {
-            self.model.files.insert(path.clone(), text);
+        let is_merged = self.model.is_merged(path);
+        let buffer = self.model.buffers.remove(path).unwrap();
+        if is_merged {
+            self.find_merged(path, &buffer);
+        } else if buffer.text != buffer.saved {
+            self.model.files.insert(path.clone(), buffer.text);
         }
         self.check(path);
+    }
+
+    /// Every line of an agent's is in the file that took the place of the buffer's, or beside it.
+    fn find_merged(&mut self, path: &str, buffer: &OpenBuffer) {
+        let in_mount = self.dir.join(path);
+        let file = fs::read_to_string(&in_mount).ok();
+        let beside = PathBuf::from(format!("{}.agent-text", in_mount.display()));
+        let text = fs::read_to_string(&beside).ok();
+        let both = [file.as_deref(), text.as_deref()];
+        for line in buffer.text.lines() {
+            let is_there = both.iter().flatten().any(|text| text.contains(line));
+            assert!(
+                is_there || buffer.saved.contains(line),
+                "{path}: {line:?} is in none of {both:?}"
+            );
+        }
+        assert_eq!(
+            file.is_some(),
+            self.model.files.contains_key(path) || !buffer.has_file,
+            "{path}: a file that was removed since is not made again, and none goes"
+        );
+        if let Some(file) = file {
+            self.model.files.insert(path.to_owned(), file);
+        }
+        if text.is_some() {
+            fs::remove_file(beside).unwrap();
+        }
     }
 
     /// All say the same of the path.
@@ -342,7 +418,7 @@ impl Worker<'_> {
             .unwrap();
         assert_eq!(found, matching, "a search");
         for path in self.model.files.keys() {
-            let shown = self.tine.run(&["cat", "demo", path]);
+            let shown = self.tine.run(&["cat", "--fork", "demo", path]);
             assert_eq!(
                 shown.stdout,
                 self.model.files[path].as_bytes(),

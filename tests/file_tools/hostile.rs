@@ -292,11 +292,10 @@ fn what_stays_within_works_however_it_is_named() {
         format!("{checkout}/inside/file"),
     ] {
         assert_eq!(agent.read(&path).unwrap(), b"inside", "{path}");
-        let ToolAnswer::Written { path: written, .. } = agent.write(&path, b"changed").unwrap()
-        else {
+        let ToolAnswer::Agents(written) = agent.write(&path, b"changed").unwrap() else {
             panic!("{path} was not written");
         };
-        assert_eq!(written.to_bytes(), b"inside/file", "{path}");
+        assert_eq!(written.path.to_bytes(), b"inside/file", "{path}");
         agent.edit(&path, "changed", "inside").unwrap();
     }
     assert_eq!(

@@ -139,7 +139,7 @@ fn no_edit_is_lost_while_a_build_runs_in_the_mount() {
     tine.kill_daemon();
     for file in 0..FILES {
         let expected = content(file, &values[file as usize]);
-        let shown = tine.ok(&["cat", "demo", &name(file)]);
+        let shown = tine.ok(&["cat", "--fork", "demo", &name(file)]);
         assert_eq!(format!("{shown}\n"), expected, "{file}");
     }
 }

@@ -122,6 +122,7 @@ fn nothing_is_left_of_an_installation_and_a_day_of_work() {
     tine.ok(&["commit", "first", "-m", "first"]);
     tine.ok(&[
         "write",
+        "--fork",
         "second",
         "second.txt",
         "--file",

@@ -67,7 +67,7 @@ fn what_was_asked_is_answered_when_the_client_has_said_all_and_its_fork_stays() 
     assert_eq!(lines[1]["result"]["structuredContent"]["created"], true);
     let noted = output.error_text();
     assert!(noted.contains("the fork mine stays"), "{noted}");
-    assert_eq!(tine.ok(&["cat", "mine", "kept"]), "x");
+    assert_eq!(tine.ok(&["cat", "--fork", "mine", "kept"]), "x");
 }
 
 #[test]

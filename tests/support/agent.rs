@@ -6,10 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tine::client::Client;
-use tine::ops;
-use tine::ops::Failure;
-use tine::ops::protocol::{BufferMerged, SearchRequest, ToolAnswer, ToolOperation};
+use tine::ops::protocol::{
+    BufferMerged, MovedLine, NoSaved, Removed, ToolAnswer, ToolDeleted, ToolEdited, ToolFound,
+    ToolListed, ToolMoved, ToolRead, ToolWritten, WrittenLine,
+};
 use tine::ops::transfer::Transfer;
+use tine::ops::{
+    AgentOptions, EditFile, Failure, ListDirectory, MergeBuffer, MovePath, Operation, ReadFiles,
+    RemovePaths, SearchFiles, WriteFile,
+};
 use tine::path::text::PathText;
 use tine::store::ForkName;
 use tine::tools::{AgentId, TextEdit};
@@ -41,28 +46,32 @@ impl Agent {
         }
     }
 
-    pub fn call(&mut self, operation: ToolOperation) -> Result<ToolAnswer, Failure> {
+    /// Calls an operation as this agent.
+    pub fn call<O: Operation>(&mut self, mut operation: O) -> Result<O::Answer, Failure> {
         self.client.from.command = "a tool".to_owned();
-        self.client.call(&ops::CallTool {
-            fork: self.fork.clone(),
-            buffers: true,
-            agent: self.id.clone(),
-            operation,
-        })
+        let fork = operation.fork().expect("it works in a fork");
+        fork.clone_from(&self.fork);
+        let agent = operation.agent().expect("agents call it");
+        agent.agent = Some(self.id.clone());
+        self.client.call(&operation)
     }
 
     pub fn read(&mut self, path: impl AsRef<[u8]>) -> Result<Vec<u8>, Failure> {
-        match self.call(ToolOperation::ReadFile { path: text(path) })? {
-            ToolAnswer::File { content, .. } => content.take(&self.store_dir)?.into_bytes(),
+        match self.call(ReadFiles::of(text(path)))? {
+            ToolAnswer::Agents(ToolRead { content, .. }) => {
+                content.take(&self.store_dir)?.into_bytes()
+            }
             other => panic!("no file: {other:?}"),
         }
     }
 
-    pub fn write(&mut self, path: impl AsRef<[u8]>, content: &[u8]) -> Result<ToolAnswer, Failure> {
-        self.call(ToolOperation::WriteFile {
-            path: text(path),
-            content: Transfer::Base64(STANDARD.encode(content)),
-        })
+    pub fn write(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        content: &[u8],
+    ) -> Result<ToolAnswer<ToolWritten, WrittenLine>, Failure> {
+        let content = Transfer::Base64(STANDARD.encode(content));
+        self.call(WriteFile::of(text(path), content))
     }
 
     pub fn edit(
@@ -70,45 +79,40 @@ impl Agent {
         path: impl AsRef<[u8]>,
         old: &str,
         new: &str,
-    ) -> Result<ToolAnswer, Failure> {
-        self.call(ToolOperation::EditFile {
-            path: text(path),
-            edits: vec![TextEdit {
-                old: old.to_owned(),
-                new: new.to_owned(),
-                replace_all: false,
-            }],
-        })
+    ) -> Result<ToolAnswer<ToolEdited, NoSaved>, Failure> {
+        let edit = TextEdit {
+            old: old.to_owned(),
+            new: new.to_owned(),
+            replace_all: false,
+        };
+        self.call(EditFile::of(text(path), vec![edit]))
     }
 
     pub fn merge(&mut self, path: impl AsRef<[u8]>) -> Result<BufferMerged, Failure> {
-        match self.call(ToolOperation::MergeBuffer { path: text(path) })? {
-            ToolAnswer::Buffer(merged) => Ok(merged),
+        match self.call(merge_of(path))? {
+            ToolAnswer::Agents(merged) => Ok(merged),
             other => panic!("no buffer: {other:?}"),
         }
     }
 
-    pub fn delete(&mut self, path: impl AsRef<[u8]>) -> Result<ToolAnswer, Failure> {
-        self.call(ToolOperation::DeleteFile { path: text(path) })
+    pub fn delete(
+        &mut self,
+        path: impl AsRef<[u8]>,
+    ) -> Result<ToolAnswer<ToolDeleted, Removed>, Failure> {
+        self.call(RemovePaths::of(text(path)))
     }
 
     pub fn rename(
         &mut self,
         from: impl AsRef<[u8]>,
         to: impl AsRef<[u8]>,
-    ) -> Result<ToolAnswer, Failure> {
-        self.call(ToolOperation::MoveFile {
-            from: text(from),
-            to: text(to),
-        })
+    ) -> Result<ToolAnswer<ToolMoved, MovedLine>, Failure> {
+        self.call(MovePath::of(text(from), text(to)))
     }
 
     pub fn list(&mut self, path: impl AsRef<[u8]>, deep: bool) -> Result<Vec<Vec<u8>>, Failure> {
-        match self.call(ToolOperation::ListDirectory {
-            path: text(path),
-            deep,
-        })? {
-            ToolAnswer::Entries { entries, .. } => Ok(entries
+        match self.call(ListDirectory::of(text(path), deep))? {
+            ToolAnswer::Agents(ToolListed { entries, .. }) => Ok(entries
                 .into_iter()
                 .map(|node| node.path.to_bytes())
                 .collect()),
@@ -122,16 +126,18 @@ impl Agent {
         pattern: &str,
         path: Option<&[u8]>,
     ) -> Result<Vec<(Vec<u8>, u64)>, Failure> {
-        let request = SearchRequest {
+        let search = SearchFiles {
+            fork: None,
             pattern: pattern.to_owned(),
             path: path.map(text),
             globs: Vec::new(),
             ignore_case: false,
             ignored: false,
             limit: 10_000,
+            agent: AgentOptions::default(),
         };
-        match self.call(ToolOperation::Search(request))? {
-            ToolAnswer::Found { lines, .. } => {
+        match self.call(search)? {
+            ToolAnswer::Agents(ToolFound { lines, .. }) => {
                 let lines = lines.into_iter();
                 Ok(lines
                     .map(|line| (line.path.to_bytes(), line.line))
@@ -139,6 +145,15 @@ impl Agent {
             }
             other => panic!("no search: {other:?}"),
         }
+    }
+}
+
+/// A call that merges the buffer of the file at `path`.
+pub fn merge_of(path: impl AsRef<[u8]>) -> MergeBuffer {
+    MergeBuffer {
+        fork: None,
+        path: text(path),
+        agent: AgentOptions::default(),
     }
 }
 

@@ -444,7 +444,7 @@ fn a_handoff_is_applied_and_a_review_let_go_by_clicking() {
     browser.click("#apply");
     browser.wait_for("#done", "`tine undo target` takes that back.");
     browser.wait_for("#stands", "applied to");
-    assert_eq!(tine.ok(&["cat", "target", "notes.md"]), "notes");
+    assert_eq!(tine.ok(&["cat", "--fork", "target", "notes.md"]), "notes");
 
     browser.follow("nav", "#/reviews");
     browser.follow("main", "#/review/1");

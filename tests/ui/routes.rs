@@ -328,7 +328,7 @@ fn handoffs_are_shown_and_applied_and_sessions_looked_at() {
         (&done["status"], &done["target"]["fork"]),
         (&json!("merged"), &json!("target"))
     );
-    assert_eq!(tine.ok(&["cat", "target", "notes.md"]), "notes");
+    assert_eq!(tine.ok(&["cat", "--fork", "target", "notes.md"]), "notes");
 
     assert_eq!(ui.ask("sessions")["sessions"], json!([]));
     tine.ok(&["round", "start", "--agents", "ann,ben"]);

@@ -49,9 +49,12 @@ pub(super) const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Read and change files, mounted or not",
-        &["ls", "walk", "stat", "cat", "write", "mv", "rm"],
+        &["ls", "stat", "cat", "write", "edit", "mv", "rm", "search"],
     ),
-    ("Serve agents and editors", &["mcp", "tool", "buffer"]),
+    (
+        "Serve agents and editors",
+        &["mcp", "run", "context", "buffer"],
+    ),
     (
         "Watch, and keep in order",
         &["ui", "top", "stats", "doctor", "check", "gc", "daemon"],

@@ -269,14 +269,54 @@ fn a_wrong_flag_or_verb_gets_a_hint_that_fits() {
             "`tine new --help`",
         ),
         (
-            "rm x",
+            "rm",
             "required arguments were not provided: <PATH>",
             "`tine delete NAME` removes a fork",
         ),
         (
-            "ls",
-            "required arguments were not provided: <FORK>",
-            "`tine list` lists the forks",
+            "mv x a b",
+            "unexpected argument 'b' found",
+            "`tine mv --fork FORK SRC DST`",
+        ),
+        (
+            "write x p",
+            "unexpected argument 'p' found",
+            "`tine write --fork FORK PATH`",
+        ),
+        (
+            "write --agent ada p",
+            "unexpected argument 'p' found",
+            "an agent's name follows `=`: `--agent=NAME`",
+        ),
+        (
+            "context x",
+            "unexpected argument 'x' found",
+            "`tine context --fork FORK`",
+        ),
+        (
+            "run x -- make",
+            "unexpected argument 'x' found",
+            "`tine exec NAME -- CMD…`",
+        ),
+        (
+            "walk x src",
+            "unrecognized subcommand 'walk'",
+            "it is `tine ls --deep --fork x src` now",
+        ),
+        (
+            "tool read x",
+            "unrecognized subcommand 'tool'",
+            "it is `tine cat --agent x` now",
+        ),
+        (
+            "--json tool --fork f --agent a list src --deep",
+            "unrecognized subcommand 'tool'",
+            "it is `tine --json ls --agent=a --fork f src --deep` now",
+        ),
+        (
+            "tools --no-buffers run --fork f -- make -j 2",
+            "unrecognized subcommand 'tools'",
+            "it is `tine run --fork f -- make -j 2` now",
         ),
         (
             "diff x --stat --name-only",

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::tool::{Hints, Tool, ToolOutput};
-use super::{command, text_path, unexpected};
+use super::{command, text_path};
+use tine_ops as ops;
 use tine_ops::Failure;
-use tine_ops::protocol::{BufferMerged, ToolAnswer, ToolOperation};
+use tine_ops::protocol::BufferMerged;
 use tine_render::text::{counted, quoted};
 
 /// Merge what you wrote to a file that is open in a person's editor into what the person has there.
@@ -37,14 +38,12 @@ impl Tool for MergeBuffer {
     type Answer = BufferShown;
 
     fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<BufferShown>, Failure> {
-        let operation = ToolOperation::MergeBuffer {
+        let operation = ops::MergeBuffer {
+            fork: None,
             path: text_path(&self.path),
+            agent: ops::AgentOptions::default(),
         };
-        let ToolAnswer::Buffer(merged) =
-            session.route(operation, command(Self::NAME, &self.path))?
-        else {
-            return Err(unexpected());
-        };
+        let merged = session.route(operation, command(Self::NAME, &self.path))?;
         let mut text = match merged.conflicts.len() {
             0 => format!("{} is merged in the editor", quoted(&merged.path)),
             count => format!(

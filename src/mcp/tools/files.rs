@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput, cut};
-use super::{command, text_path, unexpected};
-use tine_ops::protocol::{Route, ToolAnswer, ToolOperation};
+use super::{command, text_path};
+use tine_ops as ops;
+use tine_ops::protocol::{Route, ToolDeleted, ToolEdited, ToolMoved, ToolWritten};
 use tine_ops::transfer::{Outgoing, Transfer};
-use tine_ops::{ErrorCode, Failure};
+use tine_ops::{ErrorCode, Failure, MovePath, ReadFiles, RemovePaths};
 use tine_path::text::PathText;
 use tine_render::text::{counted, human_size, quoted};
 use tine_tools::TextEdit;
@@ -22,22 +23,10 @@ pub(crate) fn read_bytes(
     session: &Session,
     path: &str,
 ) -> Result<(Route, PathText, Vec<u8>), Failure> {
-    let operation = ToolOperation::ReadFile {
-        path: text_path(path),
-    };
-    match session.route(operation, command(ReadFile::NAME, path))? {
-        ToolAnswer::File {
-            route,
-            path,
-            content,
-            ..
-        } => Ok((
-            route,
-            path,
-            content.take(session.store_dir())?.into_bytes()?,
-        )),
-        _ => Err(unexpected()),
-    }
+    let operation = ReadFiles::of(text_path(path));
+    let read = session.route(operation, command(ReadFile::NAME, path))?;
+    let arrived = read.content.take(session.store_dir())?;
+    Ok((read.route, read.path, arrived.into_bytes()?))
 }
 
 /// Prepares `bytes` for sending to the daemon.
@@ -214,22 +203,15 @@ impl Tool for WriteFile {
 
     fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileWritten>, Failure> {
         let content = outgoing(session, self.content.as_bytes())?;
-        let operation = ToolOperation::WriteFile {
-            path: text_path(&self.path),
-            content: content.clone(),
-        };
-        let answer = session
-            .route(operation, command(Self::NAME, &self.path))
-            .inspect_err(|_| content.withdraw(session.store_dir()))?;
-        let ToolAnswer::Written {
+        let operation = ops::WriteFile::of(text_path(&self.path), content.clone());
+        let ToolWritten {
             route,
             path,
             size,
             created,
-        } = answer
-        else {
-            return Err(unexpected());
-        };
+        } = session
+            .route(operation, command(Self::NAME, &self.path))
+            .inspect_err(|_| content.withdraw(session.store_dir()))?;
         let did = if created { "made" } else { "replaced" };
         let text = format!(
             "{did} {} ({}){}",
@@ -307,19 +289,13 @@ impl Tool for EditFile {
             new: edit.new,
             replace_all: edit.replace_all,
         });
-        let operation = ToolOperation::EditFile {
-            path: text_path(&self.path),
-            edits: edits.collect(),
-        };
-        let ToolAnswer::Edited {
+        let operation = ops::EditFile::of(text_path(&self.path), edits.collect());
+        let ToolEdited {
             route,
             path,
             replaced,
             size,
-        } = session.route(operation, command(Self::NAME, &self.path))?
-        else {
-            return Err(unexpected());
-        };
+        } = session.route(operation, command(Self::NAME, &self.path))?;
         let places = usize::try_from(replaced).unwrap_or(usize::MAX);
         let text = format!(
             "{} replaced in {}{}",
@@ -357,16 +333,10 @@ impl Tool for DeleteFile {
     type Answer = FileDeleted;
 
     fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileDeleted>, Failure> {
-        let operation = ToolOperation::DeleteFile {
-            path: text_path(&self.path),
-        };
-        match session.route(operation, command(Self::NAME, &self.path))? {
-            ToolAnswer::Deleted { path } => {
-                let text = format!("deleted {}", quoted(&path));
-                Ok(ToolOutput::new(FileDeleted { path }, text))
-            }
-            _ => Err(unexpected()),
-        }
+        let operation = RemovePaths::of(text_path(&self.path));
+        let ToolDeleted { path, .. } = session.route(operation, command(Self::NAME, &self.path))?;
+        let text = format!("deleted {}", quoted(&path));
+        Ok(ToolOutput::new(FileDeleted { path }, text))
     }
 }
 
@@ -393,20 +363,11 @@ impl Tool for MoveFile {
     type Answer = FileMoved;
 
     fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<FileMoved>, Failure> {
-        let operation = ToolOperation::MoveFile {
-            from: text_path(&self.from),
-            to: text_path(&self.to),
-        };
-        match session.route(
-            operation,
-            command(Self::NAME, &format!("{} {}", self.from, self.to)),
-        )? {
-            ToolAnswer::Moved { from, to } => {
-                let text = format!("moved {} to {}", quoted(&from), quoted(&to));
-                Ok(ToolOutput::new(FileMoved { from, to }, text))
-            }
-            _ => Err(unexpected()),
-        }
+        let operation = MovePath::of(text_path(&self.from), text_path(&self.to));
+        let asked = command(Self::NAME, &format!("{} {}", self.from, self.to));
+        let ToolMoved { from, to, .. } = session.route(operation, asked)?;
+        let text = format!("moved {} to {}", quoted(&from), quoted(&to));
+        Ok(ToolOutput::new(FileMoved { from, to }, text))
     }
 }
 

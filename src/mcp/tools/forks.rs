@@ -7,9 +7,7 @@ use super::super::call::ToolCall;
 use super::super::session::{ForkRequest, Session};
 use super::super::shown::ForkShown;
 use super::super::tool::{Hints, Tool, ToolOutput};
-use super::unexpected;
-use tine_ops::protocol::{ToolAnswer, ToolOperation};
-use tine_ops::{ErrorCode, Failure};
+use tine_ops::{ErrorCode, Failure, ShowContext};
 use tine_path::text::PathText;
 use tine_render::text::quoted;
 use tine_store::ForkName;
@@ -56,11 +54,11 @@ impl Tool for Context {
                 "no fork is active: `fork` makes one, `use_fork` chooses one that is there",
             ));
         };
-        let ToolAnswer::Context(context) =
-            session.route(ToolOperation::Context, "mcp context".to_owned())?
-        else {
-            return Err(unexpected());
-        };
+        let context = session.ask_as_agent(
+            Some(name.clone()),
+            ShowContext::default(),
+            "mcp context".to_owned(),
+        )?;
         let fork = ForkShown::of(session.with(|connection| connection.show(&name))?, true);
         let mut text = fork.text();
         for path in &context.buffers {

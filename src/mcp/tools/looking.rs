@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::super::call::ToolCall;
 use super::super::session::Session;
 use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput};
-use super::{command, text_path, unexpected};
+use super::{command, text_path};
+use tine_ops as ops;
 use tine_ops::Failure;
-use tine_ops::protocol::{FoundLine, NodeKind, NodeLine, SearchRequest, ToolAnswer, ToolOperation};
+use tine_ops::protocol::{FoundLine, NodeKind, NodeLine, ToolFound, ToolListed};
 use tine_path::text::PathText;
 use tine_render::nodes::{kind_letter, shown as shown_path};
 use tine_render::text::{counted, quoted};
@@ -53,15 +54,10 @@ impl Tool for ListDirectory {
         _call: &ToolCall,
     ) -> Result<ToolOutput<DirectoryShown>, Failure> {
         let path = self.path.as_deref().unwrap_or(".");
-        let operation = ToolOperation::ListDirectory {
-            path: text_path(path),
-            deep: self.deep,
-        };
-        let ToolAnswer::Entries { path, mut entries } =
-            session.route(operation, command(Self::NAME, path))?
-        else {
-            return Err(unexpected());
-        };
+        let operation = ops::ListDirectory::of(text_path(path), self.deep);
+        let ToolListed {
+            path, mut entries, ..
+        } = session.route(operation, command(Self::NAME, path))?;
         let total = entries.len();
         entries.truncate(MAX_ENTRIES);
         let mut text: String = entries
@@ -148,22 +144,22 @@ impl Tool for Search {
 
     fn call(self, session: &Session, _call: &ToolCall) -> Result<ToolOutput<SearchShown>, Failure> {
         let asked = command(Self::NAME, &self.pattern);
-        let operation = ToolOperation::Search(SearchRequest {
+        let operation = ops::SearchFiles {
+            fork: None,
             pattern: self.pattern,
             path: self.path.as_deref().map(text_path),
             globs: self.globs,
             ignore_case: self.ignore_case,
             ignored: self.ignored,
             limit: self.limit.unwrap_or(DEFAULT_FOUND).clamp(1, MAX_FOUND),
-        });
-        let ToolAnswer::Found {
+            agent: ops::AgentOptions::default(),
+        };
+        let ToolFound {
             lines,
             mut truncated,
             too_large,
-        } = session.route(operation, asked)?
-        else {
-            return Err(unexpected());
-        };
+            ..
+        } = session.route(operation, asked)?;
         let mut text = String::new();
         let mut shown = Vec::new();
         for found in lines {

@@ -14,8 +14,7 @@ use super::super::tool::{Hints, MAX_TEXT, Tool, ToolOutput};
 use super::unexpected;
 use tine_client::after_new::THIS_PROGRAM;
 use tine_client::{cargo_target, origin};
-use tine_ops::Failure;
-use tine_ops::protocol::{ToolAnswer, ToolOperation};
+use tine_ops::{Failure, ShowContext};
 use tine_path::RepoPath;
 use tine_path::text::PathText;
 use tine_render::text::one_line;
@@ -75,14 +74,11 @@ impl Tool for Run {
         let info = session.mount(session.fork()?)?;
         let origin = origin::by_default(&session.place(), &info)?;
         let fork = info.name;
-        let asked = session.route_in(
+        let context = session.ask_as_agent(
             Some(fork.clone()),
-            ToolOperation::Context,
+            ShowContext::default(),
             "mcp run".to_owned(),
         )?;
-        let ToolAnswer::Context(context) = asked else {
-            return Err(unexpected());
-        };
         let root = context.working_dir.as_ref().ok_or_else(unexpected)?;
         let mut dir = host_path(root);
         if let Some(beneath) = &self.dir {

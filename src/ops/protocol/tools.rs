@@ -1,4 +1,4 @@
-//! Requests and answers of agents' file tools.
+//! Answers of agents' file tools.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,86 +7,7 @@ use super::NodeLine;
 use crate::transfer::Transfer;
 use tine_path::text::PathText;
 use tine_store::ForkName;
-use tine_tools::{BufferConflict, TextEdit, TextPatch};
-
-/// Tool call of an agent.
-///
-/// A path is relative to the fork's root, or absolute in its mount or in the main checkout.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "tool", rename_all = "kebab-case")]
-pub enum ToolOperation {
-    /// Asks for the fork, directory and environment; answered with [`ToolAnswer::Context`].
-    Context,
-    /// Reads a file; answered with [`ToolAnswer::File`].
-    ReadFile {
-        /// File to read.
-        path: PathText,
-    },
-    /// Writes a whole file; answered with [`ToolAnswer::Written`].
-    WriteFile {
-        /// File to write.
-        path: PathText,
-        /// New content of the file.
-        content: Transfer,
-    },
-    /// Edits a file; answered with [`ToolAnswer::Edited`].
-    ///
-    /// Applies all edits, one after another, or none.
-    EditFile {
-        /// File to edit.
-        path: PathText,
-        /// Edits, in order.
-        edits: Vec<TextEdit>,
-    },
-    /// Deletes a file; answered with [`ToolAnswer::Deleted`].
-    DeleteFile {
-        /// File to delete.
-        path: PathText,
-    },
-    /// Moves a file; answered with [`ToolAnswer::Moved`].
-    MoveFile {
-        /// Present path.
-        from: PathText,
-        /// New path.
-        to: PathText,
-    },
-    /// Lists a directory; answered with [`ToolAnswer::Entries`].
-    ListDirectory {
-        /// Directory to list.
-        path: PathText,
-        /// True to list subdirectories, too.
-        deep: bool,
-    },
-    /// Searches text files; answered with [`ToolAnswer::Found`].
-    Search(SearchRequest),
-    /// Merges the agent's text of an open buffer; answered with [`ToolAnswer::Buffer`].
-    MergeBuffer {
-        /// File that is open as a buffer.
-        path: PathText,
-    },
-}
-
-/// Arguments of a search for matching lines in text files.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct SearchRequest {
-    /// Regular expression in ripgrep's syntax.
-    pub pattern: String,
-    /// File or directory to search; default: the root.
-    pub path: Option<PathText>,
-    /// Patterns of files to search, in the syntax of `.gitignore`.
-    ///
-    /// A pattern with `!` excludes files.
-    #[serde(default)]
-    pub globs: Vec<String>,
-    /// True to ignore case.
-    #[serde(default)]
-    pub ignore_case: bool,
-    /// True to search ignored files, too.
-    #[serde(default)]
-    pub ignored: bool,
-    /// Maximum number of lines in the answer.
-    pub limit: usize,
-}
+use tine_tools::{BufferConflict, TextPatch};
 
 /// Store that a tool call used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,77 +19,130 @@ pub enum Route {
     Fork,
 }
 
-/// Answer to a [`ToolOperation`].
+/// Answer to an operation on files: an agent's `A`, or `S` about the saved files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "tool", rename_all = "kebab-case")]
-pub enum ToolAnswer {
+#[serde(untagged)]
+pub enum ToolAnswer<A, S> {
+    /// Answer to an agent's tool.
+    Agents(A),
     /// Neither a buffer nor a fork has the path: the caller does its own I/O.
+    Passthrough {
+        /// The word `passthrough`.
+        route: PassthroughWord,
+    },
+    /// Answer to a call without an agent.
+    Saved(S),
+}
+
+impl<A, S> ToolAnswer<A, S> {
+    /// Returns the answer that nothing was done.
+    pub fn passthrough() -> ToolAnswer<A, S> {
+        let route = PassthroughWord::Passthrough;
+        ToolAnswer::Passthrough { route }
+    }
+
+    /// Returns the answer to an agent; `None` if nothing was done.
+    pub fn agents(self) -> Option<A> {
+        match self {
+            ToolAnswer::Agents(answer) => Some(answer),
+            ToolAnswer::Passthrough { .. } | ToolAnswer::Saved(_) => None,
+        }
+    }
+}
+
+/// Route of a call that nothing was done for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PassthroughWord {
+    /// The only value.
     Passthrough,
-    /// Answer to [`ToolOperation::Context`].
-    Context(ToolContextShown),
-    /// Answer to [`ToolOperation::ReadFile`].
-    File {
-        /// Store that the file was read from.
-        route: Route,
-        /// Path from the root of fork or checkout.
-        path: PathText,
-        /// Size in bytes.
-        size: u64,
-        /// Content of the file.
-        content: Transfer,
-    },
-    /// Answer to [`ToolOperation::WriteFile`].
-    Written {
-        /// Store that the file was written to.
-        route: Route,
-        /// Path from the root of fork or checkout.
-        path: PathText,
-        /// Size in bytes.
-        size: u64,
-        /// True if there was no such file before.
-        created: bool,
-    },
-    /// Answer to [`ToolOperation::EditFile`].
-    Edited {
-        /// Store that the file was written to.
-        route: Route,
-        /// Path from the root of fork or checkout.
-        path: PathText,
-        /// Number of replaced places.
-        replaced: u64,
-        /// Size in bytes after the edits.
-        size: u64,
-    },
-    /// Answer to [`ToolOperation::DeleteFile`].
-    Deleted {
-        /// Path from the root of the fork.
-        path: PathText,
-    },
-    /// Answer to [`ToolOperation::MoveFile`].
-    Moved {
-        /// Former path, from the root of the fork.
-        from: PathText,
-        /// New path, from the root of the fork.
-        to: PathText,
-    },
-    /// Answer to [`ToolOperation::ListDirectory`].
-    Entries {
-        /// Path of the directory, from the root of the fork.
-        path: PathText,
-        /// Entries with their attributes.
-        entries: Vec<NodeLine>,
-    },
-    /// Answer to [`ToolOperation::Search`].
-    Found {
-        /// Matching lines.
-        lines: Vec<FoundLine>,
-        /// True if the limit cut the answer.
-        truncated: bool,
-        /// Files that were too large to search.
-        too_large: Vec<PathText>,
-    },
-    /// Answer to [`ToolOperation::MergeBuffer`].
-    Buffer(BufferMerged),
+}
+
+/// Absent answer about saved files, of an operation that only agents have.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub enum NoSaved {}
+
+/// File that an agent read.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ToolRead {
+    /// Store that the file was read from.
+    pub route: Route,
+    /// Path from the root of fork or checkout.
+    pub path: PathText,
+    /// Size in bytes.
+    pub size: u64,
+    /// Content of the file.
+    pub content: Transfer,
+}
+
+/// File that an agent wrote.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ToolWritten {
+    /// Store that the file was written to.
+    pub route: Route,
+    /// Path from the root of fork or checkout.
+    pub path: PathText,
+    /// Size in bytes.
+    pub size: u64,
+    /// True if there was no such file before.
+    pub created: bool,
+}
+
+/// File that an agent edited.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ToolEdited {
+    /// Store that the file was written to.
+    pub route: Route,
+    /// Path from the root of fork or checkout.
+    pub path: PathText,
+    /// Number of replaced places.
+    pub replaced: u64,
+    /// Size in bytes after the edits.
+    pub size: u64,
+}
+
+/// File that an agent deleted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ToolDeleted {
+    /// Always the fork.
+    pub route: Route,
+    /// Path from the root of the fork.
+    pub path: PathText,
+}
+
+/// Path that an agent moved.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ToolMoved {
+    /// Always the fork.
+    pub route: Route,
+    /// Former path, from the root of the fork.
+    pub from: PathText,
+    /// New path, from the root of the fork.
+    pub to: PathText,
+}
+
+/// Directory that an agent listed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ToolListed {
+    /// Always the fork.
+    pub route: Route,
+    /// Path of the directory, from the root of the fork.
+    pub path: PathText,
+    /// Entries with their attributes.
+    pub entries: Vec<NodeLine>,
+}
+
+/// Lines that a search found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ToolFound {
+    /// Always the fork.
+    pub route: Route,
+    /// Matching lines.
+    pub lines: Vec<FoundLine>,
+    /// True if the limit cut the answer.
+    pub truncated: bool,
+    /// Files that were too large to search.
+    pub too_large: Vec<PathText>,
 }
 
 /// Workspace of an agent.

@@ -1,4 +1,4 @@
-//! `tine tool run`.
+//! `tine run`: runs a command within bounds, as an agent's tool does.
 
 use std::ffi::OsString;
 use std::thread;
@@ -8,8 +8,8 @@ use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::Caller;
-use crate::cli::{Exit, exec};
+use super::context::Context;
+use super::{Exit, exec};
 use crate::ops::{ErrorCode, Failure};
 use crate::store::ForkName;
 use crate::tools::run::{self, Cancel, RunCommand, RunEnd, RunSpec, fork_env};
@@ -17,7 +17,7 @@ use crate::tools::run::{self, Cancel, RunCommand, RunEnd, RunSpec, fork_env};
 /// Added to a signal's number, the exit code of a killed command.
 const SIGNALLED: i32 = 128;
 
-/// Run a command where the agent works, within bounds
+/// Run a command where an agent works, within bounds
 ///
 /// It runs at the fork's root, which is mounted first if it is not, or in the main checkout where
 /// no fork is active, with nothing on standard input. What it prints is shown when it has ended,
@@ -26,9 +26,13 @@ const SIGNALLED: i32 = 128;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  tine tool run --timeout 600 -- cargo test
-  tine tool run --shell 'make 2>&1 | tail' --json")]
-pub(crate) struct Run {
+  tine run --timeout 600 -- cargo test
+  tine run --shell 'make 2>&1 | tail' --json")]
+pub(super) struct Run {
+    /// The fork [default: the one whose mount this is]
+    #[arg(long, value_name = "NAME")]
+    pub fork: Option<ForkName>,
+
     /// A line for sh, in place of a command
     #[arg(
         long,
@@ -66,9 +70,15 @@ struct Shown {
     goes_on: bool,
 }
 
-pub(super) fn run(verb: &Run, caller: &mut Caller<'_>) -> Result<Exit, Failure> {
-    let context = caller.context;
-    let (dir, env) = match &caller.fork {
+pub(super) fn run(verb: &Run, context: &Context) -> Result<Exit, Failure> {
+    let active = match &verb.fork {
+        Some(fork) => Some(fork.clone()),
+        None => match context.connect_to_forks()? {
+            Some(mut connection) => context.fork_if_here(&mut connection)?,
+            None => None,
+        },
+    };
+    let (dir, env) = match &active {
         Some(fork) => {
             let fork = exec::mounted(context, Some(fork.as_str()))?;
             let env = fork_env(&fork.name, &fork.mount_dir);
@@ -108,7 +118,7 @@ pub(super) fn run(verb: &Run, caller: &mut Caller<'_>) -> Result<Exit, Failure> 
     let output = &context.output;
     if output.is_json() {
         output.json(&Shown {
-            fork: caller.fork.clone(),
+            fork: active.clone(),
             end,
             exit_code,
             signal,
